@@ -1,0 +1,93 @@
+# libgosched: `make help` lists the targets. What a target needs is installed first (tools/setup).
+
+PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
+DESTDIR ?=
+CARGO   ?= cargo
+CFLAGS  ?= -O2
+WARN    := -std=c11 -Wall -Wextra -Wpedantic -Werror
+
+# All scripts look for the library under target/, whatever the user's cargo is set up to do.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
+VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+SONAME   := libgosched.so.1
+# Crate 0.2.3 is libgosched.so.1.2.3.
+SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
+EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount
+PROGRAMS := $(EXAMPLES:%=target/examples/%)
+STAMP    := target/setup
+
+.PHONY: all build examples run test bench soak lint header check-header install uninstall setup clean help
+.DELETE_ON_ERROR:
+
+all: build
+
+build: $(STAMP)/build ## build the library into target/release (plain `make` does this)
+	$(CARGO) build --release
+	@ln -sf libgosched.so target/release/$(SONAME)
+
+examples: $(PROGRAMS) ## build examples-c into target/examples
+
+$(PROGRAMS): target/examples/%: examples-c/%.c examples-c/words.h include/gosched.h | build
+	@mkdir -p $(@D)
+	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched -Wl,-rpath,$(CURDIR)/target/release
+
+run: examples ## run wordcount on a real tree (TREE=DIR to choose one), then the other examples
+	@tools/demo $(TREE)
+
+test: $(STAMP)/test ## run every check and test, with a summary at the end
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
+
+bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS: see benches/compare --help)
+	benches/compare $(ARGS)
+
+soak: build ## run the stress program for SOAK_MINUTES (10)
+	@tools/soak
+
+lint: $(STAMP)/build ## check the format and run clippy
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+
+header: $(STAMP)/build ## generate include/gosched.h anew from src/capi
+	cargo run --quiet --release -p header -- include/gosched.h
+
+check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi gives
+	@mkdir -p target
+	cargo run --quiet --release -p header -- target/gosched.h
+	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
+
+install: ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
+	@test -e target/release/libgosched.so || { echo "nothing is built yet: run make first" >&2; exit 1; }
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.h
+	install -m 755 target/release/libgosched.so $(DESTDIR)$(LIBDIR)/$(SOFILE)
+	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
+	install -m 644 target/release/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.a
+	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$(LIBDIR)' '' \
+	    'Name: gosched' 'Description: Go'"'"'s scheduler as a C library' 'Version: $(VERSION)' \
+	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgosched' \
+	    'Libs.private: -lhwloc -lgcc_s -lpthread -lm -ldl' >$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	@chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
+
+uninstall: ## remove what install has put there
+	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+setup: ## install what building, testing and benchmarking need (all three at once)
+	@tools/setup build test bench
+
+# Each group is looked at once, and again when tools/setup changes or target/ is gone.
+$(STAMP)/%: tools/setup
+	@tools/setup $*
+	@mkdir -p $(STAMP) && touch $@
+
+clean: ## remove target/ (the Python environment .venv stays)
+	rm -rf target
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,191 @@
+//! Channels and select.
+
+use super::EINVAL;
+use crate::chan::{Case, Chan, Op, select};
+use crate::sched::schedule::checkpoint;
+use core::ffi::{c_int, c_void};
+
+/// A channel. Any number of goroutines and plain threads may use it at once.
+pub struct gs_chan {
+    _private: [u8; 0],
+}
+
+/// gs_case.op: send.
+pub const GS_SEND: c_int = 1;
+/// gs_case.op: receive.
+pub const GS_RECV: c_int = 2;
+
+/// One case of a select.
+#[repr(C)]
+pub struct gs_case {
+    /// NULL: never ready.
+    pub ch: *mut gs_chan,
+    /// What to send, or where to receive to (NULL: drop it).
+    pub elem: *mut c_void,
+    /// GS_SEND or GS_RECV.
+    pub op: c_int,
+    /// Set if this case is chosen: 0, or -EPIPE if the channel is closed.
+    pub result: c_int,
+}
+
+/// # Safety
+/// `c` is null or a channel.
+unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
+    // SAFETY: by contract.
+    unsafe { c.cast::<Chan>().as_ref() }
+}
+
+/// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
+/// holds cap of them; 0: a send waits for its receive. NULL: too large, or no
+/// memory. Free it with gs_chan_free. make(chan T, cap).
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
+    Chan::new(elem_size, cap).map_or(core::ptr::null_mut(), |c| Box::into_raw(c).cast())
+}
+
+/// Frees a channel and what is in it. It may be freed as soon as one's own last
+/// call on it has returned, even if a partner is still leaving its call.
+///
+/// 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+///
+/// # Safety
+/// `c` is null or a channel that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
+    // SAFETY: by contract.
+    let Some(chan) = (unsafe { given(c) }) else { return EINVAL };
+    if chan.is_waited_for() {
+        return -libc::EBUSY;
+    }
+    // SAFETY: the timer is the channel's own.
+    unsafe { super::timers::free_timer_of(chan) };
+    // SAFETY: made by `gs_chan_make` and its kin; by contract unused.
+    drop(unsafe { Box::from_raw(c.cast::<Chan>()) });
+    0
+}
+
+/// Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
+/// served in the order in which they came. c <- v.
+///
+/// 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
+/// NULL, or elem is. Goroutines and plain threads.
+///
+/// # Safety
+/// `c` is null or a channel, `elem` null or an element.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_send(c: *mut gs_chan, elem: *const c_void, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe {
+        match given(c) {
+            Some(chan) if !elem.is_null() || chan.elem_size() == 0 => chan.send(elem.cast(), deadline),
+            _ => EINVAL,
+        }
+    }
+}
+
+/// Receives the next element to elem (NULL: drops it). v, ok := <-c.
+///
+/// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
+/// -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
+///
+/// # Safety
+/// `c` is null or a channel, `elem` null or room for an element.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { given(c).map_or(EINVAL, |chan| chan.recv(elem.cast(), deadline)) }
+}
+
+/// Closes the channel: sends fail from now on, receives once it is drained; all
+/// that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+///
+/// # Safety
+/// `c` is null or a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
+    // SAFETY: by contract.
+    unsafe { given(c) }.map_or(EINVAL, Chan::close)
+}
+
+/// How many elements are in the channel now; 0 for NULL. len(c).
+///
+/// # Safety
+/// `c` is null or a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
+    // SAFETY: by contract.
+    unsafe { given(c) }.map_or(0, Chan::len)
+}
+
+/// How many it can hold; 0 for NULL. cap(c).
+///
+/// # Safety
+/// `c` is null or a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
+    // SAFETY: by contract.
+    unsafe { given(c) }.map_or(0, Chan::capacity)
+}
+
+/// Does one of n operations: if several can be done, each with the same chance;
+/// if none, the first that can be. Its result is in cases[i].result. With n = 0,
+/// or only NULL channels, it waits for the deadline. select.
+///
+/// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
+/// cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
+/// plain threads.
+///
+/// # Safety
+/// `cases` are n cases, each as for the single operation.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
+    /// As many are kept on the stack.
+    const FEW: usize = 8;
+    checkpoint();
+    if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
+        return EINVAL;
+    }
+    // SAFETY: by contract.
+    let given: &mut [gs_case] = if n == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(cases, n) } };
+    let none = Case { chan: None, op: Op::Recv, elem: core::ptr::null_mut() };
+    let (mut few, mut many) = ([none; FEW], Vec::new());
+    let checked: &mut [Case] = if n <= FEW {
+        &mut few[..n]
+    } else {
+        many.resize(n, none);
+        &mut many
+    };
+    for (to, from) in checked.iter_mut().zip(given.iter()) {
+        // SAFETY: by contract.
+        match unsafe { case(from) } {
+            Some(c) => *to = c,
+            None => return EINVAL,
+        }
+    }
+    // SAFETY: by contract.
+    match unsafe { select(checked, deadline) } {
+        Ok((i, result)) => {
+            given[i].result = result;
+            i as c_int
+        }
+        Err(e) => e,
+    }
+}
+
+/// `None`: it makes no sense.
+///
+/// # Safety
+/// The channel is null or one.
+unsafe fn case<'a>(c: &gs_case) -> Option<Case<'a>> {
+    // SAFETY: by contract.
+    let chan = unsafe { given(c.ch) };
+    let op = match c.op {
+        GS_SEND => Op::Send,
+        GS_RECV => Op::Recv,
+        _ => return None,
+    };
+    let nothing_to_send = op == Op::Send && c.elem.is_null() && chan.is_some_and(|c| c.elem_size() > 0);
+    (!nothing_to_send).then_some(Case { chan, op, elem: c.elem.cast() })
+}

@@ -1,0 +1,300 @@
+//! Goroutines and goroutine-local values.
+
+use super::{EINVAL, gs_fn, versioned};
+use crate::arch::with_return_address;
+use crate::sched::g::{G, GRef, flags};
+use crate::sched::node::priority;
+use crate::sched::park::Parker;
+use crate::sched::spawn::Options;
+use crate::sched::{entry, keys, runtime, schedule, spawn};
+use crate::stack::Class;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// A goroutine that somebody has a reference to.
+pub struct gs_g {
+    _private: [u8; 0],
+}
+
+/// After its first run the goroutine stays on one OS thread, so that thread-local
+/// variables of the code it runs are safe.
+pub const GS_SPAWN_PINNED: u32 = 1;
+/// The goroutine is never preempted by a signal.
+pub const GS_SPAWN_NOPREEMPT: u32 = 2;
+
+/// Runs before everything but what the running goroutine has just made ready.
+pub const GS_PRIO_HIGH: c_int = 1;
+/// What gs_spawn gives.
+pub const GS_PRIO_NORMAL: c_int = 0;
+/// Runs when nothing of normal priority waits on its node, and now and then.
+pub const GS_PRIO_LOW: c_int = -1;
+/// Runs when nothing else at all can run. seed: S10
+pub const GS_PRIO_IDLE: c_int = -2;
+
+const _: () = assert!(GS_SPAWN_PINNED == flags::PINNED && GS_SPAWN_NOPREEMPT == flags::NOPREEMPT);
+const _: () = assert!(GS_PRIO_HIGH == priority::HIGH as c_int && GS_PRIO_IDLE == priority::IDLE as c_int);
+const _: () = assert!(GS_PRIO_NORMAL == priority::NORMAL as c_int && GS_PRIO_LOW == priority::LOW as c_int);
+
+/// How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_spawn_opts {
+    /// sizeof(gs_spawn_opts).
+    pub size: usize,
+    /// A name for reports, copied; or NULL.
+    pub name: *const c_char,
+    /// Bytes of stack that it can use, at most 1 GiB; 0: gs_config.stack_size. A
+    /// small one is raised to the least that works.
+    pub stack_size: usize,
+    /// GS_PRIO_...
+    pub priority: c_int,
+    /// The NUMA node that it starts on, by this process's numbering; -1: any.
+    pub node: c_int,
+    /// GS_SPAWN_... or'ed.
+    pub flags: u32,
+}
+
+/// Starts fn(arg) as a goroutine: go fn(arg). It takes no stack until it first
+/// runs. The goroutine spawned last runs first, unless another P takes it.
+///
+/// 0; -EINVAL: fn is NULL; -ENOMEM. Goroutines and plain threads.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
+    with_return_address!(2, spawn_at)
+}
+
+unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
+    schedule::checkpoint();
+    match f {
+        Some(f) => spawn::spawn(f, arg, pc),
+        None => EINVAL,
+    }
+}
+
+/// The same with options. opts may be NULL. If out is not NULL, *out is a
+/// reference that the caller must give back with gs_release; after an error it is
+/// NULL.
+///
+/// 0; -EINVAL: fn is NULL, or an option is unknown or out of its range; -ENOMEM.
+/// Goroutines and plain threads.
+///
+/// # Safety
+/// `opts` is null or a gs_spawn_opts of the size that it says; `out` is null or
+/// writable.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_spawn_with(
+    f: gs_fn,
+    arg: *mut c_void,
+    opts: *const gs_spawn_opts,
+    out: *mut *mut gs_g,
+) -> c_int {
+    with_return_address!(4, spawn_with_at)
+}
+
+unsafe extern "C" fn spawn_with_at(
+    f: gs_fn,
+    arg: *mut c_void,
+    opts: *const gs_spawn_opts,
+    out: *mut *mut gs_g,
+    pc: usize,
+) -> c_int {
+    schedule::checkpoint();
+    // SAFETY: by contract of `gs_spawn_with`.
+    let (result, out) = unsafe { (versioned(opts).and_then(|o| options(o, out)), out.as_mut()) };
+    let spawned = result.and_then(|o| spawn::spawn_with(f.ok_or(EINVAL)?, arg, pc, &o));
+    if let Some(out) = out {
+        *out = spawned.as_ref().map_or(ptr::null_mut(), |g| g.as_ptr().cast());
+    }
+    spawned.err().unwrap_or(0)
+}
+
+/// # Safety
+/// The name is null or a C string, which outlives the answer.
+unsafe fn options(opts: Option<gs_spawn_opts>, out: *mut *mut gs_g) -> Result<Options<'static>, c_int> {
+    let referenced = !out.is_null();
+    let Some(o) = opts else {
+        return Ok(Options { name: None, stack: None, priority: priority::NORMAL, node: None, flags: 0, referenced });
+    };
+    let known = (GS_PRIO_IDLE..=GS_PRIO_HIGH).contains(&o.priority) && o.node >= -1;
+    if !known || o.flags & !flags::PUBLIC != 0 {
+        return Err(EINVAL);
+    }
+    Ok(Options {
+        // SAFETY: by contract.
+        name: (!o.name.is_null()).then(|| unsafe { CStr::from_ptr(o.name) }),
+        stack: if o.stack_size == 0 { None } else { Some(Class::for_usable(o.stack_size).ok_or(EINVAL)?) },
+        priority: o.priority as i8,
+        node: usize::try_from(o.node).ok(),
+        flags: o.flags,
+        referenced,
+    })
+}
+
+/// # Safety
+/// `g` is null or a reference.
+unsafe fn given(g: *const gs_g) -> Option<GRef> {
+    // SAFETY: by contract; references are descriptors.
+    unsafe { GRef::from_nullable(g.cast::<G>()) }
+}
+
+/// Waits until the goroutine has ended. What it did is visible then. The
+/// reference stays.
+///
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+///
+/// # Safety
+/// `g` is null or a reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
+    schedule::checkpoint();
+    // SAFETY: by contract.
+    unsafe { given(g) }.map_or(EINVAL, |g| entry::join(g, deadline))
+}
+
+/// Cancels the goroutine: every call of it that would block, now or later, gives
+/// -ECANCELED. It runs on until it returns by itself; before its first run it
+/// still runs.
+///
+/// 0, also when it has ended; -EINVAL: NULL.
+///
+/// # Safety
+/// `g` is null or a reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
+    // SAFETY: by contract.
+    let Some(g) = (unsafe { given(g) }) else { return EINVAL };
+    if !entry::has_ended(g) {
+        g.cancelled.store(true, Ordering::SeqCst);
+        Parker::cancel(g);
+    }
+    0
+}
+
+/// The running goroutine; NULL on a plain thread. It is no new reference: it is
+/// good until the goroutine ends, or gs_retain it.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_self() -> *mut gs_g {
+    schedule::current_g().map_or(ptr::null_mut(), |g| {
+        spawn::share(g);
+        g.as_ptr().cast()
+    })
+}
+
+/// One more reference. Gives g; NULL for NULL.
+///
+/// # Safety
+/// `g` is null or a reference, or the running goroutine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_retain(g: *mut gs_g) -> *mut gs_g {
+    // SAFETY: by contract.
+    if let Some(g) = unsafe { given(g) } {
+        g.refs.fetch_add(1, Ordering::Relaxed);
+    }
+    g
+}
+
+/// Gives a reference back. Nothing for NULL.
+///
+/// # Safety
+/// `g` is null or a reference that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
+    // SAFETY: by contract.
+    if let Some(g) = unsafe { given(g) } {
+        entry::release(g);
+    }
+}
+
+/// The goroutine's number: no two in the life of the runtime have the same. 0 for
+/// NULL.
+///
+/// # Safety
+/// `g` is null or a reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
+    // SAFETY: by contract.
+    unsafe { given(g) }.map_or(0, |g| g.id.load(Ordering::Relaxed))
+}
+
+/// Lets others run: the goroutine goes behind all that can run on its P. On a
+/// plain thread: sched_yield. Gosched.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_yield() {
+    schedule::yield_now();
+}
+
+/// Ends the running goroutine from anywhere in it; its destructors of
+/// goroutine-local values run, those of C++ objects on its stack do not. In
+/// gs_run's function it makes gs_run return 0. On a plain thread, or between
+/// gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_exit() {
+    if schedule::on_goroutine().is_some() {
+        entry::exit_current();
+    }
+}
+
+/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
+/// Goroutines and plain threads. time.Sleep.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_sleep(ns: i64) -> c_int {
+    schedule::checkpoint();
+    crate::time::sleep(ns)
+}
+
+/// How many goroutines there are: those that have not run yet, and gs_run's,
+/// included. NumGoroutine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_num_goroutines() -> usize {
+    runtime::try_rt().map_or(0, |rt| rt.goroutines())
+}
+
+/// A key of goroutine-local values. 0 is none.
+pub type gs_key = u32;
+
+/// Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
+/// value that is not NULL, on the goroutine and before a gs_join of it returns;
+/// it may block and may set values again, for at most 4 rounds. On a plain thread
+/// values belong to the thread.
+///
+/// 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
+///
+/// # Safety
+/// `key` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_key_create(
+    key: *mut gs_key,
+    dtor: Option<unsafe extern "C" fn(value: *mut c_void)>,
+) -> c_int {
+    // SAFETY: by contract.
+    let Some(out) = (unsafe { key.as_mut() }) else { return EINVAL };
+    match keys::create(dtor) {
+        Some(key) => {
+            *out = key;
+            0
+        }
+        None => -libc::EAGAIN,
+    }
+}
+
+/// Deletes a key; its values are forgotten, without their destructor. 0;
+/// -EINVAL: there is no such key.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
+    keys::delete(key)
+}
+
+/// Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
+    keys::set(key, value.cast_mut())
+}
+
+/// The running goroutine's value of a key; NULL: none, or no such key.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_getspecific(key: gs_key) -> *mut c_void {
+    keys::get(key)
+}

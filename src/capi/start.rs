@@ -1,0 +1,179 @@
+//! Start and stop.
+
+use super::{EINVAL, versioned};
+use crate::arch::with_return_address;
+use crate::os::time;
+use crate::sched::config::Request;
+use crate::sched::runtime;
+use crate::time::after;
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// The function of a goroutine.
+pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
+
+/// A deadline: wait without end.
+pub const GS_FOREVER: i64 = -1;
+/// A deadline: never wait; what can't be done at once fails with -EAGAIN.
+pub const GS_NOWAIT: i64 = 0;
+/// GOMAXPROCS is at most this.
+pub const GS_MAX_PROCS: i32 = 1024;
+
+const _: () = assert!(GS_MAX_PROCS as usize == crate::sched::limits::PROCS);
+
+/// What gs_init starts the runtime with. A field that is 0 or NULL is taken from
+/// the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
+/// bytes and set size.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_config {
+    /// sizeof(gs_config).
+    pub size: usize,
+    /// How many goroutines run at the same time, at most GS_MAX_PROCS.
+    /// Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
+    /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
+    pub gomaxprocs: u32,
+    /// OS threads at most. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+    pub max_threads: u32,
+    /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
+    /// only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
+    pub stack_size: usize,
+    /// The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
+    /// notation for a synthetic one, such as "node:2 core:4 pu:1".
+    /// GOSCHED_TOPOLOGY.
+    pub topology: *const c_char,
+    /// The time slice in ns; kept for the preemption that is to come. 0: 10 ms.
+    pub time_slice_ns: u64,
+    /// Must be 0.
+    pub flags: u32,
+}
+
+/// Starts the runtime. Optional: the first call of any function that needs it
+/// does so with the defaults. cfg may be NULL.
+///
+/// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
+/// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
+/// nothing has changed. Any thread.
+///
+/// # Safety
+/// `cfg` is null or a gs_config of the size that it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
+    // SAFETY: by contract.
+    let request = unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
+    match request.and_then(|r| runtime::init(&r)) {
+        Ok(()) => 0,
+        Err(e) => e,
+    }
+}
+
+/// # Safety
+/// The topology is null or a C string, which outlives the answer.
+unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
+    if c.flags != 0 {
+        return Err(EINVAL);
+    }
+    let topology = match c.topology.is_null() {
+        true => None,
+        // SAFETY: by contract.
+        false => Some(unsafe { CStr::from_ptr(c.topology) }.to_str().map_err(|_| EINVAL)?),
+    };
+    let given = |n: usize| (n != 0).then_some(n);
+    Ok(Request {
+        procs: given(c.gomaxprocs as usize),
+        max_threads: given(c.max_threads as usize),
+        stack_size: given(c.stack_size),
+        topology,
+    })
+}
+
+/// Runs fn(arg) as a goroutine and makes the calling thread run goroutines until
+/// it has ended; other goroutines may then still be there. Several threads may do
+/// so at once. The thread's signal mask stays as it is.
+///
+/// It returns as soon as fn has ended and the goroutine that the thread runs by
+/// then, if any, has blocked, yielded or ended.
+///
+/// 0; -EINVAL: fn is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {
+    with_return_address!(2, run_at)
+}
+
+unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
+    match f {
+        Some(f) => crate::sched::run::run(f, arg, pc),
+        None => EINVAL,
+    }
+}
+
+/// Waits until every goroutine has ended, then ends all threads of the library
+/// and frees all that it has. gs_init may follow. Timers that have not fired are
+/// dropped. Channels, and goroutines that the caller has references to, stay
+/// until they are freed.
+///
+/// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
+/// and nothing has changed; -EDEADLK: called by a goroutine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_shutdown(deadline: i64) -> c_int {
+    runtime::shutdown(deadline)
+}
+
+/// The time of all deadlines: CLOCK_MONOTONIC in ns.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_now() -> i64 {
+    time::now()
+}
+
+/// The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
+/// it would be beyond that.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_after_ns(ns: i64) -> i64 {
+    after(ns, 1)
+}
+
+/// The same for microseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_after_us(us: i64) -> i64 {
+    after(us, 1_000)
+}
+
+/// The same for milliseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_after_ms(ms: i64) -> i64 {
+    after(ms, 1_000_000)
+}
+
+/// The library's version, such as "0.1.0". A static string.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The version of the ABI: the number in the soname.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_abi_version() -> c_int {
+    1
+}
+
+/// One sentence that says what an error of this library means and what to do
+/// about it. A static string for any number, negative or not.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_strerror(err: c_int) -> *const c_char {
+    let text = match err.saturating_abs() {
+        0 => c"Success.",
+        libc::EPERM => c"Not held: lock it before unlocking it, and undo each call as often as it was made.",
+        libc::EINTR => c"Interrupted by a signal: call again.",
+        libc::EAGAIN => c"It would have to wait, or a resource is used up for now: try again later or give a deadline.",
+        libc::ENOMEM => c"No memory or address space: free some, or use smaller stacks.",
+        libc::EBUSY => c"In use: wait until the others are done, or undo what is done already.",
+        libc::EINVAL => c"An argument makes no sense: see the function's comment in gosched.h.",
+        libc::EPIPE => c"The channel is closed: stop using it.",
+        libc::EDEADLK => c"It would wait for itself: let somebody else make this call.",
+        libc::ETIMEDOUT => c"The deadline has passed: give a later one, or go on without.",
+        libc::ECANCELED => c"This goroutine was cancelled: clean up and return.",
+        libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",
+        _ => c"An error of the operating system: strerror(-err) names it.",
+    };
+    text.as_ptr()
+}

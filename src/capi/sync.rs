@@ -1,0 +1,286 @@
+//! Mutexes and other meeting points.
+//!
+//! The objects are the user's memory, valid when all bytes are zero, and may be
+//! freed as soon as one's own last call on them has returned. They may not be
+//! copied or moved while somebody waits in them.
+
+use super::{EINVAL, gs_fn};
+use crate::sched::schedule::checkpoint;
+use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
+use core::ffi::{c_int, c_void};
+
+/// Makes the type of an object as users see it, and the way from there to ours.
+macro_rules! object {
+    ($name:ident, $inner:ident) => {
+        const _: () = assert!(size_of::<$inner>() <= size_of::<$name>());
+
+        impl $name {
+            /// # Safety
+            /// `p` is null or one of these, initialised with zeros.
+            unsafe fn given<'a>(p: *mut $name) -> Option<&'a $inner> {
+                // SAFETY: by contract; ours fits in, as asserted above.
+                unsafe { p.cast::<$inner>().as_ref() }
+            }
+        }
+    };
+}
+
+/// A mutex, with the normal and the starvation mode of Go's. It is not tied to
+/// a goroutine: any may unlock it. All bytes zero: unlocked. sync.Mutex.
+#[repr(C)]
+pub struct gs_mutex {
+    opaque: [u64; 4],
+}
+
+/// A lock for many readers or one writer; new readers wait while a writer waits.
+/// All bytes zero: unlocked. sync.RWMutex.
+#[repr(C)]
+pub struct gs_rwmutex {
+    opaque: [u64; 8],
+}
+
+/// A condition variable. All bytes zero: nobody waits. sync.Cond.
+#[repr(C)]
+pub struct gs_cond {
+    opaque: [u64; 4],
+}
+
+/// A counter to wait for. All bytes zero: 0. sync.WaitGroup.
+#[repr(C)]
+pub struct gs_waitgroup {
+    opaque: [u64; 6],
+}
+
+/// A weighted semaphore, first come first served. All bytes zero: no units.
+#[repr(C)]
+pub struct gs_sem {
+    opaque: [u64; 6],
+}
+
+/// Does something once. All bytes zero: not done yet. sync.Once.
+#[repr(C)]
+pub struct gs_once {
+    opaque: [u64; 6],
+}
+
+object!(gs_mutex, Mutex);
+object!(gs_rwmutex, RwMutex);
+object!(gs_cond, Cond);
+object!(gs_waitgroup, WaitGroup);
+object!(gs_sem, Sem);
+object!(gs_once, Once);
+
+/// Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
+/// Goroutines and plain threads.
+///
+/// # Safety
+/// `m` is null or a mutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { gs_mutex::given(m) }.map_or(EINVAL, |m| m.lock(deadline))
+}
+
+/// Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
+///
+/// # Safety
+/// `m` is null or a mutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
+    // SAFETY: by contract.
+    let m = unsafe { gs_mutex::given(m) };
+    m.map_or(EINVAL, |m| if m.try_lock() { 0 } else { -libc::EBUSY })
+}
+
+/// Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+///
+/// # Safety
+/// `m` is null or a mutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_mutex::given(m) }.map_or(EINVAL, Mutex::unlock)
+}
+
+/// Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
+/// -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
+///
+/// # Safety
+/// `rw` is null or a gs_rwmutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
+}
+
+/// Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
+///
+/// # Safety
+/// `rw` is null or a gs_rwmutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::read_unlock)
+}
+
+/// Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
+/// and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
+/// threads.
+///
+/// # Safety
+/// `rw` is null or a gs_rwmutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
+}
+
+/// Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
+///
+/// # Safety
+/// `rw` is null or a gs_rwmutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::write_unlock)
+}
+
+/// Unlocks the mutex, waits to be woken, and locks it again; it is locked when
+/// this returns, whatever the result. There are no wake-ups without a signal, but
+/// the condition may be false again: check it in a loop.
+///
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
+/// -EINVAL: NULL. Goroutines and plain threads.
+///
+/// # Safety
+/// `c` is null or a gs_cond, `m` null or a mutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    match unsafe { (gs_cond::given(c), gs_mutex::given(m)) } {
+        (Some(c), Some(m)) => c.wait(m, deadline),
+        _ => EINVAL,
+    }
+}
+
+/// Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
+///
+/// # Safety
+/// `c` is null or a gs_cond.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
+    // SAFETY: by contract.
+    let c = unsafe { gs_cond::given(c) };
+    c.map_or(EINVAL, |c| {
+        c.signal();
+        0
+    })
+}
+
+/// Wakes all that wait. 0; -EINVAL: NULL.
+///
+/// # Safety
+/// `c` is null or a gs_cond.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
+    // SAFETY: by contract.
+    let c = unsafe { gs_cond::given(c) };
+    c.map_or(EINVAL, |c| {
+        c.broadcast();
+        0
+    })
+}
+
+/// Adds delta, which may be negative, to the counter; when that makes it 0, all
+/// that wait wake. 0; -EINVAL: NULL, or the counter would be negative (nothing
+/// has changed).
+///
+/// # Safety
+/// `wg` is null or a waitgroup.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(delta))
+}
+
+/// gs_waitgroup_add(wg, -1).
+///
+/// # Safety
+/// `wg` is null or a waitgroup.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_waitgroup_add(wg, -1) }
+}
+
+/// Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
+/// -EINVAL: NULL. Goroutines and plain threads.
+///
+/// # Safety
+/// `wg` is null or a waitgroup.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.wait(deadline))
+}
+
+/// Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
+/// NULL, or n is negative.
+///
+/// # Safety
+/// `s` is null or a semaphore.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
+    // SAFETY: by contract; whatever was in it is overwritten.
+    unsafe {
+        if !s.is_null() && n >= 0 {
+            s.write(gs_sem { opaque: [0; 6] });
+        }
+        gs_sem::given(s).map_or(EINVAL, |s| s.init(n))
+    }
+}
+
+/// Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
+/// -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
+/// threads.
+///
+/// # Safety
+/// `s` is null or a semaphore.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int {
+    checkpoint();
+    // SAFETY: by contract.
+    unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.acquire(n, deadline))
+}
+
+/// Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
+/// INT64_MAX (nothing has changed).
+///
+/// # Safety
+/// `s` is null or a semaphore.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
+    // SAFETY: by contract.
+    unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
+}
+
+/// Runs fn(arg) if nobody has with this object; when it returns, fn has returned.
+/// fn may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
+/// -EDEADLK: called by fn itself; -EINVAL: NULL. Goroutines and plain threads.
+///
+/// # Safety
+/// `o` is null or a gs_once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_once_do(o: *mut gs_once, f: gs_fn, arg: *mut c_void) -> c_int {
+    // SAFETY: by contract.
+    match (unsafe { gs_once::given(o) }, f) {
+        // SAFETY: the user gave this function for this argument.
+        (Some(o), Some(f)) => o.run(|| unsafe { f(arg) }),
+        _ => EINVAL,
+    }
+}

@@ -1,0 +1,130 @@
+//! Timers and the channels that they send on.
+
+use super::{EINVAL, gs_chan, gs_fn};
+use crate::chan::Chan;
+use crate::time::{self, Timer};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// A timer that runs a function.
+pub struct gs_timer {
+    _private: [u8; 0],
+}
+
+/// # Safety
+/// `t` is null or a timer.
+unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
+    // SAFETY: by contract.
+    unsafe { t.cast::<Timer>().as_ref() }
+}
+
+/// Runs fn(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+/// NULL: fn is NULL. Free it with gs_timer_free. Goroutines and plain threads.
+/// time.AfterFunc.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
+    match f {
+        Some(f) => time::after_func(ns, f, arg).cast_mut().cast(),
+        None => ptr::null_mut(),
+    }
+}
+
+/// 1: it was still to fire, and won't; 0: it has fired or was stopped (its
+/// function may still be running); -EINVAL: NULL. Timer.Stop.
+///
+/// # Safety
+/// `t` is null or a timer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
+    // SAFETY: by contract.
+    unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
+}
+
+/// Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
+/// fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL.
+/// Timer.Reset.
+///
+/// # Safety
+/// `t` is null or a timer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
+    // SAFETY: by contract.
+    unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(time::reset(t, ns)))
+}
+
+/// Stops a timer and frees it. 0; -EINVAL: NULL.
+///
+/// # Safety
+/// `t` is null or a timer that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
+    if t.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: by contract.
+    unsafe { Timer::free(t.cast::<Timer>()) };
+    0
+}
+
+/// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
+/// after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
+/// NULL: no memory. time.After.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_after(ns: i64) -> *mut gs_chan {
+    timed_chan(ns, 0)
+}
+
+/// A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
+/// nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
+/// no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_ticker_start(ns: i64) -> *mut gs_chan {
+    if ns <= 0 { ptr::null_mut() } else { timed_chan(ns, ns) }
+}
+
+/// No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
+/// channel of gs_ticker_start or gs_after. Ticker.Stop.
+///
+/// # Safety
+/// `c` is null or a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_ticker_stop(c: *mut gs_chan) -> c_int {
+    // SAFETY: by contract.
+    let timer = unsafe { c.cast::<Chan>().as_ref() }.map_or(ptr::null(), |c| c.timer.get());
+    // SAFETY: a channel's timer lives as long as the channel.
+    match unsafe { timer.cast::<Timer>().as_ref() } {
+        Some(t) => {
+            t.stop();
+            0
+        }
+        None => EINVAL,
+    }
+}
+
+fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
+    let Some(chan) = Chan::new(size_of::<i64>(), 1) else { return ptr::null_mut() };
+    let chan = Box::into_raw(chan);
+    let timer = time::start(ns, period, send_time, [chan as usize, 0]);
+    // SAFETY: nobody else has it yet but the timer, which doesn't look there.
+    unsafe { (*chan).timer.set(timer.cast()) };
+    chan.cast()
+}
+
+/// With the timer's lock held, so the channel is there: `free_timer_of` takes the
+/// same lock before it goes.
+fn send_time(timer: &Timer, now: i64) {
+    // SAFETY: see above. A full channel means that a tick is dropped.
+    let _ = unsafe { (*(timer.data[0] as *const Chan)).send((&raw const now).cast(), 0) };
+}
+
+/// The timer of a channel that is about to be freed.
+///
+/// # Safety
+/// Nobody uses the channel any more.
+pub unsafe fn free_timer_of(chan: &Chan) {
+    let timer = chan.timer.replace(ptr::null());
+    if !timer.is_null() {
+        // SAFETY: the channel's own, made by `timed_chan`.
+        unsafe { Timer::free(timer.cast::<Timer>()) };
+    }
+}

@@ -1,0 +1,334 @@
+//! Channels: a lock, a ring of elements, and two queues of waiters. seed: B4
+//!
+//! What always holds under the lock: a channel with elements has no waiting
+//! receivers, one with room has no waiting senders; after a close nobody waits.
+
+mod select;
+
+pub use select::{Case, Op, select};
+
+use crate::os::spin::SpinLock;
+use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, ready_all};
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::alloc::{Layout, alloc, dealloc};
+
+/// A channel of elements of a fixed size. hchan.
+pub struct Chan {
+    lock: SpinLock,
+    /// Written under the lock; read without it as a hint.
+    closed: AtomicBool,
+    len: AtomicUsize,
+    elem_size: usize,
+    capacity: usize,
+    /// Where the next element goes, and where the oldest is.
+    send_at: Cell<usize>,
+    recv_at: Cell<usize>,
+    buffer: *mut u8,
+    receivers: WaitQueue,
+    senders: WaitQueue,
+    /// For the rooms above: the timer that sends on it, or null.
+    pub timer: Cell<*const ()>,
+}
+
+// SAFETY: the cells, the buffer and the queues are only used with `lock` held;
+// `timer` is set before others see the channel.
+unsafe impl Sync for Chan {}
+
+/// The largest element.
+pub const MAX_ELEM: usize = 1 << 30;
+
+impl Chan {
+    /// A new channel; `None` when it would be too large or there is no memory.
+    pub fn new(elem_size: usize, capacity: usize) -> Option<Box<Chan>> {
+        let layout = Chan::layout(elem_size, capacity)?;
+        let buffer = match layout.size() {
+            0 => ptr::null_mut(),
+            // SAFETY: the size is not 0.
+            _ => unsafe { alloc(layout) },
+        };
+        if buffer.is_null() && layout.size() != 0 {
+            return None;
+        }
+        Some(Box::new(Chan {
+            lock: SpinLock::new(),
+            closed: AtomicBool::new(false),
+            len: AtomicUsize::new(0),
+            elem_size,
+            capacity,
+            send_at: Cell::new(0),
+            recv_at: Cell::new(0),
+            buffer,
+            receivers: WaitQueue::default(),
+            senders: WaitQueue::default(),
+            timer: Cell::new(ptr::null()),
+        }))
+    }
+
+    fn layout(elem_size: usize, capacity: usize) -> Option<Layout> {
+        if elem_size > MAX_ELEM {
+            return None;
+        }
+        Layout::from_size_align(elem_size.checked_mul(capacity)?, 16).ok()
+    }
+
+    pub fn elem_size(&self) -> usize {
+        self.elem_size
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Elements in the buffer; may be old when it is read.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits in it.
+    pub fn is_waited_for(&self) -> bool {
+        self.lock.with(|| !self.receivers.is_empty() || !self.senders.is_empty())
+    }
+
+    /// Puts an element at the end of the buffer, which has room.
+    ///
+    /// # Safety
+    /// `elem` has the element size; the lock is held.
+    #[inline(always)]
+    unsafe fn buffer_in(&self, elem: *const u8) {
+        let at = self.send_at.get();
+        // SAFETY: `at` is below the capacity.
+        unsafe { copy(self.buffer.wrapping_add(at * self.elem_size), elem, self.elem_size) };
+        self.send_at.set(if at + 1 == self.capacity { 0 } else { at + 1 });
+        self.len.store(self.len() + 1, Ordering::Relaxed);
+    }
+
+    /// Takes the oldest element out of the buffer, which has one.
+    ///
+    /// # Safety
+    /// `elem` has room for one, or is null; the lock is held.
+    #[inline(always)]
+    unsafe fn buffer_out(&self, elem: *mut u8) {
+        let at = self.recv_at.get();
+        // SAFETY: `at` is below the capacity.
+        unsafe { copy(elem, self.buffer.wrapping_add(at * self.elem_size), self.elem_size) };
+        self.recv_at.set(if at + 1 == self.capacity { 0 } else { at + 1 });
+        self.len.store(self.len() - 1, Ordering::Relaxed);
+    }
+
+    /// Sends if that needs no waiting. The lock is held, and released if so.
+    ///
+    /// # Safety
+    /// `elem` has the element size.
+    #[inline(always)]
+    unsafe fn send_now(&self, elem: *const u8, unlock: impl FnOnce()) -> Option<i32> {
+        if self.is_closed() {
+            unlock();
+            return Some(-libc::EPIPE);
+        }
+        if let Some(receiver) = self.receivers.pop() {
+            // SAFETY: the receiver waits with room for an element; it is ours now.
+            unsafe {
+                copy(receiver.elem.get(), elem, self.elem_size);
+                receiver.ok.set(true);
+                unlock();
+                Waiter::ready(receiver, When::Next);
+            }
+            return Some(0);
+        }
+        if self.len() < self.capacity {
+            // SAFETY: by contract.
+            unsafe { self.buffer_in(elem) };
+            unlock();
+            return Some(0);
+        }
+        None
+    }
+
+    /// Receives if that needs no waiting. The lock is held, and released if so.
+    ///
+    /// # Safety
+    /// `elem` has room for an element, or is null.
+    #[inline(always)]
+    unsafe fn recv_now(&self, elem: *mut u8, unlock: impl FnOnce()) -> Option<i32> {
+        if self.len() > 0 {
+            // SAFETY: by contract.
+            unsafe { self.buffer_out(elem) };
+            // A waiting sender's element takes the place that is free now.
+            match self.senders.pop() {
+                // SAFETY: the sender waits with its element; it is ours now.
+                Some(sender) => unsafe {
+                    self.buffer_in(sender.elem.get());
+                    sender.ok.set(true);
+                    unlock();
+                    Waiter::ready(sender, When::NextIfFree);
+                },
+                None => unlock(),
+            }
+            return Some(0);
+        }
+        if let Some(sender) = self.senders.pop() {
+            // SAFETY: likewise.
+            unsafe {
+                copy(elem, sender.elem.get(), self.elem_size);
+                sender.ok.set(true);
+                unlock();
+                Waiter::ready(sender, When::NextIfFree);
+            }
+            return Some(0);
+        }
+        if self.is_closed() {
+            unlock();
+            // SAFETY: by contract.
+            unsafe { zero(elem, self.elem_size) };
+            return Some(-libc::EPIPE);
+        }
+        None
+    }
+
+    /// Whether a send would have to wait; a hint without the lock.
+    #[inline(always)]
+    fn send_would_wait(&self) -> bool {
+        self.len() >= self.capacity && self.receivers.is_empty() && !self.is_closed()
+    }
+
+    #[inline(always)]
+    fn recv_would_wait(&self) -> bool {
+        self.len() == 0 && self.senders.is_empty() && !self.is_closed()
+    }
+
+    /// Sends a copy of `*elem`. 0, `-EPIPE` (closed), or why it can't wait.
+    /// chansend.
+    ///
+    /// # Safety
+    /// `elem` has the element size.
+    pub unsafe fn send(&self, elem: *const u8, deadline: i64) -> i32 {
+        if deadline == 0 && self.send_would_wait() {
+            return -libc::EAGAIN;
+        }
+        self.lock.lock();
+        // SAFETY: by contract.
+        if let Some(result) = unsafe { self.send_now(elem, || self.lock.unlock()) } {
+            return result;
+        }
+        self.wait(&self.senders, elem.cast_mut(), deadline)
+    }
+
+    /// Receives into `*elem`, or drops the element if it is null. 0, `-EPIPE`
+    /// (closed and drained; `*elem` is zeroed), or why it can't wait. chanrecv.
+    ///
+    /// # Safety
+    /// `elem` has room for an element, or is null.
+    pub unsafe fn recv(&self, elem: *mut u8, deadline: i64) -> i32 {
+        if deadline == 0 && self.recv_would_wait() {
+            return -libc::EAGAIN;
+        }
+        self.lock.lock();
+        // SAFETY: by contract.
+        if let Some(result) = unsafe { self.recv_now(elem, || self.lock.unlock()) } {
+            return result;
+        }
+        self.wait(&self.receivers, elem, deadline)
+    }
+
+    /// Waits in one of the queues; the lock is held.
+    fn wait(&self, queue: &WaitQueue, elem: *mut u8, deadline: i64) -> i32 {
+        let thread = Parker::for_thread();
+        let block = match Block::begin(&thread, deadline, false) {
+            Ok(block) => block,
+            Err(e) => {
+                self.lock.unlock();
+                return e;
+            }
+        };
+        let waiter = block.waiter();
+        waiter.elem.set(elem);
+        queue.push(&waiter);
+        // SAFETY: the lock is held; `unlock` releases it.
+        match unsafe { block.park(unlock, ptr::from_ref(self) as usize) } {
+            Cause::Woken if waiter.ok.get() => 0,
+            Cause::Woken => -libc::EPIPE,
+            cause => {
+                self.lock.with(|| queue.remove(&waiter));
+                cause.errno()
+            }
+        }
+    }
+
+    /// Closes it and wakes everybody. `-EPIPE`: it is closed. closechan.
+    pub fn close(&self) -> i32 {
+        self.lock.lock();
+        if self.is_closed() {
+            self.lock.unlock();
+            return -libc::EPIPE;
+        }
+        self.closed.store(true, Ordering::Relaxed);
+        let receivers = self.receivers.pop_all();
+        let senders = self.senders.pop_all();
+        self.lock.unlock();
+        // SAFETY: the lists are ours; receivers wait with room for an element.
+        unsafe {
+            let mut r = receivers;
+            while let Some(w) = r.as_ref() {
+                zero(w.elem.get(), self.elem_size);
+                r = w.next_in_list();
+            }
+            ready_all(receivers);
+            ready_all(senders);
+        }
+        0
+    }
+}
+
+impl Drop for Chan {
+    fn drop(&mut self) {
+        if let Some(layout) = Chan::layout(self.elem_size, self.capacity)
+            && !self.buffer.is_null()
+        {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.buffer, layout) };
+        }
+    }
+}
+
+/// # Safety
+/// `chan` is the address of a channel whose lock the caller holds.
+unsafe fn unlock(chan: usize) {
+    // SAFETY: by contract.
+    unsafe { (*(chan as *const Chan)).lock.unlock() };
+}
+
+/// Copies an element; to null it copies nothing. Most are a word.
+///
+/// # Safety
+/// Both have `n` bytes and don't overlap, or `to` is null.
+#[inline(always)]
+unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
+    if to.is_null() {
+        return;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        if n == 8 {
+            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+        } else if n != 0 {
+            ptr::copy_nonoverlapping(from, to, n);
+        }
+    }
+}
+
+/// # Safety
+/// `to` has `n` bytes, or is null.
+unsafe fn zero(to: *mut u8, n: usize) {
+    if !to.is_null() {
+        // SAFETY: by contract.
+        unsafe { ptr::write_bytes(to, 0, n) };
+    }
+}

@@ -1,0 +1,33 @@
+//! Blocking a thread on a word of memory.
+
+use core::sync::atomic::AtomicU32;
+
+/// Blocks while `*word == expected`, until a wake, the deadline (ns on
+/// CLOCK_MONOTONIC; negative: none) or a signal. May return for no reason: the
+/// caller looks at the word again. False: the deadline has passed.
+pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
+    let ts = super::time::timespec(deadline.max(0));
+    let timeout = if deadline < 0 { core::ptr::null() } else { &raw const ts };
+    // SAFETY: the word outlives the call, the timeout is null or a timespec.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            timeout,
+            core::ptr::null::<u32>(),
+            libc::FUTEX_BITSET_MATCH_ANY,
+        )
+    };
+    !(r < 0 && super::errno() == libc::ETIMEDOUT)
+}
+
+/// Wakes up to `n` threads that wait on the word at this address. The memory
+/// may be gone already: then nobody is woken, or somebody for no reason.
+pub fn wake(word: *const AtomicU32, n: i32) {
+    // SAFETY: the kernel only uses the address as a key.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, n);
+    }
+}

@@ -1,0 +1,102 @@
+//! Address space.
+
+use super::PAGE;
+use core::ptr;
+
+/// `MADV_GUARD_INSTALL` (Linux 6.13): the range faults from now on, without a
+/// mapping of its own.
+const MADV_GUARD_INSTALL: i32 = 102;
+
+/// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two),
+/// that take real memory only as they are touched, in pages of [`PAGE`]. Gives
+/// its address, or `None` when there is no address space.
+pub fn reserve(len: usize, align: usize) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let span = if align > PAGE { len.checked_add(align)? } else { len };
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let p = unsafe {
+        libc::mmap(ptr::null_mut(), span, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if p == libc::MAP_FAILED {
+        return None;
+    }
+    let start = p as usize;
+    let at = start.next_multiple_of(align.max(PAGE));
+    // What alignment costs goes back at once.
+    release(start, at - start);
+    release(at + len, start + span - (at + len));
+    // Huge pages would make every touched stack cost 2 MiB. Kernels without
+    // them answer with an error that means the same.
+    // SAFETY: the range is ours.
+    unsafe { libc::madvise(at as *mut _, len, libc::MADV_NOHUGEPAGE) };
+    Some(at)
+}
+
+/// Gives a range back that [`reserve`] gave, or a part of it.
+pub fn release(at: usize, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller owns the range and uses it no more.
+        unsafe { libc::munmap(at as *mut _, len) };
+    }
+}
+
+/// Gives the memory of a range back but keeps the addresses: it reads as zero.
+pub fn discard(at: usize, len: usize) {
+    // SAFETY: the caller owns the range and needs none of its content.
+    unsafe { libc::madvise(at as *mut _, len, libc::MADV_DONTNEED) };
+}
+
+/// Makes each access to `at..at + len` a fault. False: this kernel can't.
+pub fn install_guard(at: usize, len: usize) -> bool {
+    // SAFETY: the caller owns the range.
+    unsafe { libc::madvise(at as *mut _, len, MADV_GUARD_INSTALL) == 0 }
+}
+
+/// The same for `count` ranges of `len` bytes, `stride` apart, with one system
+/// call for many of them.
+pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
+    const BATCH: usize = 64;
+    const PIDFD_SELF: libc::c_long = -10000;
+    let mut done = 0;
+    while done < count {
+        let n = BATCH.min(count - done);
+        let mut ranges = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
+        for (i, r) in ranges[..n].iter_mut().enumerate() {
+            *r = libc::iovec { iov_base: (at + (done + i) * stride) as *mut _, iov_len: len };
+        }
+        // SAFETY: the caller owns the ranges; the array is readable.
+        let r = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                PIDFD_SELF,
+                ranges.as_ptr(),
+                n,
+                MADV_GUARD_INSTALL,
+                0,
+            )
+        };
+        // Kernels that know the advice but not the batch do it one by one.
+        if r != (n * len) as libc::c_long
+            && !(0..n).all(|i| install_guard(at + (done + i) * stride, len))
+        {
+            return false;
+        }
+        done += n;
+    }
+    true
+}
+
+/// Makes each access to the range a fault, at the price of a mapping. False:
+/// the limit of mappings is reached.
+pub fn protect_none(at: usize, len: usize) -> bool {
+    // SAFETY: the caller owns the range.
+    unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
+}
+
+/// How many mappings the kernel allows this process.
+pub fn max_map_count() -> usize {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count")
+        .ok()
+        .and_then(|s| s.trim().parse().ok())
+        .unwrap_or(65530)
+}

@@ -1,0 +1,53 @@
+//! The operating system: the only room that calls libc for it. Thin functions
+//! with Rust types, no policy.
+
+pub mod cgroup;
+pub mod cpu;
+pub mod futex;
+pub mod mem;
+pub mod signal;
+pub mod spin;
+pub mod thread;
+pub mod time;
+
+/// Writes all of `bytes` to a file descriptor, as far as it can be done; for
+/// reports, where there is nobody to tell about a failure. Async-signal-safe.
+pub fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: the pointer and length are those of a slice.
+        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(n) {
+            Ok(n) if n > 0 => bytes = &bytes[n..],
+            _ if n < 0 && errno() == libc::EINTR => {}
+            _ => return,
+        }
+    }
+}
+
+/// The calling thread's errno, right after a failed call of this room.
+pub fn errno() -> i32 {
+    // SAFETY: the pointer is this thread's and used at once.
+    unsafe { *errno_location() }
+}
+
+/// Where the calling thread's errno lives. The address is the thread's: it may
+/// be kept only in what belongs to the thread.
+pub fn errno_location() -> *mut i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::__errno_location() }
+}
+
+/// Ends the process with SIGABRT.
+pub fn abort() -> ! {
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
+}
+
+/// The size of a page in bytes.
+pub const PAGE: usize = 4096;
+
+/// The address of a symbol in the whole process, or null.
+pub fn symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
+    // SAFETY: the name is a C string.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}

@@ -1,0 +1,84 @@
+//! The lock of the runtime's own short critical sections.
+
+use crate::atomic::{AtomicU32, Ordering, spin_loop};
+
+/// A lock for sections of some ten instructions. It is one word, zero when
+/// free, so it may live in zeroed memory that belongs to the user.
+///
+/// A waiter spins, then gives up its CPU, then sleeps: the holder may have lost
+/// its CPU in the middle. No holder blocks or switches while it holds one,
+/// except to hand the unlocking over to the context that runs next.
+#[repr(transparent)]
+pub struct SpinLock(AtomicU32);
+
+impl SpinLock {
+    pub const fn new() -> SpinLock {
+        SpinLock(AtomicU32::new(0))
+    }
+
+    #[inline(always)]
+    pub fn try_lock(&self) -> bool {
+        // Acquire: pairs with the Release in `unlock`.
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether nobody holds it; may be old when it is read.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
+    #[inline(always)]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_contended();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self) {
+        let mut round = 0;
+        loop {
+            while self.0.load(Ordering::Relaxed) != 0 {
+                round += 1;
+                backoff(round);
+            }
+            if self.try_lock() {
+                return;
+            }
+        }
+    }
+
+    /// Only the holder may call it, or whom it has handed the lock to.
+    #[inline(always)]
+    pub fn unlock(&self) {
+        // Release: pairs with the Acquire in `try_lock`.
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Runs `f` with the lock held.
+    #[inline(always)]
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.lock();
+        let r = f();
+        self.unlock();
+        r
+    }
+}
+
+/// One round of waiting for another thread that is about to be done.
+pub fn backoff(round: u32) {
+    match round {
+        0..=40 => {
+            for _ in 0..(1 << (round / 8)) {
+                spin_loop();
+            }
+        }
+        // SAFETY: no preconditions.
+        41..=100 => unsafe {
+            libc::sched_yield();
+        },
+        _ => super::time::sleep(20_000),
+    }
+}

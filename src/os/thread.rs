@@ -1,0 +1,121 @@
+//! OS threads.
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr;
+
+/// A thread that this library has started and will join.
+pub struct Thread(libc::pthread_t);
+
+// SAFETY: a pthread_t may be joined from any thread.
+unsafe impl Send for Thread {}
+
+impl Thread {
+    /// Starts a thread with the default stack of the system and every signal
+    /// blocked but those a fault in its own code raises. Fails with a negative
+    /// errno value.
+    pub fn start(f: extern "C" fn(*mut c_void) -> *mut c_void, arg: *mut c_void) -> Result<Thread, i32> {
+        let mut id = MaybeUninit::uninit();
+        let blocked = block_signals();
+        // SAFETY: `id` is writable, the attributes are the default ones.
+        let r = unsafe { libc::pthread_create(id.as_mut_ptr(), ptr::null(), f, arg) };
+        blocked.restore();
+        if r != 0 {
+            return Err(-r);
+        }
+        // SAFETY: the call has succeeded and filled it in.
+        Ok(Thread(unsafe { id.assume_init() }))
+    }
+
+    /// Waits until the thread has ended.
+    pub fn join(self) {
+        // SAFETY: joined once, because `self` is taken.
+        unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
+    }
+}
+
+/// A signal mask.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    /// The calling thread's.
+    pub fn current() -> SignalMask {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: `set` is written.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), set.as_mut_ptr());
+            SignalMask(set.assume_init())
+        }
+    }
+
+    /// Makes it the calling thread's.
+    pub fn restore(&self) {
+        // SAFETY: the set is initialised.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
+
+/// Blocks every signal of the calling thread but those that a fault raises;
+/// gives the mask before.
+fn block_signals() -> SignalMask {
+    let before = SignalMask::current();
+    // SAFETY: the set is filled before it is changed and used.
+    unsafe {
+        let mut set = MaybeUninit::uninit();
+        libc::sigfillset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        for s in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS] {
+            libc::sigdelset(&mut set, s);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set, ptr::null_mut());
+    }
+    before
+}
+
+/// Names the calling thread (15 characters at most) and asks the kernel for
+/// exact timeouts on it.
+pub fn set_up_current(name: &core::ffi::CStr) {
+    // SAFETY: the name is a C string; both options concern this thread only.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+    }
+}
+
+/// The kernel's number of the calling thread.
+pub fn id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// How many threads this process has.
+pub fn count() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, |d| d.count())
+}
+
+/// Gives the CPU to another thread.
+pub fn yield_now() {
+    // SAFETY: no preconditions.
+    unsafe { libc::sched_yield() };
+}
+
+/// Calls the three functions around every fork of this process.
+pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: the functions stay where they are: the library is never unmapped.
+    unsafe { pthread_atfork(Some(before), Some(parent), Some(child)) };
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> i32;
+}
+
+/// Ends the process as if `main` had returned.
+pub fn exit_process() -> ! {
+    // SAFETY: no preconditions.
+    unsafe { libc::exit(0) }
+}

@@ -1,0 +1,22 @@
+//! The clock of all deadlines: CLOCK_MONOTONIC in ns.
+
+/// Now, in ns; never 0 and never negative.
+#[inline]
+pub fn now() -> i64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec * 1_000_000_000 + ts.tv_nsec
+}
+
+/// Blocks the calling thread for about `ns`.
+pub fn sleep(ns: i64) {
+    let ts = timespec(ns);
+    // SAFETY: `ts` is readable; the remainder is not asked for.
+    unsafe { libc::nanosleep(&ts, core::ptr::null_mut()) };
+}
+
+/// `ns` as the kernel wants it.
+pub fn timespec(ns: i64) -> libc::timespec {
+    libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+}

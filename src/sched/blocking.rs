@@ -1,0 +1,189 @@
+//! System calls and other blocks that the caller announces. seed: S7, B5
+//!
+//! Entering only marks the P; sysmon takes it away when the call lasts, or when
+//! there is work and it lasts a little. Leaving takes it back with one
+//! compare-and-swap, else any idle P, else the goroutine queues for one.
+//!
+//! Between the two the thread counts as a plain one: functions that block, block
+//! the thread.
+
+use super::g::{GRef, Status, flags};
+use super::m::{self, Blocking, MRef};
+use super::p::{PRef, status};
+use super::ready;
+use super::task::Task;
+use super::runtime::rt;
+use super::schedule::{self, switch_away};
+use super::threads;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// The running goroutine is about to block its thread, maybe. On a plain thread
+/// it does nothing. entersyscall.
+pub fn enter() -> i32 {
+    match m::current() {
+        Some(m) if !m.curg.get().is_null() => enter_on(m, false),
+        _ => 0,
+    }
+}
+
+/// The same when it surely blocks, and for long: the P is free at once.
+/// entersyscallblock.
+pub fn enter_block() -> i32 {
+    match m::current() {
+        Some(m) if !m.curg.get().is_null() => enter_on(m, true),
+        _ => 0,
+    }
+}
+
+fn enter_on(m: MRef, at_once: bool) -> i32 {
+    let g = m.g();
+    let depth = g.syscall_depth.get();
+    g.syscall_depth.set(depth + 1);
+    if depth > 0 {
+        return 0;
+    }
+    let m = leave_runner(m, g);
+    let p = mark(m);
+    g.set_status(Status::Syscall);
+    if at_once && p.take(status::SYSCALL, status::IDLE) {
+        threads::hand_off(p);
+    }
+    0
+}
+
+/// A thread that `gs_run` has borrowed must be able to go back when its function
+/// ends, so others don't block it: they move to another thread first.
+fn leave_runner(m: MRef, g: GRef) -> MRef {
+    if !m.runner.get() || m.root.get() == g.as_ptr().cast_const() || g.has(flags::BOUND) {
+        return m;
+    }
+    g.set_flag(flags::AVOID_RUNNER, true);
+    g.set_status(Status::Runnable);
+    switch_away(m, avoid_runner);
+    m::must_current()
+}
+
+fn avoid_runner(m: MRef, g: GRef) {
+    ready::push_yielded(m.p(), g);
+}
+
+/// The P is anybody's who needs it from now on.
+fn mark(m: MRef) -> PRef {
+    let p = m.p();
+    p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    m.old_p.set(p.as_ptr());
+    m.p.set(ptr::null());
+    m.in_syscall.store(true, Ordering::Relaxed);
+    // Release: pairs with the Acquire of whoever takes it.
+    p.status.store(status::SYSCALL, Ordering::Release);
+    p
+}
+
+/// Takes a P again: the old one if nobody else has, else an idle one.
+fn retake(m: MRef) -> bool {
+    let rt = rt();
+    // SAFETY: set by `mark`.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
+    if old.take(status::SYSCALL, status::RUNNING) {
+        m.in_syscall.store(false, Ordering::Relaxed);
+        old.m.store(m.as_ptr(), Ordering::Relaxed);
+        m.p.set(old.as_ptr());
+        super::run::look_if_done(m, old);
+        return true;
+    }
+    m.in_syscall.store(false, Ordering::Relaxed);
+    match threads::take_idle_p(rt, Some(old), m.node.get()) {
+        Some(p) => {
+            schedule::acquire_p(m, p);
+            rt.sysmon.wake_if_asleep();
+            true
+        }
+        None => false,
+    }
+}
+
+/// The block is over. `-EPERM` when there was none. exitsyscall.
+pub fn exit() -> i32 {
+    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
+    let g = m.g();
+    let depth = g.syscall_depth.get();
+    // In `gs_blocking` the outermost level is its own.
+    if depth == u32::from(!m.blocking.get().is_null()) {
+        return -libc::EPERM;
+    }
+    g.syscall_depth.set(depth - 1);
+    if depth > 1 {
+        return 0;
+    }
+    if retake(m) {
+        g.set_status(Status::Running);
+        return 0;
+    }
+    // No P: wait for one in a queue. There is none to pick a successor from.
+    g.set_status(Status::Runnable);
+    schedule::switch_to_g0(m, Some(queue_for_p));
+    0
+}
+
+/// On g0, without a P: whoever has one takes the goroutine.
+fn queue_for_p(_m: MRef, g: GRef) {
+    ready::ready_global(g);
+}
+
+/// A call on the thread's own stack; it lives on the goroutine's.
+pub struct Call {
+    f: Blocking,
+    arg: *mut c_void,
+    result: *mut c_void,
+    /// errno as the function left it.
+    errno: i32,
+}
+
+/// Calls `f(arg)` on the thread's own stack with the P released; gives what it
+/// returns, and its errno. On a plain thread, or in such a call already, just
+/// calls it.
+///
+/// # Safety
+/// Calling `f` with `arg` is the caller's business.
+pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
+    let Some(m) = schedule::on_goroutine() else {
+        // SAFETY: by contract.
+        return unsafe { f(arg) };
+    };
+    let g = m.g();
+    let m = leave_runner(m, g);
+    let mut call = Call { f, arg, result: ptr::null_mut(), errno: 0 };
+    g.set_status(Status::Syscall);
+    m.blocking.set(&raw mut call);
+    schedule::switch_to_g0(m, None);
+    // SAFETY: the errno of the thread it runs on now.
+    unsafe { *m::must_current().errno.get() = call.errno };
+    call.result
+}
+
+/// The part on g0: the goroutine's registers are saved, but it is still this
+/// thread's, and functions called in `f` find it as the current one.
+pub fn run_on_g0(m: MRef) {
+    // SAFETY: `call` has left it there, on a stack that stays.
+    let call = unsafe { &mut *m.blocking.get() };
+    // SAFETY: set by the switch.
+    let g = unsafe { GRef::from_ptr(m.commit_g.get()) };
+    m.curg.set(g.as_ptr());
+    mark(m);
+    g.syscall_depth.set(1);
+    // SAFETY: the caller of `gs_blocking` answers for it.
+    call.result = unsafe { (call.f)(call.arg) };
+    // SAFETY: the thread's own errno.
+    call.errno = unsafe { *m.errno.get() };
+    g.syscall_depth.set(0);
+    m.blocking.set(ptr::null_mut());
+    m.curg.set(ptr::null());
+    if retake(m) {
+        // Straight back, as from a system call.
+        m.stash.set(Some(Task::goroutine(g)));
+    } else {
+        ready::ready_global(g);
+    }
+}

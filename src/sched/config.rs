@@ -1,0 +1,61 @@
+//! What a runtime is started with: field, then environment, then default.
+
+use super::limits;
+use crate::numa::Topology;
+use crate::os::cgroup;
+use crate::stack::{self, Class};
+
+/// What the caller of `gs_init` asks for; `None`: not said.
+#[derive(Default)]
+pub struct Request<'a> {
+    pub procs: Option<usize>,
+    pub max_threads: Option<usize>,
+    pub stack_size: Option<usize>,
+    pub topology: Option<&'a str>,
+}
+
+/// All questions answered.
+pub struct Config {
+    pub procs: usize,
+    pub max_threads: usize,
+    pub stack_class: Class,
+    pub topology: Topology,
+}
+
+impl Request<'_> {
+    /// Answers what is left open. `-EINVAL` for what can't be.
+    pub fn resolve(&self) -> Result<Config, i32> {
+        let named = |name: &str| std::env::var(name).ok();
+        let number = |name: &str| named(name).and_then(|s| s.trim().parse::<usize>().ok()).filter(|&n| n > 0);
+        let description = self.topology.map(str::to_owned).or_else(|| named("GOSCHED_TOPOLOGY"));
+        let topology = Topology::detect(description.as_deref()).ok_or(-libc::EINVAL)?;
+        let procs = match self.procs {
+            Some(n) if n > limits::PROCS => return Err(-libc::EINVAL),
+            Some(n) => n,
+            None => number("GOSCHED_PROCS")
+                .or_else(|| number("GOMAXPROCS"))
+                .unwrap_or_else(default_procs)
+                .min(limits::PROCS),
+        };
+        let stack_class = match self.stack_size {
+            Some(size) => Class::for_usable(size).ok_or(-libc::EINVAL)?,
+            None => number("GOSCHED_STACK_SIZE")
+                .and_then(Class::for_usable)
+                .or_else(|| Class::for_reserved(stack::DEFAULT))
+                .ok_or(-libc::EINVAL)?,
+        };
+        let max_threads =
+            self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
+        Ok(Config { procs, max_threads, stack_class, topology })
+    }
+}
+
+/// The CPUs of the affinity mask, lowered to the cgroup's quota rounded up, but
+/// not below 2 by the quota. As Go since 1.25.
+fn default_procs() -> usize {
+    let cpus = crate::os::cpu::affinity().len().max(1);
+    match cgroup::cpu_quota() {
+        Some(quota) => cpus.min((quota.ceil() as usize).max(2)),
+        None => cpus,
+    }
+}

@@ -1,0 +1,107 @@
+//! Deadlock detection. seed: S8
+//!
+//! Reported only when nothing can ever wake a goroutine again: every P is idle,
+//! no queue holds anything, no timer runs, no thread is in a system call, and
+//! every other thread of the process is blocked without a deadline in a call of
+//! this library. A thread that could still call in (any that runs or blocks
+//! elsewhere) makes it no deadlock.
+
+use super::g::Status;
+use super::runtime::Runtime;
+use super::schedule;
+use crate::os::{self, thread, time};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Plain threads that are blocked in this library without a deadline.
+static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// While it lives its thread counts as blocked for ever.
+pub struct BlockedForever(bool);
+
+/// A plain thread, or one in a system call, is about to block.
+pub fn thread_blocks(forever: bool) -> BlockedForever {
+    if forever {
+        BLOCKED_THREADS.fetch_add(1, Ordering::SeqCst);
+    }
+    BlockedForever(forever)
+}
+
+impl Drop for BlockedForever {
+    fn drop(&mut self) {
+        if self.0 {
+            BLOCKED_THREADS.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// In the child of a fork no other thread is left.
+pub fn forget_threads() {
+    BLOCKED_THREADS.store(0, Ordering::SeqCst);
+}
+
+/// The first look comes so soon after everything has become idle, in ns, and
+/// later ones less and less often.
+const FIRST: i64 = 10_000_000;
+const LAST: i64 = 10_000_000_000;
+
+/// One period in which all P's are idle.
+pub struct Watch {
+    delay: i64,
+    looks: u32,
+}
+
+impl Watch {
+    pub fn new() -> Watch {
+        Watch { delay: FIRST, looks: 0 }
+    }
+
+    /// Looks; gives the time of the next look (-1: nobody waits, none needed).
+    pub fn check(&mut self, rt: &Runtime) -> i64 {
+        if rt.goroutines() == 0 {
+            return -1;
+        }
+        // Two looks in a row, so that a thread on its way is not overlooked.
+        self.looks = if is_deadlocked(rt) { self.looks + 1 } else { 0 };
+        if self.looks >= 2 {
+            report(rt);
+        }
+        let now = time::now();
+        let delay = if self.looks == 1 { FIRST } else { self.delay };
+        self.delay = (self.delay * 2).min(LAST);
+        now + delay
+    }
+}
+
+fn is_deadlocked(rt: &Runtime) -> bool {
+    rt.idle.ps() as usize >= rt.procs()
+        && !schedule::work_anywhere(rt)
+        && rt.ps().all(|p| p.timers.next() == i64::MAX)
+        && !rt.any_m_in_syscall()
+        && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
+}
+
+fn blocked_plain_threads() -> usize {
+    BLOCKED_THREADS.load(Ordering::SeqCst) as usize
+}
+
+/// Says who waits, and ends the process.
+fn report(rt: &Runtime) -> ! {
+    let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
+    let mut count = 0;
+    rt.for_each_g(|g| {
+        if g.status() == Status::Waiting {
+            count += 1;
+            if count <= 100 {
+                let id = g.id.load(Ordering::Relaxed);
+                let (pc, creator) = (g.pc.get(), g.creator.get());
+                text += &format!("  goroutine {id} waits (spawned at {pc:#x} by goroutine {creator})\n");
+            }
+        }
+    });
+    text += &format!(
+        "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
+        blocked_plain_threads()
+    );
+    os::write_all(2, text.as_bytes());
+    os::abort()
+}

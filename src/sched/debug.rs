@@ -1,0 +1,53 @@
+//! `GOSCHED_DEBUG`: switches that make races likely, and others for tests.
+
+/// `name=value` pairs with commas between; unknown ones are ignored.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Debug {
+    /// Whatever becomes runnable goes to another P: a global queue.
+    pub migrate: bool,
+    /// Queues are looked at in a random order.
+    pub random_order: bool,
+    /// Local queues hold 4 tasks.
+    pub tiny_queues: bool,
+    /// Nodes keep the order of the machine.
+    pub no_shuffle: bool,
+    /// Guards are mappings, as on kernels before 6.13, and so many at most.
+    pub mprotect: bool,
+    pub guard_budget: usize,
+}
+
+impl Debug {
+    pub fn from_env() -> Debug {
+        Debug::parse(&std::env::var("GOSCHED_DEBUG").unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Debug {
+        let mut d = Debug::default();
+        for pair in text.split(',') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, "1"));
+            let on = value != "0";
+            match name.trim() {
+                "migrate" => d.migrate = on,
+                "randomorder" => d.random_order = on,
+                "tinyqueues" => d.tiny_queues = on,
+                "noshuffle" => d.no_shuffle = on,
+                "mprotect" => d.mprotect = on,
+                "guardbudget" => d.guard_budget = value.parse().unwrap_or(0),
+                _ => {}
+            }
+        }
+        d
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_are_on_by_name_and_off_by_zero() {
+        let d = Debug::parse("migrate=1,randomorder=0,tinyqueues,nonsense=7,guardbudget=12");
+        assert!(d.migrate && !d.random_order && d.tiny_queues);
+        assert_eq!(d.guard_budget, 12);
+    }
+}

@@ -1,0 +1,366 @@
+//! The first and the last moment of a goroutine.
+
+use super::g::{G, GRef, Status, end, flags};
+use super::keys;
+use super::m::{self, MRef};
+use super::node::{Node, priority};
+use super::p::{PRef, count};
+use super::park::{Block, Cause, Parker, ready_all};
+use super::runtime::rt;
+use super::schedule;
+use super::task::{GoFn, Kind, Newborn, Task};
+use crate::arch::{self, FpControl};
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering;
+
+/// Descriptors with a stack that a P keeps; a node keeps more.
+const P_CACHE: usize = 64;
+/// Newborn records that a P keeps.
+const NEWBORN_CACHE: usize = 512;
+/// Ids that a P takes at once.
+const ID_BATCH: u64 = 64;
+/// A node's free stacks above this many give their memory back.
+const WARM_STACKS: usize = 1024;
+
+/// What `arch::start` calls: function and argument of the goroutine that begins
+/// on this stack now.
+#[repr(C)]
+pub struct Begin {
+    f: GoFn,
+    arg: *mut c_void,
+}
+
+/// The first thing that runs on a goroutine's stack.
+pub extern "C" fn goroutine_begin() -> Begin {
+    let m = m::must_current();
+    schedule::run_commit(m);
+    schedule::fresh_thread_state(m);
+    let g = m.g();
+    Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
+}
+
+/// The function has returned. Comes back when another goroutine is to begin on
+/// this stack.
+pub extern "C" fn goroutine_end() {
+    if m::current().is_none() {
+        // The child of a fork that this goroutine made: there is no scheduler,
+        // so it ends as the last thread of a process does.
+        crate::os::thread::exit_process();
+    }
+    end_current();
+}
+
+/// Ends the running goroutine from anywhere. Goexit.
+pub fn exit_current() -> ! {
+    let top = m::must_current().g().stack_of_running().top();
+    end_current();
+    // SAFETY: the frames above belong to a goroutine that has ended.
+    unsafe { arch::restart(top) }
+}
+
+/// Ends the running goroutine. Comes back when the next goroutine is a new one
+/// that can have its stack.
+fn end_current() {
+    let g = m::must_current().g();
+    if !g.values.get().is_null() {
+        keys::run_destructors(g);
+    }
+    let m = m::must_current();
+    if g.shared.get() || g.flags.get() & (flags::ROOT | flags::BOUND) != 0 {
+        return end_special(m, g);
+    }
+    let p = m.p();
+    count(&p.ended, 1);
+    if rt().draining() {
+        rt().one_ended();
+    }
+    let next = schedule::next_local(m, p);
+    if let Some(Kind::Newborn(n)) = next.map(Task::kind)
+        && g.stack_of_running().class() == rt().stack_class
+    {
+        // Its stack is warm and at hand: no switch at all.
+        begin_as(m, p, n, g);
+        if FpControl::current() != rt().fp {
+            rt().fp.load();
+        }
+        return;
+    }
+    schedule::leave_for(m, g, commit_end, next);
+}
+
+/// The end of a goroutine that somebody has a reference to, of `gs_run`'s, and
+/// of one that has a thread of its own.
+#[cold]
+#[inline(never)]
+fn end_special(m: MRef, g: GRef) {
+    if g.has(flags::BOUND) && m.locked_g.get() == g.as_ptr().cast_const() {
+        m.locked_g.set(ptr::null());
+        if !m.runner.get() {
+            // Whatever it did to its thread ends with it.
+            m.ended.store(true, Ordering::Relaxed);
+        }
+    }
+    count(&m.p().ended, 1);
+    if rt().draining() {
+        rt().one_ended();
+    }
+    if m.ended.load(Ordering::Relaxed) {
+        // Not a direct switch: this thread runs nothing any more.
+        m.p().attention.fetch_or(super::world::LOOK, Ordering::Relaxed);
+    }
+    schedule::switch_away(m, commit_special_end);
+    unreachable!("a goroutine that has ended is not resumed");
+}
+
+/// Frees the descriptor and the stack that have just been left.
+fn commit_end(m: MRef, g: GRef) {
+    recycle(g);
+    keep(m.p(), g);
+}
+
+fn commit_special_end(m: MRef, g: GRef) {
+    let root = g.has(flags::ROOT);
+    let runner = g.runner.get();
+    if g.shared.get() {
+        // The stack goes, the descriptor stays for those who have references.
+        if let Some(stack) = g.stack.take() {
+            rt().node_of(m.p()).stacks.put(stack);
+        }
+        g.set_status(Status::Dead);
+        // SAFETY: `joiners` is used with the lock held.
+        let joiners = g.lock.with(|| unsafe {
+            // Release: pairs with the Acquire in `has_ended`.
+            g.end.store(end::DONE, Ordering::Release);
+            (*g.joiners.get()).pop_all()
+        });
+        // SAFETY: the list is ours.
+        unsafe { ready_all(joiners) };
+        release(g);
+    } else {
+        recycle(g);
+        keep(m.p(), g);
+    }
+    if root {
+        super::run::root_ended(runner);
+    }
+}
+
+/// Resets what the next goroutine with this descriptor must not see.
+#[inline(always)]
+fn recycle(g: GRef) {
+    g.set_status(Status::Dead);
+    g.id.store(0, Ordering::Relaxed);
+    g.f.set(None);
+}
+
+/// Resets the rest, of one that others had pointers to.
+fn recycle_shared(g: GRef) {
+    recycle(g);
+    g.shared.set(false);
+    g.cancelled.store(false, Ordering::Relaxed);
+    g.end.store(0, Ordering::Relaxed);
+    g.flags.set(0);
+    g.lock_depth.set(0);
+    let name = g.name.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !name.is_null() {
+        // SAFETY: it was made by `CString::into_raw`.
+        drop(unsafe { std::ffi::CString::from_raw(name) });
+    }
+}
+
+/// Gives a reference back; the last one frees the descriptor.
+pub fn release(g: GRef) {
+    // AcqRel: whoever frees it comes after all others' uses.
+    if g.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return;
+    }
+    recycle_shared(g);
+    match super::runtime::try_rt() {
+        Some(rt) if super::runtime::owns(g) => rt.nodes[rt.any_node()].gs.put(g.as_non_null()),
+        _ => super::runtime::orphan_released(g),
+    }
+}
+
+/// Keeps a descriptor with its stack for the next goroutine: here, or in the
+/// node, or taken apart when the stack is of an unusual size.
+#[inline(always)]
+fn keep(p: PRef, g: GRef) {
+    if g.stack_of_running().class() == rt().stack_class && p.free_gs.len() < 2 * P_CACHE {
+        p.free_gs.push(g.as_non_null());
+    } else {
+        keep_in_node(p, g);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn keep_in_node(p: PRef, g: GRef) {
+    let node = rt().node_of(p);
+    if g.stack_of_running().class() != rt().stack_class {
+        if let Some(stack) = g.stack.take() {
+            node.stacks.put(stack);
+        }
+        node.gs.put(g.as_non_null());
+        return;
+    }
+    for _ in 0..P_CACHE {
+        if let Some(old) = p.free_gs.pop() {
+            keep_one_in_node(node, GRef::from_non_null(old));
+        }
+    }
+    p.free_gs.push(g.as_non_null());
+}
+
+fn keep_one_in_node(node: &Node, g: GRef) {
+    if node.with_stack_len.fetch_add(1, Ordering::Relaxed) >= WARM_STACKS {
+        g.stack_of_running().discard();
+    }
+    node.gs_with_stack.put(g.as_non_null());
+}
+
+/// Everything a P keeps goes to its node: the P is about to end.
+pub fn flush_caches(p: PRef, node: &Node) {
+    while let Some(g) = p.free_gs.pop() {
+        keep_one_in_node(node, GRef::from_non_null(g));
+    }
+    node.newborns.take_back(&p.newborns, usize::MAX);
+}
+
+/// A free descriptor with a stack of the default size: the P's, the node's or a
+/// new one. `None`: no memory.
+pub fn descriptor(p: PRef) -> Option<GRef> {
+    if let Some(g) = p.free_gs.pop() {
+        return Some(GRef::from_non_null(g));
+    }
+    let node = rt().node_of(p);
+    if node.with_stack_len.load(Ordering::Relaxed) > 0 {
+        let before = p.free_gs.len();
+        node.gs_with_stack.give_existing(&p.free_gs, P_CACHE / 2);
+        let n = p.free_gs.len() - before;
+        node.with_stack_len.fetch_sub(n, Ordering::Relaxed);
+        if let Some(g) = p.free_gs.pop() {
+            return Some(GRef::from_non_null(g));
+        }
+    }
+    let g = GRef::from_non_null(node.gs.get()?);
+    let Some(stack) = node.stacks.get(rt().stack_class) else {
+        node.gs.put(g.as_non_null());
+        return None;
+    };
+    g.stack.set(Some(stack));
+    Some(g)
+}
+
+/// The newborn takes this descriptor and stack, as a context that can be
+/// switched to.
+#[inline(always)]
+pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+    begin_as(m, p, newborn, g);
+    // SAFETY: the stack is the goroutine's and nothing is on it.
+    g.sp.set(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) });
+}
+
+/// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no
+/// memory. A pinned one stays on this thread from now on.
+pub fn equip(m: MRef, g: GRef) -> Option<()> {
+    let class = g.stack_class.get().unwrap_or(rt().stack_class);
+    let stack = rt().node_of(m.p()).stacks.get(class)?;
+    g.stack.set(Some(stack));
+    // SAFETY: the stack is the goroutine's and nothing is on it.
+    g.sp.set(unsafe { arch::prepare(stack.top(), rt().fp) });
+    g.set_flag(flags::UNBORN, false);
+    if g.has(flags::PINNED) {
+        g.set_flag(flags::BOUND, true);
+        g.bound_m.set(m.as_ptr());
+    }
+    Some(())
+}
+
+/// The newborn becomes a goroutine; its record is free again.
+#[inline(always)]
+fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+    // SAFETY: the record is ours: it came out of a queue.
+    let n = unsafe { newborn.as_ref() };
+    g.f.set(n.f.take());
+    g.arg.set(n.arg.get());
+    g.pc.set(n.pc.get());
+    g.creator.set(n.creator.get());
+    g.flags.set(0);
+    g.priority.set(priority::NORMAL);
+    g.id.store(next_id(p), Ordering::Relaxed);
+    schedule::assign(m, p, g);
+    if p.newborns.len() >= 2 * NEWBORN_CACHE {
+        rt().node_of(p).newborns.take_back(&p.newborns, NEWBORN_CACHE);
+    }
+    p.newborns.push(newborn);
+}
+
+/// Each goroutine has an id of its own, counted from 1.
+#[inline(always)]
+pub fn next_id(p: PRef) -> u64 {
+    let (mut next, mut end) = p.ids.get();
+    if next == end {
+        next = rt().take_ids(ID_BATCH);
+        end = next + ID_BATCH;
+    }
+    p.ids.set((next + 1, end));
+    next
+}
+
+/// A free newborn record; `None`: no memory.
+#[inline(always)]
+pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
+    if p.newborns.len() == 0 {
+        rt().node_of(p).newborns.refill(&p.newborns, NEWBORN_CACHE);
+    }
+    p.newborns.pop()
+}
+
+/// Whether the goroutine has ended; what it did is visible then.
+pub fn has_ended(g: GRef) -> bool {
+    // Acquire: pairs with the Release at the end.
+    g.end.load(Ordering::Acquire) & end::DONE != 0
+}
+
+/// Waits for the end of a goroutine that the caller has a reference to.
+pub fn join(g: GRef, deadline: i64) -> i32 {
+    if has_ended(g) {
+        return 0;
+    }
+    if schedule::current_g() == Some(g) {
+        return -libc::EDEADLK;
+    }
+    let thread = Parker::for_thread();
+    g.lock.lock();
+    if has_ended(g) {
+        g.lock.unlock();
+        return 0;
+    }
+    let block = match Block::begin(&thread, deadline, false) {
+        Ok(block) => block,
+        Err(e) => {
+            g.lock.unlock();
+            return e;
+        }
+    };
+    let waiter = block.waiter();
+    // SAFETY: `joiners` is used with the lock held; the waiter stays until it is
+    // out of the queue.
+    unsafe {
+        (*g.joiners.get()).push(&waiter);
+        let cause = block.park(unlock_g, g.as_ptr() as usize);
+        if cause != Cause::Woken {
+            g.lock.with(|| (*g.joiners.get()).remove(&waiter));
+        }
+        cause.errno()
+    }
+}
+
+/// # Safety
+/// `g` is the address of a descriptor whose lock the caller holds.
+unsafe fn unlock_g(g: usize) {
+    // SAFETY: by contract.
+    unsafe { (*(g as *const G)).lock.unlock() };
+}
+

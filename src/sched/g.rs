@@ -1,0 +1,206 @@
+//! G: a goroutine.
+
+use super::keys::Values;
+use super::m::M;
+use super::park::{Parker, Request, WaitQueue};
+use super::pool::Linked;
+use super::task::GoFn;
+use crate::os::spin::SpinLock;
+use crate::stack::{Class, Stack};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Bits of [`G::flags`] and of a newborn's.
+pub mod flags {
+    /// After its first run it stays on one thread.
+    pub const PINNED: u32 = 1;
+    /// Never preempted by a signal.
+    pub const NOPREEMPT: u32 = 2;
+    /// All that a caller of `gs_spawn_with` may set.
+    pub const PUBLIC: u32 = PINNED | NOPREEMPT;
+    /// Only its own thread may run it: pinned and begun, or locked.
+    pub const BOUND: u32 = 1 << 8;
+    /// `gs_run`'s goroutine.
+    pub const ROOT: u32 = 1 << 9;
+    /// It has not run yet: it has no stack.
+    pub const UNBORN: u32 = 1 << 11;
+    /// What makes the direct switch look twice.
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | UNBORN;
+    /// Set while it moves off a thread that `gs_run` borrowed.
+    pub const AVOID_RUNNER: u32 = 1 << 10;
+}
+
+/// What a goroutine does, and so who owns its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// A free list's, or its holders' of references after its end.
+    Dead = 0,
+    /// A run queue's.
+    Runnable = 1,
+    /// The M's that runs it.
+    Running = 2,
+    /// That of what it waits for, or of whoever wins the claim.
+    Waiting = 3,
+    /// Its M's, which has given up its P or may have to.
+    Syscall = 4,
+}
+
+/// Bits of [`G::end`].
+pub mod end {
+    /// The function has returned.
+    pub const DONE: u32 = 1;
+}
+
+/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or
+/// longer, while somebody has a reference), so that timers and wakers with a
+/// stale pointer find a generation that is not theirs.
+///
+/// Fields in a `Cell` belong to whoever owns the goroutine (see [`Status`]);
+/// the others may be used by anybody, under the rules they state.
+#[repr(C, align(64))]
+pub struct G {
+    /// What wakers claim it by.
+    pub parker: Parker,
+    /// The context at rest.
+    pub sp: Cell<usize>,
+    /// The link of the queue or free list it is in.
+    pub run_link: Cell<usize>,
+    /// The M that runs it.
+    pub m: Cell<*const M>,
+    pub flags: Cell<u32>,
+    status: AtomicU8,
+    pub priority: Cell<i8>,
+    /// The P it last ran on.
+    pub last_p: Cell<u16>,
+
+    pub f: Cell<Option<GoFn>>,
+    pub arg: Cell<*mut c_void>,
+    pub stack: Cell<Option<Stack>>,
+    /// The size class that the stack of an unborn one is to have.
+    pub stack_class: Cell<Option<Class>>,
+    /// What the park under way asks for; read by the context that runs next.
+    pub request: Cell<Request>,
+    pub id: AtomicU64,
+    /// The return address of the call that spawned it, for reports.
+    pub pc: Cell<usize>,
+    /// The id of the goroutine that spawned it; 0: a plain thread.
+    pub creator: Cell<u64>,
+
+    /// `gs_run`'s M, of its goroutine.
+    pub runner: Cell<*const M>,
+    /// The only M that may run it, when bound.
+    pub bound_m: Cell<*const M>,
+    /// Calls of `gs_lock_os_thread` not yet undone.
+    pub lock_depth: Cell<u32>,
+    /// Calls of `gs_entersyscall` not yet undone.
+    pub syscall_depth: Cell<u32>,
+    /// Somebody else may have a pointer to it: every wait must be claimed, and
+    /// its end is counted in `refs`. Set only by itself or before it first runs.
+    pub shared: Cell<bool>,
+    /// `gs_cancel` was called; stays set.
+    pub cancelled: AtomicBool,
+    /// References: its own while it lives, and the user's.
+    pub refs: AtomicU32,
+    /// Guards `end` against `joiners`.
+    pub lock: SpinLock,
+    pub end: AtomicU32,
+    pub joiners: UnsafeCell<WaitQueue>,
+    /// Values of `gs_setspecific`.
+    pub values: Cell<*mut Values>,
+    /// A C string of its own, or null.
+    pub name: AtomicPtr<i8>,
+}
+
+const _: () = assert!(size_of::<G>() <= 320, "a million goroutines have one each");
+
+impl Linked for G {
+    fn link(&self) -> &Cell<usize> {
+        &self.run_link
+    }
+}
+
+impl G {
+    #[inline(always)]
+    pub fn status(&self) -> Status {
+        match self.status.load(Ordering::Relaxed) {
+            1 => Status::Runnable,
+            2 => Status::Running,
+            3 => Status::Waiting,
+            4 => Status::Syscall,
+            _ => Status::Dead,
+        }
+    }
+
+    /// Relaxed: reports read it; ownership passes through queues and claims.
+    #[inline(always)]
+    pub fn set_status(&self, status: Status) {
+        self.status.store(status as u8, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    pub fn set_flag(&self, flag: u32, on: bool) {
+        let flags = self.flags.get();
+        self.flags.set(if on { flags | flag } else { flags & !flag });
+    }
+
+    /// The stack; a goroutine that has begun has one.
+    #[inline(always)]
+    pub fn stack_of_running(&self) -> Stack {
+        self.stack.get().expect("a goroutine that has begun has a stack")
+    }
+}
+
+/// A pointer to a descriptor that stays mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct GRef(NonNull<G>);
+
+impl GRef {
+    /// # Safety
+    /// `g` points to a descriptor.
+    #[inline(always)]
+    pub unsafe fn from_ptr(g: *const G) -> GRef {
+        // SAFETY: by contract not null.
+        GRef(unsafe { NonNull::new_unchecked(g.cast_mut()) })
+    }
+
+    /// `None` for null.
+    ///
+    /// # Safety
+    /// `g` is null or points to a descriptor.
+    pub unsafe fn from_nullable(g: *const G) -> Option<GRef> {
+        NonNull::new(g.cast_mut()).map(GRef)
+    }
+
+    #[inline(always)]
+    pub fn from_non_null(g: NonNull<G>) -> GRef {
+        GRef(g)
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut G {
+        self.0.as_ptr()
+    }
+
+    pub fn as_non_null(self) -> NonNull<G> {
+        self.0
+    }
+}
+
+impl Deref for GRef {
+    type Target = G;
+    #[inline(always)]
+    fn deref(&self) -> &G {
+        // SAFETY: descriptors stay mapped until shutdown, and longer while there
+        // are references; all fields have interior mutability.
+        unsafe { self.0.as_ref() }
+    }
+}

@@ -1,0 +1,108 @@
+//! Who sleeps and who looks for work: the two counters of the wake-up protocol.
+//!
+//! `README.md` of this room states the protocol and why no wake-up is lost; the
+//! model test is in `tests/models`. seed: S6, W2
+
+use crate::atomic::{AtomicU32, Ordering, fence};
+
+/// P's that nobody runs, and M's that look for work.
+pub struct Idle {
+    ps: AtomicU32,
+    spinning: AtomicU32,
+}
+
+/// The caller must start an M as a spinning one; it is counted already.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub struct StartOne;
+
+impl Idle {
+    pub fn new() -> Idle {
+        Idle { ps: AtomicU32::new(0), spinning: AtomicU32::new(0) }
+    }
+
+    /// P's that nobody runs.
+    #[inline(always)]
+    pub fn ps(&self) -> u32 {
+        self.ps.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn spinning(&self) -> u32 {
+        self.spinning.load(Ordering::Relaxed)
+    }
+
+    /// Whoever has made work visible calls this after it.
+    #[inline(always)]
+    pub fn work_added(&self) -> Option<StartOne> {
+        // Pairs with the fences in `p_idle` and `spin_ended`: either we see the
+        // idle P and the missing spinner, or they see the work.
+        fence(Ordering::SeqCst);
+        if self.ps() == 0 || self.spinning() != 0 {
+            return None;
+        }
+        self.add_first_spinner()
+    }
+
+    #[cold]
+    fn add_first_spinner(&self) -> Option<StartOne> {
+        self.spinning
+            .compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)
+            .ok()
+            .map(|_| StartOne)
+    }
+
+    /// An M begins to look for work.
+    pub fn spin_begins(&self) {
+        self.spinning.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A spinning M has found work. When it was the last one and a P is idle,
+    /// another takes its place: the work it found may be one of many.
+    pub fn spin_found(&self) -> Option<StartOne> {
+        let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0);
+        if before == 1 { self.work_added() } else { None }
+    }
+
+    /// A spinning M gives up. It must look everywhere once more after this.
+    pub fn spin_ended(&self) {
+        let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0);
+        // Pairs with the fence in `work_added`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// A P is about to be without an M. Its M must look everywhere once more
+    /// after this.
+    pub fn p_idle(&self) {
+        self.ps.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `work_added`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Somebody has taken an idle P.
+    pub fn p_taken(&self) {
+        let before = self.ps.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_starts_one_spinner_and_only_while_a_p_is_idle() {
+        // seed: S6
+        let i = Idle::new();
+        assert_eq!(i.work_added(), None);
+        i.p_idle();
+        assert_eq!(i.work_added(), Some(StartOne));
+        assert_eq!(i.work_added(), None);
+        assert_eq!(i.spin_found(), Some(StartOne));
+        i.p_taken();
+        assert_eq!(i.spin_found(), None);
+        assert_eq!((i.ps(), i.spinning()), (0, 0));
+    }
+}

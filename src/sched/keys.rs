@@ -1,0 +1,179 @@
+//! Goroutine-local values.
+
+use super::g::GRef;
+use super::schedule;
+use crate::os::spin::SpinLock;
+use core::cell::{RefCell, UnsafeCell};
+use core::ffi::c_void;
+use core::ptr;
+
+/// Frees a value at the end of the goroutine that set it.
+pub type Destructor = unsafe extern "C" fn(*mut c_void);
+
+/// Keys at most.
+const MAX_KEYS: usize = 1 << 16;
+/// How often destructors run when they set values again; POSIX's number.
+const ROUNDS: usize = 4;
+
+/// The values of one goroutine, by the number of the key.
+#[derive(Default)]
+pub struct Values(Vec<(u32, *mut c_void)>);
+
+#[derive(Clone, Copy, Default)]
+struct Key {
+    /// Odd while the key exists; a value of another generation is none.
+    generation: u32,
+    destructor: Option<Destructor>,
+}
+
+struct Keys {
+    lock: SpinLock,
+    keys: UnsafeCell<Vec<Key>>,
+}
+
+// SAFETY: `keys` is only used with `lock` held.
+unsafe impl Sync for Keys {}
+
+static KEYS: Keys = Keys { lock: SpinLock::new(), keys: UnsafeCell::new(Vec::new()) };
+
+fn with_keys<R>(f: impl FnOnce(&mut Vec<Key>) -> R) -> R {
+    // SAFETY: the lock is held.
+    KEYS.lock.with(|| f(unsafe { &mut *KEYS.keys.get() }))
+}
+
+thread_local! {
+    /// The values of a plain thread; destructors run when it ends.
+    static OF_THREAD: RefCell<OfThread> = const { RefCell::new(OfThread(Values(Vec::new()))) };
+}
+
+struct OfThread(Values);
+
+impl Drop for OfThread {
+    fn drop(&mut self) {
+        destroy(|index| take_with_destructor(&mut self.0, index));
+    }
+}
+
+/// A key is its index and generation in one number; 0 is none.
+fn pack(index: usize, generation: u32) -> u32 {
+    (generation & 0xffff) << 16 | index as u32
+}
+
+/// The index of a key that exists.
+fn index_of(key: u32) -> Option<usize> {
+    let index = key as usize & 0xffff;
+    with_keys(|keys| {
+        let k = keys.get(index)?;
+        (k.generation & 1 == 1 && pack(index, k.generation) == key).then_some(index)
+    })
+}
+
+/// Makes a key; `None`: there are too many.
+pub fn create(destructor: Option<Destructor>) -> Option<u32> {
+    with_keys(|keys| {
+        let free = keys.iter().position(|k| k.generation & 1 == 0);
+        let index = free.unwrap_or(keys.len());
+        if index == MAX_KEYS {
+            return None;
+        }
+        if index == keys.len() {
+            keys.push(Key::default());
+        }
+        let k = &mut keys[index];
+        *k = Key { generation: k.generation.wrapping_add(1), destructor };
+        Some(pack(index, k.generation))
+    })
+}
+
+/// Deletes a key; its values are forgotten. `-EINVAL`: there is no such key.
+pub fn delete(key: u32) -> i32 {
+    let Some(index) = index_of(key) else { return -libc::EINVAL };
+    with_keys(|keys| {
+        let k = &mut keys[index];
+        *k = Key { generation: k.generation.wrapping_add(1), destructor: None };
+    });
+    0
+}
+
+/// Runs `f` with the values of the running goroutine or thread; `create`: make
+/// room for them if there is none.
+fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
+    let Some(g) = schedule::current_g() else {
+        return OF_THREAD.with_borrow_mut(|v| f(Some(&mut v.0)));
+    };
+    if g.values.get().is_null() && create {
+        g.values.set(Box::into_raw(Box::default()));
+    }
+    // SAFETY: the running goroutine's own, used by nobody else.
+    f(unsafe { g.values.get().as_mut() })
+}
+
+/// Sets the value of a key. `-EINVAL`: there is no such key.
+pub fn set(key: u32, value: *mut c_void) -> i32 {
+    let Some(index) = index_of(key) else { return -libc::EINVAL };
+    with_values(true, |values| {
+        if let Some(Values(values)) = values {
+            if values.len() <= index {
+                values.resize(index + 1, (0, ptr::null_mut()));
+            }
+            values[index] = (key, value);
+        }
+    });
+    0
+}
+
+/// The value of a key; null if there is none, or no such key.
+pub fn get(key: u32) -> *mut c_void {
+    if index_of(key).is_none() {
+        return ptr::null_mut();
+    }
+    let index = key as usize & 0xffff;
+    with_values(false, |values| match values.and_then(|v| v.0.get(index)) {
+        Some(&(of, value)) if of == key => value,
+        _ => ptr::null_mut(),
+    })
+}
+
+/// Takes the value at this index, if it has a destructor.
+fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor, *mut c_void)> {
+    let (of, value) = values.0.get_mut(index)?;
+    if value.is_null() {
+        return None;
+    }
+    let taken = core::mem::replace(value, ptr::null_mut());
+    let destructor = with_keys(|keys| {
+        let k = keys.get(index)?;
+        (k.generation & 1 == 1 && pack(index, k.generation) == *of).then_some(k.destructor)?
+    })?;
+    Some((destructor, taken))
+}
+
+/// Calls the destructors of all values, again if they set new ones, for at most
+/// [`ROUNDS`] rounds.
+fn destroy(mut take: impl FnMut(usize) -> Option<(Destructor, *mut c_void)>) {
+    for _ in 0..ROUNDS {
+        let mut any = false;
+        for index in 0..with_keys(|keys| keys.len()) {
+            if let Some((destructor, value)) = take(index) {
+                any = true;
+                // SAFETY: the user gave this function for this key's values.
+                unsafe { destructor(value) };
+            }
+        }
+        if !any {
+            break;
+        }
+    }
+}
+
+/// At the end of a goroutine, on its stack: destructors may block.
+#[cold]
+#[inline(never)]
+pub fn run_destructors(g: GRef) {
+    // The values may grow while a destructor runs: borrowed anew each time.
+    // SAFETY: the running goroutine's own.
+    destroy(|index| unsafe { g.values.get().as_mut() }.and_then(|v| take_with_destructor(v, index)));
+    let values = g.values.replace(ptr::null_mut());
+    // SAFETY: made by `with_values`; not used any more.
+    drop(unsafe { Box::from_raw(values) });
+}

@@ -1,0 +1,235 @@
+//! M: an OS thread that runs goroutines.
+
+use super::g::{G, GRef};
+use super::p::{P, PRef};
+use super::blocking::Call;
+use super::task::{Fifo, Task};
+use crate::arch;
+use crate::os::{self, thread::Thread};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// What the context that runs next does for the goroutine that has just been
+/// left, now that its registers are saved.
+pub type Commit = fn(MRef, GRef);
+
+/// A function for the thread's own stack.
+pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// An OS thread. Fields in a `Cell` are the thread's own, except those that
+/// come with a notification: whoever is about to notify it sets them.
+#[repr(C, align(128))]
+pub struct M {
+    /// The goroutine it runs; null on its own stack (g0).
+    pub curg: Cell<*const G>,
+    /// The P it holds; null in a system call and when idle.
+    pub p: Cell<*const P>,
+    /// g0's context at rest, while a goroutine runs.
+    pub g0_sp: Cell<usize>,
+    pub commit: Cell<Option<Commit>>,
+    pub commit_g: Cell<*const G>,
+    /// The thread's errno.
+    pub errno: Cell<*mut i32>,
+    /// The thread's C++ exception globals, or null while there is no C++.
+    pub cxa: Cell<*mut CxaGlobals>,
+    /// It looks for work and is counted in `Idle::spinning`.
+    pub spinning: Cell<bool>,
+    /// A task taken from a queue that is to run next.
+    pub stash: Cell<Option<Task>>,
+    /// Pinned goroutines that became ready; only this M runs them.
+    pub pinned: Fifo,
+    /// The P it held before it entered a system call.
+    pub old_p: Cell<*const P>,
+    /// The goroutine that only this M runs, and that alone: `gs_lock_os_thread`.
+    pub locked_g: Cell<*const G>,
+    /// The `gs_blocking` under way on g0, or null.
+    pub blocking: Cell<*mut Call>,
+    pub rng: Cell<u64>,
+
+    /// 1: notified. What the thread sleeps on.
+    pub note: AtomicU32,
+    /// What it gets with the notification: a P (null: none), perhaps a task,
+    /// and whether it is to look for work.
+    pub next_p: AtomicPtr<P>,
+    pub handed: Cell<Option<Task>>,
+    pub next_spinning: Cell<bool>,
+    /// In a system call or another announced block.
+    pub in_syscall: AtomicBool,
+    pub id: u32,
+    /// The node whose pool it belongs to.
+    pub node: Cell<usize>,
+    /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
+    pub runner: Cell<bool>,
+    pub root: Cell<*const G>,
+    pub root_done: AtomicBool,
+    /// The thread, for the join.
+    pub thread: Cell<Option<Thread>>,
+    /// The thread has ended or is about to.
+    pub ended: AtomicBool,
+    /// Switches from g0 and directly, for statistics.
+    pub switches: AtomicU64,
+}
+
+/// `__cxa_eh_globals` of the Itanium C++ ABI.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct CxaGlobals {
+    pub caught: *mut c_void,
+    pub uncaught: u32,
+}
+
+impl CxaGlobals {
+    pub const NONE: CxaGlobals = CxaGlobals { caught: ptr::null_mut(), uncaught: 0 };
+}
+
+impl M {
+    pub fn new(id: u32, node: usize) -> M {
+        M {
+            curg: Cell::new(ptr::null()),
+            p: Cell::new(ptr::null()),
+            g0_sp: Cell::new(0),
+            commit: Cell::new(None),
+            commit_g: Cell::new(ptr::null()),
+            errno: Cell::new(ptr::null_mut()),
+            cxa: Cell::new(ptr::null_mut()),
+            spinning: Cell::new(false),
+            stash: Cell::new(None),
+            pinned: Fifo::new(),
+            handed: Cell::new(None),
+            next_spinning: Cell::new(false),
+            old_p: Cell::new(ptr::null()),
+            locked_g: Cell::new(ptr::null()),
+            blocking: Cell::new(ptr::null_mut()),
+            rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
+            note: AtomicU32::new(0),
+            next_p: AtomicPtr::new(ptr::null_mut()),
+            in_syscall: AtomicBool::new(false),
+            id,
+            node: Cell::new(node),
+            runner: Cell::new(false),
+            root: Cell::new(ptr::null()),
+            root_done: AtomicBool::new(false),
+            thread: Cell::new(None),
+            ended: AtomicBool::new(false),
+            switches: AtomicU64::new(0),
+        }
+    }
+
+    /// Fills in what only the thread itself can tell, at its start.
+    pub fn bind_to_thread(&self) {
+        self.errno.set(os::errno_location());
+        self.find_cxa();
+    }
+
+    /// Looks for the C++ exception globals of this thread: the C++ library may
+    /// have been loaded since.
+    pub fn find_cxa(&self) {
+        let f = os::symbol(c"__cxa_get_globals");
+        if !f.is_null() {
+            // SAFETY: that is the function's type in the Itanium C++ ABI.
+            let get: extern "C" fn() -> *mut CxaGlobals = unsafe { core::mem::transmute(f) };
+            self.cxa.set(get());
+        }
+    }
+
+    /// A random number (xorshift*).
+    #[inline]
+    pub fn random(&self) -> u32 {
+        let mut x = self.rng.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.rng.set(x);
+        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// The P; the caller knows that it holds one.
+    #[inline(always)]
+    pub fn p(&self) -> PRef {
+        debug_assert!(!self.p.get().is_null());
+        // SAFETY: P's stay mapped until shutdown; not null, says the caller.
+        unsafe { PRef::from_ptr(self.p.get()) }
+    }
+
+    /// The goroutine; the caller knows that there is one.
+    #[inline(always)]
+    pub fn g(&self) -> GRef {
+        debug_assert!(!self.curg.get().is_null());
+        // SAFETY: descriptors stay mapped; not null, says the caller.
+        unsafe { GRef::from_ptr(self.curg.get()) }
+    }
+
+    /// Sleeps until notified or the deadline (ns; negative: none) has passed.
+    /// True: notified.
+    pub fn sleep(&self, deadline: i64) -> bool {
+        loop {
+            // Acquire: pairs with the Release in `notify`.
+            if self.note.swap(0, Ordering::Acquire) == 1 {
+                return true;
+            }
+            if !os::futex::wait(&self.note, 0, deadline) {
+                return self.note.swap(0, Ordering::Acquire) == 1;
+            }
+        }
+    }
+
+    /// Ends the sleep of the M, or its next one.
+    pub fn notify(&self) {
+        // Release: pairs with the Acquire in `sleep`; `next_p` and `stash` go along.
+        self.note.store(1, Ordering::Release);
+        os::futex::wake(&self.note, 1);
+    }
+}
+
+/// A pointer to an M, which stays mapped until shutdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct MRef(ptr::NonNull<M>);
+
+// SAFETY: a pointer; what may be done with it the fields say.
+unsafe impl Send for MRef {}
+
+impl MRef {
+    /// # Safety
+    /// `m` points to an M.
+    #[inline(always)]
+    pub unsafe fn from_ptr(m: *const M) -> MRef {
+        // SAFETY: by contract not null.
+        MRef(unsafe { ptr::NonNull::new_unchecked(m.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut M {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for MRef {
+    type Target = M;
+    #[inline(always)]
+    fn deref(&self) -> &M {
+        // SAFETY: M's stay mapped until shutdown, when no code of the runtime runs.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The M of this thread, if it is one. Never kept across a switch.
+#[inline(always)]
+pub fn current() -> Option<MRef> {
+    ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)
+}
+
+/// The M of this thread, which is one.
+#[inline(always)]
+pub fn must_current() -> MRef {
+    // SAFETY: the caller runs on an M's thread, whose word is set.
+    unsafe { MRef::from_ptr(arch::tls_get() as *const M) }
+}
+
+/// Makes this thread an M's, or a plain one again.
+pub fn set_current(m: Option<MRef>) {
+    arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize));
+}

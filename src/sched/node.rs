@@ -1,0 +1,181 @@
+//! What the P's of one NUMA node have in common. seed: N1, N2
+
+use super::g::G;
+use super::m::MRef;
+use super::limits::PROCS as MAX;
+use super::p::{P, PRef};
+use super::pool::Pool;
+use super::task::{Fifo, Newborn, Task};
+use crate::os::spin::SpinLock;
+use crate::stack;
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// Priorities as `gosched.h` names them.
+pub mod priority {
+    pub const HIGH: i8 = 1;
+    pub const NORMAL: i8 = 0;
+    pub const LOW: i8 = -1;
+    pub const IDLE: i8 = -2;
+}
+
+/// See the module.
+pub struct Node {
+    pub id: usize,
+    /// The global run queue, FIFO.
+    pub runq: Fifo,
+    /// Goroutines that are not of normal priority. seed: S10, B8
+    pub high: Fifo,
+    pub low: Fifo,
+    pub idle: Fifo,
+    /// The other nodes, nearest first.
+    pub neighbours: Vec<usize>,
+    /// P's of this node.
+    pub ps: Ps,
+    idle_ps: [AtomicU64; MAX / 64],
+    idle_ms: SpinLock,
+    idle_m_list: UnsafeCell<Vec<MRef>>,
+    /// Descriptors without a stack, and with a warm one of the default size.
+    pub gs: Pool<G>,
+    pub gs_with_stack: Pool<G>,
+    pub with_stack_len: AtomicUsize,
+    pub newborns: Pool<Newborn>,
+    pub stacks: stack::Pool,
+}
+
+// SAFETY: `idle_m_list` is only used with `idle_ms` held.
+unsafe impl Sync for Node {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Node {}
+
+/// The P's of a node, for those who look for work: written while the world is
+/// stopped.
+pub struct Ps {
+    ps: Vec<AtomicPtr<P>>,
+    len: AtomicUsize,
+}
+
+impl Ps {
+    pub fn new() -> Ps {
+        Ps { ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(), len: AtomicUsize::new(0) }
+    }
+
+    pub fn set(&self, ps: impl Iterator<Item = PRef>) {
+        let mut len = 0;
+        for p in ps {
+            self.ps[len].store(p.as_ptr(), Ordering::Release);
+            len += 1;
+        }
+        self.len.store(len, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        // Acquire: pairs with the Release in `set`.
+        self.len.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub fn get(&self, i: usize) -> PRef {
+        // SAFETY: below `len` there are P's.
+        unsafe { PRef::from_ptr(self.ps[i].load(Ordering::Acquire)) }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = PRef> + '_ {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
+
+impl Node {
+    pub fn new(id: usize, neighbours: Vec<usize>) -> Node {
+        Node {
+            id,
+            runq: Fifo::new(),
+            high: Fifo::new(),
+            low: Fifo::new(),
+            idle: Fifo::new(),
+            neighbours,
+            ps: Ps::new(),
+            idle_ps: [const { AtomicU64::new(0) }; MAX / 64],
+            idle_ms: SpinLock::new(),
+            idle_m_list: UnsafeCell::default(),
+            gs: Pool::new(),
+            gs_with_stack: Pool::new(),
+            with_stack_len: AtomicUsize::new(0),
+            newborns: Pool::new(),
+            stacks: stack::Pool::new(),
+        }
+    }
+
+    /// The queue for tasks of this priority.
+    pub fn queue(&self, priority: i8) -> &Fifo {
+        match priority {
+            priority::HIGH => &self.high,
+            priority::LOW => &self.low,
+            priority::IDLE => &self.idle,
+            _ => &self.runq,
+        }
+    }
+
+    /// Puts a task in the queue of its priority.
+    pub fn push(&self, task: Task, priority: i8) {
+        self.queue(priority).push(task);
+    }
+
+    /// Adds a P to the set of idle ones: a bit each, so no list to tear.
+    /// seed: S2
+    pub fn add_idle_p(&self, p: PRef) {
+        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
+        // Release: pairs with the Acquire of whoever takes it.
+        self.idle_ps[word].fetch_or(bit, Ordering::Release);
+    }
+
+    /// Takes this idle P; false: somebody else did.
+    pub fn take_idle_p(&self, p: PRef) -> bool {
+        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
+        self.idle_ps[word].load(Ordering::Relaxed) & bit != 0
+            && self.idle_ps[word].fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Takes any idle P, out of `procs` that there are in all; gives its number.
+    pub fn take_any_idle_p(&self, procs: usize) -> Option<usize> {
+        for (i, word) in self.idle_ps[..procs.div_ceil(64)].iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                let lowest = bits & bits.wrapping_neg();
+                bits = word.fetch_and(!lowest, Ordering::Acquire);
+                if bits & lowest != 0 {
+                    return Some(i * 64 + lowest.trailing_zeros() as usize);
+                }
+            }
+        }
+        None
+    }
+
+    fn idle_ms<R>(&self, f: impl FnOnce(&mut Vec<MRef>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.idle_ms.with(|| f(unsafe { &mut *self.idle_m_list.get() }))
+    }
+
+    pub fn add_idle_m(&self, m: MRef) {
+        self.idle_ms(|list| list.push(m));
+    }
+
+    /// Takes this M out of the pool; false: it isn't there, somebody has taken it.
+    pub fn take_idle_m(&self, m: MRef) -> bool {
+        self.idle_ms(|list| {
+            let at = list.iter().rposition(|&x| x == m);
+            at.map(|i| list.remove(i)).is_some()
+        })
+    }
+
+    /// Takes the M that went idle last.
+    pub fn pop_idle_m(&self) -> Option<MRef> {
+        self.idle_ms(Vec::pop)
+    }
+
+    pub fn idle_m_count(&self) -> usize {
+        self.idle_ms(|list| list.len())
+    }
+}

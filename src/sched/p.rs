@@ -1,0 +1,164 @@
+//! P: the right to run goroutines, and all that running them needs.
+
+use super::g::G;
+use super::m::M;
+use super::pool::FreeList;
+use super::ring::Ring;
+use super::task::{Fifo, Newborn};
+use super::timers::Timers;
+use core::cell::Cell;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Who owns a P. Changes by compare-and-swap wherever two may want it.
+pub mod status {
+    /// Nobody; it is in its node's set of idle P's, or about to be.
+    pub const IDLE: u32 = 0;
+    /// The M in `P::m`.
+    pub const RUNNING: u32 = 1;
+    /// The M that is in a system call may take it back, and so may anybody.
+    pub const SYSCALL: u32 = 2;
+    /// Whoever stops the world.
+    pub const STOPPED: u32 = 3;
+    /// Above GOMAXPROCS: nobody, and its queues are closed.
+    pub const DEAD: u32 = 4;
+}
+
+/// See the module. `Cell`s belong to the M that holds the P, or to whoever has
+/// stopped the world.
+#[repr(C, align(128))]
+pub struct P {
+    /// The goroutine that was made ready last, by the running one: it runs next
+    /// and inherits the time slice. Thieves take it as a last resort.
+    pub runnext: AtomicUsize,
+    /// Something wants the running goroutine to give way: the world is being
+    /// stopped, or the M's owner wants its thread back.
+    pub attention: AtomicU32,
+    /// Counts scheduling decisions; sysmon looks whether it moves.
+    pub tick: AtomicU32,
+    /// GOMAXPROCS is 1: no thieves.
+    pub alone: Cell<bool>,
+    pub id: u16,
+    pub node: u16,
+    pub status: AtomicU32,
+    /// Counts system calls; sysmon looks whether it moves.
+    pub syscall_tick: AtomicU32,
+    /// Goroutines spawned and ended here.
+    pub created: AtomicU64,
+    pub ended: AtomicU64,
+
+    /// "I do this work myself": LIFO, one producer.
+    pub private: Ring,
+    /// "I share this work": FIFO; what yields, and what the inbox brings.
+    pub shared: Ring,
+    /// Many producers: what others make ready for this P.
+    pub inbox: Fifo,
+
+    /// Descriptors with a warm stack of the default size.
+    pub free_gs: FreeList<G>,
+    pub newborns: FreeList<Newborn>,
+    /// Ids that goroutines begun here get next, and where they end.
+    pub ids: Cell<(u64, u64)>,
+    pub timers: Timers,
+
+    /// The M that holds it.
+    pub m: AtomicPtr<M>,
+    /// The M that held it last. seed: N3
+    pub last_m: AtomicPtr<M>,
+    pub stats: Stats,
+}
+
+// SAFETY: the comment of the struct says who may use what; the status says who
+// that is.
+unsafe impl Sync for P {}
+
+/// Counters of one P: written by its owner, read by anybody.
+#[derive(Default)]
+pub struct Stats {
+    /// Goroutines stolen from: P's of the node, remote global queues, remote P's.
+    pub steals_near: AtomicU64,
+    pub steals_remote_queue: AtomicU64,
+    pub steals_remote_p: AtomicU64,
+    pub handoffs: AtomicU64,
+}
+
+/// Adds to a counter that only the caller writes.
+#[inline(always)]
+pub fn count(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+impl P {
+    pub fn new(id: usize, node: usize, ring_capacity: usize) -> P {
+        P {
+            runnext: AtomicUsize::new(0),
+            attention: AtomicU32::new(0),
+            tick: AtomicU32::new(0),
+            alone: Cell::new(false),
+            id: id as u16,
+            node: node as u16,
+            status: AtomicU32::new(status::DEAD),
+            syscall_tick: AtomicU32::new(0),
+            created: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            private: Ring::new(ring_capacity),
+            shared: Ring::new(ring_capacity),
+            inbox: Fifo::new(),
+            free_gs: FreeList::new(),
+            newborns: FreeList::new(),
+            ids: Cell::new((0, 0)),
+            timers: Timers::new(id as u16),
+            m: AtomicPtr::new(ptr::null_mut()),
+            last_m: AtomicPtr::new(ptr::null_mut()),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether a thief would find something.
+    pub fn has_work(&self) -> bool {
+        !self.private.is_empty()
+            || !self.shared.is_empty()
+            || !self.inbox.is_empty()
+            || self.runnext.load(Ordering::Relaxed) != 0
+    }
+
+    /// Changes the status if it is `from`. AcqRel: the queues and caches go
+    /// along with the ownership.
+    #[inline(always)]
+    pub fn take(&self, from: u32, to: u32) -> bool {
+        self.status.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A pointer to a P, which stays mapped until shutdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct PRef(ptr::NonNull<P>);
+
+// SAFETY: a pointer; what may be done with it the fields say.
+unsafe impl Send for PRef {}
+
+impl PRef {
+    /// # Safety
+    /// `p` points to a P.
+    #[inline(always)]
+    pub unsafe fn from_ptr(p: *const P) -> PRef {
+        // SAFETY: by contract not null.
+        PRef(unsafe { ptr::NonNull::new_unchecked(p.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut P {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for PRef {
+    type Target = P;
+    #[inline(always)]
+    fn deref(&self) -> &P {
+        // SAFETY: P's stay mapped until shutdown, when no code of the runtime runs.
+        unsafe { self.0.as_ref() }
+    }
+}

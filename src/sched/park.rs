@@ -1,0 +1,537 @@
+//! Blocking and waking: what every object that goroutines block on is built on.
+//!
+//! The one that blocks puts a [`Waiter`] into the object's queue, under the
+//! object's lock, and parks; the lock is released by the context that runs
+//! next, after the registers are saved. The one that wakes takes the waiter out
+//! of the queue, under the lock, claims it and makes it ready.
+//!
+//! A claim decides between several wakers: a partner, the deadline, a cancel,
+//! the other cases of a select. Where there can be only one (no deadline, no
+//! select, nobody has a pointer to the goroutine) it costs nothing.
+
+use super::g::{G, GRef, Status};
+use super::m::{self, MRef};
+use super::{ready, schedule, timers};
+use crate::os::{futex, time};
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Waits without end.
+pub const FOREVER: i64 = -1;
+/// Never waits.
+pub const NOWAIT: i64 = 0;
+
+/// States of a claim; the rest of the word is the number of the park.
+mod claim {
+    /// It is about to park: its registers are not saved yet.
+    pub const ARMING: u64 = 1;
+    /// Whoever changes this owns it.
+    pub const PARKED: u64 = 2;
+    pub const WOKEN: u64 = 3;
+    pub const TIMED_OUT: u64 = 4;
+    pub const CANCELLED: u64 = 5;
+    pub const BITS: u32 = 3;
+    pub const MASK: u64 = (1 << BITS) - 1;
+}
+
+/// Why a park has ended.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    Woken,
+    TimedOut,
+    Cancelled,
+}
+
+impl Cause {
+    /// What a function of the C API returns for it.
+    pub fn errno(self) -> i32 {
+        match self {
+            Cause::Woken => 0,
+            Cause::TimedOut => -libc::ETIMEDOUT,
+            Cause::Cancelled => -libc::ECANCELED,
+        }
+    }
+}
+
+/// Where in the run queues one goes that is made ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Before everything else: what it waited for is warm in the cache.
+    Next,
+    /// The same unless somebody has that place. seed: N8
+    NextIfFree,
+    Soon,
+}
+
+/// What parks: a goroutine (then this is the first field of its [`G`]) or a
+/// plain thread (then it is on its stack).
+#[repr(C)]
+pub struct Parker {
+    /// The number of the park and the state of its claim.
+    claim: AtomicU64,
+    /// A thread's: 1 when it has been made ready.
+    note: AtomicU32,
+    is_thread: Cell<bool>,
+    /// The P whose heap has the deadline of the park under way.
+    pub timer_home: Cell<u16>,
+}
+
+impl Parker {
+    /// For a blocking call of a plain thread.
+    pub fn for_thread() -> Parker {
+        Parker {
+            claim: AtomicU64::new(0),
+            note: AtomicU32::new(0),
+            is_thread: Cell::new(true),
+            timer_home: Cell::new(0),
+        }
+    }
+
+    /// Begins a park that needs a claim; gives its number, which is not 0.
+    fn arm(&self) -> u64 {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        self.claim.store(number << claim::BITS | claim::ARMING, Ordering::Relaxed);
+        number
+    }
+
+    fn change(&self, number: u64, from: u64, to: u64) -> bool {
+        let word = |state| number << claim::BITS | state;
+        // AcqRel: what the one side wrote before, the other sees after.
+        self.claim
+            .compare_exchange(word(from), word(to), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the park with this number still waits; a hint.
+    pub fn waits(&self, number: u64) -> bool {
+        self.claim.load(Ordering::Relaxed) == number << claim::BITS | claim::PARKED
+    }
+
+    fn cause(&self) -> Cause {
+        // Acquire: pairs with the Release of the claim.
+        match self.claim.load(Ordering::Acquire) & claim::MASK {
+            claim::TIMED_OUT => Cause::TimedOut,
+            claim::CANCELLED => Cause::Cancelled,
+            _ => Cause::Woken,
+        }
+    }
+
+    /// The goroutine that it belongs to.
+    fn g(&self) -> GRef {
+        debug_assert!(!self.is_thread.get());
+        // SAFETY: a goroutine's parker is its first field.
+        unsafe { GRef::from_ptr(ptr::from_ref(self).cast::<G>()) }
+    }
+
+    /// Makes its owner run again; the caller owns it by a claim or alone. After
+    /// this the waiter and whatever else is on its stack may be gone.
+    ///
+    /// # Safety
+    /// `parker` is parked, or about to be with the object's lock held.
+    #[inline(always)]
+    unsafe fn ready(parker: *const Parker, when: When) {
+        // SAFETY: by contract it is there until it is made ready.
+        let this = unsafe { &*parker };
+        if this.is_thread.get() {
+            let note: *const AtomicU32 = &raw const this.note;
+            // Release: pairs with the Acquire in `park_thread`.
+            this.note.store(1, Ordering::Release);
+            futex::wake(note, 1);
+        } else {
+            ready::ready(this.g(), when);
+        }
+    }
+
+    /// The deadline has passed: wakes the park with this number, if it still
+    /// waits.
+    ///
+    /// # Safety
+    /// `parker` is a goroutine's.
+    pub unsafe fn time_out(parker: *const Parker, number: u64) {
+        // SAFETY: descriptors stay mapped.
+        let this = unsafe { &*parker };
+        if this.change(number, claim::PARKED, claim::TIMED_OUT) {
+            ready::ready(this.g(), When::Soon);
+        }
+    }
+
+    /// Wakes whatever park is under way with `Cancelled`. `G::cancelled` has
+    /// been set before.
+    pub fn cancel(g: GRef) {
+        // Pairs with the fence in `Block::begin`: either it sees the flag or we
+        // see that it is about to park.
+        fence(Ordering::SeqCst);
+        let this = &g.parker;
+        let word = this.claim.load(Ordering::Acquire);
+        let number = word >> claim::BITS;
+        match word & claim::MASK {
+            claim::ARMING if this.change(number, claim::ARMING, claim::CANCELLED) => {}
+            claim::ARMING | claim::PARKED if this.change(number, claim::PARKED, claim::CANCELLED) => {
+                ready::ready(g, When::Soon);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a park asks of the context that runs next.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// The park's number; 0: no claim.
+    number: u64,
+    deadline: i64,
+    unlock: unsafe fn(usize),
+    arg: usize,
+}
+
+/// One who waits, in one queue; on the stack of the one who waits.
+#[repr(C)]
+pub struct Waiter {
+    next: Cell<*const Waiter>,
+    prev: Cell<*const Waiter>,
+    parker: *const Parker,
+    /// The park's number; 0: no claim needed.
+    number: u64,
+    queued: Cell<bool>,
+    /// For the object's use: where a value goes or comes from, how much is
+    /// wanted, which case of a select.
+    pub elem: Cell<*mut u8>,
+    pub tag: Cell<u64>,
+    /// Set by the waker, read after the wake-up.
+    pub ok: Cell<bool>,
+    /// Taken out of its queue and claimed by a waker.
+    pub won: Cell<bool>,
+}
+
+impl Waiter {
+    /// Decides that the caller wakes it; false: somebody else has.
+    #[inline(always)]
+    pub fn claim(&self) -> bool {
+        // SAFETY: a waiter in a queue has a parker: it can't return before it
+        // has been taken out, which needs the object's lock.
+        self.number == 0
+            || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
+    }
+
+    /// Whether nobody else has claimed it yet; a hint.
+    fn is_claimable(&self) -> bool {
+        // SAFETY: as in `claim`.
+        self.number == 0 || unsafe { &*self.parker }.waits(self.number)
+    }
+
+    /// Makes it run. Claimed before; gone after.
+    ///
+    /// # Safety
+    /// The caller has taken it out of its queue and claimed it.
+    #[inline(always)]
+    pub unsafe fn ready(waiter: *const Waiter, when: When) {
+        // SAFETY: by contract it is there until it is made ready.
+        unsafe { Parker::ready((*waiter).parker, when) };
+    }
+
+    /// The next one in a list from [`WaitQueue::pop_all`].
+    pub fn next_in_list(&self) -> *const Waiter {
+        self.next.get()
+    }
+}
+
+/// Waiters in the order in which they came; used under the object's lock. All
+/// bytes zero: empty.
+#[repr(C)]
+pub struct WaitQueue {
+    /// Atomic because `is_empty` is also asked without the lock, as a hint.
+    head: AtomicPtr<Waiter>,
+    tail: Cell<*const Waiter>,
+}
+
+impl Default for WaitQueue {
+    fn default() -> WaitQueue {
+        WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
+    }
+}
+
+impl WaitQueue {
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed).is_null()
+    }
+
+    #[inline(always)]
+    fn set_head(&self, w: *const Waiter) {
+        self.head.store(w.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Appends a waiter, which stays where it is until it is out again.
+    #[inline(always)]
+    pub fn push(&self, w: &Waiter) {
+        let tail = self.tail.get();
+        w.queued.set(true);
+        w.next.set(ptr::null());
+        w.prev.set(tail);
+        // SAFETY: what is queued is alive.
+        match unsafe { tail.as_ref() } {
+            Some(last) => last.next.set(w),
+            None => self.set_head(w),
+        }
+        self.tail.set(w);
+    }
+
+    /// Puts a waiter in front: one that has waited before.
+    pub fn push_front(&self, w: &Waiter) {
+        let head = self.head.load(Ordering::Relaxed).cast_const();
+        w.queued.set(true);
+        w.prev.set(ptr::null());
+        w.next.set(head);
+        // SAFETY: what is queued is alive.
+        match unsafe { head.as_ref() } {
+            Some(first) => first.prev.set(w),
+            None => self.tail.set(w),
+        }
+        self.set_head(w);
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<&Waiter> {
+        // SAFETY: what is queued is alive.
+        unsafe { self.head.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Takes a waiter out, if it is still in.
+    #[inline(always)]
+    pub fn remove(&self, w: &Waiter) {
+        if !w.queued.replace(false) {
+            return;
+        }
+        let (next, prev) = (w.next.get(), w.prev.get());
+        // SAFETY: what is queued is alive.
+        match unsafe { prev.as_ref() } {
+            Some(p) => p.next.set(next),
+            None => self.set_head(next),
+        }
+        // SAFETY: likewise.
+        match unsafe { next.as_ref() } {
+            Some(n) => n.prev.set(prev),
+            None => self.tail.set(prev),
+        }
+    }
+
+    /// Takes the first waiter out that nobody else has claimed, and claims it.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<&Waiter> {
+        loop {
+            let w = self.first()?;
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                return Some(w);
+            }
+        }
+    }
+
+    /// Takes all that nobody else has claimed, as a list for [`ready_all`].
+    pub fn pop_all(&self) -> *const Waiter {
+        self.pop_while(|_| true)
+    }
+
+    /// The same from the front, as long as `wanted` says so of the first one.
+    /// What `wanted` has agreed to may turn out to be claimed by somebody else;
+    /// then `wanted` is asked of the next.
+    pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {
+        let mut list: *const Waiter = ptr::null();
+        let mut last: Option<&Waiter> = None;
+        while let Some(w) = self.first() {
+            if !w.is_claimable() {
+                self.remove(w);
+                continue;
+            }
+            if !wanted(w) {
+                break;
+            }
+            self.remove(w);
+            if !w.claim() {
+                continue;
+            }
+            w.won.set(true);
+            w.next.set(ptr::null());
+            match last {
+                Some(l) => l.next.set(w),
+                None => list = w,
+            }
+            last = Some(w);
+        }
+        list
+    }
+}
+
+/// Makes all of a list from [`WaitQueue::pop_all`] run.
+///
+/// # Safety
+/// The list is the caller's.
+pub unsafe fn ready_all(mut list: *const Waiter) {
+    // SAFETY: each one is there until it is made ready; its link is read before.
+    while let Some(w) = unsafe { list.as_ref() } {
+        list = w.next.get();
+        // SAFETY: taken out and claimed by `pop_all`.
+        unsafe { Waiter::ready(w, When::Soon) };
+    }
+}
+
+/// A blocking operation of the caller, goroutine or thread.
+pub struct Block {
+    parker: *const Parker,
+    /// 0: no claim needed.
+    number: u64,
+    deadline: i64,
+}
+
+impl Block {
+    /// Begins to block, or says at once why not: `-EAGAIN` for
+    /// [`NOWAIT`], `-ETIMEDOUT`, `-ECANCELED`. `several`: it will wait in more
+    /// than one queue. `thread` is used when the caller is a plain thread; it
+    /// stays where it is until the park is over.
+    #[inline(always)]
+    pub fn begin(thread: &Parker, deadline: i64, several: bool) -> Result<Block, i32> {
+        if deadline == NOWAIT {
+            return Err(-libc::EAGAIN);
+        }
+        if deadline != FOREVER && deadline <= time::now() {
+            return Err(-libc::ETIMEDOUT);
+        }
+        Block::arm(thread, deadline, several, true)
+    }
+
+    /// Begins to block until woken, whatever happens.
+    pub fn begin_uncancellable(thread: &Parker) -> Block {
+        match Block::arm(thread, FOREVER, false, false) {
+            Ok(block) => block,
+            Err(_) => unreachable!("only a cancel is refused"),
+        }
+    }
+
+    #[inline(always)]
+    fn arm(thread: &Parker, deadline: i64, several: bool, cancellable: bool) -> Result<Block, i32> {
+        let timed = deadline != FOREVER;
+        let Some(m) = schedule::on_goroutine() else {
+            let number = if timed || several { thread.arm() } else { 0 };
+            if number != 0 {
+                // A thread has no registers to save first.
+                let armed = thread.change(number, claim::ARMING, claim::PARKED);
+                debug_assert!(armed);
+            }
+            return Ok(Block { parker: thread, number, deadline });
+        };
+        let g = m.g();
+        let mut number = 0;
+        if timed || several || (cancellable && g.shared.get()) {
+            number = g.parker.arm();
+            // Pairs with the fence in `Parker::cancel`.
+            fence(Ordering::SeqCst);
+            if g.cancelled.load(Ordering::Relaxed) {
+                return Err(-libc::ECANCELED);
+            }
+        }
+        Ok(Block { parker: &raw const g.parker, number, deadline })
+    }
+
+    /// Somebody to put into a queue.
+    #[inline(always)]
+    pub fn waiter(&self) -> Waiter {
+        Waiter {
+            next: Cell::new(ptr::null()),
+            prev: Cell::new(ptr::null()),
+            parker: self.parker,
+            number: self.number,
+            queued: Cell::new(false),
+            elem: Cell::new(ptr::null_mut()),
+            tag: Cell::new(0),
+            ok: Cell::new(false),
+            won: Cell::new(false),
+        }
+    }
+
+    /// Parks the caller; `unlock(arg)` releases the locks of the queues it is
+    /// in, when it can be woken. When it ends for another reason than a waker
+    /// the caller must take its waiters out of the queues.
+    ///
+    /// # Safety
+    /// The caller holds what `unlock` releases; `unlock` doesn't block.
+    #[inline(always)]
+    pub unsafe fn park(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        // SAFETY: the parker is the caller's own.
+        let parker = unsafe { &*self.parker };
+        if parker.is_thread.get() {
+            // SAFETY: by contract.
+            return unsafe { self.park_thread(parker, unlock, arg) };
+        }
+        let g = parker.g();
+        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
+        g.set_status(Status::Waiting);
+        schedule::switch_away(m::must_current(), commit);
+        if self.number == 0 {
+            return Cause::Woken;
+        }
+        let cause = parker.cause();
+        if self.deadline != FOREVER && cause != Cause::TimedOut {
+            timers::left_early(parker.timer_home.get());
+        }
+        cause
+    }
+
+    /// # Safety
+    /// As `park`.
+    #[cold]
+    unsafe fn park_thread(self, parker: &Parker, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        let forever = super::deadlock::thread_blocks(self.deadline == FOREVER);
+        // SAFETY: by contract.
+        unsafe { unlock(arg) };
+        // Acquire: pairs with the Release in `Parker::ready`.
+        while parker.note.load(Ordering::Acquire) == 0 {
+            if !futex::wait(&parker.note, 0, self.deadline)
+                && parker.change(self.number, claim::PARKED, claim::TIMED_OUT)
+            {
+                return Cause::TimedOut;
+            }
+            // Claimed in the last moment: the note is on its way.
+        }
+        drop(forever);
+        Cause::Woken
+    }
+}
+
+/// Publishes the goroutine that has just been left: from here on others may
+/// wake it.
+fn commit(_m: MRef, g: GRef) {
+    let Request { number, deadline, unlock, arg } = g.request.get();
+    if number != 0 {
+        if !g.parker.change(number, claim::ARMING, claim::PARKED) {
+            // Cancelled on the way.
+            // SAFETY: `park` was given it, and the locks are still held.
+            unsafe { unlock(arg) };
+            ready::ready(g, When::Soon);
+            return;
+        }
+        if deadline != FOREVER {
+            // From here on it may be timed out, but it gets no further than the
+            // locks that are released below.
+            timers::add_park(g, number, deadline);
+        }
+    }
+    // SAFETY: `park` was given it.
+    unsafe { unlock(arg) };
+}
+
+/// For parks that hold no lock.
+pub unsafe fn no_unlock(_: usize) {}
+
+/// Blocks the caller until the deadline or a cancel, whichever is first.
+pub fn sleep_until(deadline: i64) -> Cause {
+    let thread = Parker::for_thread();
+    match Block::begin(&thread, deadline, false) {
+        // SAFETY: nothing is locked.
+        Ok(block) => unsafe { block.park(no_unlock, 0) },
+        Err(e) if e == -libc::ECANCELED => Cause::Cancelled,
+        Err(_) => Cause::TimedOut,
+    }
+}

@@ -1,0 +1,169 @@
+//! Making a goroutine runnable: into which queue it goes.
+
+use super::g::{GRef, Status, flags};
+use super::m::MRef;
+use super::node::priority;
+use super::p::PRef;
+use super::park::When;
+use super::ring::Ring;
+use super::runtime::{Inside, rt};
+use super::schedule::{with_p, work_added};
+use super::task::{Batch, Task};
+use crate::os::spin::backoff;
+use core::sync::atomic::Ordering;
+
+/// The caller owns the goroutine, whose registers are saved; it is runnable
+/// from here on. goready.
+#[inline(always)]
+pub fn ready(g: GRef, when: When) {
+    g.set_status(Status::Runnable);
+    match with_p() {
+        Some(m) => ready_here(m, g, when),
+        None => ready_from_outside(g),
+    }
+}
+
+#[inline(always)]
+fn ready_here(m: MRef, g: GRef, when: When) {
+    let p = m.p();
+    let special = g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL;
+    if special || rt().debug.migrate {
+        ready_special(m, g);
+    } else if when == When::Soon || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0) {
+        push_private(p, Task::goroutine(g));
+    } else {
+        set_runnext(p, Task::goroutine(g));
+    }
+}
+
+/// The running goroutine's successor, in what is left of its time slice; who was it before is made stealable. No M
+/// is woken for a successor: the caller is most likely about to park, and a
+/// woken thread would only fight for it. Should it run on instead, sysmon sees
+/// that.
+#[inline(always)]
+fn set_runnext(p: PRef, task: Task) {
+    if p.runnext.load(Ordering::Relaxed) == 0 {
+        // Thieves only ever take something out. Release: they see the goroutine.
+        p.runnext.store(task.to_word(), Ordering::Release);
+    } else if let Some(before) = Task::from_word(p.runnext.swap(task.to_word(), Ordering::AcqRel)) {
+        push_private(p, before);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ready_special(m: MRef, g: GRef) {
+    let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
+    if g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const() && m.locked_g.get().is_null() {
+        m.pinned.push(task);
+    } else if g.priority.get() != priority::NORMAL {
+        rt.node_of(p).push(task, g.priority.get());
+        work_added(None, p.node as usize);
+    } else if rt.debug.migrate {
+        let n = m.random() as usize % rt.nodes.len();
+        rt.nodes[n].runq.push(task);
+        work_added(None, n);
+    } else {
+        push_private(p, task);
+    }
+}
+
+/// A plain thread, or one in a system call, has made it runnable: it goes to the
+/// P where it last ran. seed: S11
+#[cold]
+#[inline(never)]
+fn ready_from_outside(g: GRef) {
+    let _inside = Inside::enter();
+    let rt = rt();
+    let (task, prio) = (Task::goroutine(g), g.priority.get());
+    let home = g.last_p.get() as usize;
+    if prio == priority::NORMAL && home < rt.procs() {
+        let p = rt.p(home);
+        if p.inbox.try_push(task) {
+            work_added(Some(p), p.node as usize);
+            return;
+        }
+    }
+    push_global(task, prio);
+}
+
+/// Into the global queue of some node.
+pub fn push_global(task: Task, prio: i8) {
+    let rt = rt();
+    let node = match with_p() {
+        Some(m) => m.p().node as usize,
+        None => rt.any_node(),
+    };
+    rt.nodes[node].push(task, prio);
+    work_added(None, node);
+}
+
+/// To the front of the own work; others may steal it.
+#[inline(always)]
+pub fn push_private(p: PRef, task: Task) {
+    push_ring(p, &p.private, task);
+    if !p.alone.get() {
+        work_added(None, p.node as usize);
+    }
+}
+
+/// To the end of the shared work, without telling anybody: the caller knows
+/// that others are awake.
+pub fn push_shared(p: PRef, task: Task) {
+    push_ring(p, &p.shared, task);
+}
+
+/// A goroutine that yields: behind everything else.
+#[inline(always)]
+pub fn push_yielded(p: PRef, g: GRef) {
+    let special = g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL;
+    if special || rt().debug.migrate {
+        return yield_special(p, g);
+    }
+    push_ring(p, &p.shared, Task::goroutine(g));
+    if !p.alone.get() {
+        work_added(None, p.node as usize);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn yield_special(p: PRef, g: GRef) {
+    let rt = rt();
+    let node = if rt.debug.migrate { rt.any_node() } else { p.node as usize };
+    rt.nodes[node].push(Task::goroutine(g), g.priority.get());
+    work_added(None, node);
+}
+
+#[inline(always)]
+fn push_ring(p: PRef, ring: &Ring, task: Task) {
+    if !ring.push(task.to_word()) {
+        overflow(p, ring, task);
+    }
+}
+
+/// The ring is full: its older half goes to the node's global queue. seed: B7
+#[cold]
+#[inline(never)]
+fn overflow(p: PRef, ring: &Ring, task: Task) {
+    let mut batch = Batch::default();
+    ring.drain_half(|word| batch.push(Task::from_word(word).expect("rings hold no zeros")));
+    if batch.len() == 0 {
+        // A thief is at it: there is room soon.
+        let mut round = 0;
+        while !ring.push(task.to_word()) {
+            round += 1;
+            backoff(round);
+        }
+        return;
+    }
+    rt().node_of(p).runq.push_batch(batch);
+    let pushed = ring.push(task.to_word());
+    debug_assert!(pushed, "half of the ring is free and only we push");
+}
+
+/// Gives a goroutine that others may hold to the queues, from anywhere.
+pub fn ready_global(g: GRef) {
+    g.set_status(Status::Runnable);
+    push_global(Task::goroutine(g), g.priority.get());
+}

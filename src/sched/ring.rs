@@ -1,0 +1,342 @@
+//! A P's local run queue: a ring that its owner uses at both ends and thieves
+//! empty by halves.
+//!
+//! `tail` is the owner's: it pushes and (LIFO) pops there. `head` packs two
+//! counters: thieves and the owner's FIFO pop take at `real`; `steal` stays
+//! behind while a thief copies what it has claimed, so that the owner doesn't
+//! overwrite it. They differ only while one claim is under way, and then only
+//! the claimer changes `head`.
+//!
+//! The one race is between the owner's pop at the tail and a claim that reaches
+//! as far: each side announces first and looks then, with a full fence between.
+//! If the owner sees the claim it takes its announcement back and waits until
+//! the claim is settled; if the thief sees the pop it shrinks its claim. Both
+//! may see the other (the entry stays in the ring), never neither.
+//!
+//! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs`
+//! for the two counters, Frigo's THE protocol for the pop. The model test is
+//! `tests/models`. seed: S3, N5
+
+use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::os::spin::backoff;
+use super::limits::RING as CAPACITY;
+
+/// See the module. The entries are words that the caller gives a meaning; 0 is
+/// not one of them.
+pub struct Ring {
+    head: AtomicU64,
+    tail: AtomicU32,
+    /// A power of two, at most [`CAPACITY`].
+    capacity: u32,
+    slots: [AtomicUsize; CAPACITY],
+}
+
+/// `head` taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Head {
+    /// The first entry that a thief may still be copying.
+    steal: u32,
+    /// The first entry that is in the ring.
+    real: u32,
+}
+
+impl Head {
+    fn both(at: u32) -> Head {
+        Head { steal: at, real: at }
+    }
+
+    fn unpack(packed: u64) -> Head {
+        Head { steal: (packed >> 32) as u32, real: packed as u32 }
+    }
+
+    fn pack(self) -> u64 {
+        u64::from(self.steal) << 32 | u64::from(self.real)
+    }
+
+    fn claimed(self) -> bool {
+        self.steal != self.real
+    }
+}
+
+impl Ring {
+    /// `capacity` is a power of two, at most [`CAPACITY`].
+    pub fn new(capacity: usize) -> Ring {
+        assert!(capacity.is_power_of_two() && capacity <= CAPACITY);
+        Ring {
+            head: AtomicU64::new(0),
+            tail: AtomicU32::new(0),
+            capacity: capacity as u32,
+            slots: core::array::from_fn(|_| AtomicUsize::new(0)),
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> &AtomicUsize {
+        &self.slots[(index & (self.capacity - 1)) as usize & (CAPACITY - 1)]
+    }
+
+    #[inline(always)]
+    fn head(&self, order: Ordering) -> Head {
+        Head::unpack(self.head.load(order))
+    }
+
+    /// How many entries there are; only a guess for all but the owner.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        let real = self.head(Ordering::Relaxed).real;
+        let len = self.tail.load(Ordering::Relaxed).wrapping_sub(real);
+        // A pop or claim under way may make it look negative.
+        if len > self.capacity { 0 } else { len as usize }
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) == self.head(Ordering::Relaxed).real
+    }
+
+    /// Owner: appends an entry. False: the ring is full.
+    #[inline(always)]
+    pub fn push(&self, entry: usize) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release of `head` by a thief that has finished
+        // copying, so that its reads come before our overwriting.
+        let steal = self.head(Ordering::Acquire).steal;
+        if tail.wrapping_sub(steal) >= self.capacity {
+            return false;
+        }
+        self.slot(tail).store(entry, Ordering::Relaxed);
+        // Release: pairs with the Acquire of `tail` by thieves: they see the
+        // entry and what it points to.
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// Owner: takes the entry pushed last. `alone`: there are no thieves now.
+    #[inline(always)]
+    pub fn pop_back(&self, alone: bool) -> Option<usize> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let head = self.head(Ordering::Relaxed);
+        if !head.claimed() && head.real == tail {
+            return None;
+        }
+        let last = tail.wrapping_sub(1);
+        // Release, as in `push`: a thief that reads this value must see the
+        // entries below it.
+        self.tail.store(last, Ordering::Release);
+        if !alone {
+            // Pairs with the fence in `claim`.
+            fence(Ordering::SeqCst);
+            if (last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32) < 0 {
+                return self.pop_back_contended(tail);
+            }
+        }
+        Some(self.slot(last).load(Ordering::Relaxed))
+    }
+
+    /// The rest of `pop_back` when a claim reaches the last entry.
+    #[cold]
+    #[inline(never)]
+    fn pop_back_contended(&self, tail: u32) -> Option<usize> {
+        loop {
+            // Release, as in `push`.
+            self.tail.store(tail, Ordering::Release);
+            let mut round = 0;
+            // Acquire: pairs with the Release that ends the claim.
+            let head = loop {
+                let head = self.head(Ordering::Acquire);
+                if !head.claimed() {
+                    break head;
+                }
+                round += 1;
+                backoff(round);
+            };
+            if head.real == tail {
+                return None;
+            }
+            let last = tail.wrapping_sub(1);
+            self.tail.store(last, Ordering::Release);
+            // Pairs with the fence in `claim`.
+            fence(Ordering::SeqCst);
+            if last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32 >= 0 {
+                return Some(self.slot(last).load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    /// Owner: takes the oldest entry. `alone`: there are no thieves now.
+    #[inline(always)]
+    pub fn pop_front(&self, alone: bool) -> Option<usize> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let mut head = self.head(Ordering::Relaxed);
+        if alone {
+            if head.real == tail {
+                return None;
+            }
+            self.head.store(Head::both(head.real.wrapping_add(1)).pack(), Ordering::Relaxed);
+            return Some(self.slot(head.real).load(Ordering::Relaxed));
+        }
+        let mut round = 0;
+        loop {
+            if head.claimed() {
+                round += 1;
+                backoff(round);
+                head = self.head(Ordering::Relaxed);
+                continue;
+            }
+            if head.real == tail {
+                return None;
+            }
+            // Nobody but us writes slots, and `tail` is ours: no check after.
+            let entry = self.slot(head.real).load(Ordering::Relaxed);
+            let next = Head::both(head.real.wrapping_add(1)).pack();
+            match self.head.compare_exchange(head.pack(), next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(entry),
+                Err(now) => head = Head::unpack(now),
+            }
+        }
+    }
+
+    /// Thief: claims up to `most(length)` of the oldest entries and gives them
+    /// to `take`, oldest first. Gives how many there were.
+    fn claim(&self, most: impl FnOnce(usize) -> usize, mut take: impl FnMut(usize)) -> usize {
+        let head = self.head(Ordering::Relaxed);
+        if head.claimed() {
+            return 0;
+        }
+        // Acquire: pairs with the Release in `push`.
+        let len = self.tail.load(Ordering::Acquire).wrapping_sub(head.real);
+        if len as i32 <= 0 || len > self.capacity {
+            return 0;
+        }
+        let wanted = most(len as usize) as u32;
+        if wanted == 0 {
+            return 0;
+        }
+        let claim = Head { steal: head.steal, real: head.real.wrapping_add(wanted) };
+        if self
+            .head
+            .compare_exchange(head.pack(), claim.pack(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            return 0;
+        }
+        // Pairs with the fence in `pop_back`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the Release stores of `tail`.
+        let left = self.tail.load(Ordering::Acquire).wrapping_sub(head.real) as i32;
+        let got = wanted.min(left.max(0) as u32);
+        for i in 0..got {
+            take(self.slot(head.real.wrapping_add(i)).load(Ordering::Relaxed));
+        }
+        // Release: pairs with the Acquire of `head` in `push` and in `pop_back`.
+        self.head.store(Head::both(head.real.wrapping_add(got)).pack(), Ordering::Release);
+        got as usize
+    }
+
+    /// Thief, who owns `into`: moves the older half of the entries there, but
+    /// gives one of them back at once. Gives it and how many were taken.
+    pub fn steal_half(&self, into: &Ring) -> Option<(usize, usize)> {
+        let room = into.capacity as usize - into.len() + 1;
+        let mut first = 0;
+        let taken = self.claim(
+            |len| (len - len / 2).min(room),
+            |entry| {
+                if first == 0 {
+                    first = entry;
+                } else {
+                    let pushed = into.push(entry);
+                    debug_assert!(pushed);
+                }
+            },
+        );
+        (taken > 0).then_some((first, taken))
+    }
+
+    /// Owner: takes the older half out, oldest first, to make room.
+    pub fn drain_half(&self, take: impl FnMut(usize)) -> usize {
+        self.claim(|len| len - len / 2, take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_pops_the_newest_first_and_the_oldest_from_the_front() {
+        // seed: N5
+        for alone in [true, false] {
+            let r = Ring::new(8);
+            (1..=4).for_each(|i| assert!(r.push(i)));
+            assert_eq!(r.pop_back(alone), Some(4));
+            assert_eq!(r.pop_front(alone), Some(1));
+            assert_eq!(r.pop_back(alone), Some(3));
+            assert_eq!(r.pop_back(alone), Some(2));
+            assert_eq!(r.pop_back(alone), None);
+            assert_eq!(r.pop_front(alone), None);
+        }
+    }
+
+    #[test]
+    fn a_thief_gets_the_older_half() {
+        // seed: S3
+        let (victim, thief) = (Ring::new(16), Ring::new(16));
+        (1..=7).for_each(|i| assert!(victim.push(i)));
+        assert_eq!(victim.steal_half(&thief), Some((1, 4)));
+        assert_eq!(thief.len(), 3);
+        assert_eq!(thief.pop_front(false), Some(2));
+        assert_eq!(victim.len(), 3);
+        assert_eq!(victim.pop_front(false), Some(5));
+    }
+
+    #[test]
+    fn a_full_ring_says_so_and_drains_its_older_half() {
+        let r = Ring::new(4);
+        (1..=4).for_each(|i| assert!(r.push(i)));
+        assert!(!r.push(5));
+        let mut out = Vec::new();
+        assert_eq!(r.drain_half(|e| out.push(e)), 2);
+        assert_eq!(out, [1, 2]);
+        assert!(r.push(5));
+    }
+
+    #[test]
+    fn nothing_is_lost_or_doubled_between_an_owner_and_two_thieves() {
+        use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+        const N: usize = 200_000;
+        let ring = Ring::new(8);
+        let seen: Vec<AtomicUsize> = (0..=N).map(|_| AtomicUsize::new(0)).collect();
+        let done = AtomicBool::new(false);
+        let count = |e: usize| drop(seen[e].fetch_add(1, Ordering::Relaxed));
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mine = Ring::new(8);
+                    while !done.load(Ordering::Relaxed) {
+                        if let Some((e, _)) = ring.steal_half(&mine) {
+                            count(e);
+                        }
+                        while let Some(e) = mine.pop_back(true) {
+                            count(e);
+                        }
+                    }
+                });
+            }
+            for i in 1..=N {
+                while !ring.push(i) {
+                    ring.pop_back(false).into_iter().for_each(count);
+                }
+                match i % 5 {
+                    0 => ring.pop_back(false).into_iter().for_each(count),
+                    1 => ring.pop_front(false).into_iter().for_each(count),
+                    _ => {}
+                }
+            }
+            while let Some(e) = ring.pop_back(false) {
+                count(e);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!((1..=N).all(|i| seen[i].load(Ordering::Relaxed) == 1));
+    }
+}

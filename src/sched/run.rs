@@ -1,0 +1,70 @@
+//! `gs_run`: the caller's thread becomes an M until its function has ended.
+
+use super::m::{self, M, MRef};
+use super::p::PRef;
+use super::runtime::{Inside, rt};
+use super::task::{GoFn, Task};
+use super::world::LOOK;
+use super::{node, ready, schedule, spawn, threads};
+use crate::os::signal::AltStack;
+use core::ffi::c_void;
+use core::sync::atomic::{Ordering, fence};
+
+/// Runs `f(arg)` as a goroutine, and others meanwhile, on this thread; returns
+/// when it has ended. `-EBUSY` on a thread that is an M already.
+pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    if m::current().is_some() {
+        return -libc::EBUSY;
+    }
+    let inside = Inside::enter();
+    let rt = rt();
+    let root = match spawn::create_root(f, arg, pc) {
+        Ok(g) => g,
+        Err(e) => return e,
+    };
+    let m = rt.add_runner();
+    m.root.set(root.as_ptr());
+    m.root_done.store(false, Ordering::Relaxed);
+    root.runner.set(m.as_ptr());
+    let alt = AltStack::set_up();
+    m.bind_to_thread();
+    m::set_current(Some(m));
+    match threads::take_idle_p(rt, None, m.node.get()) {
+        Some(p) => {
+            schedule::acquire_p(m, p);
+            m.stash.set(Some(Task::goroutine(root)));
+            rt.sysmon.wake_if_asleep();
+        }
+        None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
+    }
+    drop(inside);
+    schedule::run(m);
+    m::set_current(None);
+    drop(alt);
+    rt.runner_leaves(m);
+    0
+}
+
+/// The goroutine of this M has ended: the thread goes back to its owner as soon
+/// as it has left what it runs now.
+pub fn root_ended(runner: *const M) {
+    // SAFETY: M's stay mapped; a root has a runner.
+    let runner = unsafe { MRef::from_ptr(runner) };
+    runner.root_done.store(true, Ordering::Release);
+    // Pairs with the fences in `must_leave` and `stop`.
+    fence(Ordering::SeqCst);
+    for p in rt().ps() {
+        if p.m.load(Ordering::Relaxed) == runner.as_ptr() {
+            p.attention.fetch_or(LOOK, Ordering::Relaxed);
+        }
+    }
+    threads::nudge(runner);
+}
+
+/// The M has taken a P: if its thread is wanted back, g0 must see it.
+#[inline(always)]
+pub fn look_if_done(m: MRef, p: PRef) {
+    if m.runner.get() && m.root_done.load(Ordering::Acquire) {
+        p.attention.fetch_or(LOOK, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,727 @@
+//! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
+
+use super::config::{Config, Request};
+use super::debug::Debug;
+use super::g::{G, GRef, Status};
+use super::idle::Idle;
+use super::m::{self, M, MRef};
+use super::node::Node;
+use super::limits::{PROCS as MAX, RING as CAPACITY};
+use super::p::{P, PRef, status};
+use super::pool::CHUNK;
+use super::sysmon::Sysmon;
+use super::world::World;
+use super::{deadlock, schedule, threads, timers};
+use crate::arch::{self, FpControl};
+use crate::numa::Topology;
+use crate::os::thread::SignalMask;
+use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
+use crate::stack::{self, Class};
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Once;
+
+static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
+/// Held while a runtime is made or ended.
+static LIFE: SpinLock = SpinLock::new();
+/// A runtime is being ended: plain threads wait until it is gone.
+static CLOSING: AtomicBool = AtomicBool::new(false);
+/// Plain threads that use the runtime right now.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// Chunks of descriptors that outlive their runtime, because somebody has a
+/// reference to one.
+static ORPHANS: Orphans = Orphans { count: AtomicUsize::new(0), lock: SpinLock::new(), chunks: UnsafeCell::new(Vec::new()) };
+
+/// See the module.
+pub struct Runtime {
+    pub topology: Topology,
+    pub nodes: Vec<Node>,
+    all_ps: Vec<AtomicPtr<P>>,
+    procs: AtomicUsize,
+    made_ps: AtomicUsize,
+    pub idle: Idle,
+    pub world: World,
+    pub sysmon: Sysmon,
+    pub debug: Debug,
+    pub ring_capacity: usize,
+    /// The rounding modes that goroutines begin with.
+    pub fp: FpControl,
+    pub stack_class: Class,
+
+    ms: SpinLock,
+    all_ms: UnsafeCell<Vec<Box<M>>>,
+    free_ms: UnsafeCell<Vec<MRef>>,
+    /// Threads that have left and are to be joined.
+    left_ms: UnsafeCell<Vec<MRef>>,
+    /// M's there are, borrowed threads included.
+    pub m_count: AtomicUsize,
+    max_ms: AtomicUsize,
+    /// Times that work had to wait because of the limit.
+    pub thread_limit_hits: AtomicU64,
+    /// A P waits for an M that sysmon is to make.
+    pub ms_wanted: AtomicBool,
+    runners: AtomicUsize,
+    pub exiting: AtomicBool,
+    warned_thread: AtomicBool,
+    warned_stack: AtomicBool,
+
+    pub created_outside: AtomicU64,
+    next_id: AtomicU64,
+    next_node: AtomicUsize,
+    /// Somebody waits in `drain` for the last goroutine to end.
+    draining: AtomicBool,
+    drained: AtomicU32,
+
+    watch: SpinLock,
+    watcher: AtomicPtr<M>,
+    watching_until: AtomicI64,
+    cxa: AtomicBool,
+    host_mask: SignalMask,
+}
+
+// SAFETY: the cells are only used with `ms` held.
+unsafe impl Sync for Runtime {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Runtime {}
+
+/// The runtime; the caller knows that there is one.
+#[inline(always)]
+pub fn rt() -> &'static Runtime {
+    let rt = RUNTIME.load(Ordering::Relaxed);
+    debug_assert!(!rt.is_null());
+    // SAFETY: it lives until `shutdown`, which waits for everybody who uses it.
+    unsafe { &*rt }
+}
+
+/// The runtime, if there is one.
+#[inline(always)]
+pub fn try_rt() -> Option<&'static Runtime> {
+    // SAFETY: null or alive, as in `rt`; Acquire: pairs with the Release in `init`.
+    unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
+}
+
+/// While a plain thread has it the runtime is not ended. There is a runtime: it
+/// is made, with the defaults, if there was none.
+pub struct Inside(());
+
+impl Inside {
+    pub fn enter() -> Inside {
+        loop {
+            INSIDE.fetch_add(1, Ordering::SeqCst);
+            if !CLOSING.load(Ordering::SeqCst) && try_rt().is_some() {
+                return Inside(());
+            }
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            init_default();
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Makes the runtime with the defaults, if there is none.
+#[cold]
+fn init_default() {
+    match init(&Request::default()) {
+        Ok(()) => {}
+        Err(e) if e == -libc::EBUSY => {}
+        Err(_) => {
+            os::write_all(2, b"gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored\n");
+            let flat = Request { topology: Some("flat"), ..Request::default() };
+            if let Err(e) = init(&flat)
+                && e != -libc::EBUSY
+            {
+                os::write_all(2, b"gosched: the system gives no memory or thread to start with\n");
+                os::abort();
+            }
+        }
+    }
+}
+
+/// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
+pub fn init(request: &Request) -> Result<(), i32> {
+    LIFE.with(|| {
+        if try_rt().is_some() {
+            return Err(-libc::EBUSY);
+        }
+        let config = request.resolve()?;
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            thread::at_fork(before_fork, after_fork, in_child);
+            signal::on_fault(on_fault);
+        });
+        let rt = Box::into_raw(Box::new(Runtime::new(config)));
+        // Release: pairs with the Acquire in `try_rt`.
+        RUNTIME.store(rt, Ordering::Release);
+        // SAFETY: just made.
+        let rt = unsafe { &*rt };
+        rt.make_ps();
+        if let Err(e) = rt.sysmon.start() {
+            RUNTIME.store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: nobody has seen it: others wait for `LIFE`.
+            unsafe { Runtime::free(rt) };
+            return Err(e);
+        }
+        Ok(())
+    })
+}
+
+/// Waits until every goroutine has ended, then ends all threads and frees
+/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, and nothing has
+/// changed. `-EDEADLK`: called by a goroutine.
+pub fn shutdown(deadline: i64) -> i32 {
+    if m::current().is_some() {
+        return -libc::EDEADLK;
+    }
+    loop {
+        let Some(rt) = try_rt() else { return 0 };
+        let e = rt.drain(deadline);
+        if e != 0 {
+            return e;
+        }
+        LIFE.lock();
+        if !ptr::eq(RUNTIME.load(Ordering::Acquire), rt) {
+            LIFE.unlock();
+            continue;
+        }
+        CLOSING.store(true, Ordering::SeqCst);
+        while INSIDE.load(Ordering::SeqCst) != 0 || rt.runners.load(Ordering::SeqCst) != 0 {
+            thread::yield_now();
+        }
+        if rt.goroutines() != 0 {
+            // Somebody has spawned one in the last moment.
+            CLOSING.store(false, Ordering::SeqCst);
+            LIFE.unlock();
+            continue;
+        }
+        rt.end_threads();
+        RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+        CLOSING.store(false, Ordering::SeqCst);
+        // SAFETY: no thread of it is left, and plain ones see none.
+        unsafe { Runtime::free(rt) };
+        LIFE.unlock();
+        return 0;
+    }
+}
+
+impl Runtime {
+    fn new(config: Config) -> Runtime {
+        let debug = Debug::from_env();
+        stack::configure(debug.mprotect, debug.guard_budget);
+        let mut topology = config.topology;
+        if !debug.no_shuffle {
+            topology.reorder(&shuffled(topology.nodes.len()));
+        }
+        let nodes = (0..topology.nodes.len()).map(|n| Node::new(n, topology.by_distance(n))).collect();
+        Runtime {
+            topology,
+            nodes,
+            all_ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            procs: AtomicUsize::new(config.procs),
+            made_ps: AtomicUsize::new(0),
+            idle: Idle::new(),
+            world: World::new(),
+            sysmon: Sysmon::new(),
+            debug,
+            ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
+            fp: FpControl::current(),
+            stack_class: config.stack_class,
+            ms: SpinLock::new(),
+            all_ms: UnsafeCell::default(),
+            free_ms: UnsafeCell::default(),
+            left_ms: UnsafeCell::default(),
+            m_count: AtomicUsize::new(0),
+            max_ms: AtomicUsize::new(config.max_threads),
+            thread_limit_hits: AtomicU64::new(0),
+            ms_wanted: AtomicBool::new(false),
+            runners: AtomicUsize::new(0),
+            exiting: AtomicBool::new(false),
+            warned_thread: AtomicBool::new(false),
+            warned_stack: AtomicBool::new(false),
+            created_outside: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+            next_node: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            drained: AtomicU32::new(0),
+            watch: SpinLock::new(),
+            watcher: AtomicPtr::new(ptr::null_mut()),
+            watching_until: AtomicI64::new(i64::MAX),
+            cxa: AtomicBool::new(false),
+            host_mask: SignalMask::current(),
+        }
+    }
+
+    // P's
+
+    /// How many P's there are: GOMAXPROCS.
+    #[inline(always)]
+    pub fn procs(&self) -> usize {
+        self.procs.load(Ordering::Acquire)
+    }
+
+    /// P number `id`, which has been made.
+    #[inline(always)]
+    pub fn p(&self, id: usize) -> PRef {
+        // SAFETY: made before its number gets around, and stays.
+        unsafe { PRef::from_ptr(self.all_ps[id].load(Ordering::Acquire)) }
+    }
+
+    pub fn p_if_made(&self, id: usize) -> Option<PRef> {
+        (id < self.made_ps.load(Ordering::Acquire)).then(|| self.p(id))
+    }
+
+    /// Those that GOMAXPROCS allows.
+    pub fn ps(&self) -> impl Iterator<Item = PRef> + '_ {
+        (0..self.procs()).map(|id| self.p(id))
+    }
+
+    fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
+        (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
+    }
+
+    #[inline(always)]
+    pub fn node_of(&self, p: PRef) -> &Node {
+        &self.nodes[p.node as usize]
+    }
+
+    /// P number `id`, made if it isn't yet, for a total of `count`. It keeps the
+    /// node that it was made for.
+    pub fn make_p(&self, id: usize, count: usize) -> PRef {
+        if let Some(p) = self.p_if_made(id) {
+            return p;
+        }
+        let node = self.topology.node_of_p(id, count);
+        let p = Box::into_raw(Box::new(P::new(id, node, self.ring_capacity)));
+        self.all_ps[id].store(p, Ordering::Release);
+        self.made_ps.store(id + 1, Ordering::Release);
+        self.p(id)
+    }
+
+    /// Sets GOMAXPROCS, whose P's have been made.
+    pub fn set_proc_count(&self, n: usize) {
+        self.procs.store(n, Ordering::Release);
+        for node in &self.nodes {
+            node.ps.set(self.ps().filter(|p| p.node as usize == node.id));
+        }
+    }
+
+    /// The first P's, all idle.
+    fn make_ps(&self) {
+        let n = self.procs();
+        for id in 0..n {
+            let p = self.make_p(id, n);
+            p.alone.set(n == 1);
+            p.status.store(status::IDLE, Ordering::Relaxed);
+        }
+        self.set_proc_count(n);
+        for p in self.ps() {
+            schedule::make_idle(self, p);
+        }
+    }
+
+    /// A node with P's, each in turn: for what comes from outside.
+    pub fn any_node(&self) -> usize {
+        let n = self.nodes.len();
+        if n == 1 {
+            return 0;
+        }
+        let start = self.next_node.fetch_add(1, Ordering::Relaxed);
+        (0..n).map(|i| (start + i) % n).find(|&i| self.nodes[i].ps.len() > 0).unwrap_or(0)
+    }
+
+    // M's
+
+    fn with_ms<R>(&self, f: impl FnOnce(&mut Vec<Box<M>>, &mut Vec<MRef>, &mut Vec<MRef>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.ms.with(|| unsafe {
+            f(&mut *self.all_ms.get(), &mut *self.free_ms.get(), &mut *self.left_ms.get())
+        })
+    }
+
+    /// Counts one more thread, unless the limit is reached. Then work waits: it
+    /// is counted, and said once.
+    pub fn count_m_in(&self) -> bool {
+        let max = self.max_ms.load(Ordering::Relaxed);
+        let more = |n: usize| (n < max).then_some(n + 1);
+        if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+            return true;
+        }
+        self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
+        if !self.warned_thread.swap(true, Ordering::Relaxed) {
+            let text = format!(
+                "gosched: the limit of {max} threads is reached; goroutines wait until one is \
+                 free (gs_set_max_threads, GOSCHED_MAX_THREADS)\n"
+            );
+            os::write_all(2, text.as_bytes());
+        }
+        false
+    }
+
+    /// Sets the limit of threads and gives the former one; `n <= 0` only asks.
+    pub fn set_max_threads(&self, n: i32) -> i32 {
+        let before = self.max_ms.load(Ordering::Relaxed);
+        if n > 0 {
+            self.max_ms.store(n as usize, Ordering::Relaxed);
+            self.ms_wanted.store(true, Ordering::Release);
+            self.sysmon.wake();
+        }
+        before.min(i32::MAX as usize) as i32
+    }
+
+    /// An M without a thread yet, counted in before.
+    pub fn add_m(&self, node: usize) -> MRef {
+        self.with_ms(|all, free, _| {
+            if let Some(m) = free.pop() {
+                m.node.set(node);
+                m.ended.store(false, Ordering::Relaxed);
+                return m;
+            }
+            all.push(Box::new(M::new(all.len() as u32, node)));
+            let m: *const M = &raw const **all.last().expect("just pushed");
+            // SAFETY: a box's content stays where it is.
+            unsafe { MRef::from_ptr(m) }
+        })
+    }
+
+    /// An M whose thread could not be started.
+    pub fn forget_m(&self, m: MRef) {
+        self.with_ms(|_, free, _| free.push(m));
+        self.m_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// An M for a thread that `gs_run` brings; it is not limited.
+    pub fn add_runner(&self) -> MRef {
+        self.runners.fetch_add(1, Ordering::SeqCst);
+        self.m_count.fetch_add(1, Ordering::Relaxed);
+        let m = self.add_m(self.any_node());
+        m.runner.set(true);
+        m
+    }
+
+    /// The thread goes back to its owner. It uses the runtime no more.
+    pub fn runner_leaves(&self, m: MRef) {
+        m.runner.set(false);
+        m.root.set(ptr::null());
+        self.with_ms(|_, free, _| free.push(m));
+        self.m_count.fetch_sub(1, Ordering::Relaxed);
+        self.runners.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A thread of ours is about to end.
+    pub fn thread_leaves(&self, m: MRef) {
+        self.m_count.fetch_sub(1, Ordering::Relaxed);
+        self.with_ms(|_, _, left| left.push(m));
+    }
+
+    /// Joins the threads that have left, so that their M's can be used again.
+    pub fn reap(&self) {
+        let left = self.with_ms(|_, _, left| core::mem::take(left));
+        for m in left {
+            if let Some(t) = m.thread.take() {
+                t.join();
+            }
+            self.with_ms(|_, free, _| free.push(m));
+        }
+    }
+
+    /// Threads that can't wake a goroutine by themselves.
+    pub fn threads_that_cannot_wake(&self) -> usize {
+        // Ours, and sysmon.
+        self.m_count.load(Ordering::Relaxed) + 1
+    }
+
+    pub fn any_m_in_syscall(&self) -> bool {
+        self.with_ms(|all, _, _| all.iter().any(|m| m.in_syscall.load(Ordering::Relaxed)))
+    }
+
+    /// The system gives no thread: work waits for one that is there.
+    pub fn warn_no_thread(&self, e: i32) {
+        if !self.warned_thread.swap(true, Ordering::Relaxed) {
+            let text = format!("gosched: no new thread (errno {}); goroutines wait until one is free\n", -e);
+            os::write_all(2, text.as_bytes());
+        }
+    }
+
+    pub fn warn_no_stack(&self) {
+        if !self.warned_stack.swap(true, Ordering::Relaxed) {
+            os::write_all(2, b"gosched: no address space for a stack; goroutines wait until one is free\n");
+        }
+    }
+
+    // Goroutines
+
+    /// `n` ids that nobody has.
+    pub fn take_ids(&self, n: u64) -> u64 {
+        self.next_id.fetch_add(n, Ordering::Relaxed)
+    }
+
+    /// How many there are, those that have not run yet included. 0 is exact.
+    pub fn goroutines(&self) -> usize {
+        let sum = |f: fn(&P) -> &AtomicU64| {
+            self.all_made_ps().map(|p| f(&p).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
+        };
+        // Ended first: whatever is counted as ended was created before.
+        let ended = sum(|p| &p.ended);
+        let created = sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
+        created.wrapping_sub(ended) as usize
+    }
+
+    #[inline(always)]
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// A goroutine has ended while somebody waits for the last one.
+    #[cold]
+    pub fn one_ended(&self) {
+        if self.goroutines() == 0 {
+            self.drained.fetch_add(1, Ordering::Release);
+            futex::wake(&self.drained, i32::MAX);
+        }
+    }
+
+    /// Waits until no goroutine is left.
+    fn drain(&self, deadline: i64) -> i32 {
+        self.draining.store(true, Ordering::SeqCst);
+        let blocked = deadlock::thread_blocks(deadline == -1);
+        let result = loop {
+            let seen = self.drained.load(Ordering::Acquire);
+            if self.goroutines() == 0 {
+                break 0;
+            }
+            if deadline == 0 {
+                break -libc::EAGAIN;
+            }
+            // A goroutine that ended before it could see the flag tells nobody.
+            let recheck = time::now() + 10_000_000;
+            let until = if deadline < 0 { recheck } else { recheck.min(deadline) };
+            futex::wait(&self.drained, seen, until);
+            if deadline > 0 && time::now() >= deadline && self.goroutines() != 0 {
+                break -libc::ETIMEDOUT;
+            }
+        };
+        drop(blocked);
+        if result != 0 {
+            self.draining.store(false, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Every descriptor of a goroutine that is there.
+    pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
+        for node in &self.nodes {
+            node.gs.for_each(|g| {
+                if g.status() != Status::Dead {
+                    f(g);
+                }
+            });
+        }
+    }
+
+    // Timers
+
+    /// An M is about to sleep: until when, so that timers of idle P's are seen
+    /// to. One M at a time does that; -1 for the others.
+    pub fn watch(&self, m: MRef) -> i64 {
+        self.watch.with(|| {
+            let next = timers::next_of_idle_ps();
+            if next == i64::MAX || next >= self.watching_until.load(Ordering::Relaxed) {
+                return -1;
+            }
+            self.watcher.store(m.as_ptr(), Ordering::Relaxed);
+            self.watching_until.store(next, Ordering::Relaxed);
+            next
+        })
+    }
+
+    /// The M no longer sleeps.
+    pub fn unwatch(&self, m: MRef) {
+        if self.watcher.load(Ordering::Relaxed) != m.as_ptr() {
+            return;
+        }
+        self.watch.with(|| {
+            if self.watcher.load(Ordering::Relaxed) == m.as_ptr() {
+                self.watcher.store(ptr::null_mut(), Ordering::Relaxed);
+                self.watching_until.store(i64::MAX, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// A timer was added to a P that the caller doesn't hold.
+    pub fn timer_added(&self, when: i64) {
+        if when == i64::MAX {
+            return;
+        }
+        let watcher = self.watch.with(|| {
+            (when < self.watching_until.load(Ordering::Relaxed))
+                .then(|| self.watcher.load(Ordering::Relaxed))
+        });
+        match watcher {
+            None => {}
+            // SAFETY: M's stay mapped.
+            Some(m) if !m.is_null() => threads::nudge(unsafe { MRef::from_ptr(m) }),
+            Some(_) => {
+                if let Some(one) = self.idle.work_added() {
+                    threads::start_one(one, None, self.any_node());
+                }
+            }
+        }
+    }
+
+    // C++
+
+    /// Whether the C++ runtime is loaded.
+    pub fn cxa_seen(&self) -> bool {
+        self.cxa.load(Ordering::Relaxed)
+    }
+
+    pub fn look_for_cxa(&self) {
+        if !self.cxa_seen() && !os::symbol(c"__cxa_get_globals").is_null() {
+            self.cxa.store(true, Ordering::Relaxed);
+        }
+    }
+
+    // The end
+
+    /// Ends every thread; there are no goroutines.
+    fn end_threads(&self) {
+        self.exiting.store(true, Ordering::SeqCst);
+        let ms: Vec<MRef> = self.with_ms(|all, _, _| {
+            // SAFETY: a box's content stays where it is.
+            all.iter().map(|m| unsafe { MRef::from_ptr(&raw const **m) }).collect()
+        });
+        for &m in &ms {
+            m.notify();
+        }
+        self.sysmon.join();
+        for m in ms {
+            if let Some(t) = m.thread.take() {
+                t.join();
+            }
+        }
+    }
+
+    /// # Safety
+    /// Nobody uses it any more; it was made by `Box::into_raw`.
+    unsafe fn free(rt: &'static Runtime) {
+        // SAFETY: by contract.
+        let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
+        for p in rt.all_made_ps() {
+            p.timers.close(true, None);
+            // SAFETY: made by `Box::into_raw` in `make_p`.
+            drop(unsafe { Box::from_raw(p.as_ptr()) });
+        }
+        for node in &mut rt.nodes {
+            node.newborns.release(|_| false);
+            ORPHANS.add(node.gs.release(|g| g.refs.load(Ordering::Acquire) > 0));
+        }
+    }
+}
+
+/// Numbers below `n` in a random order, another one in each process. seed: N10
+fn shuffled(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut x = (time::now() as u64) ^ (u64::from(std::process::id()) << 32);
+    for i in (1..n).rev() {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(i, (x >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+/// See [`ORPHANS`].
+struct Orphans {
+    count: AtomicUsize,
+    lock: SpinLock,
+    chunks: UnsafeCell<Vec<usize>>,
+}
+
+// SAFETY: `chunks` is only used with `lock` held.
+unsafe impl Sync for Orphans {}
+
+impl Orphans {
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<usize>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| {
+            let chunks = unsafe { &mut *self.chunks.get() };
+            let r = f(chunks);
+            self.count.store(chunks.len(), Ordering::Release);
+            r
+        })
+    }
+
+    fn add(&self, chunks: Vec<usize>) {
+        self.with(|all| all.extend(chunks));
+    }
+}
+
+/// Whether the descriptor is the present runtime's.
+pub fn owns(g: GRef) -> bool {
+    let chunk = g.as_ptr() as usize & !(CHUNK - 1);
+    ORPHANS.count.load(Ordering::Acquire) == 0 || !ORPHANS.with(|all| all.contains(&chunk))
+}
+
+/// The last reference to a descriptor whose runtime has ended: its chunk goes
+/// when no other in it has any.
+pub fn orphan_released(g: GRef) {
+    let chunk = g.as_ptr() as usize & !(CHUNK - 1);
+    ORPHANS.with(|all| {
+        let each = (0..CHUNK / size_of::<G>()).map(|i| chunk + i * size_of::<G>());
+        // SAFETY: the chunk is cut into descriptors and still mapped.
+        let used = each.into_iter().any(|g| unsafe { &*(g as *const G) }.refs.load(Ordering::Acquire) > 0);
+        if !used && let Some(at) = all.iter().position(|&c| c == chunk) {
+            all.swap_remove(at);
+            mem::release(chunk, CHUNK);
+        }
+    });
+}
+
+// fork
+
+extern "C" fn before_fork() {
+    LIFE.lock();
+}
+
+extern "C" fn after_fork() {
+    LIFE.unlock();
+}
+
+/// In the child there is only the thread that forked, with the memory of a
+/// runtime whose threads are gone. That is left alone; a fresh one is made on
+/// demand.
+extern "C" fn in_child() {
+    if let Some(m) = m::current() {
+        // SAFETY: the parent's runtime, of which this is a copy.
+        let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
+        if !m.runner.get() {
+            rt.host_mask.restore();
+        }
+    }
+    m::set_current(None);
+    RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+    CLOSING.store(false, Ordering::SeqCst);
+    INSIDE.store(0, Ordering::SeqCst);
+    deadlock::forget_threads();
+    LIFE.unlock();
+}
+
+/// A fault: a stack overflow is reported; others are the host's.
+fn on_fault(address: usize) {
+    if arch::tls_get() == 0 {
+        return;
+    }
+    let Some(g) = schedule::current_g() else { return };
+    let Some(stack) = g.stack.get() else { return };
+    if !stack.guards(address) {
+        return;
+    }
+    let name = g.name.load(Ordering::Relaxed);
+    // SAFETY: null or a C string of the goroutine's own.
+    let name = if name.is_null() { &[][..] } else { unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes() };
+    stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, g.pc.get(), address);
+}

@@ -1,0 +1,685 @@
+//! The scheduler proper: which goroutine runs next, and the switch to it.
+//!
+//! A goroutine that parks, yields or ends picks its successor from the queues of
+//! its own P and switches to it directly. Everything else (stealing, going
+//! idle, handing a P to another thread, stopping) happens on g0, the thread's
+//! own stack, in [`run`].
+
+use super::entry;
+use super::g::{GRef, Status, flags};
+use super::idle::StartOne;
+use super::m::{self, Commit, CxaGlobals, MRef};
+use super::p::{P, PRef, count, status};
+use super::runtime::{Runtime, rt};
+use super::task::{Kind, Task};
+use super::{blocking, ready, threads, timers, world};
+use crate::arch;
+use crate::os::{spin::backoff, time};
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// Of so many scheduling decisions one looks at the queues that the others
+/// would starve. A prime, as Go's.
+const FAIRNESS: u32 = 61;
+/// Of so many one looks at the clock, if there are timers.
+const CLOCK: u32 = 16;
+/// Rounds over all victims before a thief gives up.
+const STEAL_ROUNDS: u32 = 4;
+
+/// The M of this thread, if it runs a goroutine that may park: not on g0 and
+/// not in a system call, where it counts as a plain thread.
+#[inline(always)]
+pub fn on_goroutine() -> Option<MRef> {
+    m::current().filter(|m| !m.curg.get().is_null() && !m.p.get().is_null())
+}
+
+/// The goroutine of this thread, even in a system call.
+pub fn current_g() -> Option<GRef> {
+    let g = m::current()?.curg.get();
+    // SAFETY: null or a descriptor.
+    unsafe { GRef::from_nullable(g) }
+}
+
+/// The M of this thread, if it holds a P.
+#[inline(always)]
+pub fn with_p() -> Option<MRef> {
+    m::current().filter(|m| !m.p.get().is_null())
+}
+
+/// Leaves the running goroutine for the next one, or for g0. `commit` is done
+/// for it by whoever runs next, after its registers are saved. Returns when
+/// somebody resumes it, maybe on another thread.
+#[inline(always)]
+pub fn switch_away(m: MRef, commit: Commit) {
+    with_thread_state(m, || leave(m, m.g(), commit));
+}
+
+/// What the C library and the C++ runtime keep for each thread goes along with
+/// the goroutine over a switch.
+#[inline(always)]
+fn with_thread_state(m: MRef, switch: impl FnOnce()) {
+    // SAFETY: the thread's own errno.
+    let errno = unsafe { *m.errno.get() };
+    let cxa = m.cxa.get();
+    if cxa.is_null() {
+        switch();
+    } else {
+        // SAFETY: the thread's own globals; the goroutine takes its part along.
+        let mine = unsafe { cxa.read() };
+        switch();
+        let now = m::must_current().cxa.get();
+        if !now.is_null() {
+            // SAFETY: likewise, of the thread it runs on now.
+            unsafe { now.write(mine) };
+        }
+    }
+    // SAFETY: the errno of the thread it runs on now.
+    unsafe { *m::must_current().errno.get() = errno };
+}
+
+#[inline(always)]
+fn leave(m: MRef, g: GRef, commit: Commit) {
+    let next = if m.locked_g.get().is_null() { next_local(m, m.p()) } else { None };
+    switch_to(m, g, commit, next);
+    run_commit(m::must_current());
+}
+
+/// Leaves the running goroutine for g0: for what needs the thread's own stack,
+/// and when there is no P to pick a successor from.
+pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
+    with_thread_state(m, || {
+        let g = m.g();
+        m.curg.set(ptr::null());
+        m.commit.set(commit);
+        m.commit_g.set(g.as_ptr());
+        // SAFETY: g0 is at rest while a goroutine runs.
+        unsafe { arch::switch(g.sp.as_ptr(), m.g0_sp.get()) };
+        run_commit(m::must_current());
+    });
+}
+
+/// Leaves a goroutine that has ended for the next one, or for g0.
+#[inline(always)]
+pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>) -> ! {
+    switch_to(m, g, commit, next);
+    unreachable!("a goroutine that has ended is not resumed");
+}
+
+#[inline(always)]
+fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>) {
+    let to = successor(m, next);
+    m.commit.set(Some(commit));
+    m.commit_g.set(g.as_ptr());
+    // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
+    // after the commit, which runs behind the switch.
+    unsafe { arch::switch(g.sp.as_ptr(), to) };
+}
+
+/// The context to switch to: the task's, if that needs nothing but the P, else
+/// g0's, which finds the task in the stash.
+#[inline(always)]
+fn successor(m: MRef, next: Option<Task>) -> usize {
+    if let Some(task) = next {
+        if let Some(g) = direct(m, m.p(), task) {
+            m.curg.set(g.as_ptr());
+            count(&m.switches, 1);
+            return g.sp.get();
+        }
+        m.stash.set(Some(task));
+    }
+    m.curg.set(ptr::null());
+    m.g0_sp.get()
+}
+
+/// Makes the task ready to be switched to, if that needs nothing but the P.
+#[inline(always)]
+fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
+    match task.kind() {
+        Kind::Goroutine(g) => {
+            if g.flags.get() & flags::SPECIAL != 0 && (g.has(flags::UNBORN) || !may_run(m, g)) {
+                return None;
+            }
+            assign(m, p, g);
+            Some(g)
+        }
+        Kind::Newborn(n) => {
+            let g = GRef::from_non_null(p.free_gs.pop()?);
+            entry::begin_on(m, p, n, g);
+            Some(g)
+        }
+    }
+}
+
+/// Whether this M may run the goroutine.
+fn may_run(m: MRef, g: GRef) -> bool {
+    let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
+    let unwanted = g.has(flags::AVOID_RUNNER) && m.runner.get();
+    if !bound_elsewhere && !unwanted {
+        g.set_flag(flags::AVOID_RUNNER, false);
+    }
+    !bound_elsewhere && !unwanted
+}
+
+/// The goroutine is this M's now.
+#[inline(always)]
+pub fn assign(m: MRef, p: PRef, g: GRef) {
+    g.m.set(m.as_ptr());
+    g.last_p.set(p.id);
+    g.set_status(Status::Running);
+}
+
+/// Does what the goroutine that has just been left has asked for.
+#[inline(always)]
+pub fn run_commit(m: MRef) {
+    if let Some(commit) = m.commit.take() {
+        // SAFETY: set together with `commit`.
+        commit(m, unsafe { GRef::from_ptr(m.commit_g.get()) });
+    }
+}
+
+/// The next task of the own P and of the queues that must not starve. Never
+/// blocks. seed: B7, N4, N5, N8, W1
+#[inline(always)]
+pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    p.tick.store(tick, Ordering::Relaxed);
+    if p.attention.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    if (tick.is_multiple_of(CLOCK) || tick.is_multiple_of(FAIRNESS))
+        && let Some(task) = now_and_then(m, p, tick)
+    {
+        return Some(task);
+    }
+    let alone = p.alone.get();
+    take_runnext(p, alone)
+        .or_else(|| if m.pinned.is_empty() { None } else { m.pinned.pop() })
+        .or_else(|| rt().node_of(p).high.pop())
+        .or_else(|| p.private.pop_back(alone).and_then(Task::from_word))
+        .or_else(|| next_shared(p, alone))
+}
+
+/// What is done once in [`CLOCK`] decisions, and rarer: timers, and fairness
+/// between the queues.
+#[cold]
+#[inline(never)]
+fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    if p.timers.next() != i64::MAX {
+        p.timers.run(time::now());
+    }
+    let rt = rt();
+    if rt.debug.random_order && m.random() % 2 == 0 {
+        return p.private.pop_front(p.alone.get()).and_then(Task::from_word);
+    }
+    if !tick.is_multiple_of(FAIRNESS) {
+        return None;
+    }
+    let node = rt.node_of(p);
+    let alone = p.alone.get();
+    let global = || node.runq.pop();
+    let oldest = || p.private.pop_front(alone).and_then(Task::from_word);
+    let shared = || next_shared(p, alone);
+    match tick / FAIRNESS % 4 {
+        0 => global().or_else(shared).or_else(oldest),
+        1 => shared().or_else(oldest).or_else(global),
+        2 => oldest().or_else(global).or_else(shared),
+        _ => node.low.pop().or_else(global).or_else(shared),
+    }
+}
+
+#[inline(always)]
+fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
+    let word = p.runnext.load(Ordering::Relaxed);
+    if word == 0 {
+        return None;
+    }
+    if alone {
+        p.runnext.store(0, Ordering::Relaxed);
+        return Task::from_word(word);
+    }
+    // Acquire: as for any queue; a thief may have been faster.
+    Task::from_word(p.runnext.swap(0, Ordering::Acquire))
+}
+
+/// The oldest of the shared queue; what others left in the inbox joins it first.
+#[inline(always)]
+fn next_shared(p: PRef, alone: bool) -> Option<Task> {
+    if !p.inbox.is_empty() {
+        drain_inbox(p);
+    }
+    p.shared.pop_front(alone).and_then(Task::from_word)
+}
+
+#[cold]
+#[inline(never)]
+fn drain_inbox(p: PRef) {
+    let mut batch = p.inbox.pop_batch(|len| len);
+    while let Some(task) = batch.pop() {
+        ready::push_shared(p, task);
+    }
+}
+
+/// Whether anything but the running goroutine could run here now; for `yield`.
+#[inline(always)]
+pub fn nothing_else(m: MRef, p: PRef) -> bool {
+    let node = rt().node_of(p);
+    p.runnext.load(Ordering::Relaxed) == 0
+        && p.private.is_empty()
+        && p.shared.is_empty()
+        && p.inbox.is_empty()
+        && m.pinned.is_empty()
+        && node.runq.is_empty()
+        && node.high.is_empty()
+        && node.low.is_empty()
+        && p.attention.load(Ordering::Relaxed) == 0
+}
+
+/// The life of an M on g0: runs goroutines until the thread is to leave.
+pub fn run(m: MRef) {
+    while let Some(g) = next(m) {
+        m.curg.set(g.as_ptr());
+        count(&m.switches, 1);
+        // SAFETY: the goroutine is at rest and ours.
+        unsafe { arch::switch(m.g0_sp.as_ptr(), g.sp.get()) };
+        run_commit(m);
+        if !m.blocking.get().is_null() {
+            blocking::run_on_g0(m);
+        }
+    }
+}
+
+/// The next goroutine for this M; `None`: the thread leaves.
+fn next(m: MRef) -> Option<GRef> {
+    loop {
+        if m.p.get().is_null() {
+            if must_leave(m) {
+                return None;
+            }
+            if m.locked_g.get().is_null() {
+                threads::stop(m);
+            } else {
+                threads::stop_locked(m);
+            }
+            continue;
+        }
+        let p = m.p();
+        if p.attention.load(Ordering::Relaxed) != 0 && world::give_way(m, p) {
+            continue;
+        }
+        if must_leave(m) {
+            stop_spinning(m);
+            put_back_stash(m, p);
+            threads::hand_off(release_p(m));
+            return None;
+        }
+        if m.cxa.get().is_null() && rt().cxa_seen() {
+            m.find_cxa();
+        }
+        let task = m.stash.take();
+        if !m.locked_g.get().is_null() {
+            let mine = task.filter(|t| matches!(t.kind(), Kind::Goroutine(g) if g.as_ptr().cast_const() == m.locked_g.get()));
+            match mine {
+                Some(_) => {}
+                None => {
+                    m.stash.set(task);
+                    put_back_stash(m, p);
+                    stop_spinning(m);
+                    threads::hand_off(release_p(m));
+                    continue;
+                }
+            }
+        }
+        let Some(task) = task.or_else(|| find_runnable(m)) else { continue };
+        stop_spinning(m);
+        match task.kind() {
+            Kind::Goroutine(g) if !may_run(m, g) => threads::pass_on(m, g),
+            Kind::Goroutine(g) if !g.has(flags::UNBORN) || entry::equip(m, g).is_some() => {
+                assign(m, m.p(), g);
+                return Some(g);
+            }
+            Kind::Goroutine(_) => no_stack(m, task),
+            Kind::Newborn(n) => match entry::descriptor(m.p()) {
+                Some(g) => {
+                    entry::begin_on(m, m.p(), n, g);
+                    return Some(g);
+                }
+                None => no_stack(m, task),
+            },
+        }
+    }
+}
+
+/// There is no memory for a stack: the task waits until others give theirs back.
+#[cold]
+fn no_stack(m: MRef, task: Task) {
+    rt().warn_no_stack();
+    rt().node_of(m.p()).runq.push(task);
+    time::sleep(1_000_000);
+}
+
+/// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
+/// function, or because its locked goroutine has ended.
+fn must_leave(m: MRef) -> bool {
+    if m.runner.get() {
+        // Pairs with the fence in `root_ended`: either we see that it is done, or
+        // it sees our P.
+        fence(Ordering::SeqCst);
+        if m.root_done.load(Ordering::Acquire) {
+            return true;
+        }
+    }
+    m.ended.load(Ordering::Relaxed)
+        || rt().exiting.load(Ordering::Acquire)
+}
+
+/// A task that was taken already goes back to the queues.
+fn put_back_stash(m: MRef, p: PRef) {
+    for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
+        ready::push_shared(p, task);
+    }
+}
+
+/// The M has found work, or something else to do.
+fn stop_spinning(m: MRef) {
+    if m.spinning.replace(false)
+        && let Some(one) = rt().idle.spin_found()
+    {
+        threads::start_one(one, None, m.node.get());
+    }
+}
+
+/// Looks for work: own P, own node, then further and further away. `None`: look
+/// again from the start. seed: B7, N4, S10
+fn find_runnable(m: MRef) -> Option<Task> {
+    let rt = rt();
+    let p = m.p();
+    if p.timers.next() != i64::MAX {
+        p.timers.run(time::now());
+    }
+    if let Some(task) = next_local(m, p).or_else(|| from_global(rt, p)) {
+        return Some(task);
+    }
+    if p.attention.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    if !p.alone.get()
+        && let Some(task) = steal(rt, m, p)
+    {
+        return Some(task);
+    }
+    if let Some(task) = of_low_priority(rt, p) {
+        return Some(task);
+    }
+    if p.attention.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    go_idle(rt, m);
+    None
+}
+
+/// A fair share of the own node's global queue: one to run, the rest for later.
+fn from_global(rt: &Runtime, p: PRef) -> Option<Task> {
+    let node = rt.node_of(p);
+    take_share(&node.runq, p, node.ps.len().max(1))
+}
+
+fn take_share(queue: &super::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
+    let room = rt().ring_capacity / 2;
+    let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(room));
+    let first = batch.pop()?;
+    while let Some(task) = batch.pop() {
+        ready::push_shared(p, task);
+    }
+    Some(first)
+}
+
+fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
+    let node = rt.node_of(p);
+    let nodes = || core::iter::once(node).chain(node.neighbours.iter().map(|&n| &rt.nodes[n]));
+    nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))
+}
+
+/// Steals: from the P's of the node, then node by node from global queues and
+/// P's. At most half of the busy P's have somebody who does. seed: S3, S6, N4
+fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
+    if !m.spinning.get() {
+        let busy = rt.procs() as u32 - rt.idle.ps().min(rt.procs() as u32);
+        if 2 * rt.idle.spinning() >= busy {
+            return None;
+        }
+        m.spinning.set(true);
+        rt.idle.spin_begins();
+    }
+    let own = rt.node_of(p);
+    for round in 0..STEAL_ROUNDS {
+        if p.attention.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let last = round == STEAL_ROUNDS - 1;
+        if let Some(task) = steal_from_node(m, p, own.id, last) {
+            count(&p.stats.steals_near, 1);
+            return Some(task);
+        }
+        for &n in &own.neighbours {
+            let node = &rt.nodes[n];
+            if let Some(task) = node.high.pop().or_else(|| take_share(&node.runq, p, node.ps.len() + 1)) {
+                count(&p.stats.steals_remote_queue, 1);
+                return Some(task);
+            }
+            if let Some(task) = steal_from_node(m, p, n, last) {
+                count(&p.stats.steals_remote_p, 1);
+                return Some(task);
+            }
+        }
+        if !own.runq.is_empty() || !p.inbox.is_empty() {
+            return next_local(m, p).or_else(|| from_global(rt, p));
+        }
+        backoff(round * 8);
+    }
+    None
+}
+
+/// Visits the P's of a node in a random order. `last`: take a `runnext` too, and
+/// let due timers fire.
+fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
+    let ps = &rt().nodes[node].ps;
+    let n = ps.len();
+    if n == 0 {
+        return None;
+    }
+    let start = m.random() as usize % n;
+    for i in 0..n {
+        let victim = ps.get((start + i) % n);
+        if victim == p {
+            continue;
+        }
+        if last && victim.timers.next() != i64::MAX {
+            victim.timers.run(time::now());
+            if let Some(task) = next_local(m, p) {
+                return Some(task);
+            }
+        }
+        let stolen = steal_from(p, victim).or_else(|| if last { steal_runnext(victim) } else { None });
+        if stolen.is_some() {
+            return stolen;
+        }
+    }
+    None
+}
+
+/// Half of what a P has: of the shared work first, which it wants to share.
+fn steal_from(p: PRef, victim: PRef) -> Option<Task> {
+    for (from, into) in [(&victim.shared, &p.shared), (&victim.private, &p.private)] {
+        if let Some((word, _)) = from.steal_half(into) {
+            return Task::from_word(word);
+        }
+    }
+    take_share(&victim.inbox, p, 2)
+}
+
+/// The last resort: a P that has not moved for a while may be stuck with it.
+fn steal_runnext(victim: PRef) -> Option<Task> {
+    let word = victim.runnext.load(Ordering::Relaxed);
+    if word == 0 {
+        return None;
+    }
+    let tick = victim.tick.load(Ordering::Relaxed);
+    let before = time::now();
+    while time::now() - before < 5_000 {
+        backoff(16);
+    }
+    if victim.tick.load(Ordering::Relaxed) != tick {
+        return None;
+    }
+    // Acquire: as for any queue.
+    victim
+        .runnext
+        .compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed)
+        .ok()
+        .and_then(Task::from_word)
+}
+
+/// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
+fn go_idle(rt: &Runtime, m: MRef) {
+    let p = release_p(m);
+    make_idle(rt, p);
+    if m.spinning.replace(false) {
+        rt.idle.spin_ended();
+    }
+    // Work that came before the counters changed was not announced to us.
+    let due = timers::next_of_idle_ps();
+    if (work_anywhere(rt) || due <= time::now())
+        && let Some(p) = threads::take_idle_p(rt, Some(p), m.node.get())
+    {
+        acquire_p(m, p);
+        m.spinning.set(true);
+        rt.idle.spin_begins();
+        return;
+    }
+    threads::stop(m);
+}
+
+/// Whether there is work that an idle P could take.
+pub fn work_anywhere(rt: &Runtime) -> bool {
+    rt.nodes.iter().any(|n| {
+        !n.runq.is_empty() || !n.high.is_empty() || !n.low.is_empty() || !n.idle.is_empty()
+    }) || rt.ps().any(|p| {
+        !p.private.is_empty()
+            || !p.shared.is_empty()
+            || !p.inbox.is_empty()
+            || (p.status.load(Ordering::Relaxed) == status::IDLE
+                && p.runnext.load(Ordering::Relaxed) != 0)
+    })
+}
+
+/// Puts a P into its node's set of idle ones. The caller looks for work once
+/// more afterwards, or knows that somebody will.
+pub fn make_idle(rt: &Runtime, p: PRef) {
+    debug_assert_eq!(p.status.load(Ordering::Relaxed), status::IDLE);
+    rt.node_of(p).add_idle_p(p);
+    rt.idle.p_idle();
+    if world::is_stopping() {
+        world::arrived();
+    }
+}
+
+/// The M gives its P up; nobody has it then but the caller.
+pub fn release_p(m: MRef) -> PRef {
+    let p = m.p();
+    m.p.set(ptr::null());
+    p.m.store(ptr::null_mut(), Ordering::Relaxed);
+    // Release: pairs with the Acquire of whoever takes it.
+    p.status.store(status::IDLE, Ordering::Release);
+    p
+}
+
+/// The M takes a P that is the caller's. seed: N3
+pub fn acquire_p(m: MRef, p: PRef) {
+    debug_assert!(m.p.get().is_null());
+    p.m.store(m.as_ptr(), Ordering::Relaxed);
+    p.last_m.store(m.as_ptr(), Ordering::Relaxed);
+    p.status.store(status::RUNNING, Ordering::Release);
+    m.p.set(p.as_ptr().cast_const().cast::<P>());
+    m.node.set(p.node as usize);
+}
+
+/// Gives the P to others for a while, if there are any. Gosched.
+pub fn yield_now() {
+    let Some(m) = on_goroutine() else {
+        crate::os::thread::yield_now();
+        return;
+    };
+    let p = m.p();
+    if nothing_else(m, p) {
+        let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+        p.tick.store(tick, Ordering::Relaxed);
+        if !tick.is_multiple_of(CLOCK) {
+            return;
+        }
+        // A loop that only yields must not keep timers and remote work waiting.
+        if p.timers.next() != i64::MAX {
+            p.timers.run(time::now());
+        }
+        if nothing_else(m, p) {
+            return;
+        }
+    }
+    m.g().set_status(Status::Runnable);
+    switch_away(m, yield_commit);
+}
+
+fn yield_commit(m: MRef, g: GRef) {
+    ready::push_yielded(m.p(), g);
+}
+
+/// The world is being stopped, or something else wants the goroutine to give
+/// way: called at the entry of functions that could.
+#[cold]
+pub fn give_way(m: MRef) {
+    m.g().set_status(Status::Runnable);
+    switch_away(m, yield_commit);
+}
+
+/// A new goroutine's exception state and errno, in place of the old one's.
+pub fn fresh_thread_state(m: MRef) {
+    // SAFETY: the thread's own errno.
+    unsafe { *m.errno.get() = 0 };
+    let cxa = m.cxa.get();
+    if !cxa.is_null() {
+        // SAFETY: the thread's own globals; the old goroutine has saved its part.
+        unsafe { cxa.write(CxaGlobals::NONE) };
+    }
+}
+
+/// At the entry of functions that goroutines call often: gives way if somebody
+/// wants that.
+#[inline(always)]
+pub fn checkpoint() {
+    if let Some(m) = on_goroutine()
+        && m.p().attention.load(Ordering::Relaxed) != 0
+    {
+        give_way(m);
+    }
+}
+
+/// Announces work to those that sleep. `near`: the P that it was given to.
+#[inline(always)]
+pub fn work_added(near: Option<PRef>, node: usize) {
+    if let Some(one) = rt().idle.work_added() {
+        wake(one, near, node);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wake(one: StartOne, near: Option<PRef>, node: usize) {
+    threads::start_one(one, near, node);
+}
+
+/// A random number.
+pub fn random() -> u32 {
+    match m::current() {
+        Some(m) => m.random(),
+        None => (time::now() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as u32,
+    }
+}

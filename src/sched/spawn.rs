@@ -1,0 +1,159 @@
+//! Starting goroutines.
+
+use super::entry;
+use super::g::{G, GRef, Status, flags};
+use super::m::MRef;
+use super::node::priority;
+use super::p::count;
+use super::runtime::{Inside, Runtime, rt};
+use super::task::{GoFn, Newborn, Task};
+use super::{ready, schedule};
+use crate::stack::Class;
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+
+/// What a goroutine may be spawned with.
+pub struct Options<'a> {
+    pub name: Option<&'a CStr>,
+    /// `None`: the default.
+    pub stack: Option<Class>,
+    pub priority: i8,
+    /// A node of this process's numbering; `None`: any.
+    pub node: Option<usize>,
+    /// [`flags::PUBLIC`].
+    pub flags: u32,
+    /// The caller wants a reference.
+    pub referenced: bool,
+}
+
+/// Spawns `f(arg)`; `pc` is where. It may be stolen at once, and with one P runs
+/// when the caller parks. `-ENOMEM` when there is no memory. go f(arg).
+#[inline(always)]
+pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let Some(m) = schedule::with_p() else {
+        return spawn_from_outside(f, arg, pc);
+    };
+    let p = m.p();
+    let Some(n) = entry::newborn(p) else { return -libc::ENOMEM };
+    fill(n, f, arg, pc, creator());
+    count(&p.created, 1);
+    if rt().debug.migrate {
+        ready::push_global(Task::newborn(n), priority::NORMAL);
+    } else {
+        ready::push_private(p, Task::newborn(n));
+    }
+    0
+}
+
+/// The id of the goroutine that spawns; 0: a plain thread, or the runtime.
+#[inline(always)]
+fn creator() -> u64 {
+    schedule::current_g().map_or(0, |g| g.id.load(Ordering::Relaxed))
+}
+
+fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64) {
+    // SAFETY: the record is ours.
+    let n = unsafe { n.as_ref() };
+    n.f.set(Some(f));
+    n.arg.set(arg);
+    n.pc.set(pc);
+    n.creator.set(creator);
+}
+
+/// From a plain thread: through a global queue.
+#[cold]
+#[inline(never)]
+fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let _inside = Inside::enter();
+    let rt = rt();
+    let Some(n) = rt.nodes[rt.any_node()].newborns.get() else { return -libc::ENOMEM };
+    fill(n, f, arg, pc, creator());
+    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    ready::push_global(Task::newborn(n), priority::NORMAL);
+    0
+}
+
+/// Spawns `f(arg)` with options; gives the descriptor, with a reference for the
+/// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
+pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
+    let m = schedule::with_p();
+    let _inside = m.is_none().then(Inside::enter);
+    let rt = rt();
+    if options.node.is_some_and(|n| n >= rt.nodes.len()) {
+        return Err(-libc::EINVAL);
+    }
+    let node = options.node.or(m.map(|m| m.p().node as usize)).unwrap_or_else(|| rt.any_node());
+    let g = create(rt, f, arg, pc, options, node)?;
+    match m {
+        Some(m) => count(&m.p().created, 1),
+        None => drop(rt.created_outside.fetch_add(1, Ordering::Relaxed)),
+    }
+    submit(m, g, options, node);
+    Ok(g)
+}
+
+/// An unborn goroutine, not yet counted nor queued.
+fn create(rt: &Runtime, f: GoFn, arg: *mut c_void, pc: usize, options: &Options, node: usize) -> Result<GRef, i32> {
+    let g: NonNull<G> = rt.nodes[node].gs.get().ok_or(-libc::ENOMEM)?;
+    let g = GRef::from_non_null(g);
+    g.f.set(Some(f));
+    g.arg.set(arg);
+    g.pc.set(pc);
+    g.creator.set(creator());
+    g.id.store(rt.take_ids(1), Ordering::Relaxed);
+    g.priority.set(options.priority);
+    g.flags.set(options.flags | flags::UNBORN);
+    g.stack_class.set(options.stack);
+    g.last_p.set(u16::MAX);
+    g.set_status(Status::Runnable);
+    if let Some(name) = options.name {
+        g.name.store(name.to_owned().into_raw(), Ordering::Relaxed);
+    }
+    // A name needs the end that frees it.
+    if options.referenced || options.name.is_some() {
+        g.shared.set(true);
+        g.refs.store(1 + u32::from(options.referenced), Ordering::Relaxed);
+    }
+    Ok(g)
+}
+
+/// Puts a new goroutine where it belongs.
+fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
+    let task = Task::goroutine(g);
+    let rt = rt();
+    match m {
+        Some(m) if options.node.is_none() && options.priority == priority::NORMAL && !rt.debug.migrate => {
+            ready::push_private(m.p(), task);
+        }
+        _ => {
+            rt.nodes[node].push(task, options.priority);
+            schedule::work_added(None, node);
+        }
+    }
+}
+
+/// The goroutine that runs `gs_run`'s function; for [`super::run`].
+pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
+    let rt = rt();
+    let options = Options {
+        name: None,
+        stack: None,
+        priority: priority::NORMAL,
+        node: None,
+        flags: flags::ROOT,
+        referenced: false,
+    };
+    let g = create(rt, f, arg, pc, &options, rt.any_node())?;
+    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    Ok(g)
+}
+
+/// A pointer to the goroutine gets out: from now on all its waits are claimed.
+/// Called by itself.
+pub fn share(g: GRef) {
+    if !g.shared.get() {
+        g.refs.store(1, Ordering::Relaxed);
+        g.shared.set(true);
+    }
+}

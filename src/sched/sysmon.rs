@@ -1,0 +1,212 @@
+//! sysmon: a thread without a P that looks after what nobody else can see:
+//! P's whose thread is blocked, P's that are stuck, timers of idle P's, threads
+//! that are wanted.
+//!
+//! It looks every 20 us at first and less often while nothing happens, up to
+//! 2 ms; when every P has been idle for a while it sleeps until one is started.
+
+use super::p::{PRef, status};
+use super::runtime::{Runtime, rt};
+use super::{deadlock, schedule, threads, timers};
+use crate::os::{futex, thread, thread::Thread, time};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The shortest and the longest sleep in ns.
+const SHORTEST: i64 = 20_000;
+const LONGEST: i64 = 2_000_000;
+/// After so many looks without an event the sleeps become longer.
+const PATIENCE: u32 = 50;
+/// All P's idle for so long: it sleeps until it is woken.
+const DEEP_AFTER: i64 = 50_000_000;
+/// A P in a system call is left to its M for so long when nobody needs it.
+const SYSCALL_GRACE: i64 = 10_000_000;
+/// How often it asks whether C++ has been loaded.
+const CXX_EVERY: i64 = 1_000_000_000;
+
+/// What others know of it.
+pub struct Sysmon {
+    /// Changes to wake it.
+    note: AtomicU32,
+    /// It sleeps until woken.
+    deep: AtomicBool,
+    thread: Cell<Option<Thread>>,
+}
+
+// SAFETY: `thread` is used by whoever starts or ends the runtime only.
+unsafe impl Sync for Sysmon {}
+
+impl Sysmon {
+    pub fn new() -> Sysmon {
+        Sysmon { note: AtomicU32::new(0), deep: AtomicBool::new(false), thread: Cell::new(None) }
+    }
+
+    /// Starts the thread; fails with a negative errno value.
+    pub fn start(&self) -> Result<(), i32> {
+        self.thread.set(Some(Thread::start(main, ptr::null_mut())?));
+        Ok(())
+    }
+
+    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
+    pub fn join(&self) {
+        self.wake();
+        if let Some(t) = self.thread.take() {
+            t.join();
+        }
+    }
+
+    /// Lets it look now.
+    pub fn wake(&self) {
+        self.note.fetch_add(1, Ordering::Release);
+        futex::wake(&self.note, 1);
+    }
+
+    /// Ends its deep sleep: a P has been started.
+    #[inline]
+    pub fn wake_if_asleep(&self) {
+        // Pairs with the SeqCst store before it looks for the last time.
+        if self.deep.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+}
+
+/// What it remembers of each P.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    tick: u32,
+    syscall_tick: u32,
+    /// Since when the counters stand.
+    since: i64,
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-sysmon");
+    let rt = rt();
+    let mut seen: Vec<Seen> = Vec::new();
+    let (mut quiet, mut delay) = (0, SHORTEST);
+    let mut idle_since: Option<i64> = None;
+    let mut next_cxx = 0;
+    while !rt.exiting.load(Ordering::Acquire) {
+        // Acquire: pairs with the Release in `wake`.
+        let note = rt.sysmon.note.load(Ordering::Acquire);
+        let now = time::now();
+        if now >= next_cxx {
+            rt.look_for_cxa();
+            next_cxx = now + CXX_EVERY;
+        }
+        if look(rt, &mut seen, now) {
+            (quiet, delay) = (0, SHORTEST);
+        } else {
+            quiet += 1;
+            if quiet > PATIENCE {
+                delay = (delay * 2).min(LONGEST);
+            }
+        }
+        rt.reap();
+        let all_idle = rt.idle.ps() as usize >= rt.procs();
+        idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
+        match idle_since {
+            Some(since) if now - since >= DEEP_AFTER => {
+                sleep_deep(rt, note);
+                (quiet, delay, idle_since) = (0, SHORTEST, None);
+            }
+            _ => {
+                let until = (now + delay).min(timers::next_of_idle_ps().max(now + SHORTEST));
+                futex::wait(&rt.sysmon.note, note, until);
+            }
+        }
+    }
+    ptr::null_mut()
+}
+
+/// Sleeps until a P is started; watches for deadlock meanwhile, less and less
+/// often.
+fn sleep_deep(rt: &Runtime, note: u32) {
+    rt.sysmon.deep.store(true, Ordering::SeqCst);
+    // From here on whoever starts a P wakes us.
+    let mut watch = deadlock::Watch::new();
+    while rt.idle.ps() as usize >= rt.procs() && rt.sysmon.note.load(Ordering::Acquire) == note {
+        let until = watch.check(rt);
+        futex::wait(&rt.sysmon.note, note, until);
+    }
+    rt.sysmon.deep.store(false, Ordering::SeqCst);
+}
+
+/// One look at everything. True: something had to be done.
+fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
+    let mut acted = false;
+    if rt.ms_wanted.swap(false, Ordering::Acquire) {
+        acted |= create_wanted(rt);
+    }
+    seen.resize(rt.procs(), Seen::default());
+    for (p, seen) in rt.ps().zip(seen.iter_mut()) {
+        acted |= look_at(rt, p, seen, now);
+    }
+    if timers::next_of_idle_ps() <= now {
+        acted |= wake_for_timers(rt);
+    }
+    acted
+}
+
+/// Work waits for a P that waits for a thread: makes one, now that some time
+/// has passed.
+fn create_wanted(rt: &Runtime) -> bool {
+    if !schedule::work_anywhere(rt) || rt.idle.ps() == 0 {
+        return false;
+    }
+    let node = rt.any_node();
+    let Some(p) = threads::take_idle_p(rt, None, node) else { return false };
+    match threads::new_m(rt, p.node as usize) {
+        Some(m) => threads::give(m, Some(p), None, false),
+        None => schedule::make_idle(rt, p),
+    }
+    true
+}
+
+fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+    let tick = p.tick.load(Ordering::Relaxed);
+    let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
+    if tick != seen.tick || syscall_tick != seen.syscall_tick {
+        *seen = Seen { tick, syscall_tick, since: now };
+        return false;
+    }
+    match p.status.load(Ordering::Relaxed) {
+        status::SYSCALL => retake(rt, p, now - seen.since),
+        status::RUNNING => stuck(rt, p),
+        _ => false,
+    }
+}
+
+/// Takes the P of an M in a system call, if it has lasted since the last look.
+/// seed: S7
+fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
+    let needed = p.has_work()
+        || p.timers.next() != i64::MAX
+        || rt.idle.ps() + rt.idle.spinning() == 0
+        || schedule::work_anywhere(rt);
+    if (!needed && lasted < SYSCALL_GRACE) || !p.take(status::SYSCALL, status::IDLE) {
+        return false;
+    }
+    threads::hand_off(p);
+    true
+}
+
+/// A P has not switched since the last look but has work that others could do,
+/// or a timer that is due.
+fn stuck(rt: &Runtime, p: PRef) -> bool {
+    if p.has_work() || p.timers.next() <= time::now() { wake_for_timers(rt) } else { false }
+}
+
+/// Wakes an M that looks at everything, timers of others included.
+fn wake_for_timers(rt: &Runtime) -> bool {
+    match rt.idle.work_added() {
+        Some(one) => {
+            threads::start_one(one, None, rt.any_node());
+            true
+        }
+        None => false,
+    }
+}

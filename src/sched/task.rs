@@ -1,0 +1,231 @@
+//! What a run queue holds, and the queues with a lock.
+//!
+//! A task is a goroutine, or a [`Newborn`]: a goroutine that has not run yet,
+//! which is only a function and its argument. A newborn takes a descriptor and
+//! a stack when it first runs. seed: S11
+
+use super::g::{G, GRef};
+use super::pool::Linked;
+use crate::atomic::Ordering;
+use crate::os::spin::SpinLock;
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicUsize;
+
+/// The function of a goroutine.
+pub type GoFn = unsafe extern "C" fn(*mut c_void);
+
+/// A goroutine without options that has not run yet: five words.
+#[repr(C)]
+pub struct Newborn {
+    link: Cell<usize>,
+    /// `None` in a free record.
+    pub f: Cell<Option<GoFn>>,
+    pub arg: Cell<*mut c_void>,
+    /// The return address of the call that spawned it.
+    pub pc: Cell<usize>,
+    /// The id of the goroutine that spawned it; 0: a plain thread.
+    pub creator: Cell<u64>,
+}
+
+impl Linked for Newborn {
+    fn link(&self) -> &Cell<usize> {
+        &self.link
+    }
+}
+
+/// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever
+/// takes it out of the queue owns it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Task(usize);
+
+/// A task, told apart.
+pub enum Kind {
+    Goroutine(GRef),
+    Newborn(NonNull<Newborn>),
+}
+
+impl Task {
+    #[inline(always)]
+    pub fn goroutine(g: GRef) -> Task {
+        Task(g.as_ptr() as usize)
+    }
+
+    #[inline(always)]
+    pub fn newborn(n: NonNull<Newborn>) -> Task {
+        Task(n.as_ptr() as usize | 1)
+    }
+
+    /// The word that lock-free queues keep; never 0.
+    #[inline(always)]
+    pub fn to_word(self) -> usize {
+        self.0
+    }
+
+    /// From such a word; `None` for 0.
+    #[inline(always)]
+    pub fn from_word(word: usize) -> Option<Task> {
+        (word != 0).then_some(Task(word))
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        // SAFETY: only the two constructors make tasks, from non-null pointers.
+        unsafe {
+            if self.0 & 1 == 0 {
+                Kind::Goroutine(GRef::from_ptr(self.0 as *mut G))
+            } else {
+                Kind::Newborn(NonNull::new_unchecked((self.0 & !1) as *mut Newborn))
+            }
+        }
+    }
+
+    /// The link of queues: the queue's owner's while it is in one.
+    fn link(&self) -> &Cell<usize> {
+        match self.kind() {
+            // SAFETY: descriptors and records stay mapped until shutdown.
+            Kind::Goroutine(g) => unsafe { &(*g.as_ptr()).run_link },
+            // SAFETY: likewise.
+            Kind::Newborn(n) => unsafe { &(*n.as_ptr()).link },
+        }
+    }
+}
+
+/// Tasks linked through themselves, oldest first.
+#[derive(Default)]
+pub struct Batch {
+    head: usize,
+    tail: usize,
+    len: usize,
+}
+
+impl Batch {
+    pub fn push(&mut self, task: Task) {
+        task.link().set(0);
+        match Task::from_word(self.tail) {
+            Some(last) => last.link().set(task.to_word()),
+            None => self.head = task.to_word(),
+        }
+        self.tail = task.to_word();
+        self.len += 1;
+    }
+
+    pub fn pop(&mut self) -> Option<Task> {
+        let task = Task::from_word(self.head)?;
+        self.head = task.link().get();
+        if self.head == 0 {
+            self.tail = 0;
+        }
+        self.len -= 1;
+        Some(task)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn append(&mut self, other: Batch) {
+        match (Task::from_word(self.tail), other.len) {
+            (_, 0) => return,
+            (Some(last), _) => last.link().set(other.head),
+            (None, _) => self.head = other.head,
+        }
+        self.tail = other.tail;
+        self.len += other.len;
+    }
+}
+
+/// A FIFO with a lock, for many producers: a node's global queue, a P's inbox.
+pub struct Fifo {
+    lock: SpinLock,
+    tasks: UnsafeCell<Batch>,
+    /// A copy of the length that is read without the lock.
+    len: AtomicUsize,
+    /// What is pushed after this goes elsewhere: the P is gone.
+    closed: Cell<bool>,
+}
+
+// SAFETY: `tasks` and `closed` are only used with `lock` held.
+unsafe impl Sync for Fifo {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Fifo {}
+
+impl Fifo {
+    pub fn new() -> Fifo {
+        Fifo {
+            lock: SpinLock::new(),
+            tasks: UnsafeCell::default(),
+            len: AtomicUsize::new(0),
+            closed: Cell::new(false),
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Batch) -> R) -> R {
+        self.lock.with(|| {
+            // SAFETY: the lock is held.
+            let tasks = unsafe { &mut *self.tasks.get() };
+            let r = f(tasks);
+            // Relaxed: a hint; the wake-up protocol has fences of its own.
+            self.len.store(tasks.len, Ordering::Relaxed);
+            r
+        })
+    }
+
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn push(&self, task: Task) {
+        self.with(|q| q.push(task));
+    }
+
+    /// Like `push`; false when the queue is closed.
+    pub fn try_push(&self, task: Task) -> bool {
+        self.with(|q| {
+            if self.closed.get() {
+                return false;
+            }
+            q.push(task);
+            true
+        })
+    }
+
+    pub fn push_batch(&self, batch: Batch) {
+        self.with(|q| q.append(batch));
+    }
+
+    pub fn pop(&self) -> Option<Task> {
+        if self.is_empty() { None } else { self.with(Batch::pop) }
+    }
+
+    /// The oldest `most(length)` tasks.
+    pub fn pop_batch(&self, most: impl FnOnce(usize) -> usize) -> Batch {
+        let mut out = Batch::default();
+        if !self.is_empty() {
+            self.with(|q| {
+                for _ in 0..most(q.len) {
+                    match q.pop() {
+                        Some(task) => out.push(task),
+                        None => break,
+                    }
+                }
+            });
+        }
+        out
+    }
+
+    /// Takes everything and refuses what comes later, or takes it again.
+    pub fn close(&self, closed: bool) -> Batch {
+        self.with(|q| {
+            self.closed.set(closed);
+            core::mem::take(q)
+        })
+    }
+}

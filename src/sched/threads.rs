@@ -1,0 +1,251 @@
+//! M's and P's find each other: starting, stopping and handing over.
+
+use super::g::{GRef, flags};
+use super::idle::StartOne;
+use super::m::{self, M, MRef};
+use super::p::{PRef, count};
+use super::runtime::{Runtime, rt};
+use super::schedule::{self, acquire_p, make_idle, release_p};
+use super::task::Task;
+use super::ready;
+use crate::os::signal::AltStack;
+use crate::os::thread::{self, Thread};
+use crate::os::time;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// M's that are created at once, for each P; more come by sysmon, one a tick.
+/// seed: S11
+const PROMPT: usize = 2;
+
+/// Lets an M look for work on an idle P: `near` if it is idle, else one of the
+/// node, else any. Without one nothing is to do: every P runs.
+pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
+    let rt = rt();
+    match take_idle_p(rt, near, node) {
+        Some(p) => start_m(rt, p, true),
+        None => rt.idle.spin_ended(),
+    }
+}
+
+/// Takes an idle P out of its set: this one, one of the node, or the nearest.
+pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
+    let taken = near.filter(|&p| rt.node_of(p).take_idle_p(p)).or_else(|| {
+        let own = &rt.nodes[node];
+        let procs = rt.procs();
+        core::iter::once(&node)
+            .chain(&own.neighbours)
+            .find_map(|&n| rt.nodes[n].take_any_idle_p(procs))
+            .map(|id| rt.p(id))
+    })?;
+    rt.idle.p_taken();
+    Some(taken)
+}
+
+/// Runs a P, which is the caller's and in no set: on the M that ran it last, on
+/// an idle one of its node, or on a new one. seed: N1, N3
+pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
+    let node = rt.node_of(p);
+    let last = p.last_m.load(Ordering::Relaxed);
+    // SAFETY: null or an M.
+    let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
+    let m = last.filter(|&m| node.take_idle_m(m)).or_else(|| node.pop_idle_m());
+    let m = m.or_else(|| {
+        let prompt = rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1;
+        if prompt { new_m(rt, p.node as usize) } else { None }
+    });
+    match m {
+        Some(m) => give(m, Some(p), None, spinning),
+        None => {
+            // sysmon makes an M for it.
+            rt.ms_wanted.store(true, Ordering::Release);
+            make_idle(rt, p);
+            if spinning {
+                rt.idle.spin_ended();
+            }
+            rt.sysmon.wake();
+        }
+    }
+    rt.sysmon.wake_if_asleep();
+}
+
+/// Ends the sleep of an M that the caller has taken out of its pool.
+pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
+    m.next_p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
+    m.handed.set(task);
+    m.next_spinning.set(spinning);
+    m.notify();
+}
+
+/// Notifies an idle M without giving it anything: it looks around.
+pub fn nudge(m: MRef) {
+    if rt().nodes[m.node.get()].take_idle_m(m) {
+        give(m, None, None, false);
+    }
+}
+
+/// Takes what came with a notification.
+fn take_gift(m: MRef) {
+    let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
+    m.stash.set(m.handed.take());
+    if !p.is_null() {
+        // SAFETY: whoever notified us gave us this P.
+        acquire_p(m, unsafe { PRef::from_ptr(p) });
+        m.spinning.set(m.next_spinning.get());
+    }
+}
+
+/// The M has no P and nothing to do: sleeps until somebody gives it a P, or
+/// until a timer of an idle P is due. stopm.
+pub fn stop(m: MRef) {
+    let rt = rt();
+    let node = &rt.nodes[m.node.get()];
+    node.add_idle_m(m);
+    // Pairs with the locked pool and the fences of those who look for an idle M
+    // after they have published something for it.
+    fence(Ordering::SeqCst);
+    let called = !m.pinned.is_empty()
+        || rt.exiting.load(Ordering::Acquire)
+        || m.root_done.load(Ordering::Acquire);
+    if called && node.take_idle_m(m) {
+        while let Some(task) = m.pinned.pop() {
+            ready::push_global(task, super::node::priority::NORMAL);
+        }
+        if let Some(p) = take_idle_p(rt, None, m.node.get()) {
+            acquire_p(m, p);
+        } else if !rt.exiting.load(Ordering::Acquire) && !m.root_done.load(Ordering::Acquire) {
+            // All P's run: one of them takes the task and hands it over.
+            node.add_idle_m(m);
+            m.sleep(-1);
+            take_gift(m);
+        }
+        return;
+    }
+    loop {
+        let deadline = rt.watch(m);
+        let notified = m.sleep(deadline);
+        rt.unwatch(m);
+        if notified || !node.take_idle_m(m) {
+            if !notified {
+                // Somebody has taken us out just now: it comes.
+                m.sleep(-1);
+            }
+            take_gift(m);
+            return;
+        }
+        // A timer is due. Its P, if it is still idle, is ours.
+        let now = time::now();
+        let due = rt.ps().find(|p| p.timers.next() <= now && rt.node_of(*p).take_idle_p(*p));
+        if let Some(p) = due {
+            rt.idle.p_taken();
+            acquire_p(m, p);
+            return;
+        }
+        node.add_idle_m(m);
+    }
+}
+
+/// The M's locked goroutine waits: sleeps until somebody hands it over, with a
+/// P. seed: S9
+pub fn stop_locked(m: MRef) {
+    m.sleep(-1);
+    take_gift(m);
+}
+
+/// The goroutine belongs on another M: hands it and the own P over. seed: S9
+pub fn pass_on(m: MRef, g: GRef) {
+    let rt = rt();
+    let task = Task::goroutine(g);
+    if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
+        // SAFETY: a bound goroutine has an M.
+        let owner = unsafe { MRef::from_ptr(g.bound_m.get()) };
+        if owner.locked_g.get() == g.as_ptr().cast_const() {
+            // It sleeps, or is about to, and does nothing else.
+            let p = release_p(m);
+            count(&p.stats.handoffs, 1);
+            give(owner, Some(p), Some(task), false);
+            return;
+        }
+        owner.pinned.push(task);
+        // Pairs with the fence in `stop`: either it sees the task or we see it.
+        fence(Ordering::SeqCst);
+        if rt.nodes[owner.node.get()].take_idle_m(owner) {
+            let p = release_p(m);
+            count(&p.stats.handoffs, 1);
+            give(owner, Some(p), None, false);
+        }
+        return;
+    }
+    // Anywhere but here: this thread is the caller's of `gs_run`.
+    let p = m.p();
+    let node = rt.node_of(p);
+    let other = node.pop_idle_m().or_else(|| new_m(rt, p.node as usize));
+    match other {
+        Some(other) => {
+            let p = release_p(m);
+            give(other, Some(p), Some(task), false);
+        }
+        None => {
+            // No thread to be had: then here.
+            g.set_flag(flags::AVOID_RUNNER, false);
+            m.stash.set(Some(task));
+        }
+    }
+}
+
+/// A P, which is the caller's and in no set, whose M can't run it: somebody
+/// else does if there is work, else it is idle. handoffp.
+pub fn hand_off(p: PRef) {
+    let rt = rt();
+    count(&p.stats.handoffs, 1);
+    if p.has_work() || schedule::work_anywhere(rt) {
+        start_m(rt, p, false);
+        return;
+    }
+    make_idle(rt, p);
+    // Work that came in between was not announced to this P.
+    if schedule::work_anywhere(rt)
+        && let Some(one) = rt.idle.work_added()
+    {
+        start_one(one, Some(p), p.node as usize);
+    }
+    rt.timer_added(p.timers.next());
+}
+
+/// A new M with a thread of its own, not yet notified. `None`: the limit is
+/// reached, or the system gives no thread.
+pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
+    if !rt.count_m_in() {
+        return None;
+    }
+    let m = rt.add_m(node);
+    match Thread::start(thread_main, m.as_ptr().cast()) {
+        Ok(t) => {
+            m.thread.set(Some(t));
+            Some(m)
+        }
+        Err(e) => {
+            rt.forget_m(m);
+            rt.warn_no_thread(e);
+            None
+        }
+    }
+}
+
+/// The life of a thread that this library has started.
+extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: `new_m` has passed an M.
+    let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };
+    thread::set_up_current(c"gosched");
+    let alt = AltStack::set_up();
+    m.bind_to_thread();
+    m::set_current(Some(m));
+    m.sleep(-1);
+    take_gift(m);
+    schedule::run(m);
+    m::set_current(None);
+    drop(alt);
+    rt().thread_leaves(m);
+    ptr::null_mut()
+}

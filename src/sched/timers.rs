@@ -1,0 +1,427 @@
+//! Timers: a heap a P, which its owner looks at between goroutines and others
+//! when the owner can't. seed: N6
+//!
+//! An entry is never taken out before its time: it carries a number, and is
+//! dead when its target has moved on. When half of a heap is dead it is swept.
+
+use super::g::GRef;
+use super::p::{PRef, status};
+use super::park::Parker;
+use super::runtime::{rt, try_rt};
+use super::schedule;
+use crate::os::spin::SpinLock;
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// A timer of the rooms above: calls a function when it fires.
+pub struct Timer {
+    lock: SpinLock,
+    /// The number of the start under way; odd while it is to fire.
+    number: AtomicU64,
+    /// The user's reference and one for each entry in a heap.
+    refs: AtomicU32,
+    home: Cell<u16>,
+    /// In ns; 0: fires once.
+    period: Cell<i64>,
+    fire: Fire,
+    /// For the use of `fire`.
+    pub data: [usize; 2],
+}
+
+/// What a timer does when it fires, with the time in ns. It runs on g0 with the
+/// timer's lock held: it makes something ready, and that is all.
+pub type Fire = fn(&Timer, i64);
+
+impl Timer {
+    /// A timer that isn't started, as a pointer that [`Timer::free`] takes back.
+    pub fn new(fire: Fire, data: [usize; 2]) -> *const Timer {
+        Box::into_raw(Box::new(Timer {
+            lock: SpinLock::new(),
+            number: AtomicU64::new(0),
+            refs: AtomicU32::new(1),
+            home: Cell::new(0),
+            period: Cell::new(0),
+            fire,
+            data,
+        }))
+    }
+
+    /// Lets it fire at `when` and then each `period` ns (0: once), instead of
+    /// what it was to do before. True: it was still to fire.
+    pub fn start(&self, when: i64, period: i64) -> bool {
+        self.lock.with(|| {
+            let was_active = self.deactivate();
+            let number = self.number.load(Ordering::Relaxed) + 1;
+            self.number.store(number, Ordering::Relaxed);
+            self.period.set(period);
+            self.refs.fetch_add(1, Ordering::Relaxed);
+            let target = Target::timer(self);
+            self.home.set(add(Entry { when, number, target }));
+            was_active
+        })
+    }
+
+    /// True: it was still to fire, and won't now.
+    pub fn stop(&self) -> bool {
+        self.lock.with(|| self.deactivate())
+    }
+
+    /// The lock is held.
+    fn deactivate(&self) -> bool {
+        let number = self.number.load(Ordering::Relaxed);
+        if number & 1 == 0 {
+            return false;
+        }
+        self.number.store(number + 1, Ordering::Relaxed);
+        left_early(self.home.get());
+        true
+    }
+
+    /// Gives the user's reference back; it doesn't fire any more.
+    ///
+    /// # Safety
+    /// `timer` is from [`Timer::new`] and the caller uses it no more.
+    pub unsafe fn free(timer: *const Timer) {
+        // SAFETY: by contract alive.
+        unsafe { &*timer }.stop();
+        // SAFETY: the user's reference ends here.
+        unsafe { Timer::release(timer) };
+    }
+
+    /// # Safety
+    /// The caller has a reference and uses it no more.
+    unsafe fn release(timer: *const Timer) {
+        // AcqRel: whoever frees it comes after all others' uses.
+        // SAFETY: by contract alive.
+        if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: the last reference; it was made by `Box::into_raw`.
+            drop(unsafe { Box::from_raw(timer.cast_mut()) });
+        }
+    }
+
+    fn waits(&self, number: u64) -> bool {
+        self.number.load(Ordering::Relaxed) == number
+    }
+
+    /// An entry of it is due. Gives the entry to put back, if it goes on.
+    fn due(&self, entry: Entry, now: i64) -> Option<Entry> {
+        self.lock.with(|| {
+            if !self.waits(entry.number) {
+                return None;
+            }
+            let period = self.period.get();
+            let again = if period > 0 {
+                // Late ticks are dropped, and the rhythm is kept.
+                let missed = (now - entry.when) / period;
+                let when = entry.when.saturating_add(period.saturating_mul(missed + 1));
+                Some(Entry { when, ..entry })
+            } else {
+                self.number.store(entry.number + 1, Ordering::Relaxed);
+                None
+            };
+            (self.fire)(self, now);
+            again
+        })
+    }
+}
+
+/// Whom an entry is for: the parker of a goroutine, or a [`Timer`] (lowest bit
+/// set).
+#[derive(Clone, Copy)]
+struct Target(usize);
+
+impl Target {
+    fn parker(p: &Parker) -> Target {
+        Target(core::ptr::from_ref(p) as usize)
+    }
+
+    fn timer(t: &Timer) -> Target {
+        Target(core::ptr::from_ref(t) as usize | 1)
+    }
+
+    fn as_timer(self) -> Option<*const Timer> {
+        (self.0 & 1 == 1).then_some((self.0 & !1) as *const Timer)
+    }
+
+    fn as_parker(self) -> *const Parker {
+        self.0 as *const Parker
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    when: i64,
+    number: u64,
+    target: Target,
+}
+
+impl Entry {
+    fn alive(&self) -> bool {
+        match self.target.as_timer() {
+            // SAFETY: the entry has a reference.
+            Some(t) => unsafe { &*t }.waits(self.number),
+            // SAFETY: descriptors stay mapped.
+            None => unsafe { &*self.target.as_parker() }.waits(self.number),
+        }
+    }
+
+    /// Ends what the entry holds.
+    fn forget(self) {
+        if let Some(t) = self.target.as_timer() {
+            // SAFETY: the entry's reference.
+            unsafe { Timer::release(t) };
+        }
+    }
+
+    /// Its time has come. Gives it back if it goes on.
+    fn due(self, now: i64) -> Option<Entry> {
+        match self.target.as_timer() {
+            Some(t) => {
+                // SAFETY: the entry has a reference.
+                let again = unsafe { &*t }.due(self, now);
+                if again.is_none() {
+                    self.forget();
+                }
+                again
+            }
+            None => {
+                // SAFETY: only goroutines' parkers get into heaps.
+                unsafe { Parker::time_out(self.target.as_parker(), self.number) };
+                None
+            }
+        }
+    }
+}
+
+/// The timers of one P.
+pub struct Timers {
+    lock: SpinLock,
+    heap: UnsafeCell<Vec<Entry>>,
+    /// When the first is due, in ns; `i64::MAX`: never.
+    next: AtomicI64,
+    /// Entries whose target has moved on.
+    dead: AtomicU32,
+    /// The P is gone.
+    closed: Cell<bool>,
+    id: u16,
+}
+
+// SAFETY: `heap` and `closed` are only used with `lock` held.
+unsafe impl Sync for Timers {}
+
+/// Children of a heap's node: four have better locality than two.
+const FANOUT: usize = 4;
+/// Heaps smaller than this aren't swept.
+const SWEEP_FROM: usize = 64;
+
+impl Timers {
+    pub fn new(id: u16) -> Timers {
+        Timers {
+            lock: SpinLock::new(),
+            heap: UnsafeCell::default(),
+            next: AtomicI64::new(i64::MAX),
+            dead: AtomicU32::new(0),
+            closed: Cell::new(false),
+            id,
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
+        self.lock.with(|| {
+            // SAFETY: the lock is held.
+            let heap = unsafe { &mut *self.heap.get() };
+            let r = f(heap);
+            let next = heap.first().map_or(i64::MAX, |e| e.when);
+            self.next.store(next, Ordering::Release);
+            r
+        })
+    }
+
+    /// When the first is due, in ns; `i64::MAX`: never.
+    #[inline(always)]
+    pub fn next(&self) -> i64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// False: the P is gone.
+    fn add(&self, entry: Entry) -> bool {
+        self.with(|heap| {
+            if self.closed.get() {
+                return false;
+            }
+            let dead = self.dead.load(Ordering::Relaxed) as usize;
+            if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
+                self.sweep(heap);
+            }
+            heap.push(entry);
+            let last = heap.len() - 1;
+            sift_up(heap, last);
+            true
+        })
+    }
+
+    /// Drops the dead entries.
+    fn sweep(&self, heap: &mut Vec<Entry>) {
+        let before = heap.len();
+        heap.retain(|e| {
+            let keep = e.alive();
+            if !keep {
+                e.forget();
+            }
+            keep
+        });
+        for i in (0..heap.len() / FANOUT + 1).rev() {
+            sift_down(heap, i);
+        }
+        self.undead((before - heap.len()) as u32);
+    }
+
+    fn undead(&self, n: u32) {
+        // Deaths are counted a moment after they happen: never below 0.
+        let less = |d: u32| Some(d.saturating_sub(n));
+        let _ = self.dead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Lets everything fire that is due. Gives how many there were.
+    pub fn run(&self, now: i64) -> usize {
+        let mut fired = 0;
+        while self.next() <= now {
+            let mut batch = [const { None::<Entry> }; 16];
+            self.with(|heap| {
+                for slot in &mut batch {
+                    match heap.first() {
+                        Some(e) if e.when <= now => *slot = Some(pop(heap)),
+                        _ => break,
+                    }
+                }
+            });
+            for entry in batch.into_iter().flatten() {
+                if !entry.alive() {
+                    self.undead(1);
+                    entry.forget();
+                    continue;
+                }
+                fired += 1;
+                if let Some(again) = entry.due(now) {
+                    add(again);
+                }
+            }
+        }
+        fired
+    }
+
+    /// Opens or closes it; gives what is in it to `take`.
+    pub fn close(&self, closed: bool, into: Option<PRef>) {
+        let entries = self.with(|heap| {
+            self.closed.set(closed);
+            self.dead.store(0, Ordering::Relaxed);
+            core::mem::take(heap)
+        });
+        for entry in entries {
+            match into {
+                Some(p) if entry.alive() => drop(p.timers.add(entry)),
+                _ => entry.forget(),
+            }
+        }
+    }
+}
+
+fn sift_up(heap: &mut [Entry], mut i: usize) {
+    while i > 0 {
+        let parent = (i - 1) / FANOUT;
+        if heap[parent].when <= heap[i].when {
+            break;
+        }
+        heap.swap(parent, i);
+        i = parent;
+    }
+}
+
+fn sift_down(heap: &mut [Entry], mut i: usize) {
+    loop {
+        let first = i * FANOUT + 1;
+        let children = first..heap.len().min(first + FANOUT);
+        let Some(least) = children.min_by_key(|&c| heap[c].when) else { break };
+        if heap[i].when <= heap[least].when {
+            break;
+        }
+        heap.swap(i, least);
+        i = least;
+    }
+}
+
+/// Takes the first entry; there is one.
+fn pop(heap: &mut Vec<Entry>) -> Entry {
+    let first = heap.swap_remove(0);
+    sift_down(heap, 0);
+    first
+}
+
+/// Adds an entry to the caller's P, or to any if it has none. Gives which.
+fn add(entry: Entry) -> u16 {
+    let rt = rt();
+    if let Some(m) = schedule::with_p() {
+        let timers = &m.p().timers;
+        if timers.add(entry) {
+            return timers.id;
+        }
+    }
+    loop {
+        let n = rt.procs();
+        let p = rt.p(entry.number as usize % n);
+        if p.timers.add(entry) {
+            rt.timer_added(entry.when);
+            return p.id;
+        }
+    }
+}
+
+/// Wakes the park with this number of the goroutine at the deadline.
+pub fn add_park(g: GRef, number: u64, deadline: i64) {
+    let parker = &g.parker;
+    let when = deadline;
+    // The goroutine may be timed out and run before we are back, so its field
+    // is set first; only a hint where the entry is.
+    if let Some(m) = schedule::with_p() {
+        parker.timer_home.set(m.p().id);
+    }
+    add(Entry { when, number, target: Target::parker(parker) });
+}
+
+/// A target in the heap of that P has moved on before its time.
+pub fn left_early(home: u16) {
+    if let Some(p) = try_rt().and_then(|rt| rt.p_if_made(home as usize)) {
+        p.timers.dead.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// When the first timer of a P is due that no M looks after; `i64::MAX`: never.
+pub fn next_of_idle_ps() -> i64 {
+    rt().ps()
+        .filter(|p| p.status.load(Ordering::Relaxed) != status::RUNNING)
+        .map(|p| p.timers.next())
+        .min()
+        .unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_gives_its_entries_in_the_order_of_their_times() {
+        let mut heap = Vec::new();
+        for i in 0..1000u64 {
+            let when = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as i64;
+            heap.push(Entry { when, number: i, target: Target(1) });
+            let last = heap.len() - 1;
+            sift_up(&mut heap, last);
+        }
+        let mut before = i64::MIN;
+        while !heap.is_empty() {
+            let e = pop(&mut heap);
+            assert!(before <= e.when);
+            before = e.when;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Stopping the world, and changing GOMAXPROCS. seed: S1
+//!
+//! The stopper asks every P to stop (`attention`), takes those that nobody runs
+//! and waits for the rest. A goroutine that runs gives way when it next enters
+//! the runtime.
+
+use super::entry;
+use super::m::MRef;
+use super::limits::PROCS as MAX;
+use super::p::{PRef, status};
+use super::runtime::{Runtime, rt};
+use super::schedule::{self, release_p};
+use super::task::Task;
+use super::{threads, timers};
+use crate::os::{futex, spin::SpinLock, time};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Bits of [`super::p::P::attention`]: the world is being stopped.
+pub const STOP: u32 = 1;
+/// Something has changed that g0 should look at.
+pub const LOOK: u32 = 2;
+
+/// How long a stopper sleeps before it looks again whether a P has entered a
+/// system call, in ns.
+const RECHECK: i64 = 100_000;
+
+/// The state of stopping, one for each runtime.
+pub struct World {
+    /// Held from stop to start.
+    lock: SpinLock,
+    stopping: AtomicBool,
+    /// Changes when a P has stopped.
+    note: AtomicU32,
+}
+
+impl World {
+    pub fn new() -> World {
+        World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
+    }
+}
+
+/// Whoever has it has stopped the world.
+#[must_use]
+pub struct Stopped(());
+
+/// Whether somebody stops the world, or has.
+pub fn is_stopping() -> bool {
+    rt().world.stopping.load(Ordering::Acquire)
+}
+
+/// One more P has stopped.
+pub fn arrived() {
+    let note = &rt().world.note;
+    note.fetch_add(1, Ordering::Release);
+    futex::wake(note, 1);
+}
+
+/// Stops every P but the caller's own. When it returns no other goroutine runs.
+pub fn stop() -> Stopped {
+    let rt = rt();
+    while !rt.world.lock.try_lock() {
+        // Somebody else does: we may be one of those it waits for.
+        match schedule::on_goroutine() {
+            Some(m) => schedule::give_way(m),
+            None => time::sleep(RECHECK),
+        }
+    }
+    // Whoever holds a P here keeps it.
+    let own = schedule::with_p().map(|m| m.p());
+    rt.world.stopping.store(true, Ordering::SeqCst);
+    for p in rt.ps() {
+        p.attention.fetch_or(STOP, Ordering::SeqCst);
+    }
+    loop {
+        // Acquire: pairs with the Release in `arrived`.
+        let seen = rt.world.note.load(Ordering::Acquire);
+        let left = rt.ps().filter(|&p| Some(p) != own && !halt(rt, p)).count();
+        if left == 0 {
+            return Stopped(());
+        }
+        futex::wait(&rt.world.note, seen, time::now() + RECHECK);
+    }
+}
+
+/// Whether a P has stopped; takes it if nobody runs it.
+fn halt(rt: &Runtime, p: PRef) -> bool {
+    if rt.node_of(p).take_idle_p(p) {
+        rt.idle.p_taken();
+        p.status.store(status::STOPPED, Ordering::Relaxed);
+    }
+    p.take(status::SYSCALL, status::STOPPED) || p.status.load(Ordering::Acquire) == status::STOPPED
+}
+
+/// On g0: stops the P if the world is being stopped. True: the M has none now.
+pub fn give_way(m: MRef, p: PRef) -> bool {
+    p.attention.fetch_and(!LOOK, Ordering::Relaxed);
+    if p.attention.load(Ordering::Acquire) & STOP == 0 {
+        return false;
+    }
+    if m.spinning.replace(false) {
+        rt().idle.spin_ended();
+    }
+    if let Some(task) = m.stash.take() {
+        super::ready::push_shared(p, task);
+    }
+    release_p(m);
+    // Release: the stopper sees what we did with it.
+    p.status.store(status::STOPPED, Ordering::Release);
+    arrived();
+    true
+}
+
+/// Lets everything run again.
+pub fn start(_: Stopped) {
+    let rt = rt();
+    let own = schedule::with_p().map(|m| m.p());
+    rt.world.stopping.store(false, Ordering::SeqCst);
+    let mut with_work = Vec::new();
+    for p in rt.ps() {
+        p.attention.fetch_and(!STOP, Ordering::SeqCst);
+        if Some(p) == own {
+            continue;
+        }
+        p.status.store(status::IDLE, Ordering::Release);
+        if p.has_work() {
+            with_work.push(p);
+        } else {
+            schedule::make_idle(rt, p);
+        }
+    }
+    for p in with_work {
+        threads::start_m(rt, p, false);
+    }
+    rt.world.lock.unlock();
+    if schedule::work_anywhere(rt)
+        && let Some(one) = rt.idle.work_added()
+    {
+        threads::start_one(one, None, rt.any_node());
+    }
+    rt.timer_added(timers::next_of_idle_ps());
+}
+
+/// Changes the number of P's. Nothing is lost: what the superfluous ones have
+/// goes to P 0. procresize.
+pub fn set_procs(world: &Stopped, n: usize) {
+    let _ = world;
+    let rt = rt();
+    let before = rt.procs();
+    let n = n.clamp(1, MAX);
+    for id in before..n {
+        let p = rt.make_p(id, n);
+        p.timers.close(false, None);
+        p.inbox.close(false);
+        p.attention.store(STOP, Ordering::Relaxed);
+        p.status.store(status::STOPPED, Ordering::Release);
+    }
+    rt.set_proc_count(n);
+    let first = rt.p(0);
+    for id in n..before {
+        retire(rt, rt.p(id), first);
+    }
+    for p in rt.ps() {
+        p.alone.set(n == 1);
+    }
+    if let Some(m) = schedule::with_p()
+        && m.p().id as usize >= n
+    {
+        let old = release_p(m);
+        old.status.store(status::DEAD, Ordering::Release);
+        schedule::acquire_p(m, first);
+    }
+}
+
+/// Everything that a P has goes to others.
+fn retire(rt: &Runtime, p: PRef, to: PRef) {
+    let node = rt.node_of(to);
+    let local = core::iter::from_fn(|| Task::from_word(p.runnext.swap(0, Ordering::Acquire)))
+        .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(Task::from_word)))
+        .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(Task::from_word)));
+    local.for_each(|task| node.runq.push(task));
+    let mut inbox = p.inbox.close(true);
+    while let Some(task) = inbox.pop() {
+        node.runq.push(task);
+    }
+    p.timers.close(true, Some(to));
+    entry::flush_caches(p, rt.node_of(p));
+    p.status.store(status::DEAD, Ordering::Release);
+}
+
+/// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks.
+pub fn gomaxprocs(n: i32) -> i32 {
+    let rt = rt();
+    let before = rt.procs() as i32;
+    if n <= 0 || n == before {
+        return before;
+    }
+    let world = stop();
+    let before = rt.procs() as i32;
+    set_procs(&world, n as usize);
+    start(world);
+    before
+}

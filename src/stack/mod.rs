@@ -1,0 +1,277 @@
+//! Stacks: reserved large, committed as touched, guarded at the low end.
+//!
+//! A stack comes from a slab: a big mapping cut into stacks of one size class,
+//! so that page tables are shared and the mappings stay few.
+//!
+//! ```text
+//!   slab   | stack 0             | stack 1             | ...
+//!          | guard |      <-- sp | guard |      <-- sp |
+//! ```
+//!
+//! The guard faults on access (`MADV_GUARD_INSTALL`, which needs no mapping of
+//! its own). On a kernel without it a guard is a mapping, and the kernel limits
+//! those: once a share of that limit is used up, a whole slab has one guard.
+
+mod overflow;
+
+pub use overflow::report as report_overflow;
+
+use crate::arch;
+use crate::os::{self, PAGE, mem, spin::SpinLock};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Bytes below each stack that fault: frames of up to this size can't jump over.
+pub const GUARD: usize = 4 * PAGE;
+/// The largest stack that may be asked for.
+pub const MAX: usize = 1 << 30;
+/// What a goroutine gets when nobody says otherwise, guard included.
+pub const DEFAULT: usize = 256 << 10;
+/// The least that works: a signal frame and a `printf`.
+const MIN_CLASS: u32 = 15;
+const MAX_CLASS: u32 = 31;
+const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
+/// Stacks of a slab: the first slab of a class is small, later ones are not.
+const FIRST_SLAB: usize = 16;
+const LARGEST_SLAB: usize = 256;
+/// Free stacks up to this size keep their memory; a cache of them is bounded
+/// by whoever keeps it.
+const KEEP_WARM: usize = 1 << 20;
+
+/// A size class: stacks of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Class(u8);
+
+impl Class {
+    /// The class whose stacks have at least `usable` bytes above the guard;
+    /// `None` for more than [`MAX`].
+    pub fn for_usable(usable: usize) -> Option<Class> {
+        if usable > MAX {
+            return None;
+        }
+        let bits = (usable + GUARD).next_power_of_two().trailing_zeros();
+        Some(Class(bits.max(MIN_CLASS) as u8))
+    }
+
+    /// The class of stacks of about `bytes`, guard included.
+    pub fn for_reserved(bytes: usize) -> Option<Class> {
+        Class::for_usable(bytes.max(2 * GUARD) - GUARD)
+    }
+
+    /// Bytes of address space of a stack.
+    pub fn size(self) -> usize {
+        1 << self.0
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize - MIN_CLASS as usize
+    }
+}
+
+/// A stack. Whoever holds the value owns the memory.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// The lowest byte of the reserved range: the guard's.
+    base: usize,
+    class: Class,
+}
+
+impl Stack {
+    /// The lowest byte that may be used.
+    pub fn lo(&self) -> usize {
+        self.base + GUARD
+    }
+
+    /// One past the highest byte.
+    pub fn hi(&self) -> usize {
+        self.base + self.class.size()
+    }
+
+    /// Where the first frame begins, 16-byte aligned. It differs by up to 1 KiB
+    /// from stack to stack: with all first frames at the same offset in a page
+    /// a thousand goroutines would share a few lines of the cache.
+    pub fn top(&self) -> usize {
+        let colour = (self.base >> self.class.0) & 15;
+        self.hi() - 64 - colour * 64
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Whether an access to this address has run into the guard.
+    pub fn guards(&self, address: usize) -> bool {
+        (self.base..self.lo()).contains(&address)
+    }
+
+    /// Gives the memory back; the stack stays usable and its guard armed.
+    pub fn discard(&self) {
+        mem::discard(self.lo(), self.hi() - self.lo());
+    }
+}
+
+/// Free stacks of one node and the slabs they come from.
+pub struct Pool {
+    lock: SpinLock,
+    inner: UnsafeCell<Inner>,
+}
+
+// SAFETY: `inner` is only used with `lock` held.
+unsafe impl Sync for Pool {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Pool {}
+
+#[derive(Default)]
+struct Inner {
+    free: [Vec<Stack>; CLASSES],
+    slabs: Vec<Slab>,
+}
+
+struct Slab {
+    class: Class,
+    at: usize,
+    len: usize,
+    /// Guards in it that are mappings.
+    mapped: usize,
+    valgrind: Vec<usize>,
+}
+
+impl Pool {
+    pub fn new() -> Pool {
+        Pool { lock: SpinLock::new(), inner: UnsafeCell::default() }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.inner.get() }))
+    }
+
+    /// A stack of this class, the most recently freed first; `None` when there
+    /// is no address space for another.
+    pub fn get(&self, class: Class) -> Option<Stack> {
+        self.with(|p| {
+            if p.free[class.index()].is_empty() {
+                p.carve(class)?;
+            }
+            p.free[class.index()].pop()
+        })
+    }
+
+    /// Takes a stack back. Large ones give their memory back at once.
+    pub fn put(&self, stack: Stack) {
+        if stack.class.size() > KEEP_WARM {
+            stack.discard();
+        }
+        self.with(|p| p.free[stack.class.index()].push(stack));
+    }
+}
+
+impl Inner {
+    /// Cuts a new slab into stacks.
+    fn carve(&mut self, class: Class) -> Option<()> {
+        let size = class.size();
+        let before = self.slabs.iter().filter(|s| s.class == class).count();
+        let most = (1usize << 26).div_ceil(size).min(LARGEST_SLAB);
+        let count = (FIRST_SLAB << before.min(8)).min(most).max(1);
+        let len = count * size;
+        let at = mem::reserve(len, size.min(2 << 20))?;
+        let mapped = guard(at, size, count);
+        let stacks = (0..count).rev().map(|i| Stack { base: at + i * size, class });
+        let free = &mut self.free[class.index()];
+        free.extend(stacks);
+        let ids = free.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
+        let valgrind = ids.collect();
+        self.slabs.push(Slab { class, at, len, mapped, valgrind });
+        Some(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for slab in &self.inner.get_mut().slabs {
+            slab.valgrind.iter().for_each(|&id| arch::valgrind_forget(id));
+            mem::release(slab.at, slab.len);
+            MPROTECTED.fetch_sub(slab.mapped, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Guards that are mappings, in the whole process.
+static MPROTECTED: AtomicUsize = AtomicUsize::new(0);
+static WARNED: AtomicBool = AtomicBool::new(false);
+/// Debugging: as on a kernel without `MADV_GUARD_INSTALL`, and how many guards
+/// may be mappings (0: a share of the kernel's limit).
+static FORCE_MPROTECT: AtomicBool = AtomicBool::new(false);
+static BUDGET: AtomicUsize = AtomicUsize::new(0);
+
+/// What `GOSCHED_DEBUG` says about guards.
+pub fn configure(force_mprotect: bool, budget: usize) {
+    FORCE_MPROTECT.store(force_mprotect, Ordering::Relaxed);
+    BUDGET.store(budget, Ordering::Relaxed);
+}
+
+/// Arms the guards of a new slab; gives how many of them are mappings.
+fn guard(at: usize, size: usize, count: usize) -> usize {
+    if !FORCE_MPROTECT.load(Ordering::Relaxed) && mem::install_guards(at, GUARD, size, count) {
+        return 0;
+    }
+    let budget = match BUDGET.load(Ordering::Relaxed) {
+        // A guard splits a mapping in two; the host needs some as well.
+        0 => mem::max_map_count() / 4,
+        n => n,
+    };
+    let room = MPROTECTED.load(Ordering::Relaxed) + count <= budget;
+    if room && (0..count).all(|i| mem::protect_none(at + i * size, GUARD)) {
+        MPROTECTED.fetch_add(count, Ordering::Relaxed);
+        return count;
+    }
+    mem::protect_none(at, GUARD);
+    if !WARNED.swap(true, Ordering::Relaxed) {
+        let text = format!(
+            "gosched: more than {budget} stacks: from now on one guard page range protects {count} \
+             stacks, because this kernel has no MADV_GUARD_INSTALL (Linux 6.13) and limits \
+             mappings; raise vm.max_map_count for a guard each\n"
+        );
+        os::write_all(2, text.as_bytes());
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_holds_what_was_asked_for_above_its_guard() {
+        for usable in [0, 1, 4096, 16384, 100_000, 1 << 20, MAX] {
+            let c = Class::for_usable(usable).expect("not too large");
+            assert!(c.size() - GUARD >= usable, "{usable}");
+        }
+        assert!(Class::for_usable(MAX + 1).is_none());
+        assert_eq!(Class::for_reserved(DEFAULT).map(Class::size), Some(DEFAULT));
+    }
+
+    #[test]
+    fn a_freed_stack_is_given_out_first_and_keeps_its_content() {
+        let pool = Pool::new();
+        let class = Class::for_reserved(DEFAULT).expect("fits");
+        let a = pool.get(class).expect("memory");
+        let word = (a.top() - 8) as *mut u64;
+        // SAFETY: the stack is ours.
+        unsafe { word.write(42) };
+        pool.put(a);
+        let b = pool.get(class).expect("memory");
+        assert_eq!(a.lo(), b.lo());
+        // SAFETY: likewise.
+        assert_eq!(unsafe { word.read() }, 42);
+    }
+
+    #[test]
+    fn first_frames_of_neighbours_lie_at_different_offsets() {
+        let pool = Pool::new();
+        let class = Class::for_reserved(DEFAULT).expect("fits");
+        let offsets: std::collections::HashSet<_> =
+            (0..16).map(|_| pool.get(class).expect("memory").top() % PAGE).collect();
+        assert_eq!(offsets.len(), 16);
+    }
+}

@@ -1,0 +1,59 @@
+//! A condition variable.
+
+use super::{Mutex, unlock};
+use crate::os::spin::SpinLock;
+use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, ready_all};
+
+/// gs_cond. sync.Cond.
+#[repr(C)]
+pub struct Cond {
+    lock: SpinLock,
+    queue: WaitQueue,
+}
+
+impl Cond {
+    /// Unlocks the mutex, waits, and locks it again, in any case. 0 when woken;
+    /// why it can't wait; `-EPERM`: the mutex isn't locked.
+    pub fn wait(&self, mutex: &Mutex, deadline: i64) -> i32 {
+        if !mutex.is_locked() {
+            return -libc::EPERM;
+        }
+        let thread = Parker::for_thread();
+        self.lock.lock();
+        let block = match Block::begin(&thread, deadline, false) {
+            Ok(block) => block,
+            Err(e) => {
+                self.lock.unlock();
+                return e;
+            }
+        };
+        let waiter = block.waiter();
+        self.queue.push(&waiter);
+        mutex.unlock();
+        // SAFETY: the lock is held; `unlock` releases it.
+        let cause = unsafe { block.park(unlock, &raw const self.lock as usize) };
+        if cause != Cause::Woken {
+            self.lock.with(|| self.queue.remove(&waiter));
+        }
+        mutex.lock_always();
+        cause.errno()
+    }
+
+    /// Wakes the one that has waited longest.
+    pub fn signal(&self) {
+        self.lock.lock();
+        let waiter = self.queue.pop();
+        self.lock.unlock();
+        if let Some(w) = waiter {
+            // SAFETY: popped, so ours.
+            unsafe { Waiter::ready(w, When::NextIfFree) };
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn broadcast(&self) {
+        let all = self.lock.with(|| self.queue.pop_all());
+        // SAFETY: the list is ours.
+        unsafe { ready_all(all) };
+    }
+}

@@ -1,0 +1,67 @@
+//! Doing a thing once.
+
+use super::{nobody, wait_in};
+use crate::os::spin::SpinLock;
+use crate::os::thread;
+use crate::sched::park::{FOREVER, WaitQueue, ready_all};
+use crate::sched::schedule;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+const RUNNING: u32 = 1;
+const DONE: u32 = 2;
+
+/// gs_once. sync.Once. All but `state` is used with `lock` held.
+#[repr(C)]
+pub struct Once {
+    state: AtomicU32,
+    lock: SpinLock,
+    /// Who runs the function.
+    owner: Cell<u64>,
+    queue: WaitQueue,
+}
+
+impl Once {
+    /// Runs `f` if nobody has yet; else waits until whoever does is done. 0,
+    /// `-ECANCELED` while it waits, `-EDEADLK`: called by `f` itself.
+    pub fn run(&self, f: impl FnOnce()) -> i32 {
+        // Acquire: pairs with the Release below: what `f` did is visible, and that
+        // the lock was held then. Once it is free nobody touches it any more.
+        if self.state.load(Ordering::Acquire) == DONE && self.lock.is_free() {
+            return 0;
+        }
+        self.lock.lock();
+        match self.state.load(Ordering::Acquire) {
+            DONE => {
+                self.lock.unlock();
+                0
+            }
+            RUNNING if self.owner.get() == me() => {
+                self.lock.unlock();
+                -libc::EDEADLK
+            }
+            RUNNING => wait_in(&self.lock, &self.queue, 0, FOREVER, nobody),
+            _ => {
+                self.state.store(RUNNING, Ordering::Relaxed);
+                self.owner.set(me());
+                self.lock.unlock();
+                f();
+                self.lock.lock();
+                self.state.store(DONE, Ordering::Release);
+                let all = self.queue.pop_all();
+                self.lock.unlock();
+                // SAFETY: the list is ours.
+                unsafe { ready_all(all) };
+                0
+            }
+        }
+    }
+}
+
+/// A number that tells goroutines and threads apart.
+fn me() -> u64 {
+    match schedule::current_g() {
+        Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
+        None => (thread::id() as u64) << 1,
+    }
+}

@@ -1,0 +1,104 @@
+//! A lock for many readers or one writer. New readers wait while a writer
+//! waits; when a writer unlocks, the readers that waited go first.
+
+use super::wait_in;
+use crate::os::spin::SpinLock;
+use crate::sched::park::{WaitQueue, Waiter, ready_all};
+use core::cell::Cell;
+use core::ptr;
+
+/// gs_rwmutex. sync.RWMutex. All but `lock` is used with it held.
+#[repr(C)]
+pub struct RwMutex {
+    lock: SpinLock,
+    writing: Cell<bool>,
+    readers: Cell<u32>,
+    waiting_readers: WaitQueue,
+    waiting_writers: WaitQueue,
+}
+
+impl RwMutex {
+    /// Locks it for reading. 0, or why it can't wait.
+    #[inline]
+    pub fn read_lock(&self, deadline: i64) -> i32 {
+        self.lock.lock();
+        if !self.writing.get() && self.waiting_writers.is_empty() {
+            self.readers.set(self.readers.get() + 1);
+            self.lock.unlock();
+            return 0;
+        }
+        // Whoever wakes us has counted us in.
+        wait_in(&self.lock, &self.waiting_readers, 0, deadline, super::nobody)
+    }
+
+    /// Undoes a `read_lock`. `-EPERM`: nobody reads.
+    #[inline]
+    pub fn read_unlock(&self) -> i32 {
+        self.lock.lock();
+        let readers = self.readers.get();
+        if readers == 0 {
+            self.lock.unlock();
+            return -libc::EPERM;
+        }
+        self.readers.set(readers - 1);
+        let next = if readers == 1 { self.admit_writer() } else { ptr::null() };
+        self.release(next)
+    }
+
+    /// Locks it for writing. 0, or why it can't wait.
+    pub fn write_lock(&self, deadline: i64) -> i32 {
+        self.lock.lock();
+        if !self.writing.get() && self.readers.get() == 0 && self.waiting_writers.is_empty() {
+            self.writing.set(true);
+            self.lock.unlock();
+            return 0;
+        }
+        // When the last waiting writer gives up, readers need not wait for it.
+        wait_in(&self.lock, &self.waiting_writers, 0, deadline, || {
+            match !self.writing.get() && self.waiting_writers.is_empty() {
+                true => self.admit_readers(),
+                false => ptr::null(),
+            }
+        })
+    }
+
+    /// Undoes a `write_lock`. `-EPERM`: nobody writes.
+    pub fn write_unlock(&self) -> i32 {
+        self.lock.lock();
+        if !self.writing.replace(false) {
+            self.lock.unlock();
+            return -libc::EPERM;
+        }
+        let readers = self.admit_readers();
+        let next = if self.readers.get() == 0 { self.admit_writer() } else { readers };
+        self.release(next)
+    }
+
+    /// Lets all waiting readers in.
+    fn admit_readers(&self) -> *const Waiter {
+        let list = self.waiting_readers.pop_all();
+        let mut w = list;
+        // SAFETY: the list is ours.
+        while let Some(reader) = unsafe { w.as_ref() } {
+            self.readers.set(self.readers.get() + 1);
+            w = reader.next_in_list();
+        }
+        list
+    }
+
+    /// Lets the first waiting writer in; nobody has the lock.
+    fn admit_writer(&self) -> *const Waiter {
+        let mut one = true;
+        let writer = self.waiting_writers.pop_while(|_| core::mem::replace(&mut one, false));
+        self.writing.set(!writer.is_null());
+        writer
+    }
+
+    /// Releases the inner lock, then wakes those who have been let in.
+    fn release(&self, admitted: *const Waiter) -> i32 {
+        self.lock.unlock();
+        // SAFETY: taken out by the `admit` functions.
+        unsafe { ready_all(admitted) };
+        0
+    }
+}

@@ -1,0 +1,80 @@
+//! A weighted semaphore, first come first served: a large request is not
+//! overtaken by small ones.
+
+use super::wait_in;
+use crate::os::spin::SpinLock;
+use crate::sched::park::{WaitQueue, Waiter, ready_all};
+use core::cell::Cell;
+
+/// gs_sem. golang.org/x/sync/semaphore. All but `lock` is used with it held.
+#[repr(C)]
+pub struct Sem {
+    lock: SpinLock,
+    count: Cell<i64>,
+    queue: WaitQueue,
+}
+
+impl Sem {
+    /// Starts it with `n` units. `-EINVAL`: `n` is negative.
+    pub fn init(&self, n: i64) -> i32 {
+        if n < 0 {
+            return -libc::EINVAL;
+        }
+        self.lock.with(|| self.count.set(n));
+        0
+    }
+
+    /// Takes `n` units. 0; why it can't wait; `-EINVAL`: `n` is negative.
+    pub fn acquire(&self, n: i64, deadline: i64) -> i32 {
+        if n < 0 {
+            return -libc::EINVAL;
+        }
+        self.lock.lock();
+        if self.count.get() >= n && self.queue.is_empty() {
+            self.count.set(self.count.get() - n);
+            self.lock.unlock();
+            return 0;
+        }
+        // Whoever gives up may have been in the way of smaller requests.
+        wait_in(&self.lock, &self.queue, n as u64, deadline, || self.grant())
+    }
+
+    /// Gives `n` units back. `-EINVAL`, and nothing changed: `n` is negative or
+    /// too large.
+    pub fn release(&self, n: i64) -> i32 {
+        if n < 0 {
+            return -libc::EINVAL;
+        }
+        self.lock.lock();
+        let Some(count) = self.count.get().checked_add(n) else {
+            self.lock.unlock();
+            return -libc::EINVAL;
+        };
+        self.count.set(count);
+        let granted = self.grant();
+        self.lock.unlock();
+        // SAFETY: the list is ours.
+        unsafe { ready_all(granted) };
+        0
+    }
+
+    /// Takes out those whose turn it is, and their units.
+    fn grant(&self) -> *const Waiter {
+        let mut left = self.count.get();
+        let list = self.queue.pop_while(|w| {
+            let fits = w.tag.get() as i64 <= left;
+            if fits {
+                left -= w.tag.get() as i64;
+            }
+            fits
+        });
+        // Units of one that somebody else has claimed meanwhile stay.
+        let mut w = list;
+        // SAFETY: the list is ours.
+        while let Some(waiter) = unsafe { w.as_ref() } {
+            self.count.set(self.count.get() - waiter.tag.get() as i64);
+            w = waiter.next_in_list();
+        }
+        list
+    }
+}

@@ -1,0 +1,50 @@
+//! Waiting for a number of things to be done.
+
+use super::{nobody, wait_in};
+use crate::os::spin::SpinLock;
+use crate::sched::park::{WaitQueue, ready_all};
+use core::cell::Cell;
+
+/// gs_waitgroup. sync.WaitGroup. All but `lock` is used with it held.
+#[repr(C)]
+pub struct WaitGroup {
+    lock: SpinLock,
+    count: Cell<i64>,
+    queue: WaitQueue,
+}
+
+impl WaitGroup {
+    /// Adds to the counter; at 0 all waiters wake. `-EINVAL`, and nothing
+    /// changed: it would be negative, or too large.
+    #[inline]
+    pub fn add(&self, delta: i64) -> i32 {
+        self.lock.lock();
+        let count = match self.count.get().checked_add(delta) {
+            Some(n) if n >= 0 => n,
+            _ => {
+                self.lock.unlock();
+                return -libc::EINVAL;
+            }
+        };
+        self.count.set(count);
+        if count != 0 || self.queue.is_empty() {
+            self.lock.unlock();
+            return 0;
+        }
+        let all = self.queue.pop_all();
+        self.lock.unlock();
+        // SAFETY: the list is ours.
+        unsafe { ready_all(all) };
+        0
+    }
+
+    /// Waits until the counter is 0. 0, or why it can't wait.
+    pub fn wait(&self, deadline: i64) -> i32 {
+        self.lock.lock();
+        if self.count.get() == 0 {
+            self.lock.unlock();
+            return 0;
+        }
+        wait_in(&self.lock, &self.queue, 0, deadline, nobody)
+    }
+}

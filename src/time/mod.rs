@@ -1,0 +1,72 @@
+//! Deadlines, sleeping, and timers that call a function.
+
+use crate::os::time;
+use crate::sched::park::{Cause, sleep_until};
+use crate::sched::runtime::Inside;
+use crate::sched::schedule;
+use crate::sched::spawn;
+use crate::sched::task::GoFn;
+pub use crate::sched::timers::{Fire, Timer};
+use core::ffi::c_void;
+
+/// The time `n` units of `unit` ns from now; at least 1, and never beyond the
+/// largest there is.
+pub fn after(n: i64, unit: i64) -> i64 {
+    time::now().saturating_add(n.saturating_mul(unit)).max(1)
+}
+
+/// Sleeps for `ns`. 0, or `-ECANCELED`. With `ns <= 0` it returns at once.
+pub fn sleep(ns: i64) -> i32 {
+    if ns <= 0 {
+        return 0;
+    }
+    match sleep_until(after(ns, 1)) {
+        Cause::Cancelled => -libc::ECANCELED,
+        _ => 0,
+    }
+}
+
+/// Calls `f` with this thread inside the runtime, which is made if there is none.
+fn inside<R>(f: impl FnOnce() -> R) -> R {
+    let _inside = schedule::with_p().is_none().then(Inside::enter);
+    f()
+}
+
+/// A timer that runs `f(arg)` in a goroutine of its own after `ns`. AfterFunc.
+pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> *const Timer {
+    start(ns, 0, spawn_it, [f as usize, arg as usize])
+}
+
+/// A timer that fires after `ns`, and then each `period` ns (0: once).
+pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> *const Timer {
+    let timer = Timer::new(fire, data);
+    // SAFETY: just made.
+    inside(|| unsafe { &*timer }.start(after(ns, 1), period));
+    timer
+}
+
+/// Lets a timer fire after `ns` instead of when it was to. True: it was still to
+/// fire.
+pub fn reset(timer: &Timer, ns: i64) -> bool {
+    inside(|| timer.start(after(ns, 1), 0))
+}
+
+fn spawn_it(timer: &Timer, _now: i64) {
+    // SAFETY: `after_func` has put a GoFn there.
+    let f: GoFn = unsafe { core::mem::transmute(timer.data[0]) };
+    // Without memory for a record the call is lost; there is nobody to tell.
+    let _ = spawn::spawn(f, timer.data[1] as *mut c_void, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_saturate_and_are_never_below_one() {
+        assert_eq!(after(i64::MAX, 1_000_000), i64::MAX);
+        assert_eq!(after(i64::MIN, 1_000_000), 1);
+        let now = time::now();
+        assert!((now..now + 1_000_000_000).contains(&(after(1, 1_000_000) - 1_000_000)));
+    }
+}

@@ -1,0 +1,322 @@
+/* fork: the child has a fresh, uninitialised runtime and the host's signal mask; the parent goes on. */
+#include "check.h"
+
+static void count(void *n)
+{
+    ADD(*(int *)n, 1);
+}
+
+struct job {
+    gs_chan *ch;
+    int sum;
+};
+
+static void produce(void *arg)
+{
+    struct job *j = arg;
+    int i;
+    for (i = 1; i <= 20; i++)
+        send_int(j->ch, i);
+    CHECK_EQ(gs_chan_close(j->ch), 0);
+}
+
+static void consume(void *arg)
+{
+    struct job *j = arg;
+    int64_t v;
+    while (gs_chan_recv(j->ch, &v, GS_FOREVER) == 0)
+        j->sum += (int)v;
+}
+
+static void whole_job(void *arg)
+{
+    struct job *j = arg;
+    gs_g *g;
+    j->ch = chan_of_ints(0);
+    g = go_ref(produce, j);
+    consume(j);
+    join(g);
+    free_chan(j->ch);
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+/* A complete life of a runtime in the child. Does not return. */
+static void live_in_child(void)
+{
+    struct job j = {NULL, 0};
+    int n = 0;
+    alarm(check_seconds());
+    current_test = "in the child of fork";
+    CHECK_EQ(count_threads(), 1);
+    CHECK_EQ(gs_shutdown(GS_NOWAIT), 0); /* there is no runtime */
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK(gs_self() == NULL);
+    CHECK_EQ(gs_num_goroutines(), 0);
+    join(go_ref(count, &n));
+    CHECK_EQ(n, 1);
+    CHECK_EQ(gs_run(whole_job, &j), 0);
+    CHECK_EQ(j.sum, 210);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    _exit(0);
+}
+
+static void check_exit(pid_t pid)
+{
+    int status;
+    CHECK(pid > 0);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+}
+
+static void fork_once(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        live_in_child();
+    check_exit(pid);
+}
+
+/* ---- Something that keeps the parent's runtime busy, and is checked at the end ---- */
+
+struct load {
+    gs_chan *ring[8];
+    int64_t turns[8];
+    struct member {
+        struct load *load;
+        int i;
+    } members[8];
+    gs_mutex mutex;
+    int stop;
+    gs_g *gs[8];
+};
+
+static void run_ring(void *arg)
+{
+    struct member *m = arg;
+    struct load *l = m->load;
+    int64_t v;
+    while (gs_chan_recv(l->ring[m->i], &v, GS_FOREVER) == 0) {
+        CHECK_EQ(gs_mutex_lock(&l->mutex, GS_FOREVER), 0);
+        l->turns[m->i] = v;
+        CHECK_EQ(gs_mutex_unlock(&l->mutex), 0);
+        free(malloc(100));
+        if (v % 64 == 0)
+            CHECK_EQ(gs_sleep(50 * US), 0);
+        if (GET(l->stop) && m->i == 7)
+            break;
+        send_int(l->ring[(m->i + 1) % 8], v + 1);
+    }
+    if (m->i == 7)
+        for (v = 0; v < 7; v++)
+            CHECK_EQ(gs_chan_close(l->ring[v]), 0);
+}
+
+static void start_load(struct load *l)
+{
+    int i;
+    memset(l, 0, sizeof *l);
+    for (i = 0; i < 8; i++)
+        l->ring[i] = chan_of_ints(1);
+    for (i = 0; i < 8; i++) {
+        l->members[i].load = l;
+        l->members[i].i = i;
+        l->gs[i] = go_ref(run_ring, &l->members[i]);
+    }
+    send_int(l->ring[0], 0);
+}
+
+static void stop_load(struct load *l)
+{
+    int i;
+    SET(l->stop, 1);
+    for (i = 7; i >= 0; i--)
+        join(l->gs[i]);
+    for (i = 0; i < 8; i++) {
+        CHECK_EQ(l->turns[i] % 8, i);
+        free_chan(l->ring[i]);
+    }
+}
+
+/* ---- Tests ---- */
+
+TEST(fork_before_the_runtime_starts)
+{
+    fork_once();
+}
+
+TEST(fork_from_the_main_thread)
+{
+    int n = 0;
+    join(go_ref(count, &n));
+    fork_once();
+    join(go_ref(count, &n));
+    CHECK_EQ(n, 2);
+}
+
+GO_TEST(fork_from_a_goroutine)
+{
+    int n = 0;
+    fork_once();
+    join(go_ref(count, &n));
+    CHECK_EQ(n, 1);
+}
+
+static void fork_in_goroutine(void *arg)
+{
+    (void)arg;
+    fork_once();
+}
+
+TEST(fork_from_a_goroutine_on_a_worker_thread)
+{
+    int i;
+    for (i = 0; i < 5; i++)
+        join(go_ref(fork_in_goroutine, NULL));
+}
+
+static void *fork_in_thread(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 10; i++)
+        fork_once();
+    return NULL;
+}
+
+TEST(fork_from_a_foreign_thread_under_load)
+{
+    struct load l;
+    start_load(&l);
+    join_thread(start_thread(fork_in_thread, NULL));
+    stop_load(&l);
+}
+
+TEST(fork_from_goroutines_and_threads_at_once)
+{
+    struct load l;
+    gs_g *gs[3];
+    pthread_t threads[2];
+    int i;
+    start_load(&l);
+    for (i = 0; i < 3; i++)
+        gs[i] = go_ref(fork_in_goroutine, NULL);
+    for (i = 0; i < 2; i++)
+        threads[i] = start_thread(fork_in_thread, NULL);
+    for (i = 0; i < 3; i++)
+        join(gs[i]);
+    for (i = 0; i < 2; i++)
+        join_thread(threads[i]);
+    stop_load(&l);
+}
+
+static void *fork_and_return(void *pid)
+{
+    *(pid_t *)pid = fork();
+    return NULL;
+}
+
+GO_TEST(fork_inside_gs_blocking)
+{
+    pid_t pid = -1;
+    (void)gs_blocking(fork_and_return, &pid);
+    if (pid == 0)
+        _exit(0); /* the goroutine is back from gs_blocking in the child, or never gets here */
+    CHECK(pid > 0);
+    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+}
+
+TEST(child_of_a_child)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int n = 0;
+        alarm(check_seconds());
+        join(go_ref(count, &n));
+        fork_once();
+        join(go_ref(count, &n));
+        _exit(n == 2 ? 0 : 1);
+    }
+    check_exit(pid);
+}
+
+TEST(sync_objects_that_are_free_work_in_the_child)
+{
+    static gs_mutex m;
+    static gs_waitgroup wg;
+    pid_t pid;
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+    CHECK_EQ(gs_mutex_unlock(&m), 0);
+    pid = fork();
+    if (pid == 0) {
+        alarm(check_seconds());
+        CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+        CHECK_EQ(gs_mutex_unlock(&m), 0);
+        CHECK_EQ(gs_waitgroup_add(&wg, 1), 0);
+        CHECK_EQ(gs_waitgroup_done(&wg), 0);
+        CHECK_EQ(gs_waitgroup_wait(&wg, GS_NOWAIT), 0);
+        _exit(0);
+    }
+    check_exit(pid);
+}
+
+/* ---- The signal mask ---- */
+
+static const int some_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM,
+                                   SIGTERM, SIGCHLD, SIGURG, SIGPROF, SIGWINCH, SIGSEGV};
+
+/* 0 if the calling thread's mask is the host's. */
+static int compare_mask(const sigset_t *host)
+{
+    sigset_t now;
+    size_t i;
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    for (i = 0; i < LENGTH(some_signals); i++)
+        if (sigismember(&now, some_signals[i]) != sigismember(host, some_signals[i]))
+            return some_signals[i];
+    return 0;
+}
+
+static void fork_and_compare(void *host)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(compare_mask(host));
+    CHECK(pid > 0);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0); /* else the first signal that differs */
+}
+
+TEST(the_child_has_the_mask_of_the_host)
+{
+    sigset_t block, before, host;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &block, &before);
+    pthread_sigmask(SIG_SETMASK, NULL, &host);
+    CHECK_EQ(gs_init(NULL), 0);
+    fork_and_compare(&host);
+    join(go_ref(fork_and_compare, &host)); /* on a worker */
+    CHECK_EQ(gs_run(fork_and_compare, &host), 0);
+    CHECK_EQ(compare_mask(&host), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void *compare_in_thread(void *host)
+{
+    fork_and_compare(host);
+    return NULL;
+}
+
+TEST(a_foreign_thread_keeps_its_mask)
+{
+    sigset_t host;
+    pthread_sigmask(SIG_SETMASK, NULL, &host);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK_EQ(compare_mask(&host), 0);
+    join_thread(start_thread(compare_in_thread, &host));
+}
