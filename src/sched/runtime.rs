@@ -14,10 +14,11 @@ use super::world::World;
 use super::{deadlock, schedule, threads, timers};
 use crate::arch::{self, FpControl};
 use crate::numa::Topology;
-use crate::os::thread::SignalMask;
+use crate::os::thread::{SignalMask, Thread};
 use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Once;
@@ -414,8 +415,17 @@ impl Runtime {
 
     /// A thread of ours is about to end.
     pub fn thread_leaves(&self, m: MRef) {
-        self.m_count.fetch_sub(1, Ordering::Relaxed);
         self.with_ms(|_, _, left| left.push(m));
+        self.m_count.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Starts the thread of an M. Whoever joins it finds it: the lock is held
+    /// until it is noted, and the thread needs it to leave.
+    pub fn start_thread(&self, m: MRef, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
+        self.with_ms(|_, _, _| {
+            m.thread.set(Some(Thread::start(main, m.as_ptr().cast())?));
+            Ok(())
+        })
     }
 
     /// Joins the threads that have left, so that their M's can be used again.
@@ -591,19 +601,14 @@ impl Runtime {
     /// Ends every thread; there are no goroutines.
     fn end_threads(&self) {
         self.exiting.store(true, Ordering::SeqCst);
-        let ms: Vec<MRef> = self.with_ms(|all, _, _| {
-            // SAFETY: a box's content stays where it is.
-            all.iter().map(|m| unsafe { MRef::from_ptr(&raw const **m) }).collect()
-        });
-        for &m in &ms {
-            m.notify();
-        }
         self.sysmon.join();
-        for m in ms {
-            if let Some(t) = m.thread.take() {
-                t.join();
-            }
+        // One that is starting another right now is counted already.
+        while self.m_count.load(Ordering::Acquire) != 0 {
+            self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));
+            self.reap();
+            thread::yield_now();
         }
+        self.reap();
     }
 
     /// # Safety

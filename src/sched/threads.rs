@@ -9,7 +9,7 @@ use super::schedule::{self, acquire_p, make_idle, release_p};
 use super::task::Task;
 use super::ready;
 use crate::os::signal::AltStack;
-use crate::os::thread::{self, Thread};
+use crate::os::thread;
 use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
@@ -220,11 +220,8 @@ pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
         return None;
     }
     let m = rt.add_m(node);
-    match Thread::start(thread_main, m.as_ptr().cast()) {
-        Ok(t) => {
-            m.thread.set(Some(t));
-            Some(m)
-        }
+    match rt.start_thread(m, thread_main) {
+        Ok(()) => Some(m),
         Err(e) => {
             rt.forget_m(m);
             rt.warn_no_thread(e);

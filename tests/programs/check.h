@@ -357,13 +357,16 @@ static inline char thread_state(pid_t tid)
     return end && end[1] ? end[2] : 0;
 }
 
-/* Waits until the plain thread *tid (set by itself) sleeps in the kernel, seen several times. */
-static inline void wait_asleep(const pid_t *tid)
+/* Waits until the plain thread *tid (set by itself) sleeps in the kernel, seen several times, or has ended. */
+static inline void wait_asleep(pid_t *tid)
 {
     int seen = 0;
-    NAP_UNTIL(__atomic_load_n(tid, __ATOMIC_SEQ_CST) != 0);
+    NAP_UNTIL(GET(*tid) != 0);
     while (seen < 5) {
-        seen = thread_state(__atomic_load_n(tid, __ATOMIC_SEQ_CST)) == 'S' ? seen + 1 : 0;
+        char state = thread_state(GET(*tid));
+        if (state == 0)
+            return;
+        seen = state == 'S' ? seen + 1 : 0;
         nap(MS);
     }
 }

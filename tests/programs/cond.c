@@ -233,7 +233,7 @@ static void take_a_permit(void *arg)
     for (i = 0; i < 300; i++) {
         lock(b);
         while (b->go_on == 0) {
-            int r = gs_cond_wait(&b->c, &b->m, gs_after_us(i % 30));
+            int r = gs_cond_wait(&b->c, &b->m, gs_after_us(50 + i % 30));
             CHECK(r == 0 || r == -ETIMEDOUT);
         }
         b->go_on--;
