@@ -5,7 +5,7 @@
 //! copied or moved while somebody waits in them.
 
 use super::{EINVAL, gs_fn};
-use crate::sched::schedule::checkpoint;
+use crate::sched::schedule::{checkpoint, is_wanted};
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 
@@ -77,9 +77,17 @@ object!(gs_once, Once);
 /// `m` is null or a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int {
-    checkpoint();
     // SAFETY: by contract.
-    unsafe { gs_mutex::given(m) }.map_or(EINVAL, |m| m.lock(deadline))
+    let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
+    if is_wanted() { lock_after_giving_way(m, deadline) } else { m.lock(deadline) }
+}
+
+/// Apart, so that the usual way needs no stack frame.
+#[cold]
+#[inline(never)]
+fn lock_after_giving_way(m: &Mutex, deadline: i64) -> c_int {
+    checkpoint();
+    m.lock(deadline)
 }
 
 /// Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.

@@ -20,3 +20,9 @@ pub fn affinity() -> Vec<usize> {
         words *= 2;
     }
 }
+
+/// How many CPUs the process could use when it first asked.
+pub fn count() -> usize {
+    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *COUNT.get_or_init(|| affinity().len())
+}

@@ -274,6 +274,18 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
         && p.attention.load(Ordering::Relaxed) == 0
 }
 
+/// Whether it makes sense to wait for another goroutine without parking: one
+/// runs on another P, and nothing could run here meanwhile. runtime_canSpin.
+/// seed: S12
+pub fn may_spin() -> bool {
+    let Some(m) = on_goroutine() else { return crate::os::cpu::count() > 1 };
+    let (rt, p) = (rt(), m.p());
+    !p.alone.get()
+        && crate::os::cpu::count() > 1
+        && (rt.idle.ps() + rt.idle.spinning() + 1) < rt.procs() as u32
+        && nothing_else(m, p)
+}
+
 /// The life of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
     while let Some(g) = next(m) {
@@ -474,7 +486,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         if !own.runq.is_empty() || !p.inbox.is_empty() {
             return next_local(m, p).or_else(|| from_global(rt, p));
         }
-        backoff(round * 8);
+        backoff(round);
     }
     None
 }
@@ -526,7 +538,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
     let tick = victim.tick.load(Ordering::Relaxed);
     let before = time::now();
     while time::now() - before < 5_000 {
-        backoff(16);
+        backoff(0);
     }
     if victim.tick.load(Ordering::Relaxed) != tick {
         return None;
@@ -635,9 +647,12 @@ fn yield_commit(m: MRef, g: GRef) {
 /// The world is being stopped, or something else wants the goroutine to give
 /// way: called at the entry of functions that could.
 #[cold]
-pub fn give_way(m: MRef) {
-    m.g().set_status(Status::Runnable);
-    switch_away(m, yield_commit);
+#[inline(never)]
+pub fn give_way() {
+    if let Some(m) = on_goroutine() {
+        m.g().set_status(Status::Runnable);
+        switch_away(m, yield_commit);
+    }
 }
 
 /// A new goroutine's exception state and errno, in place of the old one's.
@@ -655,11 +670,15 @@ pub fn fresh_thread_state(m: MRef) {
 /// wants that.
 #[inline(always)]
 pub fn checkpoint() {
-    if let Some(m) = on_goroutine()
-        && m.p().attention.load(Ordering::Relaxed) != 0
-    {
-        give_way(m);
+    if is_wanted() {
+        give_way();
     }
+}
+
+/// Whether somebody wants the running goroutine to give way.
+#[inline(always)]
+pub fn is_wanted() -> bool {
+    with_p().is_some_and(|m| m.p().attention.load(Ordering::Relaxed) != 0)
 }
 
 /// Announces work to those that sleep. `near`: the P that it was given to.

@@ -61,7 +61,7 @@ pub fn stop() -> Stopped {
     while !rt.world.lock.try_lock() {
         // Somebody else does: we may be one of those it waits for.
         match schedule::on_goroutine() {
-            Some(m) => schedule::give_way(m),
+            Some(_) => schedule::give_way(),
             None => time::sleep(RECHECK),
         }
     }

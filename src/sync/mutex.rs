@@ -8,7 +8,7 @@ use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
 use crate::sched::park::{Block, Cause, FOREVER, Parker, WaitQueue, Waiter, When};
-use crate::sched::runtime::try_rt;
+use crate::sched::schedule;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Somebody has it.
@@ -25,6 +25,12 @@ const PATIENCE: i64 = 1_000_000;
 /// Rounds of spinning before a waiter parks, as in Go.
 const SPINS: u32 = 4;
 
+/// Whether an unlock in this state has somebody to wake.
+#[inline(always)]
+fn needs_wake(s: u32) -> bool {
+    s & QUEUED != 0 && s & (AWAKE | STARVING) != AWAKE
+}
+
 /// gs_mutex. sync.Mutex.
 #[repr(C)]
 pub struct Mutex {
@@ -38,11 +44,7 @@ impl Mutex {
     /// Locks it. 0, or why it can't wait.
     #[inline]
     pub fn lock(&self, deadline: i64) -> i32 {
-        // Acquire: pairs with the Release in `unlock`.
-        if self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return 0;
-        }
-        self.lock_slow(deadline, true)
+        if self.try_once() { 0 } else { self.lock_slow(deadline, true) }
     }
 
     /// Locks it, whatever happens: for `Cond`.
@@ -52,6 +54,15 @@ impl Mutex {
         }
     }
 
+    /// Locks it if it is free, unless the state changes meanwhile.
+    #[inline(always)]
+    fn try_once(&self) -> bool {
+        let s = self.state.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `unlock`.
+        s & (LOCKED | STARVING) == 0
+            && self.state.compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// Locks it if it is free.
     #[inline]
     pub fn try_lock(&self) -> bool {
@@ -59,12 +70,13 @@ impl Mutex {
         self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
     }
 
+    /// Waits a little, in case the owner is about to unlock it on another P.
     fn spin(&self) -> bool {
-        if try_rt().is_none_or(|rt| rt.procs() == 1) {
+        if !schedule::may_spin() {
             return false;
         }
         for round in 0..SPINS {
-            backoff(24 + round);
+            backoff(round);
             let s = self.state.load(Ordering::Relaxed);
             if s & STARVING != 0 {
                 return false;
@@ -158,25 +170,30 @@ impl Mutex {
     /// Unlocks it. `-EPERM`: it isn't locked.
     #[inline]
     pub fn unlock(&self) -> i32 {
+        let s = self.state.load(Ordering::Relaxed);
         // Release: pairs with the Acquire of the next one.
-        match self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => 0,
-            Err(s) => self.unlock_slow(s),
+        if !needs_wake(s)
+            && s & LOCKED != 0
+            && self.state.compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed).is_ok()
+        {
+            return 0;
         }
+        self.unlock_slow()
     }
 
     #[cold]
     #[inline(never)]
-    fn unlock_slow(&self, mut s: u32) -> i32 {
+    fn unlock_slow(&self) -> i32 {
         loop {
+            let s = self.state.load(Ordering::Relaxed);
             if s & LOCKED == 0 {
                 return -libc::EPERM;
             }
-            if s & QUEUED == 0 || s & (AWAKE | STARVING) == AWAKE {
-                // Nobody to wake. After this it may be gone.
-                match self.state.compare_exchange_weak(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed) {
-                    Ok(_) => return 0,
-                    Err(now) => s = now,
+            if !needs_wake(s) {
+                // After this it may be gone.
+                let free = s & !LOCKED;
+                if self.state.compare_exchange(s, free, Ordering::Release, Ordering::Relaxed).is_ok() {
+                    return 0;
                 }
                 continue;
             }
@@ -189,7 +206,6 @@ impl Mutex {
             }
             self.left_queue();
             self.lock.unlock();
-            s = self.state.load(Ordering::Relaxed);
         }
     }
 

@@ -127,30 +127,19 @@ GO_TEST(one_once_may_run_inside_another)
     CHECK_EQ(ran, 1);
 }
 
-/* As in Go, a function that does not return (Goexit there) has had its turn. */
-static void exit_inside(void *arg)
+static void do_the_same_again(void *o)
 {
-    (void)arg;
     ADD(ran, 1);
-    gs_yield();
-    gs_exit();
+    CHECK_EQ(gs_once_do(o, slow, NULL), -EDEADLK);
 }
 
-static void do_exit_once(void *o)
-{
-    CHECK_EQ(gs_once_do(o, exit_inside, NULL), 0);
-}
-
-GO_TEST(a_function_that_exits_its_goroutine_counts_as_done)
+GO_TEST(calling_it_from_its_own_function_is_EDEADLK)
 {
     gs_once o;
-    gs_g *gs[10];
-    int i;
     reset(&o);
-    for (i = 0; i < 10; i++)
-        gs[i] = go_ref(do_exit_once, &o);
-    for (i = 0; i < 10; i++)
-        join(gs[i]);
+    CHECK_EQ(gs_once_do(&o, do_the_same_again, &o), 0);
+    CHECK_EQ(ran, 1);
+    CHECK_EQ(gs_once_do(&o, slow, NULL), 0);
     CHECK_EQ(ran, 1);
 }
 

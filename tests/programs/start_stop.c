@@ -503,11 +503,11 @@ TEST(shutdown_that_times_out_tears_nothing_down)
 static void shutdown_inside(void *arg)
 {
     (void)arg;
-    CHECK(gs_shutdown(GS_FOREVER) < 0);
-    CHECK(gs_shutdown(gs_after_ms(5)) < 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), -EDEADLK);
+    CHECK_EQ(gs_shutdown(gs_after_ms(5)), -EDEADLK);
 }
 
-TEST(shutdown_inside_a_goroutine_is_an_error)
+TEST(shutdown_inside_a_goroutine_is_EDEADLK)
 {
     int ran = 0;
     CHECK_EQ(gs_run(shutdown_inside, NULL), 0);

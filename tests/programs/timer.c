@@ -1,0 +1,656 @@
+/* Sleeping, timers, gs_after and tickers. Lower bounds only: never how late something may be. */
+#include "check.h"
+
+/* ---- Sleep ---- */
+
+static void check_sleep(void)
+{
+    static const int64_t lengths[] = {1, 1000, 50 * US, MS, 3 * MS, 7777777};
+    size_t i;
+    for (i = 0; i < LENGTH(lengths); i++) {
+        int64_t start = gs_now();
+        CHECK_EQ(gs_sleep(lengths[i]), 0);
+        CHECK_GE(gs_now(), start + lengths[i]);
+    }
+    CHECK_EQ(gs_sleep(0), 0);
+    CHECK_EQ(gs_sleep(-1), 0);
+    CHECK_EQ(gs_sleep(INT64_MIN), 0);
+}
+
+GO_TEST(a_sleep_lasts_at_least_its_time)
+{
+    check_sleep();
+}
+
+TEST(a_sleep_of_a_plain_thread_lasts_at_least_its_time)
+{
+    check_sleep();
+}
+
+static void sleep_for_ever(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(INT64_MAX), -ECANCELED);
+}
+
+GO_TEST(a_sleep_may_be_endless)
+{
+    gs_g *g = go_ref(sleep_for_ever, NULL);
+    CHECK_EQ(gs_sleep(2 * MS), 0);
+    CHECK_EQ(gs_join(g, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+}
+
+static int asleep;
+
+static void sleep_a_while(void *arg)
+{
+    (void)arg;
+    ADD(asleep, 1);
+    CHECK_EQ(gs_sleep(10 * MS), 0);
+}
+
+/* seed: B2 (a timer costs no running P) */
+GO_TEST(others_run_while_goroutines_sleep)
+{
+    int procs = gs_gomaxprocs(1), i;
+    gs_g *gs[50];
+    SET(asleep, 0);
+    for (i = 0; i < 50; i++)
+        gs[i] = go_ref(sleep_a_while, NULL);
+    YIELD_UNTIL(GET(asleep) == 50);
+    for (i = 0; i < 50; i++)
+        join(gs[i]);
+    gs_gomaxprocs(procs);
+}
+
+/* ---- gs_timer_start ---- */
+
+struct shot {
+    int fired;
+    int64_t at;
+    uint64_t id;
+};
+
+static void fire(void *arg)
+{
+    struct shot *s = arg;
+    s->at = gs_now();
+    s->id = gs_id(gs_self());
+    ADD(s->fired, 1);
+}
+
+static gs_timer *start(int64_t ns, gs_fn fn, void *arg)
+{
+    gs_timer *t = gs_timer_start(ns, fn, arg);
+    CHECK(t != NULL);
+    return t;
+}
+
+static void free_timer(gs_timer *t)
+{
+    CHECK_EQ(gs_timer_free(t), 0);
+}
+
+GO_TEST(a_timer_fires_after_its_time_in_a_goroutine_of_its_own)
+{
+    struct shot s = {0, 0, 0};
+    int64_t begin = gs_now();
+    gs_timer *t = start(3 * MS, fire, &s);
+    CHECK_EQ(GET(s.fired), 0);
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_GE(s.at, begin + 3 * MS);
+    CHECK(s.id != 0 && s.id != gs_id(gs_self()));
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    CHECK_EQ(GET(s.fired), 1);
+    free_timer(t);
+}
+
+GO_TEST(a_timer_of_zero_or_less_fires_at_once)
+{
+    static const int64_t none[] = {0, -1, INT64_MIN};
+    size_t i;
+    for (i = 0; i < LENGTH(none); i++) {
+        struct shot s = {0, 0, 0};
+        gs_timer *t = start(none[i], fire, &s);
+        WAIT_UNTIL(GET(s.fired) == 1);
+        CHECK_EQ(gs_timer_stop(t), 0);
+        free_timer(t);
+    }
+}
+
+GO_TEST(a_timer_without_a_function_is_NULL)
+{
+    CHECK(gs_timer_start(MS, NULL, NULL) == NULL);
+    CHECK(gs_timer_start(0, NULL, NULL) == NULL);
+}
+
+static void block_in_timer(void *arg)
+{
+    CHECK_EQ(gs_sleep(MS), 0);
+    send_int(arg, 5);
+}
+
+GO_TEST(the_function_of_a_timer_may_block)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_timer *t = start(MS, block_in_timer, ch);
+    CHECK_EQ(recv_int(ch), 5);
+    free_timer(t);
+    free_chan(ch);
+}
+
+/* ---- Stop ---- */
+
+static void must_not_fire(void *arg)
+{
+    (void)arg;
+    CHECK(!"a stopped timer has fired");
+}
+
+GO_TEST(stop_gives_1_if_it_was_still_to_fire)
+{
+    gs_timer *t = start(3600 * SEC, must_not_fire, NULL);
+    CHECK_EQ(gs_timer_stop(t), 1);
+    CHECK_EQ(gs_timer_stop(t), 0);
+    CHECK_EQ(gs_timer_stop(t), 0);
+    free_timer(t);
+}
+
+GO_TEST(stop_gives_0_after_it_has_fired)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(MS, fire, &s);
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_EQ(gs_timer_stop(t), 0);
+    free_timer(t);
+}
+
+GO_TEST(a_timer_that_is_freed_does_not_fire)
+{
+    static struct shot late[50];
+    int in_time[50], i;
+    for (i = 0; i < 50; i++)
+        free_timer(start(3600 * SEC, must_not_fire, NULL));
+    for (i = 0; i < 50; i++) {
+        gs_timer *t = start(20 * MS, fire, &late[i]);
+        in_time[i] = gs_timer_stop(t);
+        free_timer(t);
+    }
+    CHECK_EQ(gs_sleep(30 * MS), 0);
+    for (i = 0; i < 50; i++)
+        WAIT_UNTIL(in_time[i] + GET(late[i].fired) == 1);
+}
+
+/* Either the stop was in time or the function runs, never both and never neither. */
+GO_TEST(stop_and_firing_race)
+{
+    int i, in_time = 0, fired = 0;
+    for (i = 0; i < 1500; i++) {
+        struct shot s = {0, 0, 0};
+        gs_timer *t = start(i % 30 * US, fire, &s);
+        int r;
+        if (i % 3)
+            gs_yield();
+        else
+            CHECK_EQ(gs_sleep(i % 15 * US), 0);
+        r = gs_timer_stop(t);
+        CHECK(r == 0 || r == 1);
+        if (r == 0)
+            WAIT_UNTIL(GET(s.fired) == 1);
+        in_time += r;
+        fired += GET(s.fired);
+        free_timer(t);
+        CHECK_EQ(r + GET(s.fired), 1);
+    }
+    CHECK_EQ(in_time + fired, 1500);
+}
+
+/* ---- Reset ---- */
+
+GO_TEST(reset_gives_1_while_it_is_still_to_fire)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(3600 * SEC, fire, &s);
+    int64_t begin = gs_now();
+    CHECK_EQ(gs_timer_reset(t, 3600 * SEC), 1);
+    CHECK_EQ(gs_timer_reset(t, 3 * MS), 1);
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_GE(s.at, begin + 3 * MS);
+    CHECK_EQ(gs_sleep(2 * MS), 0);
+    CHECK_EQ(GET(s.fired), 1);
+    free_timer(t);
+}
+
+GO_TEST(reset_makes_a_fired_timer_fire_again)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(0, fire, &s);
+    int i;
+    for (i = 1; i <= 20; i++) {
+        WAIT_UNTIL(GET(s.fired) == i);
+        CHECK_EQ(gs_timer_reset(t, i % 3 * 100 * US), 0);
+    }
+    WAIT_UNTIL(GET(s.fired) == 21);
+    free_timer(t);
+}
+
+GO_TEST(reset_makes_a_stopped_timer_fire)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(3600 * SEC, fire, &s);
+    CHECK_EQ(gs_timer_stop(t), 1);
+    CHECK_EQ(gs_timer_reset(t, MS), 0);
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_EQ(gs_timer_stop(t), 0);
+    free_timer(t);
+}
+
+GO_TEST(reset_to_a_negative_time_fires_at_once)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(3600 * SEC, fire, &s);
+    CHECK_EQ(gs_timer_reset(t, -5), 1);
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_EQ(gs_timer_reset(t, INT64_MIN), 0);
+    WAIT_UNTIL(GET(s.fired) == 2);
+    free_timer(t);
+}
+
+GO_TEST(reset_to_a_later_time_puts_it_off)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(20 * MS, fire, &s);
+    int64_t begin = gs_now();
+    if (gs_timer_reset(t, 60 * MS) != 1)
+        SKIP("the machine stood still for 20 ms");
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_GE(s.at, begin + 60 * MS);
+    free_timer(t);
+}
+
+/* ---- From inside its own function ---- */
+
+struct self_timer {
+    gs_timer *t;
+    int ready, count, result;
+};
+
+static void stop_itself(void *arg)
+{
+    struct self_timer *s = arg;
+    WAIT_UNTIL(GET(s->ready));
+    s->result = gs_timer_stop(s->t);
+    ADD(s->count, 1);
+}
+
+GO_TEST(stop_inside_its_function_gives_0)
+{
+    struct self_timer s = {NULL, 0, 0, -1};
+    s.t = start(0, stop_itself, &s);
+    SET(s.ready, 1);
+    WAIT_UNTIL(GET(s.count) == 1);
+    CHECK_EQ(s.result, 0);
+    free_timer(s.t);
+}
+
+static void start_itself_again(void *arg)
+{
+    struct self_timer *s = arg;
+    WAIT_UNTIL(GET(s->ready));
+    if (s->count < 19)
+        CHECK_EQ(gs_timer_reset(s->t, 100 * US), 0);
+    ADD(s->count, 1);
+}
+
+GO_TEST(reset_inside_its_function_makes_it_periodic)
+{
+    struct self_timer s = {NULL, 0, 0, -1};
+    s.t = start(0, start_itself_again, &s);
+    SET(s.ready, 1);
+    WAIT_UNTIL(GET(s.count) == 20);
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(GET(s.count), 20);
+    free_timer(s.t);
+}
+
+static void free_itself(void *arg)
+{
+    struct self_timer *s = arg;
+    WAIT_UNTIL(GET(s->ready));
+    free_timer(s->t);
+    ADD(s->count, 1);
+}
+
+GO_TEST(a_timer_may_be_freed_by_its_function)
+{
+    int i;
+    for (i = 0; i < 100; i++) {
+        struct self_timer s = {NULL, 0, 0, 0};
+        s.t = start(i % 2 * 10 * US, free_itself, &s);
+        SET(s.ready, 1);
+        WAIT_UNTIL(GET(s.count) == 1);
+    }
+}
+
+/* ---- Order ---- */
+
+GO_TEST(timers_started_in_any_order_fire_at_their_times)
+{
+    static const int order[] = {3, 0, 4, 1, 2};
+    struct shot shots[5];
+    gs_timer *t[5];
+    int64_t begin = gs_now();
+    int i;
+    memset(shots, 0, sizeof shots);
+    for (i = 0; i < 5; i++)
+        t[order[i]] = start((1 + 7 * order[i]) * MS, fire, &shots[order[i]]);
+    for (i = 0; i < 5; i++) {
+        WAIT_UNTIL(GET(shots[i].fired) == 1);
+        CHECK_GE(shots[i].at, begin + (1 + 7 * i) * MS);
+        free_timer(t[i]);
+    }
+}
+
+/* With one P the due timers fire in the order of their times: each sends its number. */
+static gs_chan *fired_order;
+
+static void sleep_and_send(void *arg)
+{
+    CHECK_EQ(gs_sleep((intptr_t)arg * 20 * MS), 0);
+    send_int(fired_order, gs_now());
+}
+
+GO_TEST(sleepers_wake_in_the_order_of_their_times)
+{
+    int64_t begin, last = 0;
+    intptr_t i;
+    fired_order = chan_of_ints(8);
+    begin = gs_now();
+    for (i = 5; i >= 1; i--)
+        go(sleep_and_send, (void *)i);
+    for (i = 1; i <= 5; i++) {
+        int64_t at = recv_int(fired_order);
+        CHECK_GE(at, begin + i * 20 * MS); /* the i-th to arrive is never one that is due later */
+        last = at > last ? at : last;
+    }
+    CHECK_GE(gs_now(), last);
+    free_chan(fired_order);
+}
+
+static gs_waitgroup wg;
+
+static void sleep_in_steps(void *arg)
+{
+    int me = (int)(intptr_t)arg, i;
+    for (i = 0; i < 40; i++) {
+        int64_t ns = (i * 7 + me) % 11 * 100 * US, begin = gs_now();
+        CHECK_EQ(gs_sleep(ns), 0);
+        CHECK_GE(gs_now(), begin + ns);
+    }
+    CHECK_EQ(gs_waitgroup_done(&wg), 0);
+}
+
+GO_TEST(many_sleepers_each_sleep_their_time)
+{
+    intptr_t i;
+    CHECK_EQ(gs_waitgroup_add(&wg, 8), 0);
+    for (i = 0; i < 8; i++)
+        go(sleep_in_steps, (void *)i);
+    CHECK_EQ(gs_waitgroup_wait(&wg, GS_FOREVER), 0);
+}
+
+/* ---- Thousands ---- */
+
+#define MANY 4000
+
+static gs_timer *timers[MANY];
+static struct shot shots[MANY];
+
+static void check_many(int stop_every)
+{
+    int i, stopped = 0, fired = 0;
+    uint64_t r = random_seed();
+    memset(shots, 0, sizeof shots);
+    for (i = 0; i < MANY; i++)
+        timers[i] = start((int64_t)(random_next(&r) % (50 * MS)), fire, &shots[i]);
+    for (i = 0; i < MANY; i += stop_every)
+        stopped += gs_timer_stop(timers[i]);
+    for (i = 0; i < MANY; i++)
+        if (i % stop_every)
+            WAIT_UNTIL(GET(shots[i].fired) == 1);
+    CHECK_EQ(gs_sleep(60 * MS), 0);
+    for (i = 0; i < MANY; i++) {
+        fired += GET(shots[i].fired);
+        free_timer(timers[i]);
+    }
+    CHECK_EQ(fired + stopped, MANY);
+}
+
+GO_TEST(thousands_of_timers_each_fire_once_or_are_stopped)
+{
+    check_many(MANY);
+    check_many(2);
+}
+
+static void *many_from_a_thread(void *arg)
+{
+    int me = (int)(intptr_t)arg, i;
+    for (i = me; i < MANY; i += 4)
+        timers[i] = start(i % 100 * 100 * US, fire, &shots[i]);
+    for (i = me; i < MANY; i += 4) {
+        NAP_UNTIL(GET(shots[i].fired) == 1);
+        CHECK_EQ(gs_timer_stop(timers[i]), 0);
+        free_timer(timers[i]);
+    }
+    return NULL;
+}
+
+TEST(threads_start_timers)
+{
+    pthread_t t[4];
+    intptr_t i;
+    memset(shots, 0, sizeof shots);
+    for (i = 0; i < 4; i++)
+        t[i] = start_thread(many_from_a_thread, (void *)i);
+    for (i = 0; i < 4; i++)
+        join_thread(t[i]);
+}
+
+/* Stopped and reset by one while they fire on another. */
+static void disturb(void *arg)
+{
+    uint64_t r = (uint64_t)(uintptr_t)arg + 1;
+    int i;
+    for (i = 0; i < 2000; i++) {
+        gs_timer *t = timers[random_next(&r) % 20];
+        if (random_next(&r) % 2)
+            CHECK_GE(gs_timer_stop(t), 0);
+        else
+            CHECK_GE(gs_timer_reset(t, (int64_t)(random_next(&r) % 50000)), 0);
+        if (i % 20 == 0)
+            gs_yield();
+    }
+}
+
+GO_TEST(timers_are_stopped_and_reset_by_many_at_once)
+{
+    gs_g *gs[6];
+    intptr_t i;
+    memset(shots, 0, sizeof shots);
+    for (i = 0; i < 20; i++)
+        timers[i] = start(50 * US, fire, &shots[i]);
+    for (i = 0; i < 6; i++)
+        gs[i] = go_ref(disturb, (void *)i);
+    for (i = 0; i < 6; i++)
+        join(gs[i]);
+    for (i = 0; i < 20; i++) {
+        (void)gs_timer_stop(timers[i]);
+        CHECK_EQ(gs_timer_reset(timers[i], 3600 * SEC), 0);
+        CHECK_EQ(gs_timer_stop(timers[i]), 1);
+        free_timer(timers[i]);
+    }
+    WAIT_UNTIL(gs_num_goroutines() == 1); /* those that fired last */
+}
+
+/* ---- gs_after ---- */
+
+static void check_after(int64_t ns)
+{
+    int64_t begin = gs_now(), v = 0;
+    gs_chan *ch = gs_after(ns);
+    CHECK(ch != NULL);
+    CHECK_EQ(gs_chan_cap(ch), 1);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
+    CHECK_GE(v, begin + (ns > 0 ? ns : 0));
+    CHECK_GE(gs_now(), v);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
+    free_chan(ch);
+}
+
+static void check_afters(void)
+{
+    check_after(2 * MS);
+    check_after(1);
+    check_after(0);
+    check_after(-1);
+    check_after(INT64_MIN);
+}
+
+GO_TEST(after_gives_the_time_once)
+{
+    check_afters();
+}
+
+TEST(after_works_on_a_plain_thread)
+{
+    check_afters();
+}
+
+GO_TEST(an_after_may_be_freed_before_it_fires)
+{
+    int i;
+    for (i = 0; i < 300; i++) {
+        gs_chan *ch = gs_after(i % 2 ? i * US : 3600 * SEC);
+        CHECK(ch != NULL);
+        if (i % 3 == 0)
+            gs_yield();
+        free_chan(ch);
+    }
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+GO_TEST(a_select_with_after_is_a_timeout)
+{
+    int64_t v, w, begin = gs_now();
+    gs_chan *never = chan_of_ints(0), *ch = gs_after(2 * MS);
+    gs_case cases[2];
+    cases[0] = recv_case(never, &v);
+    cases[1] = recv_case(ch, &w);
+    CHECK_EQ(gs_select(cases, 2, GS_FOREVER), 1);
+    CHECK_EQ(cases[1].result, 0);
+    CHECK_GE(w, begin + 2 * MS);
+    free_chan(never);
+    free_chan(ch);
+}
+
+/* ---- Tickers ---- */
+
+GO_TEST(a_ticker_of_zero_or_less_is_NULL)
+{
+    CHECK(gs_ticker_start(0) == NULL);
+    CHECK(gs_ticker_start(-1) == NULL);
+    CHECK(gs_ticker_start(INT64_MIN) == NULL);
+}
+
+static void check_ticks(gs_chan *ch, int64_t begin, int64_t ns)
+{
+    int64_t last = begin, v;
+    int i;
+    for (i = 1; i <= 10; i++) {
+        CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
+        CHECK_GE(v, begin + i * ns); /* a tick is never early */
+        CHECK_GE(v, last);
+        CHECK_GE(gs_now(), v);
+        last = v;
+    }
+}
+
+GO_TEST(a_ticker_ticks)
+{
+    int64_t begin = gs_now();
+    gs_chan *ch = gs_ticker_start(MS);
+    CHECK(ch != NULL);
+    CHECK_EQ(gs_chan_cap(ch), 1);
+    check_ticks(ch, begin, MS);
+    CHECK_EQ(gs_ticker_stop(ch), 0);
+    free_chan(ch);
+}
+
+TEST(a_plain_thread_hears_a_ticker)
+{
+    int64_t begin = gs_now();
+    gs_chan *ch = gs_ticker_start(MS);
+    check_ticks(ch, begin, MS);
+    CHECK_EQ(gs_ticker_stop(ch), 0);
+    free_chan(ch);
+}
+
+GO_TEST(late_ticks_are_dropped)
+{
+    int64_t v, begin = gs_now();
+    gs_chan *ch = gs_ticker_start(MS);
+    CHECK_EQ(gs_sleep(30 * MS), 0);
+    WAIT_UNTIL(gs_chan_len(ch) == 1);
+    CHECK_EQ(gs_ticker_stop(ch), 0);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), 0); /* one is there, not thirty */
+    CHECK_GE(v, begin);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
+    free_chan(ch);
+}
+
+GO_TEST(a_ticker_goes_on_after_ticks_were_dropped)
+{
+    gs_chan *ch = gs_ticker_start(MS);
+    int i;
+    CHECK_EQ(gs_sleep(10 * MS), 0);
+    for (i = 0; i < 5; i++)
+        CHECK_EQ(gs_chan_recv(ch, NULL, GS_FOREVER), 0);
+    CHECK_EQ(gs_ticker_stop(ch), 0);
+    free_chan(ch);
+}
+
+GO_TEST(a_stopped_ticker_is_silent_but_not_closed)
+{
+    gs_chan *ch = gs_ticker_start(MS);
+    int64_t v;
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
+    CHECK_EQ(gs_ticker_stop(ch), 0);
+    (void)gs_chan_recv(ch, &v, GS_NOWAIT); /* one that came before the stop */
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(3)), -ETIMEDOUT);
+    free_chan(ch);
+}
+
+GO_TEST(a_running_ticker_may_be_freed)
+{
+    int i;
+    for (i = 0; i < 100; i++) {
+        gs_chan *ch = gs_ticker_start((1 + i % 7) * 10 * US);
+        CHECK(ch != NULL);
+        if (i % 2)
+            CHECK_EQ(gs_sleep(i % 5 * 20 * US), 0);
+        free_chan(ch);
+    }
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+GO_TEST(stopping_what_is_no_ticker_is_EINVAL)
+{
+    gs_chan *ch = chan_of_ints(1);
+    CHECK_EQ(gs_ticker_stop(ch), -EINVAL);
+    CHECK_EQ(gs_ticker_stop(NULL), -EINVAL);
+    free_chan(ch);
+}
