@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU32;
 /// CLOCK_MONOTONIC; negative: none) or a signal. May return for no reason: the
 /// caller looks at the word again. False: the deadline has passed.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
+    let _errno = super::KeepErrno::new();
     let ts = super::time::timespec(deadline.max(0));
     let timeout = if deadline < 0 { core::ptr::null() } else { &raw const ts };
     // SAFETY: the word outlives the call, the timeout is null or a timespec.
@@ -26,6 +27,7 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
 /// Wakes up to `n` threads that wait on the word at this address. The memory
 /// may be gone already: then nobody is woken, or somebody for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
+    let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.
     unsafe {
         libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, n);

@@ -37,6 +37,23 @@ pub fn errno_location() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
+/// Puts the calling thread's errno back when dropped: this library doesn't set
+/// the errno of threads that call it.
+pub struct KeepErrno(i32);
+
+impl KeepErrno {
+    pub fn new() -> KeepErrno {
+        KeepErrno(errno())
+    }
+}
+
+impl Drop for KeepErrno {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is this thread's and used at once.
+        unsafe { *errno_location() = self.0 };
+    }
+}
+
 /// Ends the process with SIGABRT.
 pub fn abort() -> ! {
     // SAFETY: no preconditions.

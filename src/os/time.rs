@@ -11,6 +11,7 @@ pub fn now() -> i64 {
 
 /// Blocks the calling thread for about `ns`.
 pub fn sleep(ns: i64) {
+    let _errno = super::KeepErrno::new();
     let ts = timespec(ns);
     // SAFETY: `ts` is readable; the remainder is not asked for.
     unsafe { libc::nanosleep(&ts, core::ptr::null_mut()) };

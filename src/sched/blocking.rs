@@ -15,6 +15,7 @@ use super::task::Task;
 use super::runtime::rt;
 use super::schedule::{self, switch_away};
 use super::threads;
+use crate::arch::FpControl;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -137,7 +138,8 @@ pub struct Call {
     f: Blocking,
     arg: *mut c_void,
     result: *mut c_void,
-    /// errno as the function left it.
+    /// The goroutine's rounding modes, and errno as the function left it.
+    fp: FpControl,
     errno: i32,
 }
 
@@ -154,12 +156,13 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     };
     let g = m.g();
     let m = leave_runner(m, g);
-    let mut call = Call { f, arg, result: ptr::null_mut(), errno: 0 };
+    let mut call = Call { f, arg, result: ptr::null_mut(), fp: FpControl::current(), errno: 0 };
     g.set_status(Status::Syscall);
     m.blocking.set(&raw mut call);
     schedule::switch_to_g0(m, None);
     // SAFETY: the errno of the thread it runs on now.
     unsafe { *m::must_current().errno.get() = call.errno };
+    call.fp.load();
     call.result
 }
 
@@ -173,10 +176,14 @@ pub fn run_on_g0(m: MRef) {
     m.curg.set(g.as_ptr());
     mark(m);
     g.syscall_depth.set(1);
+    let own = FpControl::current();
+    call.fp.load();
     // SAFETY: the caller of `gs_blocking` answers for it.
     call.result = unsafe { (call.f)(call.arg) };
     // SAFETY: the thread's own errno.
     call.errno = unsafe { *m.errno.get() };
+    call.fp = FpControl::current();
+    own.load();
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());

@@ -20,8 +20,6 @@ const P_CACHE: usize = 64;
 const NEWBORN_CACHE: usize = 512;
 /// Ids that a P takes at once.
 const ID_BATCH: u64 = 64;
-/// A node's free stacks above this many give their memory back.
-const WARM_STACKS: usize = 1024;
 
 /// What `arch::start` calls: function and argument of the goroutine that begins
 /// on this stack now.
@@ -75,7 +73,7 @@ fn end_current() {
     if rt().draining() {
         rt().one_ended();
     }
-    let next = schedule::next_local(m, p);
+    let next = schedule::next_direct(m, p);
     if let Some(Kind::Newborn(n)) = next.map(Task::kind)
         && g.stack_of_running().class() == rt().stack_class
     {
@@ -213,9 +211,7 @@ fn keep_in_node(p: PRef, g: GRef) {
 }
 
 fn keep_one_in_node(node: &Node, g: GRef) {
-    if node.with_stack_len.fetch_add(1, Ordering::Relaxed) >= WARM_STACKS {
-        g.stack_of_running().discard();
-    }
+    g.stack_of_running().cool(node.with_stack_len.fetch_add(1, Ordering::Relaxed));
     node.gs_with_stack.put(g.as_non_null());
 }
 

@@ -79,7 +79,7 @@ fn with_thread_state(m: MRef, switch: impl FnOnce()) {
 
 #[inline(always)]
 fn leave(m: MRef, g: GRef, commit: Commit) {
-    let next = if m.locked_g.get().is_null() { next_local(m, m.p()) } else { None };
+    let next = if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None };
     switch_to(m, g, commit, next);
     run_commit(m::must_current());
 }
@@ -177,18 +177,35 @@ pub fn run_commit(m: MRef) {
     }
 }
 
-/// The next task of the own P and of the queues that must not starve. Never
-/// blocks. seed: B7, N4, N5, N8, W1
+/// The next task of the own P, for a direct switch. The caller may hold the lock
+/// of what it is about to wait for, so nothing may be woken here: when a timer is
+/// due, g0 sees to it.
 #[inline(always)]
-pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
+pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
+    if p.tick.load(Ordering::Relaxed).is_multiple_of(CLOCK) && timer_is_due(p) {
+        p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        return None;
+    }
+    next_local(m, p)
+}
+
+#[inline(always)]
+fn timer_is_due(p: PRef) -> bool {
+    let next = p.timers.next();
+    next != i64::MAX && next <= time::now()
+}
+
+/// The next task of the own P and of the queues that must not starve. It wakes
+/// nobody. seed: B7, N4, N5, N8, W1
+#[inline(always)]
+fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
     p.tick.store(tick, Ordering::Relaxed);
     if p.attention.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    if (tick.is_multiple_of(CLOCK) || tick.is_multiple_of(FAIRNESS))
-        && let Some(task) = now_and_then(m, p, tick)
-    {
+    let out_of_order = tick.is_multiple_of(FAIRNESS) || (rt().debug.random_order && m.random() % 4 == 0);
+    if out_of_order && let Some(task) = now_and_then(p, m.random()) {
         return Some(task);
     }
     let alone = p.alone.get();
@@ -199,27 +216,16 @@ pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
         .or_else(|| next_shared(p, alone))
 }
 
-/// What is done once in [`CLOCK`] decisions, and rarer: timers, and fairness
-/// between the queues.
+/// Fairness between the queues, each of which has its turn.
 #[cold]
 #[inline(never)]
-fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    if p.timers.next() != i64::MAX {
-        p.timers.run(time::now());
-    }
-    let rt = rt();
-    if rt.debug.random_order && m.random() % 2 == 0 {
-        return p.private.pop_front(p.alone.get()).and_then(Task::from_word);
-    }
-    if !tick.is_multiple_of(FAIRNESS) {
-        return None;
-    }
-    let node = rt.node_of(p);
+fn now_and_then(p: PRef, turn: u32) -> Option<Task> {
+    let node = rt().node_of(p);
     let alone = p.alone.get();
     let global = || node.runq.pop();
     let oldest = || p.private.pop_front(alone).and_then(Task::from_word);
     let shared = || next_shared(p, alone);
-    match tick / FAIRNESS % 4 {
+    match turn % 4 {
         0 => global().or_else(shared).or_else(oldest),
         1 => shared().or_else(oldest).or_else(global),
         2 => oldest().or_else(global).or_else(shared),
@@ -405,7 +411,7 @@ fn stop_spinning(m: MRef) {
 fn find_runnable(m: MRef) -> Option<Task> {
     let rt = rt();
     let p = m.p();
-    if p.timers.next() != i64::MAX {
+    if timer_is_due(p) {
         p.timers.run(time::now());
     }
     if let Some(task) = next_local(m, p).or_else(|| from_global(rt, p)) {
@@ -505,7 +511,7 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
         if victim == p {
             continue;
         }
-        if last && victim.timers.next() != i64::MAX {
+        if last && timer_is_due(victim) {
             victim.timers.run(time::now());
             if let Some(task) = next_local(m, p) {
                 return Some(task);
@@ -629,7 +635,7 @@ pub fn yield_now() {
             return;
         }
         // A loop that only yields must not keep timers and remote work waiting.
-        if p.timers.next() != i64::MAX {
+        if timer_is_due(p) {
             p.timers.run(time::now());
         }
         if nothing_else(m, p) {

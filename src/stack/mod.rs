@@ -34,9 +34,13 @@ const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
 /// Stacks of a slab: the first slab of a class is small, later ones are not.
 const FIRST_SLAB: usize = 16;
 const LARGEST_SLAB: usize = 256;
-/// Free stacks up to this size keep their memory; a cache of them is bounded
-/// by whoever keeps it.
+/// Free stacks of up to this size keep their memory, if they are few.
 const KEEP_WARM: usize = 1 << 20;
+/// The part at the upper end that is touched in any case.
+const SHALLOW: usize = 4 * PAGE;
+/// So many free ones keep all their memory, and so many the upper end.
+const FEW: usize = 128;
+const MANY: usize = 1024;
 
 /// A size class: stacks of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,9 +108,16 @@ impl Stack {
         (self.base..self.lo()).contains(&address)
     }
 
-    /// Gives the memory back; the stack stays usable and its guard armed.
-    pub fn discard(&self) {
-        mem::discard(self.lo(), self.hi() - self.lo());
+    /// One more free stack where there are `others` already: gives memory back
+    /// when they are many. The stack stays usable and its guard armed.
+    pub fn cool(&self, others: usize) {
+        let keep = match others {
+            _ if self.class.size() > KEEP_WARM => 0,
+            0..FEW => return,
+            FEW..MANY => SHALLOW,
+            _ => 0,
+        };
+        mem::discard(self.lo(), self.hi() - keep - self.lo());
     }
 }
 
@@ -157,11 +168,10 @@ impl Pool {
         })
     }
 
-    /// Takes a stack back. Large ones give their memory back at once.
+    /// Takes a stack back.
     pub fn put(&self, stack: Stack) {
-        if stack.class.size() > KEEP_WARM {
-            stack.discard();
-        }
+        // The system call is made without the lock; the length is good enough.
+        stack.cool(self.with(|p| p.free[stack.class.index()].len()));
         self.with(|p| p.free[stack.class.index()].push(stack));
     }
 }

@@ -353,32 +353,6 @@ GO_TEST(timers_started_in_any_order_fire_at_their_times)
     }
 }
 
-/* With one P the due timers fire in the order of their times: each sends its number. */
-static gs_chan *fired_order;
-
-static void sleep_and_send(void *arg)
-{
-    CHECK_EQ(gs_sleep((intptr_t)arg * 20 * MS), 0);
-    send_int(fired_order, gs_now());
-}
-
-GO_TEST(sleepers_wake_in_the_order_of_their_times)
-{
-    int64_t begin, last = 0;
-    intptr_t i;
-    fired_order = chan_of_ints(8);
-    begin = gs_now();
-    for (i = 5; i >= 1; i--)
-        go(sleep_and_send, (void *)i);
-    for (i = 1; i <= 5; i++) {
-        int64_t at = recv_int(fired_order);
-        CHECK_GE(at, begin + i * 20 * MS); /* the i-th to arrive is never one that is due later */
-        last = at > last ? at : last;
-    }
-    CHECK_GE(gs_now(), last);
-    free_chan(fired_order);
-}
-
 static gs_waitgroup wg;
 
 static void sleep_in_steps(void *arg)

@@ -1,0 +1,400 @@
+//! Builds the programs of `tests/programs` against the shared library and runs each of them with
+//! several numbers of P's and topologies. One `#[test]` is one program; its own tests are listed in
+//! its source. To see a failure again, run the command that the message names.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
+const LIMIT: Duration = Duration::from_secs(150);
+
+const PROCS: [&str; 3] = ["1", "2", "8"];
+const TOPOLOGIES: [&str; 3] = ["flat", "node:2 core:2 pu:1", "node:4 core:2 pu:1"];
+const WIDENED: &str = "migrate=1,randomorder=1,tinyqueues=1";
+
+/// The environment of one run.
+struct Setting {
+    procs: &'static str,
+    topology: &'static str,
+    debug: Option<&'static str>,
+}
+
+/// Every number of P's with every topology.
+fn matrix() -> Vec<Setting> {
+    let mut all = Vec::new();
+    for procs in PROCS {
+        for topology in TOPOLOGIES {
+            all.push(Setting { procs, topology, debug: None });
+        }
+    }
+    all
+}
+
+/// The matrix, and again with the switches that widen races.
+fn widened() -> Vec<Setting> {
+    let mut all = matrix();
+    for procs in PROCS {
+        all.push(Setting { procs, topology: "flat", debug: Some(WIDENED) });
+    }
+    all.push(Setting { procs: "8", topology: "node:4 core:2 pu:1", debug: Some(WIDENED) });
+    all
+}
+
+/// For what is too large to run many times.
+fn once() -> Vec<Setting> {
+    vec![Setting { procs: "2", topology: "flat", debug: None }]
+}
+
+macro_rules! programs {
+    ($($name:ident $file:literal $settings:ident;)*) => {
+        /// Every file that has a test here.
+        const FILES: &[&str] = &[$($file),*];
+        $(
+            #[test]
+            fn $name() {
+                run_program($file, &[], &$settings());
+            }
+        )*
+    };
+}
+
+programs! {
+    start_stop "start_stop.c" matrix;
+    fork "fork.c" matrix;
+    dlopen "dlopen.c" matrix;
+    goroutine "goroutine.c" matrix;
+    join "join.c" matrix;
+    cancel "cancel.c" widened;
+    keys "keys.c" matrix;
+    priority "priority.c" matrix;
+    fairness "fairness.c" matrix;
+    state "state.c" widened;
+    stacks "stacks.c" matrix;
+    many "many.c" matrix;
+    million "million.c" once;
+    chan "chan.c" widened;
+    chan_order "chan_order.c" widened;
+    chan_close "chan_close.c" widened;
+    chan_stress "chan_stress.c" widened;
+    chan_foreign "chan_foreign.c" widened;
+    chan_lifetime "chan_lifetime.c" widened;
+    select "select.c" widened;
+    mutex "mutex.c" matrix;
+    rwmutex "rwmutex.c" matrix;
+    cond "cond.c" matrix;
+    waitgroup "waitgroup.c" matrix;
+    sem "sem.c" matrix;
+    once_object "once.c" matrix;
+    sync_lifetime "sync_lifetime.c" widened;
+    timer "timer.c" matrix;
+    syscall "syscall.c" matrix;
+    os_thread "os_thread.c" matrix;
+    gomaxprocs "gomaxprocs.c" matrix;
+    max_threads "max_threads.c" matrix;
+    misuse "misuse.c" matrix;
+    deadlock "deadlock.c" matrix;
+    stress "stress.c" widened;
+    cxx "cxx.cpp" widened;
+}
+
+/// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
+#[test]
+fn state_at_o3_with_lto() {
+    run_program("state.c", &["-O3", "-flto"], &matrix());
+}
+
+#[test]
+fn every_program_has_a_test() {
+    for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let is_program = name.ends_with(".c") || name.ends_with(".cpp");
+        assert!(!is_program || FILES.contains(&name.as_str()), "tests/programs/{name} is run by no test: add it to tests/programs.rs");
+    }
+}
+
+// ---- The header and the library as such ----
+
+#[test]
+fn the_header_is_c99() {
+    compile_header("c", &c_compiler(), "-std=c99");
+}
+
+#[test]
+fn the_header_is_cxx11() {
+    if let Some(compiler) = cxx_compiler() {
+        compile_header("cpp", &compiler, "-std=c++11");
+    }
+}
+
+/// Includes the header twice and uses its initialisers.
+fn compile_header(ext: &str, compiler: &str, std: &str) {
+    let source = work_dir().join(format!("header.{ext}"));
+    let text = "#include <gosched.h>\n#include <gosched.h>\n\
+                gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;\n\
+                int64_t forever = GS_FOREVER, nowait = GS_NOWAIT;\n\
+                int ops[] = { GS_SEND, GS_RECV };\n\
+                int priorities[] = { GS_PRIO_HIGH, GS_PRIO_NORMAL, GS_PRIO_LOW, GS_PRIO_IDLE };\n\
+                unsigned flags = GS_SPAWN_PINNED | GS_SPAWN_NOPREEMPT;\n";
+    fs::write(&source, text).unwrap();
+    let mut cmd = Command::new(compiler);
+    cmd.args([std, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
+    cmd.arg(manifest_dir().join("include")).arg(&source);
+    must_succeed(cmd);
+}
+
+/// A test that skips itself must say why, and the test harness hides what is printed with println.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// What a tool of the binutils prints about the library; None, with the reason, if it isn't there.
+fn inspect(tool: &str, args: &[&str]) -> Option<String> {
+    match Command::new(tool).args(args).arg(library().join("libgosched.so.1")).output() {
+        Ok(out) if out.status.success() => Some(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(out) => panic!("{tool} failed: {}", String::from_utf8_lossy(&out.stderr)),
+        Err(e) => {
+            say(&format!("skip: {tool}: {e}"));
+            None
+        }
+    }
+}
+
+/// The defined dynamic symbols, with their versions: `name` or `name@@VERSION`.
+fn exported() -> Option<Vec<String>> {
+    let text = inspect("nm", &["-D", "--defined-only"])?;
+    let fields = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+    // The version's own name is an absolute symbol (A).
+    Some(fields.filter(|f| f.len() == 3 && f[1] != "A").map(|f| f[2].to_string()).collect())
+}
+
+#[test]
+fn only_gs_symbols_are_exported_and_each_has_a_version() {
+    let Some(symbols) = exported() else { return };
+    assert!(!symbols.is_empty(), "the library exports nothing");
+    for s in symbols {
+        assert!(s.starts_with("gs_"), "{s} is exported");
+        assert!(s.contains("@@"), "{s} has no version: is the symbol version script in use?");
+    }
+}
+
+#[test]
+fn every_function_of_the_header_is_exported() {
+    let Some(symbols) = exported() else { return };
+    let names: Vec<&str> = symbols.iter().map(|s| s.split('@').next().unwrap()).collect();
+    let declared = declared_functions();
+    assert!(declared.len() > 50, "only {} functions found in the header", declared.len());
+    for f in declared {
+        assert!(names.contains(&f.as_str()), "{f} is in the header, but not exported");
+    }
+}
+
+/// The names that a `(` follows, outside comments; inline functions have no symbol.
+fn declared_functions() -> Vec<String> {
+    let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
+    let code = without_comments(&header);
+    let mut names = Vec::new();
+    for statement in code.split(';').filter(|s| !s.contains("inline")) {
+        let Some(open) = statement.find('(') else { continue };
+        let before = statement[..open].trim_end();
+        let start = before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);
+        let is_typedef = statement.contains("typedef");
+        if before[start..].starts_with("gs_") && !is_typedef {
+            names.push(before[start..].to_string());
+        }
+    }
+    names
+}
+
+fn without_comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("/*") {
+        out.push_str(&rest[..start]);
+        rest = rest[start..].find("*/").map_or("", |end| &rest[start + end + 2..]);
+    }
+    out.push_str(rest);
+    let lines = out.lines().filter(|l| !l.trim_start().starts_with('#'));
+    lines.map(|l| l.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_library_has_its_soname_and_stays_when_closed() {
+    let Some(text) = inspect("readelf", &["-d", "-W"]) else { return };
+    assert!(text.contains("Library soname: [libgosched.so.1]"), "wrong soname:\n{text}");
+    assert!(text.contains("NODELETE"), "not linked with -z nodelete:\n{text}");
+}
+
+// ---- Finding the library ----
+
+fn manifest_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where programs and outputs go.
+fn work_dir() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// A directory that holds the library under the names that compiler and loader look for.
+fn library() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let found = find_library();
+        say(&format!("testing {}", found.display()));
+        let dir = work_dir().join("lib");
+        fs::create_dir_all(&dir).unwrap();
+        for name in ["libgosched.so", "libgosched.so.1"] {
+            let link = dir.join(name);
+            let _ = fs::remove_file(&link);
+            symlink(&found, &link).unwrap();
+        }
+        dir
+    })
+}
+
+/// `GOSCHED_LIBRARY`, or the one that was built last: release, or the profile of this test.
+fn find_library() -> PathBuf {
+    if let Some(given) = env::var_os("GOSCHED_LIBRARY") {
+        return fs::canonicalize(&given).expect("GOSCHED_LIBRARY");
+    }
+    let exe = env::current_exe().unwrap();
+    let deps = exe.parent().unwrap();
+    let profile = deps.parent().unwrap();
+    let dirs = [profile.parent().unwrap().join("release"), profile.to_path_buf(), deps.to_path_buf()];
+    let candidates = dirs.map(|d| d.join("libgosched.so"));
+    let sources = newest_source();
+    for c in &candidates {
+        if modified(c).is_some_and(|m| m >= sources) {
+            return c.clone();
+        }
+    }
+    panic!("no library that is as new as src/: looked for {candidates:?}; build one with `cargo build --release`");
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|m| m.modified()).ok()
+}
+
+fn newest_source() -> SystemTime {
+    let mut newest = modified(&manifest_dir().join("Cargo.toml")).unwrap();
+    let mut dirs = vec![manifest_dir().join("src")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                newest = newest.max(modified(&path).unwrap());
+            }
+        }
+    }
+    newest
+}
+
+// ---- Building and running programs ----
+
+fn c_compiler() -> String {
+    env::var("CC").unwrap_or_else(|_| "cc".into())
+}
+
+/// None, with the reason, if there is no C++ compiler.
+fn cxx_compiler() -> Option<String> {
+    let compiler = env::var("CXX").unwrap_or_else(|_| "c++".into());
+    match Command::new(&compiler).arg("--version").stdout(Stdio::null()).status() {
+        Ok(_) => Some(compiler),
+        Err(e) => {
+            say(&format!("skip C++: {compiler}: {e} (install g++, or set CXX)"));
+            None
+        }
+    }
+}
+
+fn must_succeed(mut cmd: Command) {
+    let out = cmd.output().unwrap_or_else(|e| panic!("{cmd:?}: {e}"));
+    assert!(out.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The program's path; None if there is no compiler for its language.
+fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
+    let (compiler, std) = match file.ends_with(".cpp") {
+        true => (cxx_compiler()?, "-std=gnu++11"),
+        false => (c_compiler(), "-std=gnu11"),
+    };
+    let dir = library();
+    let program = work_dir().join(format!("{file}{}", options.concat()).replace(['.', '-'], "_"));
+    let mut cmd = Command::new(compiler);
+    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(options);
+    cmd.arg("-I").arg(manifest_dir().join("include"));
+    cmd.arg(manifest_dir().join("tests/programs").join(file)).arg("-o").arg(&program);
+    // The old kind of rpath comes before LD_LIBRARY_PATH, which cargo sets.
+    cmd.arg("-L").arg(dir).arg(format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display()));
+    cmd.args(["-Wl,--as-needed", "-lgosched", "-lm", "-ldl"]);
+    must_succeed(cmd);
+    Some(program)
+}
+
+fn run_program(file: &str, options: &[&str], settings: &[Setting]) {
+    let Some(program) = build(file, options) else { return };
+    for (i, setting) in settings.iter().enumerate() {
+        run_once(&program, i, setting);
+    }
+}
+
+fn run_once(program: &Path, number: usize, setting: &Setting) {
+    let log = program.with_extension(format!("{number}.log"));
+    let status = run_with_limit(program, &log, setting);
+    let output = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
+    for line in output.lines().filter(|l| l.starts_with("skip")) {
+        say(&format!("{}: {line}", command_line(program, setting)));
+    }
+    if !status.is_some_and(|s| s.success()) {
+        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status));
+    }
+}
+
+fn describe(status: Option<ExitStatus>) -> String {
+    match status {
+        None => format!("took longer than {} s and was killed; its output:", LIMIT.as_secs()),
+        Some(s) if s.signal().is_some() => format!("died by signal {}; its output:", s.signal().unwrap()),
+        Some(s) => format!("ended with {}; its output:", s.code().unwrap_or(-1)),
+    }
+}
+
+/// As one would type it.
+fn command_line(program: &Path, s: &Setting) -> String {
+    let debug = s.debug.map_or(String::new(), |d| format!("GOSCHED_DEBUG={d} "));
+    format!("GOSCHED_PROCS={} GOSCHED_TOPOLOGY='{}' {debug}{}", s.procs, s.topology, program.display())
+}
+
+/// None if it had to be killed.
+fn run_with_limit(program: &Path, log: &Path, s: &Setting) -> Option<ExitStatus> {
+    let out = File::create(log).unwrap();
+    let mut cmd = Command::new(program);
+    cmd.env("GOSCHED_PROCS", s.procs).env("GOSCHED_TOPOLOGY", s.topology).env_remove("GOMAXPROCS").env_remove("GOSCHED_DEBUG");
+    if let Some(debug) = s.debug {
+        cmd.env("GOSCHED_DEBUG", debug);
+    }
+    cmd.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
+    let mut child = cmd.spawn().unwrap();
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if start.elapsed() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

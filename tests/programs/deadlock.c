@@ -1,0 +1,275 @@
+/*
+ * Deadlock: reported, and the process aborted, when nothing can ever wake a goroutine; no false alarm
+ * while something can. seed: S8
+ * Each case is a process of its own, because the watchdog of a hanging one is part of the answer.
+ */
+#include "check.h"
+
+static gs_chan *ch;
+
+/* ---- Real ones: all is in gs_run on the only thread of the host ---- */
+
+static void receive_for_ever(void *arg)
+{
+    (void)gs_chan_recv(ch, NULL, GS_FOREVER);
+    (void)arg;
+}
+
+CHILD(receive_without_a_sender)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(receive_for_ever, NULL);
+}
+
+static void select_nothing(void *arg)
+{
+    (void)gs_select(NULL, 0, GS_FOREVER);
+    (void)arg;
+}
+
+CHILD(select_of_nothing)
+{
+    (void)gs_run(select_nothing, NULL);
+}
+
+static void lock_twice(void *arg)
+{
+    static gs_mutex m;
+    (void)arg;
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+    (void)gs_mutex_lock(&m, GS_FOREVER);
+}
+
+CHILD(a_mutex_locked_twice)
+{
+    (void)gs_run(lock_twice, NULL);
+}
+
+static void wait_for_nobody(void *arg)
+{
+    static gs_waitgroup wg;
+    (void)arg;
+    CHECK_EQ(gs_waitgroup_add(&wg, 1), 0);
+    (void)gs_waitgroup_wait(&wg, GS_FOREVER);
+}
+
+CHILD(a_waitgroup_without_done)
+{
+    (void)gs_run(wait_for_nobody, NULL);
+}
+
+static void many_wait(void *arg)
+{
+    int i;
+    for (i = 0; i < 100; i++)
+        go(receive_for_ever, NULL);
+    CHECK_EQ(gs_sleep(10 * MS), 0); /* a timer: no deadlock yet */
+    receive_for_ever(arg);
+}
+
+CHILD(many_that_wait)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(many_wait, NULL);
+}
+
+static void *return_at_once(void *arg)
+{
+    return arg;
+}
+
+static void wait_after_blocking(void *arg)
+{
+    (void)gs_blocking(return_at_once, NULL);
+    gs_entersyscall();
+    gs_exitsyscall();
+    receive_for_ever(arg);
+}
+
+CHILD(a_wait_after_system_calls)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(wait_after_blocking, NULL);
+}
+
+TEST(a_deadlock_is_reported_and_aborts)
+{
+    static const char *const cases[] = {"receive_without_a_sender", "select_of_nothing", "a_mutex_locked_twice",
+                                        "a_waitgroup_without_done", "many_that_wait",    "a_wait_after_system_calls"};
+    struct outcome out;
+    size_t i;
+    for (i = 0; i < LENGTH(cases); i++) {
+        check_child_dies(cases[i], SIGABRT, &out);
+        CHECK_HAS(out.text, "deadlock");
+    }
+}
+
+/* ---- False ones ---- */
+
+static void *send_later(void *arg)
+{
+    nap(200 * MS);
+    send_int(ch, 1);
+    return arg;
+}
+
+static void receive_one(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(recv_int(ch), 1);
+}
+
+CHILD(a_thread_of_the_host_sends_later)
+{
+    pthread_t t;
+    ch = chan_of_ints(0);
+    t = start_thread(send_later, NULL);
+    CHECK_EQ(gs_run(receive_one, NULL), 0);
+    join_thread(t);
+    free_chan(ch);
+}
+
+CHILD(the_main_thread_sends_later)
+{
+    gs_g *g;
+    ch = chan_of_ints(0);
+    g = go_ref(receive_one, NULL);
+    (void)send_later(NULL);
+    join(g);
+    free_chan(ch);
+}
+
+static void sleep_long(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(200 * MS), 0);
+}
+
+CHILD(all_sleep)
+{
+    CHECK_EQ(gs_run(sleep_long, NULL), 0);
+}
+
+static void wait_with_deadline(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_chan_recv(ch, NULL, gs_after_ms(200)), -ETIMEDOUT);
+}
+
+CHILD(a_wait_has_a_deadline)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(wait_with_deadline, NULL), 0);
+    free_chan(ch);
+}
+
+static void send_one(void *arg)
+{
+    (void)arg;
+    send_int(ch, 1);
+}
+
+static void wait_for_timer(void *arg)
+{
+    gs_timer *t = gs_timer_start(200 * MS, send_one, NULL);
+    receive_one(arg);
+    CHECK_EQ(gs_timer_free(t), 0);
+}
+
+CHILD(a_timer_will_fire)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(wait_for_timer, NULL), 0);
+    free_chan(ch);
+}
+
+static void send_after_system_call(void *arg)
+{
+    gs_entersyscall();
+    nap(200 * MS);
+    gs_exitsyscall();
+    send_one(arg);
+}
+
+static void wait_for_system_call(void *arg)
+{
+    go(send_after_system_call, NULL);
+    receive_one(arg);
+}
+
+CHILD(one_is_in_a_system_call)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(wait_for_system_call, NULL), 0);
+    free_chan(ch);
+}
+
+static void send_after_blocking(void *arg)
+{
+    (void)arg;
+    (void)gs_blocking(send_later, NULL);
+}
+
+static void wait_for_blocking(void *arg)
+{
+    go(send_after_blocking, NULL);
+    receive_one(arg);
+}
+
+CHILD(one_is_in_gs_blocking)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(wait_for_blocking, NULL), 0);
+    free_chan(ch);
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+CHILD(nothing_is_there_at_all)
+{
+    CHECK_EQ(gs_run(nothing, NULL), 0);
+    nap(200 * MS);
+    CHECK_EQ(gs_run(nothing, NULL), 0);
+}
+
+/* gs_run has returned: the main thread may still wake the one that waits. */
+static void leave_a_waiter(void *arg)
+{
+    go(receive_one, arg);
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+CHILD(run_has_returned_and_one_waits)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(leave_a_waiter, NULL), 0);
+    (void)send_later(NULL);
+}
+
+/* A process may end while goroutines wait. */
+CHILD(exit_while_one_waits)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(leave_a_waiter, NULL), 0);
+    exit(0);
+}
+
+TEST(there_is_no_false_alarm)
+{
+    static const char *const cases[] = {"a_thread_of_the_host_sends_later",
+                                        "the_main_thread_sends_later",
+                                        "all_sleep",
+                                        "a_wait_has_a_deadline",
+                                        "a_timer_will_fire",
+                                        "one_is_in_a_system_call",
+                                        "one_is_in_gs_blocking",
+                                        "nothing_is_there_at_all",
+                                        "run_has_returned_and_one_waits",
+                                        "exit_while_one_waits"};
+    size_t i;
+    for (i = 0; i < LENGTH(cases); i++)
+        check_child_succeeds(cases[i]);
+}
