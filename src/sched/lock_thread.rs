@@ -1,7 +1,15 @@
 //! Goroutines that own their thread. seed: S9
+//!
+//! A locked thread runs nothing else, not even the timers that would wake its
+//! goroutine. So of the threads that there may be one is never locked: who wants
+//! to lock the last one waits until another is unlocked.
 
 use super::g::flags;
 use super::m;
+use super::park::{Block, Parker, WaitQueue, Waiter, When};
+use super::runtime::rt;
+use super::schedule;
+use crate::os::spin::SpinLock;
 use core::cell::Cell;
 use core::ptr;
 
@@ -10,17 +18,78 @@ thread_local! {
     static PLAIN: Cell<u32> = const { Cell::new(0) };
 }
 
+/// How many threads are locked, and who waits to lock one.
+pub struct Slots {
+    lock: SpinLock,
+    taken: Cell<usize>,
+    queue: WaitQueue,
+}
+
+// SAFETY: all is used with `lock` held.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    pub fn new() -> Slots {
+        Slots { lock: SpinLock::new(), taken: Cell::new(0), queue: WaitQueue::default() }
+    }
+
+    fn take(&self) {
+        self.lock.lock();
+        if self.taken.get() < rt().lockable_threads() {
+            self.taken.set(self.taken.get() + 1);
+            self.lock.unlock();
+            return;
+        }
+        rt().thread_limit_hit();
+        let thread = Parker::for_thread();
+        let block = Block::begin_uncancellable(&thread);
+        let waiter = block.waiter();
+        self.queue.push(&waiter);
+        // Whoever gives a slot back leaves it to us.
+        // SAFETY: the lock is held; `unlock_slots` releases it.
+        let _ = unsafe { block.park(unlock_slots, core::ptr::from_ref(self) as usize) };
+    }
+
+    fn give_back(&self) {
+        let next = self.lock.with(|| {
+            let next = self.queue.pop();
+            if next.is_none() {
+                self.taken.set(self.taken.get() - 1);
+            }
+            next
+        });
+        if let Some(waiter) = next {
+            // SAFETY: popped, so ours.
+            unsafe { Waiter::ready(waiter, When::Soon) };
+        }
+    }
+}
+
+/// # Safety
+/// `slots` is the address of [`Slots`] whose lock the caller holds.
+unsafe fn unlock_slots(slots: usize) {
+    // SAFETY: by contract.
+    unsafe { (*(slots as *const Slots)).lock.unlock() };
+}
+
+/// The goroutine ends on its locked thread.
+pub fn ended_locked() {
+    rt().locked.give_back();
+}
+
 /// From now on only this thread runs the goroutine, and nothing else. Nests.
 /// LockOSThread.
 pub fn lock() {
-    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
+    let Some(g) = schedule::current_g() else {
         PLAIN.set(PLAIN.get() + 1);
         return;
     };
-    let g = m.g();
     let depth = g.lock_depth.get();
     g.lock_depth.set(depth + 1);
     if depth == 0 {
+        rt().locked.take();
+        // It may be another thread by now.
+        let m = m::must_current();
         g.set_flag(flags::BOUND, true);
         g.bound_m.set(m.as_ptr());
         m.locked_g.set(g.as_ptr());
@@ -29,7 +98,7 @@ pub fn lock() {
 
 /// Undoes one lock; `-EPERM` when there is none. UnlockOSThread.
 pub fn unlock() -> i32 {
-    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
+    let Some(g) = schedule::current_g() else {
         return match PLAIN.get() {
             0 => -libc::EPERM,
             n => {
@@ -38,11 +107,11 @@ pub fn unlock() -> i32 {
             }
         };
     };
-    let g = m.g();
     match g.lock_depth.get() {
         0 => return -libc::EPERM,
         1 => {
-            m.locked_g.set(ptr::null());
+            m::must_current().locked_g.set(ptr::null());
+            rt().locked.give_back();
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
         }
         _ => {}

@@ -4,6 +4,7 @@ use super::config::{Config, Request};
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::idle::Idle;
+use super::lock_thread::Slots;
 use super::m::{self, M, MRef};
 use super::node::Node;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
@@ -57,6 +58,7 @@ pub struct Runtime {
     left_ms: UnsafeCell<Vec<MRef>>,
     /// M's there are, borrowed threads included.
     pub m_count: AtomicUsize,
+    pub locked: Slots,
     max_ms: AtomicUsize,
     /// Times that work had to wait because of the limit.
     pub thread_limit_hits: AtomicU64,
@@ -237,6 +239,7 @@ impl Runtime {
             free_ms: UnsafeCell::default(),
             left_ms: UnsafeCell::default(),
             m_count: AtomicUsize::new(0),
+            locked: Slots::new(),
             max_ms: AtomicUsize::new(config.max_threads),
             thread_limit_hits: AtomicU64::new(0),
             ms_wanted: AtomicBool::new(false),
@@ -344,23 +347,33 @@ impl Runtime {
         })
     }
 
-    /// Counts one more thread, unless the limit is reached. Then work waits: it
-    /// is counted, and said once.
+    /// Counts one more thread, unless the limit is reached.
     pub fn count_m_in(&self) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed);
         let more = |n: usize| (n < max).then_some(n + 1);
         if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return true;
         }
+        self.thread_limit_hit();
+        false
+    }
+
+    /// How many threads may be locked: all but one.
+    pub fn lockable_threads(&self) -> usize {
+        self.max_ms.load(Ordering::Relaxed).saturating_sub(1).max(1)
+    }
+
+    /// Work waits because of the limit of threads: counts it, and says it once.
+    pub fn thread_limit_hit(&self) {
         self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
+            let max = self.max_ms.load(Ordering::Relaxed);
             let text = format!(
                 "gosched: the limit of {max} threads is reached; goroutines wait until one is \
                  free (gs_set_max_threads, GOSCHED_MAX_THREADS)\n"
             );
             os::write_all(2, text.as_bytes());
         }
-        false
     }
 
     /// Sets the limit of threads and gives the former one; `n <= 0` only asks.

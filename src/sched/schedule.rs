@@ -18,9 +18,11 @@ use crate::os::{spin::backoff, time};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Of so many scheduling decisions one looks at the queues that the others
-/// would starve. A prime, as Go's.
-const FAIRNESS: u32 = 61;
+/// Of so many scheduling decisions one begins with the node's global queue. A
+/// prime, and Go's number. seed: W1
+const GLOBAL: u32 = 61;
+/// And of so many, one begins with another queue that could starve.
+const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
 /// Rounds over all victims before a thief gives up.
@@ -204,8 +206,10 @@ fn next_local(m: MRef, p: PRef) -> Option<Task> {
     if p.attention.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    let out_of_order = tick.is_multiple_of(FAIRNESS) || (rt().debug.random_order && m.random() % 4 == 0);
-    if out_of_order && let Some(task) = now_and_then(p, m.random()) {
+    let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
+    if (out_of_order || rt().debug.random_order)
+        && let Some(task) = now_and_then(m, p, tick)
+    {
         return Some(task);
     }
     let alone = p.alone.get();
@@ -216,21 +220,28 @@ fn next_local(m: MRef, p: PRef) -> Option<Task> {
         .or_else(|| next_shared(p, alone))
 }
 
-/// Fairness between the queues, each of which has its turn.
+/// Fairness between the queues, each of which has its turn: two goroutines that
+/// wake each other through `runnext` must not keep everybody else waiting.
 #[cold]
 #[inline(never)]
-fn now_and_then(p: PRef, turn: u32) -> Option<Task> {
+fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    const QUEUES: u32 = 6;
     let node = rt().node_of(p);
     let alone = p.alone.get();
-    let global = || node.runq.pop();
-    let oldest = || p.private.pop_front(alone).and_then(Task::from_word);
-    let shared = || next_shared(p, alone);
-    match turn % 4 {
-        0 => global().or_else(shared).or_else(oldest),
-        1 => shared().or_else(oldest).or_else(global),
-        2 => oldest().or_else(global).or_else(shared),
-        _ => node.low.pop().or_else(global).or_else(shared),
-    }
+    let pick = |queue: u32| match queue % QUEUES {
+        0 => node.runq.pop(),
+        1 => next_shared(p, alone),
+        2 => p.private.pop_front(alone).and_then(Task::from_word),
+        3 => m.pinned.pop(),
+        4 => node.high.pop(),
+        _ => node.low.pop(),
+    };
+    let first = match tick {
+        _ if rt().debug.random_order => m.random() % QUEUES,
+        _ if tick.is_multiple_of(GLOBAL) => 0,
+        _ => 1 + tick / OTHERS % (QUEUES - 1),
+    };
+    (first..first + QUEUES).find_map(pick)
 }
 
 #[inline(always)]
@@ -377,7 +388,7 @@ fn no_stack(m: MRef, task: Task) {
 
 /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
 /// function, or because its locked goroutine has ended.
-fn must_leave(m: MRef) -> bool {
+pub fn must_leave(m: MRef) -> bool {
     if m.runner.get() {
         // Pairs with the fence in `root_ended`: either we see that it is done, or
         // it sees our P.

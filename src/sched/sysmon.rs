@@ -151,19 +151,14 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
     acted
 }
 
-/// Work waits for a P that waits for a thread: makes one, now that some time
-/// has passed.
+/// Work waits for a P that waits for a thread: one may be idle by now, or may be
+/// made, now that some time has passed.
 fn create_wanted(rt: &Runtime) -> bool {
-    if !schedule::work_anywhere(rt) || rt.idle.ps() == 0 {
+    if !schedule::work_anywhere(rt) {
         return false;
     }
-    let node = rt.any_node();
-    let Some(p) = threads::take_idle_p(rt, None, node) else { return false };
-    match threads::new_m(rt, p.node as usize) {
-        Some(m) => threads::give(m, Some(p), None, false),
-        None => schedule::make_idle(rt, p),
-    }
-    true
+    let Some(p) = threads::take_idle_p(rt, None, rt.any_node()) else { return false };
+    threads::start_m_patiently(rt, p)
 }
 
 fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {

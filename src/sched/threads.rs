@@ -44,30 +44,52 @@ pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef
 }
 
 /// Runs a P, which is the caller's and in no set: on the M that ran it last, on
-/// an idle one of its node, or on a new one. seed: N1, N3
+/// an idle one of its node, or on a new one if there are few. Else sysmon looks
+/// for one. seed: N1, N3
 pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
-    let node = rt.node_of(p);
-    let last = p.last_m.load(Ordering::Relaxed);
-    // SAFETY: null or an M.
-    let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
-    let m = last.filter(|&m| node.take_idle_m(m)).or_else(|| node.pop_idle_m());
-    let m = m.or_else(|| {
-        let prompt = rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1;
-        if prompt { new_m(rt, p.node as usize) } else { None }
-    });
-    match m {
-        Some(m) => give(m, Some(p), None, spinning),
+    let prompt = rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1;
+    match m_for(rt, p, prompt) {
+        Some(m) => {
+            give(m, Some(p), None, spinning);
+            rt.sysmon.wake_if_asleep();
+        }
         None => {
-            // sysmon makes an M for it.
-            rt.ms_wanted.store(true, Ordering::Release);
             make_idle(rt, p);
             if spinning {
                 rt.idle.spin_ended();
             }
+            // SeqCst: pairs with the fence in `stop`: either an M that goes idle
+            // now sees it, or sysmon finds the M.
+            rt.ms_wanted.store(true, Ordering::SeqCst);
             rt.sysmon.wake();
         }
     }
-    rt.sysmon.wake_if_asleep();
+}
+
+/// The same for sysmon: a new M in any case. False: there is none to be had yet.
+pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
+    match m_for(rt, p, true) {
+        Some(m) => {
+            give(m, Some(p), None, false);
+            true
+        }
+        None => {
+            make_idle(rt, p);
+            rt.ms_wanted.store(true, Ordering::SeqCst);
+            false
+        }
+    }
+}
+
+fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
+    let node = rt.node_of(p);
+    let last = p.last_m.load(Ordering::Relaxed);
+    // SAFETY: null or an M.
+    let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
+    last.filter(|&m| node.take_idle_m(m))
+        .or_else(|| node.pop_idle_m())
+        .or_else(|| if may_create { new_m(rt, p.node as usize) } else { None })
+        .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m()))
 }
 
 /// Ends the sleep of an M that the caller has taken out of its pool.
@@ -105,22 +127,20 @@ pub fn stop(m: MRef) {
     // Pairs with the locked pool and the fences of those who look for an idle M
     // after they have published something for it.
     fence(Ordering::SeqCst);
-    let called = !m.pinned.is_empty()
-        || rt.exiting.load(Ordering::Acquire)
-        || m.root_done.load(Ordering::Acquire);
+    let called = !m.pinned.is_empty() || rt.ms_wanted.load(Ordering::Relaxed) || schedule::must_leave(m);
     if called && node.take_idle_m(m) {
         while let Some(task) = m.pinned.pop() {
             ready::push_global(task, super::node::priority::NORMAL);
         }
+        if schedule::must_leave(m) {
+            return;
+        }
         if let Some(p) = take_idle_p(rt, None, m.node.get()) {
             acquire_p(m, p);
-        } else if !rt.exiting.load(Ordering::Acquire) && !m.root_done.load(Ordering::Acquire) {
-            // All P's run: one of them takes the task and hands it over.
-            node.add_idle_m(m);
-            m.sleep(-1);
-            take_gift(m);
+            return;
         }
-        return;
+        // All P's run: one of them takes the task and hands it over.
+        node.add_idle_m(m);
     }
     loop {
         let deadline = rt.watch(m);

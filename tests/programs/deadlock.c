@@ -108,7 +108,7 @@ TEST(a_deadlock_is_reported_and_aborts)
 
 static void *send_later(void *arg)
 {
-    nap(200 * MS);
+    nap(80 * MS);
     send_int(ch, 1);
     return arg;
 }
@@ -142,7 +142,7 @@ CHILD(the_main_thread_sends_later)
 static void sleep_long(void *arg)
 {
     (void)arg;
-    CHECK_EQ(gs_sleep(200 * MS), 0);
+    CHECK_EQ(gs_sleep(80 * MS), 0);
 }
 
 CHILD(all_sleep)
@@ -153,7 +153,7 @@ CHILD(all_sleep)
 static void wait_with_deadline(void *arg)
 {
     (void)arg;
-    CHECK_EQ(gs_chan_recv(ch, NULL, gs_after_ms(200)), -ETIMEDOUT);
+    CHECK_EQ(gs_chan_recv(ch, NULL, gs_after_ms(80)), -ETIMEDOUT);
 }
 
 CHILD(a_wait_has_a_deadline)
@@ -171,7 +171,7 @@ static void send_one(void *arg)
 
 static void wait_for_timer(void *arg)
 {
-    gs_timer *t = gs_timer_start(200 * MS, send_one, NULL);
+    gs_timer *t = gs_timer_start(80 * MS, send_one, NULL);
     receive_one(arg);
     CHECK_EQ(gs_timer_free(t), 0);
 }
@@ -186,7 +186,7 @@ CHILD(a_timer_will_fire)
 static void send_after_system_call(void *arg)
 {
     gs_entersyscall();
-    nap(200 * MS);
+    nap(80 * MS);
     gs_exitsyscall();
     send_one(arg);
 }
@@ -231,7 +231,7 @@ static void nothing(void *arg)
 CHILD(nothing_is_there_at_all)
 {
     CHECK_EQ(gs_run(nothing, NULL), 0);
-    nap(200 * MS);
+    nap(80 * MS);
     CHECK_EQ(gs_run(nothing, NULL), 0);
 }
 

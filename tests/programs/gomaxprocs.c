@@ -294,21 +294,32 @@ static void pump_out(void *arg)
         ADD(p->received, v);
 }
 
-static void change_many_times(void *arg)
+static void change(int times)
 {
     static const int sizes[] = {1, 2, 8, 3, 1, 16, 2, 5};
     int i;
-    (void)arg;
-    for (i = 0; i < 60; i++) {
+    for (i = 0; i < times; i++) {
         CHECK_GE(gs_gomaxprocs(sizes[i % LENGTH(sizes)]), 1);
         if (i % 3 == 0)
             CHECK_EQ(gs_sleep(200 * US), 0);
     }
 }
 
+static void change_many_times(void *arg)
+{
+    (void)arg;
+    change(60);
+}
+
+static void change_some_times(void *arg)
+{
+    (void)arg;
+    change(12);
+}
+
 static void *change_in_thread(void *arg)
 {
-    change_many_times(arg);
+    change_some_times(arg);
     return NULL;
 }
 
@@ -356,7 +367,7 @@ static void change_by_many(void *arg)
     pthread_t t[2];
     int i;
     for (i = 0; i < 3; i++)
-        gs[i] = go_ref(change_many_times, arg);
+        gs[i] = go_ref(change_some_times, arg);
     for (i = 0; i < 2; i++)
         t[i] = start_thread(change_in_thread, NULL);
     for (i = 0; i < 3; i++)

@@ -1,0 +1,39 @@
+//! The operating system as the models need it.
+
+pub mod spin {
+    use crate::atomic::{AtomicU32, Ordering};
+
+    /// The library's lock: a waiter lets others run.
+    pub struct SpinLock(AtomicU32);
+
+    impl SpinLock {
+        pub const fn new() -> SpinLock {
+            SpinLock(AtomicU32::new(0))
+        }
+
+        pub fn try_lock(&self) -> bool {
+            self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        }
+
+        pub fn lock(&self) {
+            while !self.try_lock() {
+                loom::thread::yield_now();
+            }
+        }
+
+        pub fn unlock(&self) {
+            self.0.store(0, Ordering::Release);
+        }
+
+        pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+            self.lock();
+            let r = f();
+            self.unlock();
+            r
+        }
+    }
+
+    pub fn backoff(_round: u32) {
+        loom::thread::yield_now();
+    }
+}

@@ -1,0 +1,18 @@
+//! The real context switch, and a thread-local word for each modelled thread:
+//! goroutines run on stacks of their own and move from thread to thread.
+
+#[path = "../../../../src/arch/x86_64.rs"]
+#[allow(dead_code, unused_macros, unused_imports)]
+mod x86_64;
+
+pub use x86_64::{FpControl, prepare, restart, switch, valgrind_forget, valgrind_register};
+
+use crate::machine;
+
+pub fn tls_get() -> usize {
+    machine::with_thread(|t| t.tls)
+}
+
+pub fn tls_set(v: usize) {
+    machine::with_thread(|t| t.tls = v);
+}

@@ -1,0 +1,217 @@
+//! The modelled machine: threads, futexes and a clock.
+//!
+//! The clock goes on when it is read, sometimes by a leap, so that any deadline
+//! may pass at any moment; and when every thread sleeps, to the next deadline.
+//! When every thread sleeps for ever, or nothing but deadlines happen for very
+//! long, the model has failed.
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread::{self, Thread as Handle};
+use std::cell::RefCell;
+
+/// More time than this passes in no model, in ns.
+const TOO_LONG: i64 = 20_000_000_000;
+/// More threads than this are started in no model.
+const TOO_MANY: usize = 100;
+/// How far the clock leaps.
+const LEAPS: [i64; 6] = [1_000, 20_000, 100_000, 1_100_000, 3_000_000, 12_000_000];
+
+/// What belongs to one modelled thread.
+#[derive(Default)]
+pub struct Thread {
+    pub tls: usize,
+    pub errno: Box<i32>,
+}
+
+struct Sleeper {
+    number: u64,
+    thread: Handle,
+    /// The futex's address; 0: it just sleeps.
+    address: usize,
+    deadline: Option<i64>,
+}
+
+#[derive(Default)]
+struct Machine {
+    clock: i64,
+    /// Threads there are, and how many of them don't sleep.
+    threads: usize,
+    running: usize,
+    /// Threads there have ever been.
+    started: usize,
+    sleepers: Vec<Sleeper>,
+    numbers: u64,
+    /// Sleeps that a deadline has ended, and others that have ended.
+    timed_out: Vec<u64>,
+    woken: Vec<u64>,
+    of_thread: Vec<Thread>,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Machine> = RefCell::default();
+}
+
+fn with<R>(f: impl FnOnce(&mut Machine) -> R) -> R {
+    MACHINE.with_borrow_mut(f)
+}
+
+/// A fresh machine, with the calling thread.
+pub fn reset() {
+    with(|m| *m = Machine { clock: 1_000_000, threads: 1, running: 1, ..Machine::default() });
+}
+
+/// Runs `f` with what belongs to the running thread.
+pub fn with_thread<R>(f: impl FnOnce(&mut Thread) -> R) -> R {
+    let me = usize::from(thread::current().id());
+    with(|m| {
+        if m.of_thread.len() <= me {
+            m.of_thread.resize_with(me + 1, Thread::default);
+        }
+        f(&mut m.of_thread[me])
+    })
+}
+
+/// How many threads there are.
+pub fn threads() -> usize {
+    with(|m| m.threads)
+}
+
+/// True once in `n` times.
+pub fn chance(n: u32) -> bool {
+    thread_rng().gen_ratio(1, n)
+}
+
+/// Reads the clock.
+pub fn now() -> i64 {
+    let leap = if chance(24) { LEAPS[thread_rng().gen_range(0..LEAPS.len())] } else { 100 };
+    let clock = with(|m| {
+        m.clock += leap;
+        m.clock
+    });
+    fire();
+    clock
+}
+
+/// Ends the sleeps whose time has come.
+fn fire() {
+    end_sleeps(|m| {
+        let clock = m.clock;
+        take(m, usize::MAX, |s| s.deadline.is_some_and(|d| d <= clock), |m, s| m.timed_out.push(s.number))
+    });
+}
+
+/// Takes up to `most` sleepers for which `which` says so.
+fn take(
+    m: &mut Machine,
+    most: usize,
+    which: impl Fn(&Sleeper) -> bool,
+    note: fn(&mut Machine, &Sleeper),
+) -> Vec<Handle> {
+    let mut out = Vec::new();
+    let mut i = 0;
+    while i < m.sleepers.len() && out.len() < most {
+        if which(&m.sleepers[i]) {
+            let s = m.sleepers.remove(i);
+            note(m, &s);
+            m.running += 1;
+            out.push(s.thread);
+        } else {
+            i += 1;
+        }
+    }
+    out
+}
+
+fn end_sleeps(f: impl FnOnce(&mut Machine) -> Vec<Handle>) {
+    let handles = with(f);
+    handles.iter().for_each(Handle::unpark);
+}
+
+/// When no thread is left that runs: time passes until one does.
+fn pass_time() {
+    loop {
+        let next = with(|m| {
+            if m.running > 0 || m.sleepers.is_empty() {
+                return None;
+            }
+            let next = m.sleepers.iter().filter_map(|s| s.deadline).min();
+            assert!(next.is_some(), "every thread sleeps for ever: a wake-up is lost");
+            next
+        });
+        let Some(next) = next else { return };
+        assert!(next < TOO_LONG, "nothing happens any more: a wake-up is lost");
+        with(|m| m.clock = m.clock.max(next));
+        fire();
+    }
+}
+
+/// Sleeps at an address; false: the deadline has passed.
+fn sleep_at(address: usize, deadline: Option<i64>) -> bool {
+    let number = with(|m| {
+        m.numbers += 1;
+        m.running -= 1;
+        let (number, thread) = (m.numbers, thread::current());
+        m.sleepers.push(Sleeper { number, thread, address, deadline });
+        number
+    });
+    pass_time();
+    loop {
+        let ended = with(|m| {
+            let was_in = |list: &mut Vec<u64>| {
+                let at = list.iter().position(|&n| n == number);
+                at.map(|i| list.swap_remove(i)).is_some()
+            };
+            match () {
+                _ if was_in(&mut m.woken) => Some(true),
+                _ if was_in(&mut m.timed_out) => Some(false),
+                _ => None,
+            }
+        });
+        match ended {
+            Some(woken) => return woken,
+            None => thread::park(),
+        }
+    }
+}
+
+/// FUTEX_WAIT: blocks while the word has that value. False: the deadline has
+/// passed.
+pub fn futex_wait(address: usize, unchanged: impl Fn() -> bool, deadline: Option<i64>) -> bool {
+    core::sync::atomic::point();
+    if chance(32) || !unchanged() {
+        return true;
+    }
+    if deadline.is_some_and(|d| d <= with(|m| m.clock)) {
+        return false;
+    }
+    sleep_at(address, deadline)
+}
+
+/// FUTEX_WAKE.
+pub fn futex_wake(address: usize, n: usize) {
+    core::sync::atomic::point();
+    end_sleeps(|m| take(m, n, |s| s.address == address, |m, s| m.woken.push(s.number)));
+}
+
+/// Sleeps for a while.
+pub fn sleep(ns: i64) {
+    let until = with(|m| m.clock + ns.max(1));
+    sleep_at(0, Some(until));
+}
+
+/// Starts a thread; `joined` lets those go on who wait for its end.
+pub fn start(f: impl FnOnce() + Send + 'static, joined: impl FnOnce() + Send + 'static) {
+    with(|m| {
+        m.threads += 1;
+        m.running += 1;
+        m.started += 1;
+        assert!(m.started < TOO_MANY, "threads are started without end");
+    });
+    thread::spawn(move || {
+        f();
+        with(|m| m.threads -= 1);
+        joined();
+        with(|m| m.running -= 1);
+        pass_time();
+    });
+}

@@ -1,0 +1,179 @@
+//! The operating system, by the modelled machine.
+
+#[path = "../../../../src/os/cgroup.rs"]
+pub mod cgroup;
+#[path = "../../../../src/os/mem.rs"]
+pub mod mem;
+
+use crate::machine;
+
+pub const PAGE: usize = 4096;
+
+pub fn errno_location() -> *mut i32 {
+    machine::with_thread(|t| &raw mut *t.errno)
+}
+
+pub fn errno() -> i32 {
+    machine::with_thread(|t| *t.errno)
+}
+
+pub fn write_all(_fd: i32, bytes: &[u8]) {
+    eprint!("{}", String::from_utf8_lossy(bytes));
+}
+
+pub fn abort() -> ! {
+    panic!("the library ends the process");
+}
+
+pub fn symbol(_name: &core::ffi::CStr) -> *mut core::ffi::c_void {
+    core::ptr::null_mut()
+}
+
+pub mod cpu {
+    pub fn affinity() -> Vec<usize> {
+        vec![0, 1]
+    }
+
+    pub fn count() -> usize {
+        2
+    }
+}
+
+pub mod futex {
+    use crate::machine;
+    use core::sync::atomic::AtomicU32;
+
+    pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
+        let address = core::ptr::from_ref(word) as usize;
+        machine::futex_wait(address, || word.peek() == expected, (deadline >= 0).then_some(deadline))
+    }
+
+    pub fn wake(word: *const AtomicU32, n: i32) {
+        machine::futex_wake(word as usize, n as usize);
+    }
+}
+
+pub mod time {
+    pub use crate::machine::{now, sleep};
+}
+
+pub mod spin {
+    use crate::atomic::{AtomicU32, Ordering};
+
+    /// The library's lock; a waiter lets others run.
+    #[repr(transparent)]
+    pub struct SpinLock(AtomicU32);
+
+    impl SpinLock {
+        pub const fn new() -> SpinLock {
+            SpinLock(AtomicU32::new(0))
+        }
+
+        pub fn try_lock(&self) -> bool {
+            self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        }
+
+        pub fn is_free(&self) -> bool {
+            self.0.load(Ordering::Acquire) == 0
+        }
+
+        pub fn lock(&self) {
+            while !self.try_lock() {
+                backoff(0);
+            }
+        }
+
+        pub fn unlock(&self) {
+            self.0.store(0, Ordering::Release);
+        }
+
+        pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+            self.lock();
+            let r = f();
+            self.unlock();
+            r
+        }
+    }
+
+    pub fn backoff(_round: u32) {
+        shuttle::thread::yield_now();
+    }
+}
+
+pub mod signal {
+    pub struct AltStack;
+
+    impl AltStack {
+        pub fn set_up() -> Option<AltStack> {
+            None
+        }
+    }
+
+    pub fn on_fault(_hook: fn(usize)) {}
+}
+
+pub mod thread {
+    use crate::machine;
+    use core::ffi::c_void;
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    pub struct Thread(Arc<AtomicU32>);
+
+    struct Argument(*mut c_void);
+    // SAFETY: the thread's main function knows what it gets.
+    unsafe impl Send for Argument {}
+
+    impl Thread {
+        pub fn start(f: extern "C" fn(*mut c_void) -> *mut c_void, arg: *mut c_void) -> Result<Thread, i32> {
+            let ended = Arc::new(AtomicU32::new(0));
+            let (note, arg) = (ended.clone(), Argument(arg));
+            let main = move || {
+                let Argument(arg) = { arg };
+                f(arg);
+            };
+            machine::start(main, move || {
+                note.store(1, Ordering::Release);
+                super::futex::wake(&*note, 1);
+            });
+            Ok(Thread(ended))
+        }
+
+        pub fn join(self) {
+            while self.0.load(Ordering::Acquire) == 0 {
+                super::futex::wait(&self.0, 0, -1);
+            }
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    pub struct SignalMask;
+
+    impl SignalMask {
+        pub fn current() -> SignalMask {
+            SignalMask
+        }
+
+        pub fn restore(&self) {}
+    }
+
+    pub fn set_up_current(_name: &core::ffi::CStr) {}
+
+    pub fn id() -> i32 {
+        usize::from(shuttle::thread::current().id()) as i32
+    }
+
+    pub fn count() -> usize {
+        machine::threads()
+    }
+
+    pub fn yield_now() {
+        shuttle::thread::yield_now();
+    }
+
+    pub fn at_fork(_before: extern "C" fn(), _parent: extern "C" fn(), _child: extern "C" fn()) {}
+
+    pub fn exit_process() -> ! {
+        unreachable!("nothing forks here")
+    }
+}
