@@ -55,9 +55,9 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
 }
 
 /// A thread that `gs_run` has borrowed must be able to go back when its function
-/// ends, so others don't block it: they move to another thread first.
-fn leave_runner(m: MRef, g: GRef) -> MRef {
-    if !m.runner.get() || m.root.get() == g.as_ptr().cast_const() || g.has(flags::BOUND) {
+/// ends, so others neither block nor own it: they move to another thread first.
+pub fn leave_runner(m: MRef, g: GRef) -> MRef {
+    if !m.is_runner() || m.root.get() == g.as_ptr().cast_const() || g.has(flags::BOUND) {
         return m;
     }
     g.set_flag(flags::AVOID_RUNNER, true);

@@ -95,7 +95,7 @@ fn end_special(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && m.locked_g.get() == g.as_ptr().cast_const() {
         m.locked_g.set(ptr::null());
         super::lock_thread::ended_locked();
-        if !m.runner.get() {
+        if !m.is_runner() {
             // Whatever it did to its thread ends with it.
             m.ended.store(true, Ordering::Relaxed);
         }

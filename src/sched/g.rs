@@ -29,7 +29,7 @@ pub mod flags {
     pub const UNBORN: u32 = 1 << 11;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | UNBORN;
-    /// Set while it moves off a thread that `gs_run` borrowed.
+    /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
 }
 

@@ -4,6 +4,7 @@
 //! goroutine. So of the threads that there may be one is never locked: who wants
 //! to lock the last one waits until another is unlocked.
 
+use super::blocking;
 use super::g::flags;
 use super::m;
 use super::park::{Block, Parker, WaitQueue, Waiter, When};
@@ -88,6 +89,9 @@ pub fn lock() {
     g.lock_depth.set(depth + 1);
     if depth == 0 {
         rt().locked.take();
+        if let Some(m) = schedule::on_goroutine() {
+            blocking::leave_runner(m, g);
+        }
         // It may be another thread by now.
         let m = m::must_current();
         g.set_flag(flags::BOUND, true);

@@ -62,7 +62,7 @@ pub struct M {
     /// The node whose pool it belongs to.
     pub node: Cell<usize>,
     /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
-    pub runner: Cell<bool>,
+    pub runner: AtomicBool,
     pub root: Cell<*const G>,
     pub root_done: AtomicBool,
     /// The thread, for the join.
@@ -109,7 +109,7 @@ impl M {
             in_syscall: AtomicBool::new(false),
             id,
             node: Cell::new(node),
-            runner: Cell::new(false),
+            runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),
             root_done: AtomicBool::new(false),
             thread: Cell::new(None),
@@ -133,6 +133,12 @@ impl M {
             let get: extern "C" fn() -> *mut CxaGlobals = unsafe { core::mem::transmute(f) };
             self.cxa.set(get());
         }
+    }
+
+    /// See `runner`.
+    #[inline(always)]
+    pub fn is_runner(&self) -> bool {
+        self.runner.load(Ordering::Relaxed)
     }
 
     /// A random number (xorshift*).

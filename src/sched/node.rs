@@ -175,6 +175,14 @@ impl Node {
         self.idle_ms(Vec::pop)
     }
 
+    /// The same of those whose thread is ours, not borrowed by `gs_run`.
+    pub fn pop_own_idle_m(&self) -> Option<MRef> {
+        self.idle_ms(|list| {
+            let at = list.iter().rposition(|m| !m.is_runner());
+            at.map(|i| list.remove(i))
+        })
+    }
+
     pub fn idle_m_count(&self) -> usize {
         self.idle_ms(|list| list.len())
     }

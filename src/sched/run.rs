@@ -64,7 +64,7 @@ pub fn root_ended(runner: *const M) {
 /// The M has taken a P: if its thread is wanted back, g0 must see it.
 #[inline(always)]
 pub fn look_if_done(m: MRef, p: PRef) {
-    if m.runner.get() && m.root_done.load(Ordering::Acquire) {
+    if m.is_runner() && m.root_done.load(Ordering::Acquire) {
         p.attention.fetch_or(LOOK, Ordering::Relaxed);
     }
 }

@@ -413,13 +413,13 @@ impl Runtime {
         self.runners.fetch_add(1, Ordering::SeqCst);
         self.m_count.fetch_add(1, Ordering::Relaxed);
         let m = self.add_m(self.any_node());
-        m.runner.set(true);
+        m.runner.store(true, Ordering::Relaxed);
         m
     }
 
     /// The thread goes back to its owner. It uses the runtime no more.
     pub fn runner_leaves(&self, m: MRef) {
-        m.runner.set(false);
+        m.runner.store(false, Ordering::Relaxed);
         m.root.set(ptr::null());
         self.with_ms(|_, free, _| free.push(m));
         self.m_count.fetch_sub(1, Ordering::Relaxed);
@@ -716,7 +716,7 @@ extern "C" fn in_child() {
     if let Some(m) = m::current() {
         // SAFETY: the parent's runtime, of which this is a copy.
         let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
-        if !m.runner.get() {
+        if !m.is_runner() {
             rt.host_mask.restore();
         }
     }

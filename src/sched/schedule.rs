@@ -155,7 +155,7 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
 /// Whether this M may run the goroutine.
 fn may_run(m: MRef, g: GRef) -> bool {
     let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
-    let unwanted = g.has(flags::AVOID_RUNNER) && m.runner.get();
+    let unwanted = g.has(flags::AVOID_RUNNER) && m.is_runner();
     if !bound_elsewhere && !unwanted {
         g.set_flag(flags::AVOID_RUNNER, false);
     }
@@ -389,7 +389,7 @@ fn no_stack(m: MRef, task: Task) {
 /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
 /// function, or because its locked goroutine has ended.
 pub fn must_leave(m: MRef) -> bool {
-    if m.runner.get() {
+    if m.is_runner() {
         // Pairs with the fence in `root_ended`: either we see that it is done, or
         // it sees our P.
         fence(Ordering::SeqCst);

@@ -103,7 +103,9 @@ fn create(rt: &Runtime, f: GoFn, arg: *mut c_void, pc: usize, options: &Options,
     g.creator.set(creator());
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
-    g.flags.set(options.flags | flags::UNBORN);
+    // A pinned one would keep a thread that `gs_run` has borrowed.
+    let avoid = if options.flags & flags::PINNED != 0 { flags::AVOID_RUNNER } else { 0 };
+    g.flags.set(options.flags | flags::UNBORN | avoid);
     g.stack_class.set(options.stack);
     g.last_p.set(u16::MAX);
     g.set_status(Status::Runnable);

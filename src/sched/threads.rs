@@ -123,26 +123,29 @@ fn take_gift(m: MRef) {
 pub fn stop(m: MRef) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
-    node.add_idle_m(m);
-    // Pairs with the locked pool and the fences of those who look for an idle M
-    // after they have published something for it.
-    fence(Ordering::SeqCst);
-    let called = !m.pinned.is_empty() || rt.ms_wanted.load(Ordering::Relaxed) || schedule::must_leave(m);
-    if called && node.take_idle_m(m) {
-        while let Some(task) = m.pinned.pop() {
-            ready::push_global(task, super::node::priority::NORMAL);
-        }
-        if schedule::must_leave(m) {
-            return;
-        }
-        if let Some(p) = take_idle_p(rt, None, m.node.get()) {
-            acquire_p(m, p);
-            return;
-        }
-        // All P's run: one of them takes the task and hands it over.
-        node.add_idle_m(m);
-    }
     loop {
+        node.add_idle_m(m);
+        // Pairs with the fences of those who look for an idle M after they have
+        // published something for it.
+        fence(Ordering::SeqCst);
+        let called = !m.pinned.is_empty() || schedule::must_leave(m);
+        if called && node.take_idle_m(m) {
+            if answer_call(m) {
+                return;
+            }
+            continue;
+        }
+        // Work may wait for any M. If it is taken meanwhile, or no P is idle, so be
+        // it: sysmon asks again.
+        if rt.ms_wanted.load(Ordering::Relaxed)
+            && let Some(p) = take_idle_p(rt, None, m.node.get())
+        {
+            if node.take_idle_m(m) {
+                acquire_p(m, p);
+                return;
+            }
+            make_idle(rt, p);
+        }
         let deadline = rt.watch(m);
         let notified = m.sleep(deadline);
         rt.unwatch(m);
@@ -162,8 +165,23 @@ pub fn stop(m: MRef) {
             acquire_p(m, p);
             return;
         }
-        node.add_idle_m(m);
     }
+}
+
+/// The M is not in its pool. True: it has a P, or is to leave.
+fn answer_call(m: MRef) -> bool {
+    let rt = rt();
+    if schedule::must_leave(m) {
+        return true;
+    }
+    if let Some(p) = take_idle_p(rt, None, m.node.get()) {
+        acquire_p(m, p);
+        return true;
+    }
+    while let Some(task) = m.pinned.pop() {
+        ready::push_global(task, super::node::priority::NORMAL);
+    }
+    false
 }
 
 /// The M's locked goroutine waits: sleeps until somebody hands it over, with a
@@ -200,7 +218,7 @@ pub fn pass_on(m: MRef, g: GRef) {
     // Anywhere but here: this thread is the caller's of `gs_run`.
     let p = m.p();
     let node = rt.node_of(p);
-    let other = node.pop_idle_m().or_else(|| new_m(rt, p.node as usize));
+    let other = node.pop_own_idle_m().or_else(|| new_m(rt, p.node as usize));
     match other {
         Some(other) => {
             let p = release_p(m);

@@ -1,34 +1,314 @@
 //! The scheduler: parking and waking of its threads, and who owns a P.
 
-use shuttle_models::model::{Count, Plain, check_scheduler, go};
+use shuttle_models::model::{Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime};
+use shuttle_models::sched::schedule::yield_now;
+use shuttle_models::sched::{blocking, entry, lock_thread, m, park, run, world};
+use shuttle_models::{os, time};
 use std::sync::Arc;
 
 /// Begins `n` goroutines, each by a plain thread of its own.
-fn from_outside(n: usize, count: &Arc<Count>) -> Vec<Plain> {
-    let begin = |count: Arc<Count>| {
-        Plain::start(move || {
+fn from_outside(n: usize, count: &Arc<Count>) {
+    let begin = |count: Arc<Count>| Plain::start(move || go(move || count.add(1)));
+    let threads: Vec<_> = (0..n).map(|_| begin(count.clone())).collect();
+    threads.into_iter().for_each(Plain::join);
+}
+
+/// Somebody relies on a wake-up that comes to nothing: work is left and everybody
+/// sleeps.
+#[test]
+fn one_p_that_goes_idle_does_the_work_that_comes_just_then() {
+    check(2500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(1, 1, || from_outside(3, &count));
+        assert_eq!(count.get(), 3);
+    });
+}
+
+/// The same with spinning threads, and an end at which some of them spin.
+#[test]
+fn two_ps_that_go_idle_do_the_work_that_comes_just_then() {
+    check(2500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || from_outside(3, &count));
+        assert_eq!(count.get(), 3);
+    });
+}
+
+/// Work is left in the queues of a P whose thread sleeps, or in the other node's.
+#[test]
+fn goroutines_that_begin_others_and_yield_all_end_on_two_nodes() {
+    check(1500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 2, || {
+            for _ in 0..2 {
+                let count = count.clone();
+                go(move || {
+                    for _ in 0..2 {
+                        let count = count.clone();
+                        go(move || {
+                            yield_now();
+                            count.add(1);
+                        });
+                    }
+                    yield_now();
+                    count.add(1);
+                });
+            }
+        });
+        assert_eq!(count.get(), 6);
+    });
+}
+
+/// One place for each P.
+#[derive(Default)]
+struct Owners([Alone; 8]);
+
+impl Owners {
+    /// The running goroutine has its P for itself.
+    fn visit(&self) {
+        let id = m::must_current().p().id as usize;
+        self.0[id].visit();
+        assert_eq!(m::must_current().p().id as usize, id);
+    }
+}
+
+/// The thread that comes back from a system call, sysmon, and another thread in
+/// a system call on the same P all want it.
+#[test]
+fn a_p_has_one_owner_though_system_calls_take_and_leave_it() {
+    check(1500, || {
+        let (owners, count) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+        in_runtime(2, 1, || {
+            for i in 0..4 {
+                let (owners, count) = (owners.clone(), count.clone());
+                go(move || {
+                    owners.visit();
+                    for round in 0..2 {
+                        match i + round {
+                            2 => blocking::enter_block(),
+                            _ => blocking::enter(),
+                        };
+                        if i % 2 == 0 {
+                            os::time::sleep(50_000);
+                        }
+                        assert_eq!(blocking::exit(), 0);
+                        owners.visit();
+                    }
+                    count.add(1);
+                });
+            }
+        });
+        assert_eq!(count.get(), 4);
+    });
+}
+
+/// Whoever stops the world takes P's in system calls and idle ones, and gives all
+/// of them back.
+#[test]
+fn stopping_the_world_leaves_no_p_with_two_owners_and_none_without() {
+    check(1000, || {
+        let (owners, count) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+        in_runtime(2, 1, || {
+            for _ in 0..3 {
+                let (owners, count) = (owners.clone(), count.clone());
+                go(move || {
+                    owners.visit();
+                    blocking::enter();
+                    blocking::exit();
+                    owners.visit();
+                    yield_now();
+                    owners.visit();
+                    count.add(1);
+                });
+            }
+            let stopper = Plain::start(|| {
+                world::gomaxprocs(1);
+                world::gomaxprocs(3);
+            });
+            world::gomaxprocs(2);
+            stopper.join();
+        });
+        assert_eq!(count.get(), 3);
+    });
+}
+
+/// The goroutine that stops the world keeps its P, also when another one does
+/// the same.
+#[test]
+fn two_goroutines_stop_the_world_one_after_the_other() {
+    check(1000, || {
+        let (owners, stopped) = (Arc::new(Owners::default()), Arc::new(Alone::default()));
+        in_runtime(2, 1, || {
+            for _ in 0..2 {
+                let (owners, stopped) = (owners.clone(), stopped.clone());
+                go(move || {
+                    let world = world::stop();
+                    stopped.visit();
+                    world::start(world);
+                    owners.visit();
+                });
+            }
+            let owners = owners.clone();
             go(move || {
-                count.add();
-            })
-        })
-    };
-    (0..n).map(|_| begin(count.clone())).collect()
-}
-
-#[test]
-fn work_from_outside_is_done_by_one_p_that_sleeps_in_between() {
-    check_scheduler(3000, 1, 1, || {
-        let count = Arc::new(Count::default());
-        let threads = from_outside(3, &count);
-        threads.into_iter().for_each(Plain::join);
+                owners.visit();
+                blocking::enter();
+                blocking::exit();
+                owners.visit();
+            });
+        });
     });
 }
 
+/// The call runs on the thread's own stack while its goroutine waits; the P goes
+/// to others.
 #[test]
-fn work_from_outside_is_done_by_two_ps_that_sleep_in_between() {
-    check_scheduler(20000, 2, 1, || {
+fn blocking_calls_give_their_result_to_their_goroutine() {
+    extern "C" fn add_one(n: *mut core::ffi::c_void) -> *mut core::ffi::c_void {
+        os::time::sleep(100_000);
+        n.wrapping_byte_add(1)
+    }
+    check(1500, || {
         let count = Arc::new(Count::default());
-        let threads = from_outside(3, &count);
-        threads.into_iter().for_each(Plain::join);
+        in_runtime(1, 1, || {
+            for i in 0..3 {
+                let count = count.clone();
+                go(move || {
+                    // SAFETY: it takes any argument.
+                    let result = unsafe { blocking::call(add_one, core::ptr::without_provenance_mut(i)) };
+                    assert_eq!(result.addr(), i + 1);
+                    count.add(1);
+                });
+            }
+        });
+        assert_eq!(count.get(), 3);
     });
 }
+
+/// A plain thread that lends itself gets back when its function has ended, and
+/// not before; nobody needs it any more then.
+#[test]
+fn a_borrowed_thread_goes_back_when_its_goroutine_has_ended() {
+    check(1500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            let runs = |count: Arc<Count>| {
+                move || {
+                    let (mine, other) = (Arc::new(Count::default()), count.clone());
+                    let done = mine.clone();
+                    let (f, arg) = body(move || {
+                        go(move || other.add(1));
+                        yield_now();
+                        done.add(1);
+                    });
+                    assert_eq!(run::run(f, arg, 0), 0);
+                    assert_eq!(mine.get(), 1);
+                }
+            };
+            let plain = Plain::start(runs(count.clone()));
+            runs(count.clone())();
+            plain.join();
+        });
+        assert_eq!(count.get(), 2);
+    });
+}
+
+/// A goroutine that owns its thread is handed over to it with a P, by whoever
+/// makes it ready.
+#[test]
+fn a_locked_goroutine_runs_on_its_own_thread_only() {
+    check(1500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            for _ in 0..2 {
+                let count = count.clone();
+                go(move || {
+                    lock_thread::lock();
+                    let thread = os::thread::id();
+                    yield_now();
+                    assert_eq!(os::thread::id(), thread);
+                    blocking::enter();
+                    blocking::exit();
+                    assert_eq!(os::thread::id(), thread);
+                    if count.get() == 0 {
+                        assert_eq!(lock_thread::unlock(), 0);
+                    }
+                    count.add(1);
+                });
+            }
+            let count = count.clone();
+            go(move || count.add(1));
+        });
+        assert_eq!(count.get(), 3);
+    });
+}
+
+/// A sleep ends though every P is idle, or busy with something else.
+#[test]
+fn sleeping_goroutines_wake_up() {
+    check(1000, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            for i in 1..4 {
+                let count = count.clone();
+                go(move || {
+                    let until = os::time::now() + i * 500_000;
+                    assert_eq!(time::sleep(i * 500_000), 0);
+                    assert!(os::time::now() >= until, "it woke up too early");
+                    count.add(1);
+                });
+            }
+        });
+        assert_eq!(count.get(), 3);
+    });
+}
+
+/// A cancel comes before the park, while its registers are being saved, or
+/// against the deadline: the goroutine wakes up once.
+#[test]
+fn a_cancel_meets_a_park_at_any_moment() {
+    check(2500, || {
+        in_runtime(2, 1, || {
+            let g = go_referenced(|| {
+                let _ = time::sleep(200_000);
+                let _ = time::sleep(200_000);
+            });
+            // As `gs_cancel` does.
+            g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
+            park::Parker::cancel(g);
+            assert_eq!(entry::join(g, park::FOREVER), 0);
+            entry::release(g);
+        });
+    });
+}
+
+/// Two that join it and its end: each is woken once, and the last reference
+/// frees it.
+#[test]
+fn the_end_of_a_goroutine_meets_its_joiners() {
+    check(1500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            let end = count.clone();
+            let g = go_referenced(move || end.add(1));
+            g.refs.fetch_add(2, core::sync::atomic::Ordering::Relaxed);
+            let g = Shared(g);
+            let join = |count: Arc<Count>| {
+                actor(move || {
+                    let Shared(g) = { g };
+                    let result = entry::join(g, os::time::now() + 100_000);
+                    assert!(result == -libc::ETIMEDOUT || (result == 0 && count.get() > 0), "{result}");
+                    entry::release(g);
+                })
+            };
+            go(join(count.clone()));
+            let plain = Plain::start(join(count.clone()));
+            entry::release(g.0);
+            plain.join();
+        });
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Shared(shuttle_models::sched::g::GRef);
+// SAFETY: a pointer to what stays while there are references.
+unsafe impl Send for Shared {}
