@@ -35,6 +35,9 @@ pub struct M {
     pub errno: Cell<*mut i32>,
     /// The thread's C++ exception globals, or null while there is no C++.
     pub cxa: Cell<*mut CxaGlobals>,
+    /// What was in them before the first goroutine ran here: `gs_run` may be
+    /// called in a catch block.
+    own_cxa: Cell<CxaGlobals>,
     /// It looks for work and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
     /// A task taken from a queue that is to run next.
@@ -95,6 +98,7 @@ impl M {
             commit_g: Cell::new(ptr::null()),
             errno: Cell::new(ptr::null_mut()),
             cxa: Cell::new(ptr::null_mut()),
+            own_cxa: Cell::new(CxaGlobals::NONE),
             spinning: Cell::new(false),
             stash: Cell::new(None),
             pinned: Fifo::new(),
@@ -132,6 +136,17 @@ impl M {
             // SAFETY: that is the function's type in the Itanium C++ ABI.
             let get: extern "C" fn() -> *mut CxaGlobals = unsafe { core::mem::transmute(f) };
             self.cxa.set(get());
+            // SAFETY: the thread's own globals.
+            self.own_cxa.set(unsafe { self.cxa.get().read() });
+        }
+    }
+
+    /// The thread leaves the runtime: what it handled when it came is its
+    /// exception in hand again.
+    pub fn give_cxa_back(&self) {
+        if !self.cxa.get().is_null() {
+            // SAFETY: the thread's own globals.
+            unsafe { self.cxa.get().write(self.own_cxa.get()) };
         }
     }
 

@@ -118,9 +118,20 @@ impl Node {
         }
     }
 
-    /// Puts a task in the queue of its priority.
-    pub fn push(&self, task: Task, priority: i8) {
-        self.queue(priority).push(task);
+    /// Puts a task in the queue of its priority; false: the node has no P's that
+    /// would look there.
+    pub fn push(&self, task: Task, priority: i8) -> bool {
+        self.queue(priority).try_push(task)
+    }
+
+    /// Opens the queues, or closes them and gives what they hold to `heir`. The
+    /// world is stopped.
+    pub fn open_queues(&self, open: bool, heir: &Node) {
+        for queue in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
+            let left = self.queue(queue).close(!open);
+            let to = if open { self } else { heir };
+            to.queue(queue).push_batch(left);
+        }
     }
 
     /// Adds a P to the set of idle ones: a bit each, so no list to tear.

@@ -57,12 +57,9 @@ fn ready_special(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const() && m.locked_g.get().is_null() {
         m.pinned.push(task);
     } else if g.priority.get() != priority::NORMAL {
-        rt.node_of(p).push(task, g.priority.get());
-        work_added(None, p.node as usize);
+        rt.push(p.node as usize, task, g.priority.get());
     } else if rt.debug.migrate {
-        let n = m.random() as usize % rt.nodes.len();
-        rt.nodes[n].runq.push(task);
-        work_added(None, n);
+        rt.push(m.random() as usize % rt.nodes.len(), task, priority::NORMAL);
     } else {
         push_private(p, task);
     }
@@ -94,8 +91,7 @@ pub fn push_global(task: Task, prio: i8) {
         Some(m) => m.p().node as usize,
         None => rt.any_node(),
     };
-    rt.nodes[node].push(task, prio);
-    work_added(None, node);
+    rt.push(node, task, prio);
 }
 
 /// To the front of the own work; others may steal it.
@@ -131,8 +127,7 @@ pub fn push_yielded(p: PRef, g: GRef) {
 fn yield_special(p: PRef, g: GRef) {
     let rt = rt();
     let node = if rt.debug.migrate { rt.any_node() } else { p.node as usize };
-    rt.nodes[node].push(Task::goroutine(g), g.priority.get());
-    work_added(None, node);
+    rt.push(node, Task::goroutine(g), g.priority.get());
 }
 
 #[inline(always)]

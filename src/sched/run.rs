@@ -39,6 +39,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     }
     drop(inside);
     schedule::run(m);
+    m.give_cxa_back();
     m::set_current(None);
     drop(alt);
     rt.runner_leaves(m);

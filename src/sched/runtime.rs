@@ -11,6 +11,7 @@ use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::p::{P, PRef, status};
 use super::pool::CHUNK;
 use super::sysmon::Sysmon;
+use super::task::Task;
 use super::world::World;
 use super::{deadlock, schedule, threads, timers};
 use crate::arch::{self, FpControl};
@@ -20,7 +21,7 @@ use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::ptr;
+use core::{iter, ptr};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Once;
 
@@ -309,9 +310,21 @@ impl Runtime {
     /// Sets GOMAXPROCS, whose P's have been made.
     pub fn set_proc_count(&self, n: usize) {
         self.procs.store(n, Ordering::Release);
+        let heir = self.node_of(self.p(0));
         for node in &self.nodes {
             node.ps.set(self.ps().filter(|p| p.node as usize == node.id));
+            node.open_queues(node.ps.len() > 0, heir);
         }
+    }
+
+    /// Puts a task into the queue of a node, or of the nearest that has P's, and
+    /// announces it.
+    pub fn push(&self, node: usize, task: Task, priority: i8) {
+        let wanted = &self.nodes[node];
+        let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
+        // Ends: P 0's node is always open.
+        let taken = candidates.find(|&&n| self.nodes[n].push(task, priority));
+        schedule::work_added(None, *taken.unwrap_or(&node));
     }
 
     /// The first P's, all idle.

@@ -129,8 +129,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
             ready::push_private(m.p(), task);
         }
         _ => {
-            rt.nodes[node].push(task, options.priority);
-            schedule::work_added(None, node);
+            rt.push(node, task, options.priority);
         }
     }
 }
