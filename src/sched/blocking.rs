@@ -120,6 +120,7 @@ pub fn exit() -> i32 {
     }
     if retake(m) {
         g.set_status(Status::Running);
+        schedule::checkpoint();
         return 0;
     }
     // No P: wait for one in a queue. There is none to pick a successor from.

@@ -7,7 +7,7 @@
 
 use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
-use super::{deadlock, schedule, threads, timers};
+use super::{deadlock, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -23,6 +23,9 @@ const PATIENCE: u32 = 50;
 const DEEP_AFTER: i64 = 50_000_000;
 /// A P in a system call is left to its M for so long when nobody needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
+/// A goroutine's time slice: so long it runs before others get their turn, when
+/// it next calls the runtime. forcePreemptNS.
+const SLICE: i64 = 10_000_000;
 /// How often it asks whether C++ has been loaded.
 const CXX_EVERY: i64 = 1_000_000_000;
 
@@ -80,6 +83,8 @@ struct Seen {
     syscall_tick: u32,
     /// Since when the counters stand.
     since: i64,
+    /// Since when the same goroutine runs, whatever system calls it makes.
+    slice: i64,
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
@@ -164,11 +169,18 @@ fn create_wanted(rt: &Runtime) -> bool {
 fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let tick = p.tick.load(Ordering::Relaxed);
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
+    let status = p.status.load(Ordering::Relaxed);
+    if tick != seen.tick {
+        seen.slice = now;
+    } else if now - seen.slice >= SLICE && matches!(status, status::RUNNING | status::SYSCALL) {
+        seen.slice = now;
+        p.attention.fetch_or(world::SLICE, Ordering::Relaxed);
+    }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
-        *seen = Seen { tick, syscall_tick, since: now };
+        *seen = Seen { tick, syscall_tick, since: now, ..*seen };
         return false;
     }
-    match p.status.load(Ordering::Relaxed) {
+    match status {
         status::SYSCALL => retake(rt, p, now - seen.since),
         status::RUNNING => stuck(rt, p),
         _ => false,

@@ -11,7 +11,7 @@ use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::Task;
-use super::{threads, timers};
+use super::{ready, threads, timers};
 use crate::os::{futex, spin::SpinLock, time};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -19,6 +19,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub const STOP: u32 = 1;
 /// Something has changed that g0 should look at.
 pub const LOOK: u32 = 2;
+/// The running goroutine's time slice is over: others have their turn.
+pub const SLICE: u32 = 4;
 
 /// How long a stopper sleeps before it looks again whether a P has entered a
 /// system call, in ns.
@@ -91,17 +93,22 @@ fn halt(rt: &Runtime, p: PRef) -> bool {
     p.take(status::SYSCALL, status::STOPPED) || p.status.load(Ordering::Acquire) == status::STOPPED
 }
 
-/// On g0: stops the P if the world is being stopped. True: the M has none now.
+/// On g0: does what the P is asked for. True: the world is being stopped, and
+/// the M has no P now.
 pub fn give_way(m: MRef, p: PRef) -> bool {
-    p.attention.fetch_and(!LOOK, Ordering::Relaxed);
-    if p.attention.load(Ordering::Acquire) & STOP == 0 {
+    // Acquire: pairs with the stopper's SeqCst.
+    let asked = p.attention.fetch_and(!(LOOK | SLICE), Ordering::Acquire);
+    let others_first = asked & SLICE != 0 && m.locked_g.get().is_null();
+    if (asked & STOP != 0 || others_first)
+        && let Some(task) = m.stash.take()
+    {
+        ready::push_shared(p, task);
+    }
+    if asked & STOP == 0 {
         return false;
     }
     if m.spinning.replace(false) {
         rt().idle.spin_ended();
-    }
-    if let Some(task) = m.stash.take() {
-        super::ready::push_shared(p, task);
     }
     release_p(m);
     // Release: the stopper sees what we did with it.
