@@ -2,13 +2,13 @@
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-pub mod arch;
-pub mod atomic;
+mod arch;
+mod atomic;
 pub mod capi;
-pub mod chan;
-pub mod numa;
-pub mod os;
-pub mod sched;
-pub mod stack;
-pub mod sync;
-pub mod time;
+mod chan;
+mod numa;
+mod os;
+mod sched;
+mod stack;
+mod sync;
+mod time;

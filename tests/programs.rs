@@ -31,11 +31,7 @@ fn matrix() -> Vec<Setting> {
     let mut all = Vec::new();
     for procs in PROCS {
         for topology in TOPOLOGIES {
-            all.push(Setting {
-                procs,
-                topology,
-                debug: None,
-            });
+            all.push(Setting { procs, topology, debug: None });
         }
     }
     all
@@ -45,27 +41,15 @@ fn matrix() -> Vec<Setting> {
 fn widened() -> Vec<Setting> {
     let mut all = matrix();
     for procs in PROCS {
-        all.push(Setting {
-            procs,
-            topology: "flat",
-            debug: Some(WIDENED),
-        });
+        all.push(Setting { procs, topology: "flat", debug: Some(WIDENED) });
     }
-    all.push(Setting {
-        procs: "8",
-        topology: "node:4 core:2 pu:1",
-        debug: Some(WIDENED),
-    });
+    all.push(Setting { procs: "8", topology: "node:4 core:2 pu:1", debug: Some(WIDENED) });
     all
 }
 
 /// For what is too large to run many times.
 fn once() -> Vec<Setting> {
-    vec![Setting {
-        procs: "2",
-        topology: "flat",
-        debug: None,
-    }]
+    vec![Setting { procs: "2", topology: "flat", debug: None }]
 }
 
 macro_rules! programs {
@@ -163,15 +147,7 @@ fn compile_header(ext: &str, compiler: &str, std: &str) {
                 unsigned flags = GS_SPAWN_PINNED | GS_SPAWN_NOPREEMPT;\n";
     fs::write(&source, text).unwrap();
     let mut cmd = Command::new(compiler);
-    cmd.args([
-        std,
-        "-Wall",
-        "-Wextra",
-        "-Wpedantic",
-        "-Werror",
-        "-fsyntax-only",
-        "-I",
-    ]);
+    cmd.args([std, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
     cmd.arg(manifest_dir().join("include")).arg(&source);
     must_succeed(cmd);
 }
@@ -183,11 +159,7 @@ fn say(text: &str) {
 
 /// What a tool of the binutils prints about the library; None, with the reason, if it isn't there.
 fn inspect(tool: &str, args: &[&str]) -> Option<String> {
-    match Command::new(tool)
-        .args(args)
-        .arg(library().join("libgosched.so.1"))
-        .output()
-    {
+    match Command::new(tool).args(args).arg(library().join("libgosched.so.1")).output() {
         Ok(out) if out.status.success() => Some(String::from_utf8_lossy(&out.stdout).into_owned()),
         Ok(out) => panic!("{tool} failed: {}", String::from_utf8_lossy(&out.stderr)),
         Err(e) => {
@@ -200,16 +172,9 @@ fn inspect(tool: &str, args: &[&str]) -> Option<String> {
 /// The defined dynamic symbols, with their versions: `name` or `name@@VERSION`.
 fn exported() -> Option<Vec<String>> {
     let text = inspect("nm", &["-D", "--defined-only"])?;
-    let fields = text
-        .lines()
-        .map(|l| l.split_whitespace().collect::<Vec<_>>());
+    let fields = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
     // The version's own name is an absolute symbol (A).
-    Some(
-        fields
-            .filter(|f| f.len() == 3 && f[1] != "A")
-            .map(|f| f[2].to_string())
-            .collect(),
-    )
+    Some(fields.filter(|f| f.len() == 3 && f[1] != "A").map(|f| f[2].to_string()).collect())
 }
 
 #[test]
@@ -218,31 +183,18 @@ fn only_gs_symbols_are_exported_and_each_has_a_version() {
     assert!(!symbols.is_empty(), "the library exports nothing");
     for s in symbols {
         assert!(s.starts_with("gs_"), "{s} is exported");
-        assert!(
-            s.contains("@@"),
-            "{s} has no version: is the symbol version script in use?"
-        );
+        assert!(s.contains("@@"), "{s} has no version: is the symbol version script in use?");
     }
 }
 
 #[test]
 fn every_function_of_the_header_is_exported() {
     let Some(symbols) = exported() else { return };
-    let names: Vec<&str> = symbols
-        .iter()
-        .map(|s| s.split('@').next().unwrap())
-        .collect();
+    let names: Vec<&str> = symbols.iter().map(|s| s.split('@').next().unwrap()).collect();
     let declared = declared_functions();
-    assert!(
-        declared.len() > 50,
-        "only {} functions found in the header",
-        declared.len()
-    );
+    assert!(declared.len() > 50, "only {} functions found in the header", declared.len());
     for f in declared {
-        assert!(
-            names.contains(&f.as_str()),
-            "{f} is in the header, but not exported"
-        );
+        assert!(names.contains(&f.as_str()), "{f} is in the header, but not exported");
     }
 }
 
@@ -256,9 +208,7 @@ fn declared_functions() -> Vec<String> {
             continue;
         };
         let before = statement[..open].trim_end();
-        let start = before
-            .rfind(|c: char| !c.is_alphanumeric() && c != '_')
-            .map_or(0, |i| i + 1);
+        let start = before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);
         let is_typedef = statement.contains("typedef");
         if before[start..].starts_with("gs_") && !is_typedef {
             names.push(before[start..].to_string());
@@ -272,16 +222,11 @@ fn without_comments(text: &str) -> String {
     let mut rest = text;
     while let Some(start) = rest.find("/*") {
         out.push_str(&rest[..start]);
-        rest = rest[start..]
-            .find("*/")
-            .map_or("", |end| &rest[start + end + 2..]);
+        rest = rest[start..].find("*/").map_or("", |end| &rest[start + end + 2..]);
     }
     out.push_str(rest);
     let lines = out.lines().filter(|l| !l.trim_start().starts_with('#'));
-    lines
-        .map(|l| l.split("//").next().unwrap())
-        .collect::<Vec<_>>()
-        .join("\n")
+    lines.map(|l| l.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -289,14 +234,8 @@ fn the_library_has_its_soname_and_stays_when_closed() {
     let Some(text) = inspect("readelf", &["-d", "-W"]) else {
         return;
     };
-    assert!(
-        text.contains("Library soname: [libgosched.so.1]"),
-        "wrong soname:\n{text}"
-    );
-    assert!(
-        text.contains("NODELETE"),
-        "not linked with -z nodelete:\n{text}"
-    );
+    assert!(text.contains("Library soname: [libgosched.so.1]"), "wrong soname:\n{text}");
+    assert!(text.contains("NODELETE"), "not linked with -z nodelete:\n{text}");
 }
 
 // ---- Finding the library ----
@@ -337,11 +276,8 @@ fn find_library() -> PathBuf {
     let exe = env::current_exe().unwrap();
     let deps = exe.parent().unwrap();
     let profile = deps.parent().unwrap();
-    let dirs = [
-        profile.parent().unwrap().join("release"),
-        profile.to_path_buf(),
-        deps.to_path_buf(),
-    ];
+    let dirs =
+        [profile.parent().unwrap().join("release"), profile.to_path_buf(), deps.to_path_buf()];
     let candidates = dirs.map(|d| d.join("libgosched.so"));
     let sources = newest_source();
     for c in &candidates {
@@ -383,16 +319,10 @@ fn c_compiler() -> String {
 /// None, with the reason, if there is no C++ compiler.
 fn cxx_compiler() -> Option<String> {
     let compiler = env::var("CXX").unwrap_or_else(|_| "c++".into());
-    match Command::new(&compiler)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-    {
+    match Command::new(&compiler).arg("--version").stdout(Stdio::null()).status() {
         Ok(_) => Some(compiler),
         Err(e) => {
-            say(&format!(
-                "skip C++: {compiler}: {e} (install g++, or set CXX)"
-            ));
+            say(&format!("skip C++: {compiler}: {e} (install g++, or set CXX)"));
             None
         }
     }
@@ -400,11 +330,7 @@ fn cxx_compiler() -> Option<String> {
 
 fn must_succeed(mut cmd: Command) {
     let out = cmd.output().unwrap_or_else(|e| panic!("{cmd:?}: {e}"));
-    assert!(
-        out.status.success(),
-        "{cmd:?} failed:\n{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    assert!(out.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&out.stderr));
 }
 
 /// The program's path; None if there is no compiler for its language.
@@ -416,16 +342,11 @@ fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
     let dir = library();
     let program = work_dir().join(format!("{file}{}", options.concat()).replace(['.', '-'], "_"));
     let mut cmd = Command::new(compiler);
-    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-        .args(options);
+    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(options);
     cmd.arg("-I").arg(manifest_dir().join("include"));
-    cmd.arg(manifest_dir().join("tests/programs").join(file))
-        .arg("-o")
-        .arg(&program);
+    cmd.arg(manifest_dir().join("tests/programs").join(file)).arg("-o").arg(&program);
     // The old kind of rpath comes before LD_LIBRARY_PATH, which cargo sets.
-    cmd.arg("-L")
-        .arg(dir)
-        .arg(format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display()));
+    cmd.arg("-L").arg(dir).arg(format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display()));
     cmd.args(["-Wl,--as-needed", "-lgosched", "-lm", "-ldl"]);
     must_succeed(cmd);
     Some(program)
@@ -448,20 +369,13 @@ fn run_once(program: &Path, number: usize, setting: &Setting) {
         say(&format!("{}: {line}", command_line(program, setting)));
     }
     if !status.is_some_and(|s| s.success()) {
-        panic!(
-            "{}\n  {}\n{output}",
-            command_line(program, setting),
-            describe(status)
-        );
+        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status));
     }
 }
 
 fn describe(status: Option<ExitStatus>) -> String {
     match status {
-        None => format!(
-            "took longer than {} s and was killed; its output:",
-            LIMIT.as_secs()
-        ),
+        None => format!("took longer than {} s and was killed; its output:", LIMIT.as_secs()),
         Some(s) if s.signal().is_some() => {
             format!("died by signal {}; its output:", s.signal().unwrap())
         }
@@ -471,9 +385,7 @@ fn describe(status: Option<ExitStatus>) -> String {
 
 /// As one would type it.
 fn command_line(program: &Path, s: &Setting) -> String {
-    let debug = s
-        .debug
-        .map_or(String::new(), |d| format!("GOSCHED_DEBUG={d} "));
+    let debug = s.debug.map_or(String::new(), |d| format!("GOSCHED_DEBUG={d} "));
     format!(
         "GOSCHED_PROCS={} GOSCHED_TOPOLOGY='{}' {debug}{}",
         s.procs,
@@ -493,9 +405,7 @@ fn run_with_limit(program: &Path, log: &Path, s: &Setting) -> Option<ExitStatus>
     if let Some(debug) = s.debug {
         cmd.env("GOSCHED_DEBUG", debug);
     }
-    cmd.stdin(Stdio::null())
-        .stdout(out.try_clone().unwrap())
-        .stderr(out);
+    cmd.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
     let mut child = cmd.spawn().unwrap();
     let start = Instant::now();
     loop {

@@ -201,19 +201,6 @@ pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
     sp
 }
 
-/// The saved registers of a context at rest, for unwinders: program counter,
-/// stack pointer at that place, frame pointer.
-///
-/// # Safety
-/// `sp` is a context at rest that stays so meanwhile.
-pub unsafe fn saved(sp: usize) -> (usize, usize, usize) {
-    // SAFETY: by contract the frame is complete.
-    unsafe {
-        let frame = sp as *const usize;
-        (frame.add(7).read(), sp + FRAME, frame.add(6).read())
-    }
-}
-
 // One word of thread-local storage, in the initial-exec model: its address is
 // never a call, and no compiler can keep it across a switch, because only the
 // two functions below know it.

@@ -73,12 +73,18 @@ pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
 /// # Safety
 /// `c` is null or a channel, `elem` null or an element.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_chan_send(c: *mut gs_chan, elem: *const c_void, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_chan_send(
+    c: *mut gs_chan,
+    elem: *const c_void,
+    deadline: i64,
+) -> c_int {
     checkpoint();
     // SAFETY: by contract.
     unsafe {
         match given(c) {
-            Some(chan) if !elem.is_null() || chan.elem_size() == 0 => chan.send(elem.cast(), deadline),
+            Some(chan) if !elem.is_null() || chan.elem_size() == 0 => {
+                chan.send(elem.cast(), deadline)
+            }
             _ => EINVAL,
         }
     }
@@ -147,8 +153,11 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
     if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
         return EINVAL;
     }
-    // SAFETY: by contract.
-    let given: &mut [gs_case] = if n == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(cases, n) } };
+    let given: &mut [gs_case] = match n {
+        0 => &mut [],
+        // SAFETY: by contract.
+        _ => unsafe { core::slice::from_raw_parts_mut(cases, n) },
+    };
     let none = Case { chan: None, op: Op::Recv, elem: core::ptr::null_mut() };
     let (mut few, mut many) = ([none; FEW], Vec::new());
     let checked: &mut [Case] = if n <= FEW {
@@ -186,6 +195,7 @@ unsafe fn case<'a>(c: &gs_case) -> Option<Case<'a>> {
         GS_RECV => Op::Recv,
         _ => return None,
     };
-    let nothing_to_send = op == Op::Send && c.elem.is_null() && chan.is_some_and(|c| c.elem_size() > 0);
+    let nothing_to_send =
+        op == Op::Send && c.elem.is_null() && chan.is_some_and(|c| c.elem_size() > 0);
     (!nothing_to_send).then_some(Case { chan, op, elem: c.elem.cast() })
 }

@@ -33,8 +33,10 @@ pub const GS_PRIO_LOW: c_int = -1;
 pub const GS_PRIO_IDLE: c_int = -2;
 
 const _: () = assert!(GS_SPAWN_PINNED == flags::PINNED && GS_SPAWN_NOPREEMPT == flags::NOPREEMPT);
-const _: () = assert!(GS_PRIO_HIGH == priority::HIGH as c_int && GS_PRIO_IDLE == priority::IDLE as c_int);
-const _: () = assert!(GS_PRIO_NORMAL == priority::NORMAL as c_int && GS_PRIO_LOW == priority::LOW as c_int);
+const _: () =
+    assert!(GS_PRIO_HIGH == priority::HIGH as c_int && GS_PRIO_IDLE == priority::IDLE as c_int);
+const _: () =
+    assert!(GS_PRIO_NORMAL == priority::NORMAL as c_int && GS_PRIO_LOW == priority::LOW as c_int);
 
 /// How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
 #[derive(Clone, Copy)]
@@ -59,6 +61,9 @@ pub struct gs_spawn_opts {
 /// runs. The goroutine spawned last runs first, unless another P takes it.
 ///
 /// 0; -EINVAL: fn is NULL; -ENOMEM. Goroutines and plain threads.
+///
+/// # Safety
+/// Calling `f` with `arg`, on any thread, is the caller's business.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
@@ -113,10 +118,20 @@ unsafe extern "C" fn spawn_with_at(
 
 /// # Safety
 /// The name is null or a C string, which outlives the answer.
-unsafe fn options(opts: Option<gs_spawn_opts>, out: *mut *mut gs_g) -> Result<Options<'static>, c_int> {
+unsafe fn options(
+    opts: Option<gs_spawn_opts>,
+    out: *mut *mut gs_g,
+) -> Result<Options<'static>, c_int> {
     let referenced = !out.is_null();
     let Some(o) = opts else {
-        return Ok(Options { name: None, stack: None, priority: priority::NORMAL, node: None, flags: 0, referenced });
+        return Ok(Options {
+            name: None,
+            stack: None,
+            priority: priority::NORMAL,
+            node: None,
+            flags: 0,
+            referenced,
+        });
     };
     let known = (GS_PRIO_IDLE..=GS_PRIO_HIGH).contains(&o.priority) && o.node >= -1;
     if !known || o.flags & !flags::PUBLIC != 0 {
@@ -125,7 +140,11 @@ unsafe fn options(opts: Option<gs_spawn_opts>, out: *mut *mut gs_g) -> Result<Op
     Ok(Options {
         // SAFETY: by contract.
         name: (!o.name.is_null()).then(|| unsafe { CStr::from_ptr(o.name) }),
-        stack: if o.stack_size == 0 { None } else { Some(Class::for_usable(o.stack_size).ok_or(EINVAL)?) },
+        stack: if o.stack_size == 0 {
+            None
+        } else {
+            Some(Class::for_usable(o.stack_size).ok_or(EINVAL)?)
+        },
         priority: o.priority as i8,
         node: usize::try_from(o.node).ok(),
         flags: o.flags,

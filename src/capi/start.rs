@@ -59,7 +59,8 @@ pub struct gs_config {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     // SAFETY: by contract.
-    let request = unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
+    let request =
+        unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
     match request.and_then(|r| runtime::init(&r)) {
         Ok(()) => 0,
         Err(e) => e,
@@ -94,6 +95,9 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 /// then, if any, has blocked, yielded or ended.
 ///
 /// 0; -EINVAL: fn is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+///
+/// # Safety
+/// Calling `f` with `arg`, on any thread, is the caller's business.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {

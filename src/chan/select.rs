@@ -78,7 +78,7 @@ fn shuffle(order: &mut [u32]) {
     let mut r = u64::from(random()) << 32 | 0x9e37_79b9;
     for i in (1..order.len()).rev() {
         r = r.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(i, ((r >> 32) * (i as u64 + 1) >> 32) as usize);
+        order.swap(i, (((r >> 32) * (i as u64 + 1)) >> 32) as usize);
     }
 }
 
@@ -205,10 +205,9 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     locked.lock();
     for &i in order {
         let case = &cases[i as usize];
+        let Some(chan) = case.chan else { continue };
         // SAFETY: by contract.
-        if let Some(chan) = case.chan
-            && let Some(result) = unsafe { case.try_locked(chan, unlock) }
-        {
+        if let Some(result) = unsafe { case.try_locked(chan, unlock) } {
             return Ok((i as usize, result));
         }
     }

@@ -26,8 +26,6 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// `distances[a][b]`, in the operating system's scale: 10 is local.
     pub distances: Vec<Vec<u64>>,
-    /// Not the real machine: nothing can be bound to it.
-    pub synthetic: bool,
 }
 
 impl Topology {
@@ -45,13 +43,14 @@ impl Topology {
     /// One node with every CPU of the affinity mask.
     pub fn flat() -> Topology {
         let node = Node { os_index: 0, cpus: cpu::affinity() };
-        Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]], synthetic: false }
+        Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]] }
     }
 
     fn real() -> Option<Topology> {
-        let hwloc = Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?.build().ok()?;
+        let hwloc =
+            Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?.build().ok()?;
         let allowed = cpu::affinity();
-        let t = Topology::from_hwloc(&hwloc, false, |cpu| allowed.binary_search(&cpu).is_ok());
+        let t = Topology::from_hwloc(&hwloc, |cpu| allowed.binary_search(&cpu).is_ok());
         // A CPU that no node has must not be lost.
         let known: usize = t.nodes.iter().map(|n| n.cpus.len()).sum();
         (known == allowed.len()).then_some(t)
@@ -59,12 +58,12 @@ impl Topology {
 
     fn synthetic(description: &str) -> Option<Topology> {
         let hwloc = Hwloc::builder().from_synthetic(description).ok()?.build().ok()?;
-        let t = Topology::from_hwloc(&hwloc, true, |_| true);
+        let t = Topology::from_hwloc(&hwloc, |_| true);
         (!t.nodes.is_empty()).then_some(t)
     }
 
     /// The nodes with CPUs that may be used.
-    fn from_hwloc(hwloc: &Hwloc, synthetic: bool, allowed: impl Fn(usize) -> bool) -> Topology {
+    fn from_hwloc(hwloc: &Hwloc, allowed: impl Fn(usize) -> bool) -> Topology {
         let nodes: Vec<Node> = hwloc
             .objects_with_type(ObjectType::NUMANode)
             .filter_map(|object| {
@@ -74,7 +73,7 @@ impl Topology {
             })
             .collect();
         let distances = distances(hwloc, &nodes);
-        Topology { nodes, distances, synthetic }
+        Topology { nodes, distances }
     }
 
     /// Reorders the nodes (`order[new] = old`). Seed 003: processes that all
@@ -82,10 +81,8 @@ impl Topology {
     /// its own.
     pub fn reorder(&mut self, order: &[usize]) {
         self.nodes = order.iter().map(|&i| self.nodes[i].clone()).collect();
-        self.distances = order
-            .iter()
-            .map(|&a| order.iter().map(|&b| self.distances[a][b]).collect())
-            .collect();
+        self.distances =
+            order.iter().map(|&a| order.iter().map(|&b| self.distances[a][b]).collect()).collect();
     }
 
     /// How many CPUs the process may use.
@@ -145,7 +142,6 @@ mod tests {
         let t = Topology::detect(Some("node:4 core:2 pu:1")).expect("valid");
         assert_eq!(t.nodes.len(), 4);
         assert_eq!(t.cpus(), 8);
-        assert!(t.synthetic);
         assert_eq!(t.distances[1][1], LOCAL_DISTANCE);
         assert!(t.distances[1][2] > LOCAL_DISTANCE);
     }

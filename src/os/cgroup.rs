@@ -25,7 +25,8 @@ fn quota_below(mount: &Path, groups: &str) -> Option<f64> {
         } else {
             continue;
         };
-        let root = if controllers.is_empty() { mount.to_path_buf() } else { mount.join(controllers) };
+        let root =
+            if controllers.is_empty() { mount.to_path_buf() } else { mount.join(controllers) };
         let mut dir: PathBuf = root.join(path.trim_start_matches('/'));
         loop {
             if let Some(q) = quota(&dir) {
@@ -64,7 +65,8 @@ mod tests {
     use super::*;
 
     fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
-        let root = std::env::temp_dir().join(format!("gosched-cgroup-{name}-{}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("gosched-cgroup-{name}-{}", std::process::id()));
         for (path, text) in files {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("has a parent")).expect("create");
@@ -77,7 +79,11 @@ mod tests {
     fn the_lowest_quota_of_a_v2_group_and_its_parents_counts() {
         let t = tree(
             "v2",
-            &[("a/cpu.max", "150000 100000\n"), ("a/b/cpu.max", "400000 100000\n"), ("cpu.max", "max 100000\n")],
+            &[
+                ("a/cpu.max", "150000 100000\n"),
+                ("a/b/cpu.max", "400000 100000\n"),
+                ("cpu.max", "max 100000\n"),
+            ],
         );
         assert_eq!(quota_below(&t, "0::/a/b\n"), Some(1.5));
         fs::remove_dir_all(t).expect("remove");

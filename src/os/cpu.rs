@@ -7,9 +7,8 @@ pub fn affinity() -> Vec<usize> {
     loop {
         let mut mask = vec![0u64; words];
         // SAFETY: the mask is writable for its length.
-        let r = unsafe {
-            libc::syscall(libc::SYS_sched_getaffinity, 0, words * 8, mask.as_mut_ptr())
-        };
+        let r =
+            unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, words * 8, mask.as_mut_ptr()) };
         if r > 0 {
             let set = |i: &usize| mask[i / 64] >> (i % 64) & 1 == 1;
             return (0..words * 64).filter(set).collect();

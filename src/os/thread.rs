@@ -14,7 +14,10 @@ impl Thread {
     /// Starts a thread with the default stack of the system and every signal
     /// blocked but those a fault in its own code raises. Fails with a negative
     /// errno value.
-    pub fn start(f: extern "C" fn(*mut c_void) -> *mut c_void, arg: *mut c_void) -> Result<Thread, i32> {
+    pub fn start(
+        f: extern "C" fn(*mut c_void) -> *mut c_void,
+        arg: *mut c_void,
+    ) -> Result<Thread, i32> {
         let mut id = MaybeUninit::uninit();
         let blocked = block_signals();
         // SAFETY: `id` is writable, the attributes are the default ones.
@@ -65,7 +68,15 @@ fn block_signals() -> SignalMask {
         let mut set = MaybeUninit::uninit();
         libc::sigfillset(set.as_mut_ptr());
         let mut set = set.assume_init();
-        for s in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS] {
+        for s in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+            libc::SIGSYS,
+        ] {
             libc::sigdelset(&mut set, s);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &set, ptr::null_mut());

@@ -26,7 +26,9 @@ impl Request<'_> {
     /// Answers what is left open. `-EINVAL` for what can't be.
     pub fn resolve(&self) -> Result<Config, i32> {
         let named = |name: &str| std::env::var(name).ok();
-        let number = |name: &str| named(name).and_then(|s| s.trim().parse::<usize>().ok()).filter(|&n| n > 0);
+        let number = |name: &str| {
+            named(name).and_then(|s| s.trim().parse::<usize>().ok()).filter(|&n| n > 0)
+        };
         let description = self.topology.map(str::to_owned).or_else(|| named("GOSCHED_TOPOLOGY"));
         let topology = Topology::detect(description.as_deref()).ok_or(-libc::EINVAL)?;
         let procs = match self.procs {

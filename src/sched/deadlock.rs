@@ -94,7 +94,9 @@ fn report(rt: &Runtime) -> ! {
             if count <= 100 {
                 let id = g.id.load(Ordering::Relaxed);
                 let (pc, creator) = (g.pc.get(), g.creator.get());
-                text += &format!("  goroutine {id} waits (spawned at {pc:#x} by goroutine {creator})\n");
+                text += &format!(
+                    "  goroutine {id} waits (spawned at {pc:#x} by goroutine {creator})\n"
+                );
             }
         }
     });

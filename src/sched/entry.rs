@@ -360,4 +360,3 @@ unsafe fn unlock_g(g: usize) {
     // SAFETY: by contract.
     unsafe { (*(g as *const G)).lock.unlock() };
 }
-

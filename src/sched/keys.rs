@@ -171,8 +171,11 @@ fn destroy(mut take: impl FnMut(usize) -> Option<(Destructor, *mut c_void)>) {
 #[inline(never)]
 pub fn run_destructors(g: GRef) {
     // The values may grow while a destructor runs: borrowed anew each time.
-    // SAFETY: the running goroutine's own.
-    destroy(|index| unsafe { g.values.get().as_mut() }.and_then(|v| take_with_destructor(v, index)));
+    destroy(|index| {
+        // SAFETY: the running goroutine's own.
+        let values = unsafe { g.values.get().as_mut() };
+        values.and_then(|v| take_with_destructor(v, index))
+    });
     let values = g.values.replace(ptr::null_mut());
     // SAFETY: made by `with_values`; not used any more.
     drop(unsafe { Box::from_raw(values) });

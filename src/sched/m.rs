@@ -1,8 +1,8 @@
 //! M: an OS thread that runs goroutines.
 
+use super::blocking::Call;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
-use super::blocking::Call;
 use super::task::{Fifo, Task};
 use crate::arch;
 use crate::os::{self, thread::Thread};

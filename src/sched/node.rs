@@ -1,8 +1,8 @@
 //! What the P's of one NUMA node have in common. seed: N1, N2
 
 use super::g::G;
-use super::m::MRef;
 use super::limits::PROCS as MAX;
+use super::m::MRef;
 use super::p::{P, PRef};
 use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
@@ -58,7 +58,10 @@ pub struct Ps {
 
 impl Ps {
     pub fn new() -> Ps {
-        Ps { ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(), len: AtomicUsize::new(0) }
+        Ps {
+            ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            len: AtomicUsize::new(0),
+        }
     }
 
     pub fn set(&self, ps: impl Iterator<Item = PRef>) {
@@ -80,10 +83,6 @@ impl Ps {
     pub fn get(&self, i: usize) -> PRef {
         // SAFETY: below `len` there are P's.
         unsafe { PRef::from_ptr(self.ps[i].load(Ordering::Acquire)) }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = PRef> + '_ {
-        (0..self.len()).map(|i| self.get(i))
     }
 }
 
@@ -192,9 +191,5 @@ impl Node {
             let at = list.iter().rposition(|m| !m.is_runner());
             at.map(|i| list.remove(i))
         })
-    }
-
-    pub fn idle_m_count(&self) -> usize {
-        self.idle_ms(|list| list.len())
     }
 }

@@ -168,7 +168,9 @@ impl Parker {
         let number = word >> claim::BITS;
         match word & claim::MASK {
             claim::ARMING if this.change(number, claim::ARMING, claim::CANCELLED) => {}
-            claim::ARMING | claim::PARKED if this.change(number, claim::PARKED, claim::CANCELLED) => {
+            claim::ARMING | claim::PARKED
+                if this.change(number, claim::PARKED, claim::CANCELLED) =>
+            {
                 ready::ready(g, When::Soon);
             }
             _ => {}

@@ -29,7 +29,9 @@ fn ready_here(m: MRef, g: GRef, when: When) {
     let special = g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL;
     if special || rt().debug.migrate {
         ready_special(m, g);
-    } else if when == When::Soon || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0) {
+    } else if when == When::Soon
+        || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0)
+    {
         push_private(p, Task::goroutine(g));
     } else {
         set_runnext(p, Task::goroutine(g));
@@ -54,7 +56,10 @@ fn set_runnext(p: PRef, task: Task) {
 #[inline(never)]
 fn ready_special(m: MRef, g: GRef) {
     let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
-    if g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const() && m.locked_g.get().is_null() {
+    if g.has(flags::BOUND)
+        && g.bound_m.get() == m.as_ptr().cast_const()
+        && m.locked_g.get().is_null()
+    {
         m.pinned.push(task);
     } else if g.priority.get() != priority::NORMAL {
         rt.push(p.node as usize, task, g.priority.get());

@@ -17,9 +17,9 @@
 //! for the two counters, Frigo's THE protocol for the pop. The model test is
 //! `tests/models`. seed: S3, N5
 
+use super::limits::RING as CAPACITY;
 use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::os::spin::backoff;
-use super::limits::RING as CAPACITY;
 
 /// See the module. The entries are words that the caller gives a meaning; 0 is
 /// not one of them.
@@ -189,7 +189,12 @@ impl Ring {
             // Nobody but us writes slots, and `tail` is ours: no check after.
             let entry = self.slot(head.real).load(Ordering::Relaxed);
             let next = Head::both(head.real.wrapping_add(1)).pack();
-            match self.head.compare_exchange(head.pack(), next, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.head.compare_exchange(
+                head.pack(),
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Some(entry),
                 Err(now) => head = Head::unpack(now),
             }
@@ -307,7 +312,9 @@ mod tests {
         let ring = Ring::new(8);
         let seen: Vec<AtomicUsize> = (0..=N).map(|_| AtomicUsize::new(0)).collect();
         let done = AtomicBool::new(false);
-        let count = |e: usize| drop(seen[e].fetch_add(1, Ordering::Relaxed));
+        let count = |e: usize| {
+            seen[e].fetch_add(1, Ordering::Relaxed);
+        };
         std::thread::scope(|s| {
             for _ in 0..2 {
                 s.spawn(|| {

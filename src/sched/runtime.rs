@@ -4,10 +4,10 @@ use super::config::{Config, Request};
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::idle::Idle;
+use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
 use super::m::{self, M, MRef};
 use super::node::Node;
-use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::p::{P, PRef, status};
 use super::pool::CHUNK;
 use super::sysmon::Sysmon;
@@ -21,8 +21,10 @@ use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use core::{iter, ptr};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Once;
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
@@ -34,7 +36,11 @@ static CLOSING: AtomicBool = AtomicBool::new(false);
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 /// Chunks of descriptors that outlive their runtime, because somebody has a
 /// reference to one.
-static ORPHANS: Orphans = Orphans { count: AtomicUsize::new(0), lock: SpinLock::new(), chunks: UnsafeCell::new(Vec::new()) };
+static ORPHANS: Orphans = Orphans {
+    count: AtomicUsize::new(0),
+    lock: SpinLock::new(),
+    chunks: UnsafeCell::new(Vec::new()),
+};
 
 /// See the module.
 pub struct Runtime {
@@ -53,6 +59,8 @@ pub struct Runtime {
     pub stack_class: Class,
 
     ms: SpinLock,
+    /// Boxed: others hold their addresses while the list grows.
+    #[allow(clippy::vec_box)]
     all_ms: UnsafeCell<Vec<Box<M>>>,
     free_ms: UnsafeCell<Vec<MRef>>,
     /// Threads that have left and are to be joined.
@@ -221,7 +229,8 @@ impl Runtime {
         if !debug.no_shuffle {
             topology.reorder(&shuffled(topology.nodes.len()));
         }
-        let nodes = (0..topology.nodes.len()).map(|n| Node::new(n, topology.by_distance(n))).collect();
+        let nodes =
+            (0..topology.nodes.len()).map(|n| Node::new(n, topology.by_distance(n))).collect();
         Runtime {
             topology,
             nodes,
@@ -353,7 +362,10 @@ impl Runtime {
 
     // M's
 
-    fn with_ms<R>(&self, f: impl FnOnce(&mut Vec<Box<M>>, &mut Vec<MRef>, &mut Vec<MRef>) -> R) -> R {
+    fn with_ms<R>(
+        &self,
+        f: impl FnOnce(&mut Vec<Box<M>>, &mut Vec<MRef>, &mut Vec<MRef>) -> R,
+    ) -> R {
         // SAFETY: the lock is held.
         self.ms.with(|| unsafe {
             f(&mut *self.all_ms.get(), &mut *self.free_ms.get(), &mut *self.left_ms.get())
@@ -447,7 +459,11 @@ impl Runtime {
 
     /// Starts the thread of an M. Whoever joins it finds it: the lock is held
     /// until it is noted, and the thread needs it to leave.
-    pub fn start_thread(&self, m: MRef, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
+    pub fn start_thread(
+        &self,
+        m: MRef,
+        main: extern "C" fn(*mut c_void) -> *mut c_void,
+    ) -> Result<(), i32> {
         self.with_ms(|_, _, _| {
             m.thread.set(Some(Thread::start(main, m.as_ptr().cast())?));
             Ok(())
@@ -478,14 +494,20 @@ impl Runtime {
     /// The system gives no thread: work waits for one that is there.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
-            let text = format!("gosched: no new thread (errno {}); goroutines wait until one is free\n", -e);
+            let text = format!(
+                "gosched: no new thread (errno {}); goroutines wait until one is free\n",
+                -e
+            );
             os::write_all(2, text.as_bytes());
         }
     }
 
     pub fn warn_no_stack(&self) {
         if !self.warned_stack.swap(true, Ordering::Relaxed) {
-            os::write_all(2, b"gosched: no address space for a stack; goroutines wait until one is free\n");
+            os::write_all(
+                2,
+                b"gosched: no address space for a stack; goroutines wait until one is free\n",
+            );
         }
     }
 
@@ -503,7 +525,8 @@ impl Runtime {
         };
         // Ended first: whatever is counted as ended was created before.
         let ended = sum(|p| &p.ended);
-        let created = sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
+        let created =
+            sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
         created.wrapping_sub(ended) as usize
     }
 
@@ -677,8 +700,8 @@ unsafe impl Sync for Orphans {}
 
 impl Orphans {
     fn with<R>(&self, f: impl FnOnce(&mut Vec<usize>) -> R) -> R {
-        // SAFETY: the lock is held.
         self.lock.with(|| {
+            // SAFETY: the lock is held.
             let chunks = unsafe { &mut *self.chunks.get() };
             let r = f(chunks);
             self.count.store(chunks.len(), Ordering::Release);
@@ -704,7 +727,8 @@ pub fn orphan_released(g: GRef) {
     ORPHANS.with(|all| {
         let each = (0..CHUNK / size_of::<G>()).map(|i| chunk + i * size_of::<G>());
         // SAFETY: the chunk is cut into descriptors and still mapped.
-        let used = each.into_iter().any(|g| unsafe { &*(g as *const G) }.refs.load(Ordering::Acquire) > 0);
+        let used =
+            each.into_iter().any(|g| unsafe { &*(g as *const G) }.refs.load(Ordering::Acquire) > 0);
         if !used && let Some(at) = all.iter().position(|&c| c == chunk) {
             all.swap_remove(at);
             mem::release(chunk, CHUNK);
@@ -752,7 +776,11 @@ fn on_fault(address: usize) {
         return;
     }
     let name = g.name.load(Ordering::Relaxed);
-    // SAFETY: null or a C string of the goroutine's own.
-    let name = if name.is_null() { &[][..] } else { unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes() };
+    let name = if name.is_null() {
+        &[][..]
+    } else {
+        // SAFETY: a C string of the goroutine's own.
+        unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes()
+    };
     stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, g.pc.get(), address);
 }

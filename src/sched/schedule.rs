@@ -397,8 +397,7 @@ pub fn must_leave(m: MRef) -> bool {
             return true;
         }
     }
-    m.ended.load(Ordering::Relaxed)
-        || rt().exiting.load(Ordering::Acquire)
+    m.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
 }
 
 /// A task that was taken already goes back to the queues.
@@ -491,7 +490,9 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         }
         for &n in &own.neighbours {
             let node = &rt.nodes[n];
-            if let Some(task) = node.high.pop().or_else(|| take_share(&node.runq, p, node.ps.len() + 1)) {
+            if let Some(task) =
+                node.high.pop().or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
+            {
                 count(&p.stats.steals_remote_queue, 1);
                 return Some(task);
             }
@@ -528,7 +529,8 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
                 return Some(task);
             }
         }
-        let stolen = steal_from(p, victim).or_else(|| if last { steal_runnext(victim) } else { None });
+        let stolen =
+            steal_from(p, victim).or_else(|| if last { steal_runnext(victim) } else { None });
         if stolen.is_some() {
             return stolen;
         }

@@ -94,7 +94,14 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
 }
 
 /// An unborn goroutine, not yet counted nor queued.
-fn create(rt: &Runtime, f: GoFn, arg: *mut c_void, pc: usize, options: &Options, node: usize) -> Result<GRef, i32> {
+fn create(
+    rt: &Runtime,
+    f: GoFn,
+    arg: *mut c_void,
+    pc: usize,
+    options: &Options,
+    node: usize,
+) -> Result<GRef, i32> {
     let g: NonNull<G> = rt.nodes[node].gs.get().ok_or(-libc::ENOMEM)?;
     let g = GRef::from_non_null(g);
     g.f.set(Some(f));
@@ -125,7 +132,11 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
     let task = Task::goroutine(g);
     let rt = rt();
     match m {
-        Some(m) if options.node.is_none() && options.priority == priority::NORMAL && !rt.debug.migrate => {
+        Some(m)
+            if options.node.is_none()
+                && options.priority == priority::NORMAL
+                && !rt.debug.migrate =>
+        {
             ready::push_private(m.p(), task);
         }
         _ => {

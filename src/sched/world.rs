@@ -5,8 +5,8 @@
 //! the runtime.
 
 use super::entry;
-use super::m::MRef;
 use super::limits::PROCS as MAX;
+use super::m::MRef;
 use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};

@@ -189,7 +189,8 @@ impl Inner {
         let stacks = (0..count).rev().map(|i| Stack { base: at + i * size, class });
         let free = &mut self.free[class.index()];
         free.extend(stacks);
-        let ids = free.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
+        let ids =
+            free.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
         let valgrind = ids.collect();
         self.slabs.push(Slab { class, at, len, mapped, valgrind });
         Some(())

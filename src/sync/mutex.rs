@@ -60,7 +60,10 @@ impl Mutex {
         let s = self.state.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `unlock`.
         s & (LOCKED | STARVING) == 0
-            && self.state.compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && self
+                .state
+                .compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Locks it if it is free.
@@ -174,7 +177,10 @@ impl Mutex {
         // Release: pairs with the Acquire of the next one.
         if !needs_wake(s)
             && s & LOCKED != 0
-            && self.state.compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed).is_ok()
+            && self
+                .state
+                .compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
         {
             return 0;
         }
@@ -192,7 +198,11 @@ impl Mutex {
             if !needs_wake(s) {
                 // After this it may be gone.
                 let free = s & !LOCKED;
-                if self.state.compare_exchange(s, free, Ordering::Release, Ordering::Relaxed).is_ok() {
+                if self
+                    .state
+                    .compare_exchange(s, free, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+                {
                     return 0;
                 }
                 continue;

@@ -5,13 +5,15 @@ use std::path::Path;
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is valid");
+    let config =
+        cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is valid");
     let mut files: Vec<_> = std::fs::read_dir(root.join("src/capi"))
         .expect("src/capi is there")
         .map(|entry| entry.expect("readable").path())
         .collect();
     files.sort();
-    let builder = files.iter().fold(cbindgen::Builder::new().with_config(config), |b, f| b.with_src(f));
+    let builder =
+        files.iter().fold(cbindgen::Builder::new().with_config(config), |b, f| b.with_src(f));
     let bindings = builder.generate().expect("src/capi can be parsed");
     let mut text = Vec::new();
     bindings.write(&mut text);

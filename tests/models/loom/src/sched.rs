@@ -8,6 +8,8 @@ pub mod node;
 pub mod p;
 #[path = "../../../../src/sched/ring.rs"]
 pub mod ring;
+#[path = "../../../../src/sched/task.rs"]
+pub mod task;
 
 pub mod limits {
     //! Sizes that make every wrap-around and every full queue happen soon.
@@ -17,7 +19,26 @@ pub mod limits {
 }
 
 pub mod g {
-    pub struct G;
+    use core::cell::Cell;
+
+    pub struct G {
+        pub run_link: Cell<usize>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct GRef(*const G);
+
+    impl GRef {
+        /// # Safety
+        /// `g` points to a descriptor.
+        pub unsafe fn from_ptr(g: *const G) -> GRef {
+            GRef(g)
+        }
+
+        pub fn as_ptr(self) -> *const G {
+            self.0
+        }
+    }
 }
 
 pub mod m {
@@ -25,10 +46,21 @@ pub mod m {
 
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct MRef(pub usize);
+
+    impl MRef {
+        pub fn is_runner(self) -> bool {
+            self.0 == 0
+        }
+    }
 }
 
 pub mod pool {
+    use core::cell::Cell;
     use std::marker::PhantomData;
+
+    pub trait Linked {
+        fn link(&self) -> &Cell<usize>;
+    }
 
     pub struct FreeList<T>(PhantomData<T>);
 
@@ -39,28 +71,6 @@ pub mod pool {
     }
 
     pub use FreeList as Pool;
-}
-
-pub mod task {
-    pub struct Newborn;
-
-    #[derive(Clone, Copy)]
-    pub struct Task;
-
-    /// Always empty.
-    pub struct Fifo;
-
-    impl Fifo {
-        pub fn new() -> Fifo {
-            Fifo
-        }
-
-        pub fn push(&self, _task: Task) {}
-
-        pub fn is_empty(&self) -> bool {
-            true
-        }
-    }
 }
 
 pub mod timers {
