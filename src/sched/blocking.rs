@@ -83,6 +83,7 @@ fn mark(m: MRef) -> PRef {
 }
 
 /// Takes a P again: the old one if nobody else has, else an idle one.
+/// Without one the M counts as in a system call until its goroutine is queued.
 fn retake(m: MRef) -> bool {
     let rt = rt();
     // SAFETY: set by `mark`.
@@ -94,10 +95,10 @@ fn retake(m: MRef) -> bool {
         super::run::look_if_done(m, old);
         return true;
     }
-    m.in_syscall.store(false, Ordering::Relaxed);
     match threads::take_idle_p(rt, Some(old), m.node.get()) {
         Some(p) => {
             schedule::acquire_p(m, p);
+            m.in_syscall.store(false, Ordering::Relaxed);
             rt.sysmon.wake_if_asleep();
             true
         }
@@ -130,8 +131,10 @@ pub fn exit() -> i32 {
 }
 
 /// On g0, without a P: whoever has one takes the goroutine.
-fn queue_for_p(_m: MRef, g: GRef) {
+fn queue_for_p(m: MRef, g: GRef) {
     ready::ready_global(g);
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
 }
 
 /// A call on the thread's own stack; it lives on the goroutine's.
@@ -192,6 +195,6 @@ pub fn run_on_g0(m: MRef) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {
-        ready::ready_global(g);
+        queue_for_p(m, g);
     }
 }

@@ -10,28 +10,24 @@ use super::g::Status;
 use super::runtime::Runtime;
 use super::schedule;
 use crate::os::{self, thread, time};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Plain threads that are blocked in this library without a deadline.
+/// Plain threads that are blocked in this library without a deadline, and that
+/// nobody has woken yet.
 static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
+/// How often a thread has begun that.
+static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// While it lives its thread counts as blocked for ever.
-pub struct BlockedForever(bool);
-
-/// A plain thread, or one in a system call, is about to block.
-pub fn thread_blocks(forever: bool) -> BlockedForever {
-    if forever {
-        BLOCKED_THREADS.fetch_add(1, Ordering::SeqCst);
-    }
-    BlockedForever(forever)
+/// A plain thread, or one in a system call, is about to block without a deadline.
+pub fn thread_blocks() {
+    BLOCKED_THREADS.fetch_add(1, Ordering::SeqCst);
+    BLOCKS.fetch_add(1, Ordering::SeqCst);
 }
 
-impl Drop for BlockedForever {
-    fn drop(&mut self) {
-        if self.0 {
-            BLOCKED_THREADS.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
+/// It is about to be woken: whoever wakes it says so before, because a thread
+/// that is on its way may be long in coming and can wake others.
+pub fn thread_wakes() {
+    BLOCKED_THREADS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// In the child of a fork no other thread is left.
@@ -47,12 +43,28 @@ const LAST: i64 = 10_000_000_000;
 /// One period in which all P's are idle.
 pub struct Watch {
     delay: i64,
-    looks: u32,
+    /// What had happened when all seemed dead the first time.
+    suspected: Option<Activity>,
+}
+
+/// What changes whenever anything happens: a goroutine runs, a thread blocks. A
+/// look is not a moment; if this is the same before the first of two looks and
+/// after the second, then nothing has moved in between.
+#[derive(PartialEq, Eq)]
+struct Activity {
+    switches: u64,
+    blocks: u64,
+}
+
+impl Activity {
+    fn now(rt: &Runtime) -> Activity {
+        Activity { switches: rt.switches(), blocks: BLOCKS.load(Ordering::SeqCst) }
+    }
 }
 
 impl Watch {
     pub fn new() -> Watch {
-        Watch { delay: FIRST, looks: 0 }
+        Watch { delay: FIRST, suspected: None }
     }
 
     /// Looks; gives the time of the next look (-1: nobody waits, none needed).
@@ -60,15 +72,15 @@ impl Watch {
         if rt.goroutines() == 0 {
             return -1;
         }
-        // Two looks in a row, so that a thread on its way is not overlooked.
-        self.looks = if is_deadlocked(rt) { self.looks + 1 } else { 0 };
-        if self.looks >= 2 {
+        let before = Activity::now(rt);
+        let dead = is_deadlocked(rt);
+        if dead && self.suspected.take() == Some(Activity::now(rt)) {
             report(rt);
         }
-        let now = time::now();
-        let delay = if self.looks == 1 { FIRST } else { self.delay };
+        let delay = if dead { FIRST } else { self.delay };
+        self.suspected = dead.then_some(before);
         self.delay = (self.delay * 2).min(LAST);
-        now + delay
+        time::now() + delay
     }
 }
 
@@ -76,7 +88,7 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
         && rt.ps().all(|p| p.timers.next() == i64::MAX)
-        && !rt.any_m_in_syscall()
+        && !rt.any_m_may_bring_work()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
 }
 

@@ -11,7 +11,7 @@
 
 use super::g::{G, GRef, Status};
 use super::m::{self, MRef};
-use super::{ready, schedule, timers};
+use super::{deadlock, ready, schedule, timers};
 use crate::os::{futex, time};
 use core::cell::Cell;
 use core::ptr;
@@ -74,6 +74,8 @@ pub struct Parker {
     /// A thread's: 1 when it has been made ready.
     note: AtomicU32,
     is_thread: Cell<bool>,
+    /// A thread's: it waits without a deadline.
+    forever: Cell<bool>,
     /// The P whose heap has the deadline of the park under way.
     pub timer_home: Cell<u16>,
 }
@@ -85,6 +87,7 @@ impl Parker {
             claim: AtomicU64::new(0),
             note: AtomicU32::new(0),
             is_thread: Cell::new(true),
+            forever: Cell::new(false),
             timer_home: Cell::new(0),
         }
     }
@@ -135,6 +138,9 @@ impl Parker {
         // SAFETY: by contract it is there until it is made ready.
         let this = unsafe { &*parker };
         if this.is_thread.get() {
+            if this.forever.get() {
+                deadlock::thread_wakes();
+            }
             let note: *const AtomicU32 = &raw const this.note;
             // Release: pairs with the Acquire in `park_thread`.
             this.note.store(1, Ordering::Release);
@@ -485,7 +491,10 @@ impl Block {
     /// As `park`.
     #[cold]
     unsafe fn park_thread(self, parker: &Parker, unlock: unsafe fn(usize), arg: usize) -> Cause {
-        let forever = super::deadlock::thread_blocks(self.deadline == FOREVER);
+        parker.forever.set(self.deadline == FOREVER);
+        if self.deadline == FOREVER {
+            deadlock::thread_blocks();
+        }
         // SAFETY: by contract.
         unsafe { unlock(arg) };
         // Acquire: pairs with the Release in `Parker::ready`.
@@ -497,7 +506,6 @@ impl Block {
             }
             // Claimed in the last moment: the note is on its way.
         }
-        drop(forever);
         Cause::Woken
     }
 }

@@ -481,14 +481,26 @@ impl Runtime {
         }
     }
 
-    /// Threads that can't wake a goroutine by themselves.
+    /// Threads that can't wake a goroutine by themselves: ours, and sysmon.
     pub fn threads_that_cannot_wake(&self) -> usize {
-        // Ours, and sysmon.
         self.m_count.load(Ordering::Relaxed) + 1
     }
 
-    pub fn any_m_in_syscall(&self) -> bool {
-        self.with_ms(|all, _, _| all.iter().any(|m| m.in_syscall.load(Ordering::Relaxed)))
+    /// Whether an M without a P may come back with a goroutine, or its thread go
+    /// back to `gs_run`'s caller.
+    pub fn any_m_may_bring_work(&self) -> bool {
+        let may = |m: &M| {
+            // Acquire: pairs with the Release after the goroutine was queued.
+            m.in_syscall.load(Ordering::Acquire)
+                || !m.pinned.is_empty()
+                || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
+        };
+        self.with_ms(|all, _, _| all.iter().any(|m| may(m)))
+    }
+
+    /// How often goroutines have been switched to.
+    pub fn switches(&self) -> u64 {
+        self.with_ms(|all, _, _| all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
     }
 
     /// The system gives no thread: work waits for one that is there.
@@ -547,7 +559,9 @@ impl Runtime {
     /// Waits until no goroutine is left.
     fn drain(&self, deadline: i64) -> i32 {
         self.draining.store(true, Ordering::SeqCst);
-        let blocked = deadlock::thread_blocks(deadline == -1);
+        if deadline == -1 {
+            deadlock::thread_blocks();
+        }
         let result = loop {
             let seen = self.drained.load(Ordering::Acquire);
             if self.goroutines() == 0 {
@@ -564,7 +578,9 @@ impl Runtime {
                 break -libc::ETIMEDOUT;
             }
         };
-        drop(blocked);
+        if deadline == -1 {
+            deadlock::thread_wakes();
+        }
         if result != 0 {
             self.draining.store(false, Ordering::SeqCst);
         }

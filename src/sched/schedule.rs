@@ -668,10 +668,15 @@ fn yield_commit(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn give_way() {
-    if let Some(m) = on_goroutine() {
-        m.g().set_status(Status::Runnable);
-        switch_away(m, yield_commit);
+    let Some(m) = on_goroutine() else { return };
+    if m.g().has(flags::NOPREEMPT) {
+        let asked = m.p().attention.fetch_and(!world::SLICE, Ordering::Relaxed);
+        if asked & !world::SLICE == 0 {
+            return;
+        }
     }
+    m.g().set_status(Status::Runnable);
+    switch_away(m, yield_commit);
 }
 
 /// A new goroutine's exception state and errno, in place of the old one's.

@@ -5,12 +5,13 @@
 //! the runtime.
 
 use super::entry;
+use super::g::{GRef, flags};
 use super::limits::PROCS as MAX;
 use super::m::MRef;
 use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
-use super::task::Task;
+use super::task::{Kind, Task};
 use super::{ready, threads, timers};
 use crate::os::{futex, spin::SpinLock, time};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -93,16 +94,25 @@ fn halt(rt: &Runtime, p: PRef) -> bool {
     p.take(status::SYSCALL, status::STOPPED) || p.status.load(Ordering::Acquire) == status::STOPPED
 }
 
+/// Whether the goroutine's time slice may end on this M.
+fn sliceable(m: MRef, g: GRef) -> bool {
+    !g.has(flags::NOPREEMPT) && m.locked_g.get().is_null()
+}
+
 /// On g0: does what the P is asked for. True: the world is being stopped, and
 /// the M has no P now.
 pub fn give_way(m: MRef, p: PRef) -> bool {
     // Acquire: pairs with the stopper's SeqCst.
     let asked = p.attention.fetch_and(!(LOOK | SLICE), Ordering::Acquire);
-    let others_first = asked & SLICE != 0 && m.locked_g.get().is_null();
-    if (asked & STOP != 0 || others_first)
-        && let Some(task) = m.stash.take()
-    {
-        ready::push_shared(p, task);
+    match m.stash.take().map(Task::kind) {
+        // What comes back from a blocking call is behind others now.
+        Some(Kind::Goroutine(g)) if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 => {
+            ready::push_yielded(p, g);
+        }
+        Some(Kind::Newborn(n)) if asked & STOP != 0 => ready::push_shared(p, Task::newborn(n)),
+        Some(Kind::Goroutine(g)) => m.stash.set(Some(Task::goroutine(g))),
+        Some(Kind::Newborn(n)) => m.stash.set(Some(Task::newborn(n))),
+        None => {}
     }
     if asked & STOP == 0 {
         return false;
