@@ -257,6 +257,50 @@ CHILD(exit_while_one_waits)
     exit(0);
 }
 
+/*
+ * A thread that has been woken may be long in coming, here because of a signal handler: it is not
+ * blocked any more, and wakes others when it comes.
+ */
+static gs_sem wakes_thread;
+static int in_handler;
+
+static void be_slow(int sig)
+{
+    (void)sig;
+    SET(in_handler, 1);
+    nap(400 * MS);
+}
+
+static void *sleep_then_send(void *arg)
+{
+    CHECK_EQ(gs_sem_acquire(&wakes_thread, 1, GS_FOREVER), 0);
+    send_int(ch, 1);
+    return arg;
+}
+
+static void wake_a_slow_thread(void *thread)
+{
+    CHECK_EQ(gs_sleep(50 * MS), 0); /* it waits by now */
+    CHECK_EQ(pthread_kill(*(pthread_t *)thread, SIGUSR1), 0);
+    WAIT_UNTIL(GET(in_handler));
+    CHECK_EQ(gs_sem_release(&wakes_thread, 1), 0);
+    CHECK_EQ(recv_int(ch), 1);
+}
+
+CHILD(a_woken_thread_is_slow)
+{
+    struct sigaction sa = {0};
+    pthread_t t;
+    sa.sa_handler = be_slow;
+    sa.sa_flags = SA_RESTART;
+    CHECK_EQ(sigaction(SIGUSR1, &sa, NULL), 0);
+    ch = chan_of_ints(0);
+    t = start_thread(sleep_then_send, NULL);
+    CHECK_EQ(gs_run(wake_a_slow_thread, &t), 0);
+    join_thread(t);
+    free_chan(ch);
+}
+
 TEST(there_is_no_false_alarm)
 {
     static const char *const cases[] = {"a_thread_of_the_host_sends_later",
@@ -268,7 +312,8 @@ TEST(there_is_no_false_alarm)
                                         "one_is_in_gs_blocking",
                                         "nothing_is_there_at_all",
                                         "run_has_returned_and_one_waits",
-                                        "exit_while_one_waits"};
+                                        "exit_while_one_waits",
+                                        "a_woken_thread_is_slow"};
     size_t i;
     for (i = 0; i < LENGTH(cases); i++)
         check_child_succeeds(cases[i]);
