@@ -1,4 +1,48 @@
-//! libgosched
+//! libgosched: Go's scheduler as a C library. `include/gosched.h`, which is
+//! generated from [`capi`], is its interface; `libgosched.so` exports that and
+//! nothing else.
+//!
+//! # The rooms
+//!
+//! A room calls only those below it.
+//!
+//! - [`capi`], the C ABI: a file for each section of the header. Each function
+//!   checks what it was given, calls a room below and turns the answer into an
+//!   errno.
+//! - `chan`, `sync` and `time`, what goroutines block on: channels and select;
+//!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
+//!   tickers. All of it is built on `sched::park` alone, so all of it works from
+//!   plain threads too, with deadlines and with cancelling.
+//! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
+//!   goroutines (P) and what the P's of a NUMA node share (Node). Its
+//!   `README.md` states the protocols: parking, waking, stealing, system calls,
+//!   stopping the world.
+//! - `stack`: stacks that take memory as they are touched, with a guard below
+//!   each, and the report when one overflows.
+//! - `numa`: which CPUs make a node and how far nodes are from each other, by
+//!   hwloc, or made up for tests.
+//! - `arch`: the switch between stacks, a file for each CPU, and the one
+//!   thread-local word: this thread's M.
+//! - `os`, the only room that calls the C library: futex, mmap, threads,
+//!   signals, affinity, cgroup.
+//!
+//! # The life of a goroutine
+//!
+//! 1. `gs_spawn` fills a record of five words (`sched::task::Newborn`) and pushes
+//!    it to the private queue of the P that the caller runs on (`sched::spawn`).
+//! 2. If a P is idle and nobody looks for work, a thread is woken to do so
+//!    (`sched::idle`, `sched::threads`).
+//! 3. Some M takes the record out of a queue or steals it (`sched::schedule`),
+//!    gives it a descriptor with a warm stack (`sched::entry`), maybe those of a
+//!    goroutine that has just ended, and switches to it (`arch`).
+//! 4. To block it puts a waiter, on its own stack, into the queue of a channel or
+//!    mutex and parks (`sched::park`): its M switches to the next goroutine of
+//!    the P, which releases the object's lock.
+//! 5. Whoever wakes it takes the waiter out, claims it and puts the goroutine
+//!    where it runs next (`sched::ready`).
+//! 6. Around a blocking system call its P is anybody's (`sched::blocking`); a
+//!    thread without a P, sysmon, gives it to another M when the call lasts.
+//! 7. At its end the stack stays with the descriptor for the next one.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
