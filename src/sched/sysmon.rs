@@ -77,7 +77,7 @@ impl Sysmon {
 }
 
 /// What it remembers of each P.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Seen {
     tick: u32,
     syscall_tick: u32,
@@ -146,7 +146,7 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
     }
-    seen.resize(rt.procs(), Seen::default());
+    seen.resize(rt.procs(), Seen { tick: 0, syscall_tick: 0, since: now, slice: now });
     for (p, seen) in rt.ps().zip(seen.iter_mut()) {
         acted |= look_at(rt, p, seen, now);
     }
@@ -170,9 +170,9 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let tick = p.tick.load(Ordering::Relaxed);
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
     let status = p.status.load(Ordering::Relaxed);
-    if tick != seen.tick {
+    if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
         seen.slice = now;
-    } else if now - seen.slice >= SLICE && matches!(status, status::RUNNING | status::SYSCALL) {
+    } else if now - seen.slice >= SLICE {
         seen.slice = now;
         p.attention.fetch_or(world::SLICE, Ordering::Relaxed);
     }

@@ -8,41 +8,86 @@ use crate::sched::task::GoFn;
 use crate::sched::{runtime, spawn};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, MaxSteps, Runner};
-use std::sync::{Arc, Mutex};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The runtime is one for each process, and so is what shuttle runs with one.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Of so many runs each one prefers one order of its threads and leaves it so often.
+const PCT_DEPTH: usize = 3;
+/// A test takes no longer than this with each scheduler, whatever it was to do, in s.
+const LONGEST: u64 = 10;
+
+/// The number in an environment variable.
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
 /// Runs a model `times` times with each of shuttle's schedulers: one chooses the
 /// next thread each time anew, the other one (PCT) changes its mind seldom.
+///
+/// The runtime is one for each process, and a model that fails leaves it as it
+/// is: so each test runs in a process of its own.
 pub fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
-    let _alone = ALONE.lock().expect("an earlier model has failed and left its runtime: run this one alone");
-    let times = times * factor();
+    if std::env::var_os("MODEL_CHILD").is_none() {
+        return in_child();
+    }
+    end_at_a_panic();
     let model = Arc::new(model);
+    if let Some(schedule) = std::env::var_os("MODEL_SCHEDULE") {
+        return match ReplayScheduler::new_from_file(&schedule) {
+            Ok(replay) => drop(run(replay, model)),
+            Err(e) => panic!("no schedule in {}: {e}", schedule.display()),
+        };
+    }
+    let factor = variable("MODEL_FACTOR").unwrap_or(1);
+    let seed = variable("MODEL_SEED").unwrap_or(1);
+    let times = times * factor as usize;
     let began = Instant::now();
-    run(RandomScheduler::new(times), model.clone());
-    run(PctScheduler::new(3, times), model);
-    println!("2 * {times} interleavings in {:.1} s", began.elapsed().as_secs_f64());
+    let random = run(RandomScheduler::new_from_seed(seed, times), model.clone());
+    let pct = run(PctScheduler::new_from_seed(seed, PCT_DEPTH, times), model);
+    println!("{random} + {pct} interleavings in {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// `MODEL_FACTOR`: so many times as many runs as usual.
-fn factor() -> usize {
-    std::env::var("MODEL_FACTOR").ok().and_then(|f| f.parse().ok()).unwrap_or(1)
+/// Runs the calling test in a child process.
+fn in_child() {
+    let me = std::env::current_exe().expect("a test is a program");
+    let thread = std::thread::current();
+    let name = thread.name().expect("a test's thread has its name");
+    let child = Command::new(me)
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env("MODEL_CHILD", "1")
+        .output()
+        .expect("a program can be started twice");
+    let text = String::from_utf8_lossy(&child.stdout);
+    text.lines().filter(|l| l.contains("interleavings")).for_each(|l| println!("{name}: {l}"));
+    let errors = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "the model has failed ({})\n{errors}", child.status);
 }
 
-fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync + 'static>) {
+/// A panic may be on a stack that can't be unwound. shuttle puts a hook in front
+/// of this one, which saves the schedule.
+fn end_at_a_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        eprintln!("{info}");
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(101) };
+    }));
+}
+
+/// Gives how many runs there were.
+fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync + 'static>) -> usize {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(3_000_000);
-    config.max_time = Some(Duration::from_secs(20 * factor() as u64));
+    config.max_time = Some(Duration::from_secs(LONGEST * variable("MODEL_FACTOR").unwrap_or(1)));
+    config.failure_persistence = FailurePersistence::File(Some(std::env::temp_dir()));
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(move || {
         machine::reset();
         model();
-    });
+    })
 }
 
 /// Starts the runtime, lets `f` begin goroutines, and ends it when all of them
@@ -64,32 +109,60 @@ pub fn actor(f: impl FnOnce() + Send + 'static) -> Actor {
     Box::new(f)
 }
 
-/// Runs all of them at a time, until the last one has ended.
-pub type Run<'a> = &'a dyn Fn(Vec<Actor>);
+/// Who the actors of a model are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cast {
+    Threads,
+    /// On two P's.
+    Goroutines,
+    /// Every other one is a plain thread.
+    Mixed,
+}
 
-/// Checks a model with plain threads, with goroutines on two P's, and with some
-/// of each.
-pub fn check_with_all(times: usize, model: impl Fn(Run) + Send + Sync + Copy + 'static) {
-    let threads = |actors: Vec<Actor>| {
-        let threads: Vec<_> = actors.into_iter().map(Plain::start).collect();
-        threads.into_iter().for_each(Plain::join);
-    };
-    check(times, move || model(&threads));
-    check(times, move || model(&|actors| in_runtime(2, 1, || actors.into_iter().for_each(go))));
-    check(times, move || {
-        model(&|actors| {
-            in_runtime(2, 1, || {
-                let mut plain = Vec::new();
-                for (i, actor) in actors.into_iter().enumerate() {
-                    match i % 2 {
-                        0 => go(actor),
-                        _ => plain.push(Plain::start(actor)),
-                    }
+impl Cast {
+    /// Runs all of them at a time, until the last one has ended.
+    pub fn play(self, actors: Vec<Actor>) {
+        let begin = || {
+            let mut threads = Vec::new();
+            for (i, actor) in actors.into_iter().enumerate() {
+                match self == Cast::Threads || (self == Cast::Mixed && i % 2 == 1) {
+                    true => threads.push(Plain::start(actor)),
+                    false => go(actor),
                 }
-                plain.into_iter().for_each(Plain::join);
-            })
-        })
-    });
+            }
+            threads.into_iter().for_each(Plain::join);
+        };
+        match self {
+            Cast::Threads => begin(),
+            _ => in_runtime(2, 1, begin),
+        }
+    }
+}
+
+/// Tests of a model, a `fn(Cast)`: with plain threads, with goroutines, and with
+/// some of each.
+#[macro_export]
+macro_rules! with_each_cast {
+    ($($model:ident: $times:expr),* $(,)?) => {$(
+        mod $model {
+            use $crate::model::{Cast, check};
+
+            #[test]
+            fn by_threads() {
+                check($times, || super::$model(Cast::Threads));
+            }
+
+            #[test]
+            fn by_goroutines() {
+                check($times, || super::$model(Cast::Goroutines));
+            }
+
+            #[test]
+            fn by_threads_and_goroutines() {
+                check($times, || super::$model(Cast::Mixed));
+            }
+        }
+    )*};
 }
 
 /// A goroutine's function and its argument, from a closure.
@@ -144,7 +217,7 @@ impl Plain {
     }
 }
 
-/// A number that is no part of the model.
+/// A number that is no part of the model: using it is no scheduling point.
 #[derive(Default)]
 pub struct Count(std::sync::atomic::AtomicU64);
 

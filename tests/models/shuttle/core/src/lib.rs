@@ -23,10 +23,25 @@ pub mod sync {
         use core::sync::atomic as real;
         pub use core::sync::atomic::{Ordering, compiler_fence, fence};
 
+        /// So many operations go by until the running thread lets all others go on
+        /// before it: whatever the scheduler prefers, nobody waits for ever.
+        const FAIR: u64 = 500;
+
+        static POINTS: real::AtomicU64 = real::AtomicU64::new(0);
+
+        /// A run begins: what it does depends on its schedule only.
+        pub fn reset() {
+            POINTS.store(0, Ordering::Relaxed);
+        }
+
         /// Another thread may go on here.
         pub fn point() {
             static COMMON: shuttle::sync::atomic::AtomicBool = shuttle::sync::atomic::AtomicBool::new(false);
-            COMMON.load(Ordering::SeqCst);
+            if POINTS.fetch_add(1, Ordering::Relaxed) % FAIR == 0 {
+                shuttle::thread::yield_now();
+            } else {
+                COMMON.load(Ordering::SeqCst);
+            }
         }
 
         macro_rules! atomic {
