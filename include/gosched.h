@@ -24,14 +24,19 @@
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
 
 /**
- * gs_case.op: send.
+ * A deadline: wait without end.
  */
-#define GS_SEND 1
+#define GS_FOREVER -1
 
 /**
- * gs_case.op: receive.
+ * A deadline: never wait; what can't be done at once fails with -EAGAIN.
  */
-#define GS_RECV 2
+#define GS_NOWAIT 0
+
+/**
+ * GOMAXPROCS is at most this.
+ */
+#define GS_MAX_PROCS 1024
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
@@ -65,19 +70,14 @@
 #define GS_PRIO_IDLE -2
 
 /**
- * A deadline: wait without end.
+ * gs_case.op: send.
  */
-#define GS_FOREVER -1
+#define GS_SEND 1
 
 /**
- * A deadline: never wait; what can't be done at once fails with -EAGAIN.
+ * gs_case.op: receive.
  */
-#define GS_NOWAIT 0
-
-/**
- * GOMAXPROCS is at most this.
- */
-#define GS_MAX_PROCS 1024
+#define GS_RECV 2
 
 /**
  * A channel. Any number of goroutines and plain threads may use it at once.
@@ -95,26 +95,45 @@ typedef struct gs_g gs_g;
 typedef struct gs_timer gs_timer;
 
 /**
- * One case of a select.
+ * What gs_init starts the runtime with. A field that is 0 or NULL is taken from
+ * the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
+ * bytes and set size.
  */
-typedef struct gs_case {
+typedef struct gs_config {
     /**
-     * NULL: never ready.
+     * sizeof(gs_config).
      */
-    struct gs_chan *ch;
+    size_t size;
     /**
-     * What to send, or where to receive to (NULL: drop it).
+     * How many goroutines run at the same time, at most GS_MAX_PROCS.
+     * Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
+     * mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
      */
-    void *elem;
+    uint32_t gomaxprocs;
     /**
-     * GS_SEND or GS_RECV.
+     * OS threads at most. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
      */
-    int op;
+    uint32_t max_threads;
     /**
-     * Set if this case is chosen: 0, or -EPIPE if the channel is closed.
+     * Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
+     * only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
      */
-    int result;
-} gs_case;
+    size_t stack_size;
+    /**
+     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
+     * notation for a synthetic one, such as "node:2 core:4 pu:1".
+     * GOSCHED_TOPOLOGY.
+     */
+    const char *topology;
+    /**
+     * The time slice in ns; kept for the preemption that is to come. 0: 10 ms.
+     */
+    uint64_t time_slice_ns;
+    /**
+     * Must be 0.
+     */
+    uint32_t flags;
+} gs_config;
 
 /**
  * The function of a goroutine.
@@ -158,45 +177,26 @@ typedef struct gs_spawn_opts {
 typedef uint32_t gs_key;
 
 /**
- * What gs_init starts the runtime with. A field that is 0 or NULL is taken from
- * the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
- * bytes and set size.
+ * One case of a select.
  */
-typedef struct gs_config {
+typedef struct gs_case {
     /**
-     * sizeof(gs_config).
+     * NULL: never ready.
      */
-    size_t size;
+    struct gs_chan *ch;
     /**
-     * How many goroutines run at the same time, at most GS_MAX_PROCS.
-     * Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
-     * mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
+     * What to send, or where to receive to (NULL: drop it).
      */
-    uint32_t gomaxprocs;
+    void *elem;
     /**
-     * OS threads at most. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+     * GS_SEND or GS_RECV.
      */
-    uint32_t max_threads;
+    int op;
     /**
-     * Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
-     * only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
+     * Set if this case is chosen: 0, or -EPIPE if the channel is closed.
      */
-    size_t stack_size;
-    /**
-     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
-     * notation for a synthetic one, such as "node:2 core:4 pu:1".
-     * GOSCHED_TOPOLOGY.
-     */
-    const char *topology;
-    /**
-     * The time slice in ns; kept for the preemption that is to come. 0: 10 ms.
-     */
-    uint64_t time_slice_ns;
-    /**
-     * Must be 0.
-     */
-    uint32_t flags;
-} gs_config;
+    int result;
+} gs_case;
 
 /**
  * A mutex, with the normal and the starvation mode of Go's. It is not tied to
@@ -246,341 +246,7 @@ typedef struct gs_once {
 extern "C" {
 #endif // __cplusplus
 
-/**
- * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
- * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
- * memory. Free it with gs_chan_free. make(chan T, cap).
- */
-struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
-
-/**
- * Frees a channel and what is in it. It may be freed as soon as one's own last
- * call on it has returned, even if a partner is still leaving its call.
- *
- * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
- */
-int gs_chan_free(struct gs_chan *c);
-
-/**
- * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
- * served in the order in which they came. c <- v.
- *
- * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
- * NULL, or elem is. Goroutines and plain threads.
- */
-int gs_chan_send(struct gs_chan *c, const void *elem, int64_t deadline);
-
-/**
- * Receives the next element to elem (NULL: drops it). v, ok := <-c.
- *
- * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
- */
-int gs_chan_recv(struct gs_chan *c, void *elem, int64_t deadline);
-
-/**
- * Closes the channel: sends fail from now on, receives once it is drained; all
- * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
- */
-int gs_chan_close(struct gs_chan *c);
-
-/**
- * How many elements are in the channel now; 0 for NULL. len(c).
- */
-size_t gs_chan_len(const struct gs_chan *c);
-
-/**
- * How many it can hold; 0 for NULL. cap(c).
- */
-size_t gs_chan_cap(const struct gs_chan *c);
-
-/**
- * Does one of n operations: if several can be done, each with the same chance;
- * if none, the first that can be. Its result is in cases[i].result. With n = 0,
- * or only NULL channels, it waits for the deadline. select.
- *
- * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
- * cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
- * plain threads.
- */
-int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
-
-/**
- * Starts fn(arg) as a goroutine: go fn(arg). It takes no stack until it first
- * runs. The goroutine spawned last runs first, unless another P takes it.
- *
- * 0; -EINVAL: fn is NULL; -ENOMEM. Goroutines and plain threads.
- */
-int gs_spawn(gs_fn f, void *arg);
-
-/**
- * The same with options. opts may be NULL. If out is not NULL, *out is a
- * reference that the caller must give back with gs_release; after an error it is
- * NULL.
- *
- * 0; -EINVAL: fn is NULL, or an option is unknown or out of its range; -ENOMEM.
- * Goroutines and plain threads.
- */
-int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
-
-/**
- * Waits until the goroutine has ended. What it did is visible then. The
- * reference stays.
- *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
- */
-int gs_join(struct gs_g *g, int64_t deadline);
-
-/**
- * Cancels the goroutine: every call of it that would block, now or later, gives
- * -ECANCELED. It runs on until it returns by itself; before its first run it
- * still runs.
- *
- * 0, also when it has ended; -EINVAL: NULL.
- */
-int gs_cancel(struct gs_g *g);
-
-/**
- * The running goroutine; NULL on a plain thread. It is no new reference: it is
- * good until the goroutine ends, or gs_retain it.
- */
-struct gs_g *gs_self(void);
-
-/**
- * One more reference. Gives g; NULL for NULL.
- */
-struct gs_g *gs_retain(struct gs_g *g);
-
-/**
- * Gives a reference back. Nothing for NULL.
- */
-void gs_release(struct gs_g *g);
-
-/**
- * The goroutine's number: no two in the life of the runtime have the same. 0 for
- * NULL.
- */
-uint64_t gs_id(const struct gs_g *g);
-
-/**
- * Lets others run: the goroutine goes behind all that can run on its P. On a
- * plain thread: sched_yield. Gosched.
- */
-void gs_yield(void);
-
-/**
- * Ends the running goroutine from anywhere in it; its destructors of
- * goroutine-local values run, those of C++ objects on its stack do not. In
- * gs_run's function it makes gs_run return 0. On a plain thread, or between
- * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
- */
-void gs_exit(void);
-
-/**
- * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
- * Goroutines and plain threads. time.Sleep.
- */
-int gs_sleep(int64_t ns);
-
-/**
- * How many goroutines there are: those that have not run yet, and gs_run's,
- * included. NumGoroutine.
- */
-size_t gs_num_goroutines(void);
-
-/**
- * Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
- * value that is not NULL, on the goroutine and before a gs_join of it returns;
- * it may block and may set values again, for at most 4 rounds. On a plain thread
- * values belong to the thread.
- *
- * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
- */
-int gs_key_create(gs_key *key, void (*dtor)(void *value));
-
-/**
- * Deletes a key; its values are forgotten, without their destructor. 0;
- * -EINVAL: there is no such key.
- */
-int gs_key_delete(gs_key key);
-
-/**
- * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key.
- */
-int gs_setspecific(gs_key key, const void *value);
-
-/**
- * The running goroutine's value of a key; NULL: none, or no such key.
- */
-void *gs_getspecific(gs_key key);
-
-/**
- * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
- * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
- * memory. Free it with gs_chan_free. make(chan T, cap).
- */
-struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
-
-/**
- * Frees a channel and what is in it. It may be freed as soon as one's own last
- * call on it has returned, even if a partner is still leaving its call.
- *
- * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
- */
-int gs_chan_free(struct gs_chan *c);
-
-/**
- * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
- * served in the order in which they came. c <- v.
- *
- * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
- * NULL, or elem is. Goroutines and plain threads.
- */
-int gs_chan_send(struct gs_chan *c, const void *elem, int64_t deadline);
-
-/**
- * Receives the next element to elem (NULL: drops it). v, ok := <-c.
- *
- * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
- */
-int gs_chan_recv(struct gs_chan *c, void *elem, int64_t deadline);
-
-/**
- * Closes the channel: sends fail from now on, receives once it is drained; all
- * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
- */
-int gs_chan_close(struct gs_chan *c);
-
-/**
- * How many elements are in the channel now; 0 for NULL. len(c).
- */
-size_t gs_chan_len(const struct gs_chan *c);
-
-/**
- * How many it can hold; 0 for NULL. cap(c).
- */
-size_t gs_chan_cap(const struct gs_chan *c);
-
-/**
- * Does one of n operations: if several can be done, each with the same chance;
- * if none, the first that can be. Its result is in cases[i].result. With n = 0,
- * or only NULL channels, it waits for the deadline. select.
- *
- * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
- * cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
- * plain threads.
- */
-int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
-
-/**
- * Starts fn(arg) as a goroutine: go fn(arg). It takes no stack until it first
- * runs. The goroutine spawned last runs first, unless another P takes it.
- *
- * 0; -EINVAL: fn is NULL; -ENOMEM. Goroutines and plain threads.
- */
-int gs_spawn(gs_fn f, void *arg);
-
-/**
- * The same with options. opts may be NULL. If out is not NULL, *out is a
- * reference that the caller must give back with gs_release; after an error it is
- * NULL.
- *
- * 0; -EINVAL: fn is NULL, or an option is unknown or out of its range; -ENOMEM.
- * Goroutines and plain threads.
- */
-int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
-
-/**
- * Waits until the goroutine has ended. What it did is visible then. The
- * reference stays.
- *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
- */
-int gs_join(struct gs_g *g, int64_t deadline);
-
-/**
- * Cancels the goroutine: every call of it that would block, now or later, gives
- * -ECANCELED. It runs on until it returns by itself; before its first run it
- * still runs.
- *
- * 0, also when it has ended; -EINVAL: NULL.
- */
-int gs_cancel(struct gs_g *g);
-
-/**
- * The running goroutine; NULL on a plain thread. It is no new reference: it is
- * good until the goroutine ends, or gs_retain it.
- */
-struct gs_g *gs_self(void);
-
-/**
- * One more reference. Gives g; NULL for NULL.
- */
-struct gs_g *gs_retain(struct gs_g *g);
-
-/**
- * Gives a reference back. Nothing for NULL.
- */
-void gs_release(struct gs_g *g);
-
-/**
- * The goroutine's number: no two in the life of the runtime have the same. 0 for
- * NULL.
- */
-uint64_t gs_id(const struct gs_g *g);
-
-/**
- * Lets others run: the goroutine goes behind all that can run on its P. On a
- * plain thread: sched_yield. Gosched.
- */
-void gs_yield(void);
-
-/**
- * Ends the running goroutine from anywhere in it; its destructors of
- * goroutine-local values run, those of C++ objects on its stack do not. In
- * gs_run's function it makes gs_run return 0. On a plain thread, or between
- * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
- */
-void gs_exit(void);
-
-/**
- * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
- * Goroutines and plain threads. time.Sleep.
- */
-int gs_sleep(int64_t ns);
-
-/**
- * How many goroutines there are: those that have not run yet, and gs_run's,
- * included. NumGoroutine.
- */
-size_t gs_num_goroutines(void);
-
-/**
- * Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
- * value that is not NULL, on the goroutine and before a gs_join of it returns;
- * it may block and may set values again, for at most 4 rounds. On a plain thread
- * values belong to the thread.
- *
- * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
- */
-int gs_key_create(gs_key *key, void (*dtor)(void *value));
-
-/**
- * Deletes a key; its values are forgotten, without their destructor. 0;
- * -EINVAL: there is no such key.
- */
-int gs_key_delete(gs_key key);
-
-/**
- * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key.
- */
-int gs_setspecific(gs_key key, const void *value);
-
-/**
- * The running goroutine's value of a key; NULL: none, or no such key.
- */
-void *gs_getspecific(gs_key key);
+/* ---- Start and stop ---- */
 
 /**
  * Starts the runtime. Optional: the first call of any function that needs it
@@ -593,14 +259,14 @@ void *gs_getspecific(gs_key key);
 int gs_init(const struct gs_config *cfg);
 
 /**
- * Runs fn(arg) as a goroutine and makes the calling thread run goroutines until
+ * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
  * it has ended; other goroutines may then still be there. Several threads may do
  * so at once. The thread's signal mask stays as it is.
  *
- * It returns as soon as fn has ended and the goroutine that the thread runs by
+ * It returns as soon as f has ended and the goroutine that the thread runs by
  * then, if any, has blocked, yielded or ended.
  *
- * 0; -EINVAL: fn is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+ * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM.
  */
 int gs_run(gs_fn f, void *arg);
 
@@ -651,6 +317,181 @@ int gs_abi_version(void);
  * about it. A static string for any number, negative or not.
  */
 const char *gs_strerror(int err);
+
+/* ---- Goroutines and goroutine-local values ---- */
+
+/**
+ * Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
+ * runs. The goroutine spawned last runs first, unless another P takes it.
+ *
+ * 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
+ */
+int gs_spawn(gs_fn f, void *arg);
+
+/**
+ * The same with options. opts may be NULL. If out is not NULL, *out is a
+ * reference that the caller must give back with gs_release; after an error it is
+ * NULL.
+ *
+ * 0; -EINVAL: f is NULL, or an option is unknown or out of its range; -ENOMEM.
+ * Goroutines and plain threads.
+ */
+int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
+
+/**
+ * Waits until the goroutine has ended. What it did is visible then. The
+ * reference stays.
+ *
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+ */
+int gs_join(struct gs_g *g, int64_t deadline);
+
+/**
+ * Cancels the goroutine: every call of it that would block, now or later, gives
+ * -ECANCELED. It runs on until it returns by itself; before its first run it
+ * still runs.
+ *
+ * 0, also when it has ended; -EINVAL: NULL.
+ */
+int gs_cancel(struct gs_g *g);
+
+/**
+ * The running goroutine; NULL on a plain thread. It is no new reference: it is
+ * good until the goroutine ends, or gs_retain it.
+ */
+struct gs_g *gs_self(void);
+
+/**
+ * One more reference. Gives g; NULL for NULL.
+ */
+struct gs_g *gs_retain(struct gs_g *g);
+
+/**
+ * Gives a reference back. Nothing for NULL.
+ */
+void gs_release(struct gs_g *g);
+
+/**
+ * The goroutine's number: no two in the life of the runtime have the same. 0 for
+ * NULL.
+ */
+uint64_t gs_id(const struct gs_g *g);
+
+/**
+ * Lets others run: the goroutine goes behind all that can run on its P. On a
+ * plain thread: sched_yield. Gosched.
+ */
+void gs_yield(void);
+
+/**
+ * Ends the running goroutine from anywhere in it; its destructors of
+ * goroutine-local values run, those of C++ objects on its stack do not. In
+ * gs_run's function it makes gs_run return 0. On a plain thread, or between
+ * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+ */
+void gs_exit(void);
+
+/**
+ * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
+ * Goroutines and plain threads. time.Sleep.
+ */
+int gs_sleep(int64_t ns);
+
+/**
+ * How many goroutines there are: those that have not run yet, and gs_run's,
+ * included. NumGoroutine.
+ */
+size_t gs_num_goroutines(void);
+
+/**
+ * Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
+ * value that is not NULL, on the goroutine and before a gs_join of it returns;
+ * it may block and may set values again, for at most 4 rounds. On a plain thread
+ * values belong to the thread.
+ *
+ * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
+ */
+int gs_key_create(gs_key *key, void (*dtor)(void *value));
+
+/**
+ * Deletes a key; its values are forgotten, without their destructor. 0;
+ * -EINVAL: there is no such key.
+ */
+int gs_key_delete(gs_key key);
+
+/**
+ * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
+ * -EAGAIN: a plain thread that is ending.
+ */
+int gs_setspecific(gs_key key, const void *value);
+
+/**
+ * The running goroutine's value of a key; NULL: none, or no such key.
+ */
+void *gs_getspecific(gs_key key);
+
+/* ---- Channels and select ---- */
+
+/**
+ * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
+ * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
+ * memory. Free it with gs_chan_free. make(chan T, cap).
+ */
+struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
+
+/**
+ * Frees a channel and what is in it. It may be freed as soon as one's own last
+ * call on it has returned, even if a partner is still leaving its call.
+ *
+ * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+ */
+int gs_chan_free(struct gs_chan *c);
+
+/**
+ * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
+ * served in the order in which they came. c <- v.
+ *
+ * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
+ * NULL, or elem is. Goroutines and plain threads.
+ */
+int gs_chan_send(struct gs_chan *c, const void *elem, int64_t deadline);
+
+/**
+ * Receives the next element to elem (NULL: drops it). v, ok := <-c.
+ *
+ * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
+ * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
+ */
+int gs_chan_recv(struct gs_chan *c, void *elem, int64_t deadline);
+
+/**
+ * Closes the channel: sends fail from now on, receives once it is drained; all
+ * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+ */
+int gs_chan_close(struct gs_chan *c);
+
+/**
+ * How many elements are in the channel now; 0 for NULL. len(c).
+ */
+size_t gs_chan_len(const struct gs_chan *c);
+
+/**
+ * How many it can hold; 0 for NULL. cap(c).
+ */
+size_t gs_chan_cap(const struct gs_chan *c);
+
+/**
+ * Does one of n operations: if several can be done, each with the same chance;
+ * if none, the first that can be. Its result is in cases[i].result. With n = 0,
+ * or only NULL channels, it waits for the deadline. select.
+ *
+ * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
+ * cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
+ * plain threads.
+ */
+int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
+
+/* ---- Mutexes and other meeting points ---- */
 
 /**
  * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
@@ -749,70 +590,17 @@ int gs_sem_acquire(struct gs_sem *s, int64_t n, int64_t deadline);
 int gs_sem_release(struct gs_sem *s, int64_t n);
 
 /**
- * Runs fn(arg) if nobody has with this object; when it returns, fn has returned.
- * fn may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
- * -EDEADLK: called by fn itself; -EINVAL: NULL. Goroutines and plain threads.
+ * Runs f(arg) if nobody has with this object; when it returns, f has returned.
+ * f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
+ * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  */
 int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 
-/**
- * The goroutine is about to make a system call that may block: until
- * gs_exitsyscall its P may be used by others. In between the thread counts as a
- * plain one: a call of this library that blocks, blocks the thread. Nests. On a
- * plain thread it does nothing. 0. entersyscall.
- */
-int gs_entersyscall(void);
+/* ---- Timers and the channels that they send on ---- */
 
 /**
- * The same when the call surely blocks for long: the P is given up at once.
- * Undone by gs_exitsyscall too. 0. entersyscallblock.
- */
-int gs_entersyscallblock(void);
-
-/**
- * The system call is over; the goroutine goes on when it has a P again. errno
- * stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
- * exitsyscall.
- */
-int gs_exitsyscall(void);
-
-/**
- * Calls fn(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
- * the way to call a deep or blocking C function from a goroutine. In fn the
- * thread counts as a plain one, but gs_self is the goroutine. Gives what fn
- * returns, and its errno; NULL if fn is NULL. On a plain thread it just calls fn.
- */
-void *gs_blocking(void *(*f)(void *arg), void *arg);
-
-/**
- * From now on the goroutine stays on this thread, and no other runs on it. If it
- * ends while locked the thread ends too (unless it is gs_run's caller's). Nests.
- * 0. LockOSThread.
- */
-int gs_lock_os_thread(void);
-
-/**
- * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
- */
-int gs_unlock_os_thread(void);
-
-/**
- * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
- * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
- * n is too large. Goroutines and plain threads. GOMAXPROCS.
- */
-int gs_gomaxprocs(int n);
-
-/**
- * Sets how many threads there may be, and gives the former number; n <= 0 only
- * asks. At the limit goroutines wait for a thread; a warning says so once.
- * Threads that there are already stay. debug.SetMaxThreads.
- */
-int gs_set_max_threads(int n);
-
-/**
- * Runs fn(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
- * NULL: fn is NULL. Free it with gs_timer_free. Goroutines and plain threads.
+ * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+ * NULL: f is NULL. Free it with gs_timer_free. Goroutines and plain threads.
  * time.AfterFunc.
  */
 struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
@@ -855,178 +643,7 @@ struct gs_chan *gs_ticker_start(int64_t ns);
  */
 int gs_ticker_stop(struct gs_chan *c);
 
-/**
- * Starts the runtime. Optional: the first call of any function that needs it
- * does so with the defaults. cfg may be NULL.
- *
- * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
- * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
- * nothing has changed. Any thread.
- */
-int gs_init(const struct gs_config *cfg);
-
-/**
- * Runs fn(arg) as a goroutine and makes the calling thread run goroutines until
- * it has ended; other goroutines may then still be there. Several threads may do
- * so at once. The thread's signal mask stays as it is.
- *
- * It returns as soon as fn has ended and the goroutine that the thread runs by
- * then, if any, has blocked, yielded or ended.
- *
- * 0; -EINVAL: fn is NULL; -EBUSY: called by a goroutine; -ENOMEM.
- */
-int gs_run(gs_fn f, void *arg);
-
-/**
- * Waits until every goroutine has ended, then ends all threads of the library
- * and frees all that it has. gs_init may follow. Timers that have not fired are
- * dropped. Channels, and goroutines that the caller has references to, stay
- * until they are freed.
- *
- * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
- * and nothing has changed; -EDEADLK: called by a goroutine.
- */
-int gs_shutdown(int64_t deadline);
-
-/**
- * The time of all deadlines: CLOCK_MONOTONIC in ns.
- */
-int64_t gs_now(void);
-
-/**
- * The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
- * it would be beyond that.
- */
-int64_t gs_after_ns(int64_t ns);
-
-/**
- * The same for microseconds.
- */
-int64_t gs_after_us(int64_t us);
-
-/**
- * The same for milliseconds.
- */
-int64_t gs_after_ms(int64_t ms);
-
-/**
- * The library's version, such as "0.1.0". A static string.
- */
-const char *gs_version(void);
-
-/**
- * The version of the ABI: the number in the soname.
- */
-int gs_abi_version(void);
-
-/**
- * One sentence that says what an error of this library means and what to do
- * about it. A static string for any number, negative or not.
- */
-const char *gs_strerror(int err);
-
-/**
- * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
- * Goroutines and plain threads.
- */
-int gs_mutex_lock(struct gs_mutex *m, int64_t deadline);
-
-/**
- * Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
- */
-int gs_mutex_trylock(struct gs_mutex *m);
-
-/**
- * Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
- */
-int gs_mutex_unlock(struct gs_mutex *m);
-
-/**
- * Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
- */
-int gs_rwmutex_rlock(struct gs_rwmutex *rw, int64_t deadline);
-
-/**
- * Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
- */
-int gs_rwmutex_runlock(struct gs_rwmutex *rw);
-
-/**
- * Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
- * and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
- * threads.
- */
-int gs_rwmutex_lock(struct gs_rwmutex *rw, int64_t deadline);
-
-/**
- * Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
- */
-int gs_rwmutex_unlock(struct gs_rwmutex *rw);
-
-/**
- * Unlocks the mutex, waits to be woken, and locks it again; it is locked when
- * this returns, whatever the result. There are no wake-ups without a signal, but
- * the condition may be false again: check it in a loop.
- *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
- * -EINVAL: NULL. Goroutines and plain threads.
- */
-int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, int64_t deadline);
-
-/**
- * Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
- */
-int gs_cond_signal(struct gs_cond *c);
-
-/**
- * Wakes all that wait. 0; -EINVAL: NULL.
- */
-int gs_cond_broadcast(struct gs_cond *c);
-
-/**
- * Adds delta, which may be negative, to the counter; when that makes it 0, all
- * that wait wake. 0; -EINVAL: NULL, or the counter would be negative (nothing
- * has changed).
- */
-int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
-
-/**
- * gs_waitgroup_add(wg, -1).
- */
-int gs_waitgroup_done(struct gs_waitgroup *wg);
-
-/**
- * Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
- * -EINVAL: NULL. Goroutines and plain threads.
- */
-int gs_waitgroup_wait(struct gs_waitgroup *wg, int64_t deadline);
-
-/**
- * Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
- * NULL, or n is negative.
- */
-int gs_sem_init(struct gs_sem *s, int64_t n);
-
-/**
- * Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
- * threads.
- */
-int gs_sem_acquire(struct gs_sem *s, int64_t n, int64_t deadline);
-
-/**
- * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
- * INT64_MAX (nothing has changed).
- */
-int gs_sem_release(struct gs_sem *s, int64_t n);
-
-/**
- * Runs fn(arg) if nobody has with this object; when it returns, fn has returned.
- * fn may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
- * -EDEADLK: called by fn itself; -EINVAL: NULL. Goroutines and plain threads.
- */
-int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
+/* ---- System calls and threads ---- */
 
 /**
  * The goroutine is about to make a system call that may block: until
@@ -1050,10 +667,10 @@ int gs_entersyscallblock(void);
 int gs_exitsyscall(void);
 
 /**
- * Calls fn(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
- * the way to call a deep or blocking C function from a goroutine. In fn the
- * thread counts as a plain one, but gs_self is the goroutine. Gives what fn
- * returns, and its errno; NULL if fn is NULL. On a plain thread it just calls fn.
+ * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
+ * the way to call a deep or blocking C function from a goroutine. In f the
+ * thread counts as a plain one, but gs_self is the goroutine. Gives what f
+ * returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
  */
 void *gs_blocking(void *(*f)(void *arg), void *arg);
 
@@ -1082,51 +699,6 @@ int gs_gomaxprocs(int n);
  * Threads that there are already stay. debug.SetMaxThreads.
  */
 int gs_set_max_threads(int n);
-
-/**
- * Runs fn(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
- * NULL: fn is NULL. Free it with gs_timer_free. Goroutines and plain threads.
- * time.AfterFunc.
- */
-struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
-
-/**
- * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
- * function may still be running); -EINVAL: NULL. Timer.Stop.
- */
-int gs_timer_stop(struct gs_timer *t);
-
-/**
- * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
- * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL.
- * Timer.Reset.
- */
-int gs_timer_reset(struct gs_timer *t, int64_t ns);
-
-/**
- * Stops a timer and frees it. 0; -EINVAL: NULL.
- */
-int gs_timer_free(struct gs_timer *t);
-
-/**
- * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
- * after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
- * NULL: no memory. time.After.
- */
-struct gs_chan *gs_after(int64_t ns);
-
-/**
- * A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
- * nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
- * no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
- */
-struct gs_chan *gs_ticker_start(int64_t ns);
-
-/**
- * No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
- * channel of gs_ticker_start or gs_after. Ticker.Stop.
- */
-int gs_ticker_stop(struct gs_chan *c);
 
 #ifdef __cplusplus
 }  // extern "C"

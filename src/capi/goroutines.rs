@@ -57,10 +57,10 @@ pub struct gs_spawn_opts {
     pub flags: u32,
 }
 
-/// Starts fn(arg) as a goroutine: go fn(arg). It takes no stack until it first
+/// Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
 /// runs. The goroutine spawned last runs first, unless another P takes it.
 ///
-/// 0; -EINVAL: fn is NULL; -ENOMEM. Goroutines and plain threads.
+/// 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
@@ -82,7 +82,7 @@ unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// reference that the caller must give back with gs_release; after an error it is
 /// NULL.
 ///
-/// 0; -EINVAL: fn is NULL, or an option is unknown or out of its range; -ENOMEM.
+/// 0; -EINVAL: f is NULL, or an option is unknown or out of its range; -ENOMEM.
 /// Goroutines and plain threads.
 ///
 /// # Safety
@@ -306,7 +306,8 @@ pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
     keys::delete(key)
 }
 
-/// Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key.
+/// Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
+/// -EAGAIN: a plain thread that is ending.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
     keys::set(key, value.cast_mut())

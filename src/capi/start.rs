@@ -87,14 +87,14 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
     })
 }
 
-/// Runs fn(arg) as a goroutine and makes the calling thread run goroutines until
+/// Runs f(arg) as a goroutine and makes the calling thread run goroutines until
 /// it has ended; other goroutines may then still be there. Several threads may do
 /// so at once. The thread's signal mask stays as it is.
 ///
-/// It returns as soon as fn has ended and the goroutine that the thread runs by
+/// It returns as soon as f has ended and the goroutine that the thread runs by
 /// then, if any, has blocked, yielded or ended.
 ///
-/// 0; -EINVAL: fn is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+/// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM.
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.

@@ -277,9 +277,9 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
 
-/// Runs fn(arg) if nobody has with this object; when it returns, fn has returned.
-/// fn may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
-/// -EDEADLK: called by fn itself; -EINVAL: NULL. Goroutines and plain threads.
+/// Runs f(arg) if nobody has with this object; when it returns, f has returned.
+/// f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
+/// -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `o` is null or a gs_once.

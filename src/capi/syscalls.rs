@@ -29,10 +29,10 @@ pub extern "C" fn gs_exitsyscall() -> c_int {
     blocking::exit()
 }
 
-/// Calls fn(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
-/// the way to call a deep or blocking C function from a goroutine. In fn the
-/// thread counts as a plain one, but gs_self is the goroutine. Gives what fn
-/// returns, and its errno; NULL if fn is NULL. On a plain thread it just calls fn.
+/// Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
+/// the way to call a deep or blocking C function from a goroutine. In f the
+/// thread counts as a plain one, but gs_self is the goroutine. Gives what f
+/// returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
 ///
 /// # Safety
 /// Calling `f` with `arg` is the caller's business.

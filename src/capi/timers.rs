@@ -18,8 +18,8 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
     unsafe { t.cast::<Timer>().as_ref() }
 }
 
-/// Runs fn(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
-/// NULL: fn is NULL. Free it with gs_timer_free. Goroutines and plain threads.
+/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+/// NULL: f is NULL. Free it with gs_timer_free. Goroutines and plain threads.
 /// time.AfterFunc.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {

@@ -20,6 +20,11 @@ pub fn affinity() -> Vec<usize> {
     }
 }
 
+/// Whether Linux knows of one NUMA node only, number 0.
+pub fn one_node() -> bool {
+    std::fs::read_to_string("/sys/devices/system/node/online").is_ok_and(|s| s.trim() == "0")
+}
+
 /// How many CPUs the process could use when it first asked.
 pub fn count() -> usize {
     static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();

@@ -2,6 +2,7 @@
 
 use super::PAGE;
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// `MADV_GUARD_INSTALL` (Linux 6.13): the range faults from now on, without a
 /// mapping of its own.
@@ -57,6 +58,8 @@ pub fn install_guard(at: usize, len: usize) -> bool {
 pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
     const BATCH: usize = 64;
     const PIDFD_SELF: libc::c_long = -10000;
+    /// Asked once: a tool that runs us may print a warning each time.
+    static CANNOT: AtomicBool = AtomicBool::new(false);
     let mut done = 0;
     while done < count {
         let n = BATCH.min(count - done);
@@ -64,22 +67,18 @@ pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> boo
         for (i, r) in ranges[..n].iter_mut().enumerate() {
             *r = libc::iovec { iov_base: (at + (done + i) * stride) as *mut _, iov_len: len };
         }
-        // SAFETY: the caller owns the ranges; the array is readable.
-        let r = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                PIDFD_SELF,
-                ranges.as_ptr(),
-                n,
-                MADV_GUARD_INSTALL,
-                0,
-            )
+        let batch = || {
+            let (call, advice) = (libc::SYS_process_madvise, MADV_GUARD_INSTALL);
+            // SAFETY: the caller owns the ranges; the array is readable.
+            let r = unsafe { libc::syscall(call, PIDFD_SELF, ranges.as_ptr(), n, advice, 0) };
+            r == (n * len) as libc::c_long
         };
         // Kernels that know the advice but not the batch do it one by one.
-        if r != (n * len) as libc::c_long
-            && !(0..n).all(|i| install_guard(at + (done + i) * stride, len))
-        {
-            return false;
+        if CANNOT.load(Ordering::Relaxed) || !batch() {
+            CANNOT.store(true, Ordering::Relaxed);
+            if !(0..n).all(|i| install_guard(at + (done + i) * stride, len)) {
+                return false;
+            }
         }
         done += n;
     }

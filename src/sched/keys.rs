@@ -3,7 +3,7 @@
 use super::g::GRef;
 use super::schedule;
 use crate::os::spin::SpinLock;
-use core::cell::{RefCell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
 
@@ -26,24 +26,33 @@ struct Key {
     destructor: Option<Destructor>,
 }
 
-struct Keys {
-    lock: SpinLock,
-    keys: UnsafeCell<Vec<Key>>,
+/// All keys of the process. A place is used again, in its next generation.
+struct Table {
+    keys: Vec<Key>,
+    /// The generation that a new place begins with; even.
+    first: u32,
 }
 
-// SAFETY: `keys` is only used with `lock` held.
+struct Keys {
+    lock: SpinLock,
+    table: UnsafeCell<Table>,
+}
+
+// SAFETY: `table` is only used with `lock` held.
 unsafe impl Sync for Keys {}
 
-static KEYS: Keys = Keys { lock: SpinLock::new(), keys: UnsafeCell::new(Vec::new()) };
+static KEYS: Keys =
+    Keys { lock: SpinLock::new(), table: UnsafeCell::new(Table { keys: Vec::new(), first: 0 }) };
 
-fn with_keys<R>(f: impl FnOnce(&mut Vec<Key>) -> R) -> R {
+fn with_table<R>(f: impl FnOnce(&mut Table) -> R) -> R {
     // SAFETY: the lock is held.
-    KEYS.lock.with(|| f(unsafe { &mut *KEYS.keys.get() }))
+    KEYS.lock.with(|| f(unsafe { &mut *KEYS.table.get() }))
 }
 
 thread_local! {
     /// The values of a plain thread; destructors run when it ends.
-    static OF_THREAD: RefCell<OfThread> = const { RefCell::new(OfThread(Values(Vec::new()))) };
+    static OF_THREAD: UnsafeCell<OfThread> =
+        const { UnsafeCell::new(OfThread(Values(Vec::new()))) };
 }
 
 struct OfThread(Values);
@@ -62,22 +71,22 @@ fn pack(index: usize, generation: u32) -> u32 {
 /// The index of a key that exists.
 fn index_of(key: u32) -> Option<usize> {
     let index = key as usize & 0xffff;
-    with_keys(|keys| {
-        let k = keys.get(index)?;
+    with_table(|table| {
+        let k = table.keys.get(index)?;
         (k.generation & 1 == 1 && pack(index, k.generation) == key).then_some(index)
     })
 }
 
 /// Makes a key; `None`: there are too many.
 pub fn create(destructor: Option<Destructor>) -> Option<u32> {
-    with_keys(|keys| {
+    with_table(|Table { keys, first }| {
         let free = keys.iter().position(|k| k.generation & 1 == 0);
         let index = free.unwrap_or(keys.len());
         if index == MAX_KEYS {
             return None;
         }
         if index == keys.len() {
-            keys.push(Key::default());
+            keys.push(Key { generation: *first, destructor: None });
         }
         let k = &mut keys[index];
         *k = Key { generation: k.generation.wrapping_add(1), destructor };
@@ -88,9 +97,14 @@ pub fn create(destructor: Option<Destructor>) -> Option<u32> {
 /// Deletes a key; its values are forgotten. `-EINVAL`: there is no such key.
 pub fn delete(key: u32) -> i32 {
     let Some(index) = index_of(key) else { return -libc::EINVAL };
-    with_keys(|keys| {
+    with_table(|Table { keys, first }| {
         let k = &mut keys[index];
         *k = Key { generation: k.generation.wrapping_add(1), destructor: None };
+        // With the last key the table goes, but no generation comes twice.
+        if keys.iter().all(|k| k.generation & 1 == 0) {
+            *first = keys.iter().map(|k| k.generation).max().unwrap_or(*first);
+            *keys = Vec::new();
+        }
     });
     0
 }
@@ -99,7 +113,12 @@ pub fn delete(key: u32) -> i32 {
 /// room for them if there is none.
 fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     let Some(g) = schedule::current_g() else {
-        return OF_THREAD.with_borrow_mut(|v| f(Some(&mut v.0)));
+        return match OF_THREAD.try_with(UnsafeCell::get) {
+            // SAFETY: the thread's own, and `f` calls nothing that comes here.
+            Ok(v) => f(Some(unsafe { &mut (*v).0 })),
+            // The thread ends, and its values are gone.
+            Err(_) => f(None),
+        };
     };
     if g.values.get().is_null() && create {
         g.values.set(Box::into_raw(Box::default()));
@@ -108,18 +127,18 @@ fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     f(unsafe { g.values.get().as_mut() })
 }
 
-/// Sets the value of a key. `-EINVAL`: there is no such key.
+/// Sets the value of a key. `-EINVAL`: there is no such key; `-EAGAIN`: a plain
+/// thread that is ending.
 pub fn set(key: u32, value: *mut c_void) -> i32 {
     let Some(index) = index_of(key) else { return -libc::EINVAL };
     with_values(true, |values| {
-        if let Some(Values(values)) = values {
-            if values.len() <= index {
-                values.resize(index + 1, (0, ptr::null_mut()));
-            }
-            values[index] = (key, value);
+        let Some(Values(values)) = values else { return -libc::EAGAIN };
+        if values.len() <= index {
+            values.resize(index + 1, (0, ptr::null_mut()));
         }
-    });
-    0
+        values[index] = (key, value);
+        0
+    })
 }
 
 /// The value of a key; null if there is none, or no such key.
@@ -141,8 +160,8 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
         return None;
     }
     let taken = core::mem::replace(value, ptr::null_mut());
-    let destructor = with_keys(|keys| {
-        let k = keys.get(index)?;
+    let destructor = with_table(|table| {
+        let k = table.keys.get(index)?;
         (k.generation & 1 == 1 && pack(index, k.generation) == *of).then_some(k.destructor)?
     })?;
     Some((destructor, taken))
@@ -153,7 +172,7 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
 fn destroy(mut take: impl FnMut(usize) -> Option<(Destructor, *mut c_void)>) {
     for _ in 0..ROUNDS {
         let mut any = false;
-        for index in 0..with_keys(|keys| keys.len()) {
+        for index in 0..with_table(|table| table.keys.len()) {
             if let Some((destructor, value)) = take(index) {
                 any = true;
                 // SAFETY: the user gave this function for this key's values.

@@ -2,23 +2,39 @@
 
 use std::path::Path;
 
+/// The files of `src/capi`, in the order of the header's sections.
+const SECTIONS: [&str; 6] = ["start", "goroutines", "channels", "sync", "timers", "syscalls"];
+
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let capi = root.join("src/capi");
+    let files = std::fs::read_dir(&capi).expect("src/capi is there").count() - 1;
+    assert_eq!(files, SECTIONS.len(), "a file of src/capi is not in SECTIONS, apart from mod.rs");
     let config =
         cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is valid");
-    let mut files: Vec<_> = std::fs::read_dir(root.join("src/capi"))
-        .expect("src/capi is there")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    files.sort();
+    let paths = SECTIONS.map(|name| capi.join(name).with_extension("rs"));
     let builder =
-        files.iter().fold(cbindgen::Builder::new().with_config(config), |b, f| b.with_src(f));
+        paths.iter().fold(cbindgen::Builder::new().with_config(config), |b, p| b.with_src(p));
     let bindings = builder.generate().expect("src/capi can be parsed");
     let mut text = Vec::new();
     bindings.write(&mut text);
-    let text = String::from_utf8(text).expect("UTF-8");
-    std::fs::write(out, tidy(&text)).expect("the header can be written");
+    let mut text = tidy(&String::from_utf8(text).expect("UTF-8"));
+    for path in &paths {
+        text = with_heading(&text, &std::fs::read_to_string(path).expect("readable"));
+    }
+    std::fs::write(out, text).expect("the header can be written");
+}
+
+/// Puts the first line of a file's documentation above its first function.
+fn with_heading(text: &str, source: &str) -> String {
+    let title = source.lines().next().and_then(|l| l.strip_prefix("//! ")).expect("a title");
+    let after = |s: &'static str| source.split(s).nth(1).expect("a function");
+    let function = after("extern \"C\" fn ").split('(').next().expect("a name");
+    let declaration = text.find(&format!("{function}(")).expect("it is declared");
+    let comment = text[..declaration].rfind("/**").expect("it is documented");
+    let heading = format!("/* ---- {} ---- */\n\n", title.trim_end_matches('.'));
+    [&text[..comment], &heading, &text[comment..]].concat()
 }
 
 /// Rust's sections on safety say nothing to a C programmer.

@@ -47,7 +47,7 @@ pub fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
     let began = Instant::now();
     let random = run(RandomScheduler::new_from_seed(seed, times), model.clone());
     let pct = run(PctScheduler::new_from_seed(seed, PCT_DEPTH, times), model);
-    println!("{random} + {pct} interleavings in {:.1} s", began.elapsed().as_secs_f64());
+    println!("\n{random} + {pct} interleavings in {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// Runs the calling test in a child process.
@@ -87,6 +87,7 @@ fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync +
     Runner::new(scheduler, config).run(move || {
         machine::reset();
         model();
+        core::order::finish_stores();
     })
 }
 
@@ -140,7 +141,8 @@ impl Cast {
 }
 
 /// Tests of a model, a `fn(Cast)`: with plain threads, with goroutines, and with
-/// some of each.
+/// some of each. Without the runtime's threads it takes so little time that there
+/// are more runs.
 #[macro_export]
 macro_rules! with_each_cast {
     ($($model:ident: $times:expr),* $(,)?) => {$(
@@ -149,7 +151,7 @@ macro_rules! with_each_cast {
 
             #[test]
             fn by_threads() {
-                check($times, || super::$model(Cast::Threads));
+                check(8 * $times, || super::$model(Cast::Threads));
             }
 
             #[test]
@@ -240,5 +242,12 @@ impl Alone {
     pub fn visit(&self) {
         assert_eq!(self.0.swap(1, Ordering::SeqCst), 0, "two are where one may be");
         assert_eq!(self.0.swap(0, Ordering::SeqCst), 1, "two are where one may be");
+    }
+
+    /// Lets others go on, and is there with others who look; nobody visits it.
+    pub fn look(&self) {
+        for _ in 0..2 {
+            assert_eq!(self.0.load(Ordering::SeqCst), 0, "somebody is where we are");
+        }
     }
 }

@@ -3,7 +3,18 @@
 #[path = "../../../../src/os/cgroup.rs"]
 pub mod cgroup;
 #[path = "../../../../src/os/mem.rs"]
-pub mod mem;
+mod real_mem;
+
+pub mod mem {
+    use super::real_mem;
+    pub use super::real_mem::{discard, install_guards, max_map_count, protect_none, reserve};
+
+    /// Before the memory goes, what is stored there late.
+    pub fn release(at: usize, len: usize) {
+        core::order::finish_stores();
+        real_mem::release(at, len);
+    }
+}
 
 use crate::machine;
 

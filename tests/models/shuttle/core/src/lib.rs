@@ -7,6 +7,8 @@
 
 pub use core::*;
 
+pub mod order;
+
 pub mod hint {
     pub use core::hint::*;
 
@@ -19,28 +21,15 @@ pub mod sync {
     pub use core::sync::*;
 
     pub mod atomic {
+        use crate::order;
         use core::ops::Deref;
         use core::sync::atomic as real;
-        pub use core::sync::atomic::{Ordering, compiler_fence, fence};
+        pub use core::sync::atomic::{Ordering, compiler_fence};
 
-        /// So many operations go by until the running thread lets all others go on
-        /// before it: whatever the scheduler prefers, nobody waits for ever.
-        const FAIR: u64 = 500;
-
-        static POINTS: real::AtomicU64 = real::AtomicU64::new(0);
-
-        /// A run begins: what it does depends on its schedule only.
-        pub fn reset() {
-            POINTS.store(0, Ordering::Relaxed);
-        }
-
-        /// Another thread may go on here.
-        pub fn point() {
-            static COMMON: shuttle::sync::atomic::AtomicBool = shuttle::sync::atomic::AtomicBool::new(false);
-            if POINTS.fetch_add(1, Ordering::Relaxed) % FAIR == 0 {
-                shuttle::thread::yield_now();
-            } else {
-                COMMON.load(Ordering::SeqCst);
+        pub fn fence(order: Ordering) {
+            order::point();
+            if order == Ordering::SeqCst {
+                order::finish_stores();
             }
         }
 
@@ -55,18 +44,48 @@ pub mod sync {
                         Self(real::$name::new(v))
                     }
 
-                    /// Its value as a debugger sees it.
+                    /// Its value as the system sees it.
                     pub fn peek(&self) -> $value {
                         self.0.load(Ordering::Relaxed)
                     }
+
+                    pub fn load(&self, _: Ordering) -> $value {
+                        order::point();
+                        match order::own_store(self.0.as_ptr().addr()) {
+                            // SAFETY: put there by `store`.
+                            Some(v) => unsafe { core::mem::transmute_copy(&v) },
+                            None => self.peek(),
+                        }
+                    }
+
+                    pub fn store(&self, v: $value, order: Ordering) {
+                        order::point();
+                        if order == Ordering::SeqCst || !order::is_late() {
+                            order::finish_stores();
+                            self.0.store(v, Ordering::Relaxed);
+                            return;
+                        }
+                        let mut word = 0u64;
+                        // SAFETY: no atomic is larger than a word.
+                        unsafe { (&raw mut word).cast::<$value>().write(v) };
+                        order::store_late(self.0.as_ptr().addr(), size_of::<$value>(), word);
+                    }
                 }
 
+                /// All other operations.
                 impl $(<$t>)? Deref for $name $(<$t>)? {
                     type Target = real::$name $(<$t>)?;
 
                     fn deref(&self) -> &Self::Target {
-                        point();
+                        order::point();
+                        order::finish_stores();
                         &self.0
+                    }
+                }
+
+                impl $(<$t>)? Drop for $name $(<$t>)? {
+                    fn drop(&mut self) {
+                        order::finish_stores();
                     }
                 }
             };
