@@ -88,8 +88,9 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
         && rt.ps().all(|p| p.timers.next() == i64::MAX)
-        && !rt.any_m_may_bring_work()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
+        // After the count: whoever is counted there has said so before.
+        && !rt.any_m_may_bring_work()
 }
 
 fn blocked_plain_threads() -> usize {

@@ -37,6 +37,8 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         }
         None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
     }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
     drop(inside);
     schedule::run(m);
     m.give_cxa_back();

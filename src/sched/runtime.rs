@@ -433,12 +433,15 @@ impl Runtime {
         self.m_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// An M for a thread that `gs_run` brings; it is not limited.
+    /// An M for a thread that `gs_run` brings; it is not limited. It counts as in
+    /// a system call until its goroutine can be found by others.
     pub fn add_runner(&self) -> MRef {
         self.runners.fetch_add(1, Ordering::SeqCst);
-        self.m_count.fetch_add(1, Ordering::Relaxed);
         let m = self.add_m(self.any_node());
         m.runner.store(true, Ordering::Relaxed);
+        m.in_syscall.store(true, Ordering::Relaxed);
+        // Release: whoever counts it in sees that.
+        self.m_count.fetch_add(1, Ordering::Release);
         m
     }
 
@@ -483,7 +486,8 @@ impl Runtime {
 
     /// Threads that can't wake a goroutine by themselves: ours, and sysmon.
     pub fn threads_that_cannot_wake(&self) -> usize {
-        self.m_count.load(Ordering::Relaxed) + 1
+        // Acquire: pairs with the Release in `add_runner`.
+        self.m_count.load(Ordering::Acquire) + 1
     }
 
     /// Whether an M without a P may come back with a goroutine, or its thread go
@@ -799,4 +803,23 @@ fn on_fault(address: usize) {
         unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes()
     };
     stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, g.pc.get(), address);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n10_nodes_are_numbered_in_any_order() {
+        // seed: N10
+        let mut first_ones = [false; 4];
+        for _ in 0..100_000 {
+            let order = shuffled(4);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+            first_ones[order[0]] = true;
+        }
+        assert_eq!(first_ones, [true; 4]);
+    }
 }

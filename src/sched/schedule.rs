@@ -726,3 +726,6 @@ pub fn random() -> u32 {
         None => (time::now() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as u32,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ pub type GoFn = unsafe extern "C" fn(*mut c_void);
 
 /// A goroutine without options that has not run yet: five words.
 #[repr(C)]
+#[cfg_attr(test, derive(Default))]
 pub struct Newborn {
     link: Cell<usize>,
     /// `None` in a free record.

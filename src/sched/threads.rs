@@ -81,7 +81,7 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     }
 }
 
-fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
+pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
     let node = rt.node_of(p);
     let last = p.last_m.load(Ordering::Relaxed);
     // SAFETY: null or an M.

@@ -1,7 +1,7 @@
 /*
  * Nobody starves: goroutines that hand over to each other, spawn each other or yield for ever leave
  * room for a third, however that one becomes runnable. Each test hangs when there is starvation.
- * seeds: N5 (a pop from the other end once in a while), W1 (the global queue on 1 of 61 ticks)
+ * seed: N5 (a pop from the other end once in a while), W1 (the global queue on 1 of 61 ticks)
  */
 #include "check.h"
 

@@ -1,6 +1,6 @@
 /*
  * gs_set_max_threads: at the limit work waits, and the process is never aborted.
- * seeds: B6 (10,000 threads by default, settable), S11 (throttled creation of threads)
+ * seed: B6 (10,000 threads by default, settable), S11 (throttled creation of threads)
  */
 #include "check.h"
 

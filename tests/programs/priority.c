@@ -1,6 +1,6 @@
 /*
  * Order and priorities with one P, where they can be seen exactly.
- * seeds: B3 (the goroutine created last runs first), S10 (idle goroutines), S11 (LIFO), B8 (priorities)
+ * seed: B3 (the goroutine created last runs first), S10 (idle goroutines), S11 (LIFO), B8 (priorities)
  */
 #include "check.h"
 

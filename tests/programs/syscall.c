@@ -1,6 +1,6 @@
 /*
  * System calls: gs_entersyscall, gs_entersyscallblock, gs_exitsyscall, gs_blocking.
- * seeds: S7, B5 (the P is handed off), B2 (a system call costs no running P)
+ * seed: S7, B5 (the P is handed off), B2 (a system call costs no running P)
  */
 #include "check.h"
 

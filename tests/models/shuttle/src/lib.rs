@@ -7,6 +7,7 @@ extern crate shuttle_core as core;
 pub mod arch;
 #[path = "../../../../src/atomic.rs"]
 pub mod atomic;
+pub mod bursts;
 #[path = "../../../../src/chan/mod.rs"]
 pub mod chan;
 pub mod machine;

@@ -1,5 +1,6 @@
 //! How the models are run, and what they are written with.
 
+use crate::bursts::Bursts;
 use crate::machine;
 use crate::os::thread::Thread;
 use crate::sched::config::Request;
@@ -8,7 +9,7 @@ use crate::sched::task::GoFn;
 use crate::sched::{runtime, spawn};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::process::Command;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs a model `times` times with each of shuttle's schedulers: one chooses the
-/// next thread each time anew, the other one (PCT) changes its mind seldom.
+/// Runs a model `times` times with each of two schedulers: one lets each thread
+/// go on for a while, the other one (PCT) lets the most important thread go on
+/// and seldom changes which that is.
 ///
 /// The runtime is one for each process, and a model that fails leaves it as it
 /// is: so each test runs in a process of its own.
@@ -45,9 +47,9 @@ pub fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
     let seed = variable("MODEL_SEED").unwrap_or(1);
     let times = times * factor as usize;
     let began = Instant::now();
-    let random = run(RandomScheduler::new_from_seed(seed, times), model.clone());
+    let bursts = run(Bursts::new(seed, times), model.clone());
     let pct = run(PctScheduler::new_from_seed(seed, PCT_DEPTH, times), model);
-    println!("\n{random} + {pct} interleavings in {:.1} s", began.elapsed().as_secs_f64());
+    println!("\n{bursts} + {pct} interleavings in {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// Runs the calling test in a child process.

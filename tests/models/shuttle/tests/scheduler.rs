@@ -132,6 +132,35 @@ fn stopping_the_world_leaves_no_p_with_two_owners_and_none_without() {
     });
 }
 
+/// A node loses its last P and gets it back: what its queues hold and what is on
+/// its way there runs elsewhere.
+#[test]
+fn goroutines_of_a_node_without_ps_all_end() {
+    check(1000, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 2, || {
+            for _ in 0..2 {
+                let count = count.clone();
+                go(move || {
+                    yield_now();
+                    let inner = count.clone();
+                    go(move || {
+                        let _ = time::sleep(20_000);
+                        inner.add(1);
+                    });
+                    blocking::enter();
+                    blocking::exit();
+                    count.add(1);
+                });
+            }
+            world::gomaxprocs(1);
+            from_outside(2, &count);
+            world::gomaxprocs(2);
+        });
+        assert_eq!(count.get(), 6);
+    });
+}
+
 /// The goroutine that stops the world keeps its P, also when another one does
 /// the same.
 #[test]

@@ -1,0 +1,248 @@
+//! The rows of the seeds that are decisions of this file, on a real runtime
+//! whose world is stopped: the test owns every P and sees each choice.
+
+use super::*;
+use crate::sched::config::Request;
+use crate::sched::node::priority;
+use crate::sched::runtime;
+use crate::sched::task::Newborn;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::sync::Mutex;
+
+/// There is one runtime in a process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Stage {
+    rt: &'static Runtime,
+    m: MRef,
+    tasks: Vec<Box<Newborn>>,
+}
+
+impl Stage {
+    /// Runs `f` with P 0 in hand, on an M without a thread; all queues are empty
+    /// again when it returns.
+    fn set(procs: usize, topology: &str, f: impl FnOnce(&mut Stage)) {
+        let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+        let request =
+            Request { procs: Some(procs), topology: Some(topology), ..Request::default() };
+        assert_eq!(runtime::init(&request), Ok(()));
+        let rt = rt();
+        let world = world::stop();
+        assert!(rt.count_m_in());
+        let m = rt.add_m(rt.p(0).node as usize);
+        let mut stage = Stage { rt, m, tasks: Vec::new() };
+        acquire_p(m, rt.p(0));
+        rt.p(0).attention.store(0, Ordering::Relaxed);
+        f(&mut stage);
+        rt.p(0).attention.store(world::STOP, Ordering::Relaxed);
+        if m.spinning.replace(false) {
+            rt.idle.spin_ended();
+        }
+        release_p(m).status.store(status::STOPPED, Ordering::Relaxed);
+        assert!(!work_anywhere(rt), "the test leaves tasks behind");
+        rt.forget_m(m);
+        world::start(world);
+        assert_eq!(runtime::shutdown(-1), 0);
+    }
+
+    fn p(&self, id: usize) -> PRef {
+        self.rt.p(id)
+    }
+
+    /// A task that is never run, with its name.
+    fn task(&mut self) -> Task {
+        self.tasks.push(Box::new(Newborn::default()));
+        Task::newborn(NonNull::from(self.tasks.last().expect("just pushed").as_ref()))
+    }
+
+    /// Which task it is, in the order in which they were made.
+    fn name(&self, task: Option<Task>) -> Option<usize> {
+        let word = task?.to_word();
+        let is = |n: &Box<Newborn>| Task::newborn(NonNull::from(n.as_ref())).to_word() == word;
+        self.tasks.iter().position(is)
+    }
+
+    fn find(&self) -> Option<usize> {
+        // Not a turn of one of the queues that come now and then.
+        self.p(0).tick.store(0, Ordering::Relaxed);
+        self.name(find_runnable(self.m))
+    }
+}
+
+#[test]
+fn b7_n4_queues_are_searched_from_near_to_far() {
+    // seed: B7, N4, N8, S10
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let (own, sibling, far) = (s.p(0), s.p(1), s.p(2));
+        assert_eq!(own.node, sibling.node);
+        assert_ne!(own.node, far.node);
+        let (near, remote) = (s.rt.node_of(own), s.rt.node_of(far));
+        let put: [&dyn Fn(Task); 9] = [
+            &|t| own.runnext.store(t.to_word(), Ordering::Relaxed),
+            &|t| assert!(own.private.push(t.to_word())),
+            &|t| assert!(own.shared.push(t.to_word())),
+            &|t| near.runq.push(t),
+            &|t| assert!(sibling.shared.push(t.to_word())),
+            &|t| remote.runq.push(t),
+            &|t| assert!(far.shared.push(t.to_word())),
+            &|t| assert!(near.push(t, priority::LOW)),
+            &|t| assert!(near.push(t, priority::IDLE)),
+        ];
+        for place in put {
+            place(s.task());
+        }
+        for n in 0..put.len() {
+            assert_eq!(s.find(), Some(n));
+        }
+        assert_eq!(own.stats.steals_near.load(Ordering::Relaxed), 1);
+        assert_eq!(own.stats.steals_remote_queue.load(Ordering::Relaxed), 1);
+        assert_eq!(own.stats.steals_remote_p.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn s3_a_thief_takes_half_and_the_oldest_first() {
+    // seed: S3
+    Stage::set(2, "flat", |s| {
+        for _ in 0..8 {
+            let t = s.task();
+            assert!(s.p(1).private.push(t.to_word()));
+        }
+        assert_eq!(s.find(), Some(0));
+        assert_eq!((s.p(0).private.len(), s.p(1).private.len()), (3, 4));
+        for n in [3, 2, 1] {
+            assert_eq!(s.find(), Some(n));
+        }
+        while s.p(1).private.pop_back(true).is_some() {}
+    });
+}
+
+#[test]
+fn w1_one_decision_in_61_begins_with_the_global_queue() {
+    // seed: W1
+    Stage::set(1, "flat", |s| {
+        let (global, local) = (s.task(), s.task());
+        s.rt.node_of(s.p(0)).runq.push(global);
+        // Number 53 is another queue's turn.
+        for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
+            s.p(0).tick.store(tick - 1, Ordering::Relaxed);
+            s.p(0).runnext.store(local.to_word(), Ordering::Relaxed);
+            let taken = s.name(next_local(s.m, s.p(0)));
+            assert_eq!(taken, Some(if tick == GLOBAL { 0 } else { 1 }), "decision {tick}");
+        }
+        s.p(0).runnext.store(0, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn n5_the_private_queue_is_lifo_and_its_old_end_has_a_turn_too() {
+    // seed: N5, S11
+    Stage::set(1, "flat", |s| {
+        for _ in 0..3 {
+            let t = s.task();
+            assert!(s.p(0).private.push(t.to_word()));
+        }
+        assert_eq!(s.find(), Some(2));
+        let turn = (1..).map(|n| n * OTHERS).find(|t| 1 + t / OTHERS % 5 == 2).expect("it comes");
+        assert_eq!(s.name(now_and_then(s.m, s.p(0), turn)), Some(0));
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
+fn n8_the_private_queue_comes_before_the_shared_one_which_is_fifo() {
+    // seed: N8
+    Stage::set(1, "flat", |s| {
+        for n in 0..4 {
+            let t = s.task();
+            let queue = if n < 2 { &s.p(0).shared } else { &s.p(0).private };
+            assert!(queue.push(t.to_word()));
+        }
+        assert_eq!([(); 4].map(|()| s.find()), [Some(3), Some(2), Some(0), Some(1)]);
+    });
+}
+
+#[test]
+fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
+    // seed: S2, N2
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        for node in &s.rt.nodes {
+            assert_eq!(node.ps.len(), 2);
+            assert!((0..2).all(|i| s.rt.node_of(node.ps.get(i)).id == node.id));
+        }
+        let (p, node) = (s.p(5), s.rt.node_of(s.p(5)));
+        assert!(!node.take_idle_p(p));
+        node.add_idle_p(p);
+        assert_eq!(s.rt.node_of(s.p(0)).take_any_idle_p(8), None);
+        let taken = std::thread::scope(|scope| {
+            let take = || scope.spawn(|| node.take_any_idle_p(8));
+            [take(), take(), take()].map(|t| t.join().expect("no panic"))
+        });
+        assert_eq!(taken.iter().flatten().collect::<Vec<_>>(), [&5]);
+    });
+}
+
+#[test]
+fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
+    // seed: N3, S11
+    Stage::set(2, "flat", |s| {
+        let node = s.rt.node_of(s.p(1));
+        let ms = [(); 3].map(|()| s.rt.add_m(node.id));
+        for m in ms {
+            node.add_idle_m(m);
+        }
+        s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
+        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[0]));
+        // It is not idle now: whoever went idle last is still warm.
+        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[2]));
+        assert!(node.take_idle_m(ms[1]));
+        s.p(1).last_m.store(ptr::null_mut(), Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
+    // seed: S11
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        unsafe extern "C" fn nothing(_: *mut c_void) {}
+        let g = crate::sched::spawn::create_root(nothing, ptr::null_mut(), 0).expect("memory");
+        g.last_p.set(2);
+        ready::ready(g, crate::sched::park::When::Soon);
+        assert_eq!(s.p(2).inbox.len(), 1);
+        assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
+        // It ends as if it had run.
+        g.set_status(Status::Dead);
+        count(&s.p(0).ended, 1);
+        s.rt.node_of(s.p(0)).gs.put(g.as_non_null());
+    });
+}
+
+#[test]
+fn n12_one_node_is_a_flat_scheduler() {
+    // seed: N12
+    Stage::set(4, "flat", |s| {
+        assert_eq!(s.rt.nodes.len(), 1);
+        assert!(s.rt.nodes[0].neighbours.is_empty());
+        assert_eq!(s.rt.nodes[0].ps.len(), 4);
+    });
+}
+
+#[test]
+fn a_node_that_loses_its_ps_loses_no_task() {
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        let last = s.rt.node_of(s.p(7)).id;
+        for prio in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
+            let t = s.task();
+            assert!(s.rt.nodes[last].push(t, prio));
+        }
+        s.rt.set_proc_count(1);
+        let late = s.task();
+        s.rt.push(last, late, priority::NORMAL);
+        let first = s.rt.node_of(s.p(0));
+        assert!(s.rt.nodes.iter().all(|n| n.id == first.id || n.runq.is_empty()));
+        let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle];
+        assert_eq!(found.map(|q| s.name(q.pop())), [0, 1, 4, 2, 3].map(Some));
+        s.rt.set_proc_count(8);
+    });
+}
