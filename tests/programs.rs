@@ -112,6 +112,15 @@ fn state_at_o3_with_lto() {
     run_program("state.c", &["-O3", "-flto"], &matrix());
 }
 
+/// The sanitizer knows the goroutines' stacks: exceptions on them, and goroutines that end in the middle
+/// of a function, are no errors to it.
+#[test]
+fn under_address_sanitizer() {
+    for file in ["cxx.cpp", "goroutine.c", "chan.c", "syscall.c", "stress.c"] {
+        run_program(file, &["-fsanitize=address"], &once());
+    }
+}
+
 /// After a shutdown everything is given back: not a byte is left, nor was one used after it was freed.
 #[test]
 fn valgrind_finds_no_leak_and_no_error() {

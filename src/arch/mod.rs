@@ -1,5 +1,6 @@
 //! What depends on the CPU: one file for each, all with the same items.
 
+pub mod sanitizer;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]

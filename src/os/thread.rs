@@ -100,6 +100,20 @@ pub fn id() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The lowest address and the size of the calling thread's stack; (0, 0): unknown.
+pub fn stack_bounds() -> (usize, usize) {
+    let mut attr = core::mem::MaybeUninit::uninit();
+    let (mut lo, mut size) = (ptr::null_mut(), 0);
+    // SAFETY: `attr` is filled in by the first call if that succeeds.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attr.as_mut_ptr()) == 0 {
+            libc::pthread_attr_getstack(attr.as_ptr(), &mut lo, &mut size);
+            libc::pthread_attr_destroy(attr.as_mut_ptr());
+        }
+    }
+    (lo as usize, size)
+}
+
 /// How many threads this process has.
 pub fn count() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, |d| d.count())

@@ -9,7 +9,7 @@ use super::park::{Block, Cause, Parker, ready_all};
 use super::runtime::rt;
 use super::schedule;
 use super::task::{GoFn, Kind, Newborn, Task};
-use crate::arch::{self, FpControl};
+use crate::arch::{self, FpControl, sanitizer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -31,6 +31,9 @@ pub struct Begin {
 
 /// The first thing that runs on a goroutine's stack.
 pub extern "C" fn goroutine_begin() -> Begin {
+    if sanitizer::is_on() {
+        sanitizer::arrived(ptr::null_mut());
+    }
     let m = m::must_current();
     schedule::run_commit(m);
     schedule::fresh_thread_state(m);
@@ -51,10 +54,13 @@ pub extern "C" fn goroutine_end() {
 
 /// Ends the running goroutine from anywhere. Goexit.
 pub fn exit_current() -> ! {
-    let top = m::must_current().g().stack_of_running().top();
+    let stack = m::must_current().g().stack_of_running();
+    if sanitizer::is_on() {
+        sanitizer::abandon(stack.bounds());
+    }
     end_current();
     // SAFETY: the frames above belong to a goroutine that has ended.
-    unsafe { arch::restart(top) }
+    unsafe { arch::restart(stack.top()) }
 }
 
 /// Ends the running goroutine. Comes back when the next goroutine is a new one
@@ -79,6 +85,9 @@ fn end_current() {
     {
         // Its stack is warm and at hand: no switch at all.
         begin_as(m, p, n, g);
+        if sanitizer::is_on() {
+            sanitizer::leaving(g.stack_of_running().bounds(), true);
+        }
         if FpControl::current() != rt().fp {
             rt().fp.load();
         }
@@ -108,8 +117,8 @@ fn end_special(m: MRef, g: GRef) {
         // Not a direct switch: this thread runs nothing any more.
         m.p().attention.fetch_or(super::world::LOOK, Ordering::Relaxed);
     }
-    schedule::switch_away(m, commit_special_end);
-    unreachable!("a goroutine that has ended is not resumed");
+    let next = schedule::next_direct(m, m.p());
+    schedule::leave_for(m, g, commit_special_end, next);
 }
 
 /// Frees the descriptor and the stack that have just been left.

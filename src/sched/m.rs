@@ -4,8 +4,8 @@ use super::blocking::Call;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
 use super::task::{Fifo, Task};
-use crate::arch;
-use crate::os::{self, thread::Thread};
+use crate::arch::{self, sanitizer};
+use crate::os::{self, thread, thread::Thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -31,6 +31,8 @@ pub struct M {
     pub g0_sp: Cell<usize>,
     pub commit: Cell<Option<Commit>>,
     pub commit_g: Cell<*const G>,
+    /// g0's stack; known only when a sanitizer asks for it.
+    pub stack_bounds: Cell<sanitizer::Bounds>,
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
     /// The thread's C++ exception globals, or null while there is no C++.
@@ -96,6 +98,7 @@ impl M {
             g0_sp: Cell::new(0),
             commit: Cell::new(None),
             commit_g: Cell::new(ptr::null()),
+            stack_bounds: Cell::new((0, 0)),
             errno: Cell::new(ptr::null_mut()),
             cxa: Cell::new(ptr::null_mut()),
             own_cxa: Cell::new(CxaGlobals::NONE),
@@ -126,6 +129,9 @@ impl M {
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());
         self.find_cxa();
+        if sanitizer::is_on() {
+            self.stack_bounds.set(thread::stack_bounds());
+        }
     }
 
     /// Looks for the C++ exception globals of this thread: the C++ library may

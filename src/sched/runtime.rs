@@ -14,7 +14,7 @@ use super::sysmon::Sysmon;
 use super::task::Task;
 use super::world::World;
 use super::{deadlock, schedule, threads, timers};
-use crate::arch::{self, FpControl};
+use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::thread::{SignalMask, Thread};
 use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
@@ -224,6 +224,7 @@ pub fn shutdown(deadline: i64) -> i32 {
 impl Runtime {
     fn new(config: Config) -> Runtime {
         let debug = Debug::from_env();
+        sanitizer::look_for(os::symbol);
         stack::configure(debug.mprotect, debug.guard_budget);
         let mut topology = config.topology;
         if !debug.no_shuffle {

@@ -13,8 +13,9 @@ use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
 use super::{blocking, ready, threads, timers, world};
-use crate::arch;
+use crate::arch::{self, sanitizer};
 use crate::os::{spin::backoff, time};
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
@@ -82,7 +83,7 @@ fn with_thread_state(m: MRef, switch: impl FnOnce()) {
 #[inline(always)]
 fn leave(m: MRef, g: GRef, commit: Commit) {
     let next = if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None };
-    switch_to(m, g, commit, next);
+    switch_to(m, g, commit, next, false);
     run_commit(m::must_current());
 }
 
@@ -94,8 +95,10 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
         m.curg.set(ptr::null());
         m.commit.set(commit);
         m.commit_g.set(g.as_ptr());
+        let away = Away::to(m, m.g0_sp.get(), false);
         // SAFETY: g0 is at rest while a goroutine runs.
         unsafe { arch::switch(g.sp.as_ptr(), m.g0_sp.get()) };
+        away.back();
         run_commit(m::must_current());
     });
 }
@@ -103,18 +106,47 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
 /// Leaves a goroutine that has ended for the next one, or for g0.
 #[inline(always)]
 pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>) -> ! {
-    switch_to(m, g, commit, next);
+    switch_to(m, g, commit, next, true);
     unreachable!("a goroutine that has ended is not resumed");
 }
 
 #[inline(always)]
-fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>) {
+fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: bool) {
     let to = successor(m, next);
     m.commit.set(Some(commit));
     m.commit_g.set(g.as_ptr());
+    let away = Away::to(m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
     // after the commit, which runs behind the switch.
     unsafe { arch::switch(g.sp.as_ptr(), to) };
+    away.back();
+}
+
+/// What a sanitizer, if there is one, keeps for a context that has switched away.
+struct Away(*mut c_void);
+
+impl Away {
+    /// Before the switch to the context `sp`, g0's or that of `M::curg`.
+    #[inline(always)]
+    fn to(m: MRef, sp: usize, for_ever: bool) -> Away {
+        if !sanitizer::is_on() {
+            return Away(ptr::null_mut());
+        }
+        let bounds = if sp == m.g0_sp.get() {
+            m.stack_bounds.get()
+        } else {
+            m.g().stack_of_running().bounds()
+        };
+        Away(sanitizer::leaving(bounds, for_ever))
+    }
+
+    /// After the switch back.
+    #[inline(always)]
+    fn back(self) {
+        if sanitizer::is_on() {
+            sanitizer::arrived(self.0);
+        }
+    }
 }
 
 /// The context to switch to: the task's, if that needs nothing but the P, else
@@ -308,8 +340,10 @@ pub fn run(m: MRef) {
     while let Some(g) = next(m) {
         m.curg.set(g.as_ptr());
         count(&m.switches, 1);
+        let away = Away::to(m, g.sp.get(), false);
         // SAFETY: the goroutine is at rest and ours.
         unsafe { arch::switch(m.g0_sp.as_ptr(), g.sp.get()) };
+        away.back();
         run_commit(m);
         if !m.blocking.get().is_null() {
             blocking::run_on_g0(m);

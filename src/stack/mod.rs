@@ -91,6 +91,11 @@ impl Stack {
         self.base + self.class.size()
     }
 
+    /// The lowest byte that may be used, and how many there are.
+    pub fn bounds(&self) -> (usize, usize) {
+        (self.lo(), self.hi() - self.lo())
+    }
+
     /// Where the first frame begins, 16-byte aligned. It differs by up to 1 KiB
     /// from stack to stack: with all first frames at the same offset in a page
     /// a thousand goroutines would share a few lines of the cache.

@@ -102,16 +102,19 @@ impl World {
 
     /// The M that is started runs at once and in our place: we do nothing more.
     fn start(&self, one: Option<StartOne>, near: Option<PRef>) {
-        let mut one = one;
-        while let Some(StartOne) = one {
-            let before = self.spinners.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(before, 0, "an M is started though another one looks for work");
-            if let Some(p) = self.take_idle_p(near) {
-                return self.run(p, true);
-            }
-            self.spin_ended();
-            // Whoever submitted meanwhile has relied on us.
-            one = if self.work_anywhere() { self.idle.work_added() } else { None };
+        let Some(StartOne) = one else { return };
+        let before = self.spinners.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(before, 0, "an M is started though another one looks for work");
+        if let Some(p) = self.take_idle_p(near) {
+            return self.run(p, true);
+        }
+        self.spin_ended();
+        // Whoever submitted meanwhile has relied on us.
+        if self.work_anywhere()
+            && let Some(p) = self.take_idle_p(near)
+        {
+            self.spin_begins();
+            self.run(p, true);
         }
     }
 

@@ -4,6 +4,8 @@
 #[path = "../../../../src/arch/x86_64.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
+#[path = "../../../../src/arch/sanitizer.rs"]
+pub mod sanitizer;
 
 pub use x86_64::{FpControl, prepare, restart, switch, valgrind_forget, valgrind_register};
 

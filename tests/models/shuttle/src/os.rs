@@ -174,6 +174,10 @@ pub mod thread {
         usize::from(shuttle::thread::current().id()) as i32
     }
 
+    pub fn stack_bounds() -> (usize, usize) {
+        (0, 0)
+    }
+
     pub fn count() -> usize {
         machine::threads()
     }
