@@ -61,7 +61,11 @@ impl World {
             .filter(|&p| self.node.take_idle_p(p))
             .or_else(|| self.node.take_any_idle_p(self.ps.len()).map(|id| self.p(id)))?;
         self.idle.p_taken();
-        assert_eq!(taken.status.swap(status::RUNNING, Ordering::AcqRel), status::IDLE, "a P has two owners");
+        assert_eq!(
+            taken.status.swap(status::RUNNING, Ordering::AcqRel),
+            status::IDLE,
+            "a P has two owners"
+        );
         Some(taken)
     }
 

@@ -24,7 +24,8 @@ unsafe impl Send for Victim {}
 impl Victim {
     /// A ring that tasks have gone through before: `turned` of them.
     fn new(turned: usize, tasks: impl IntoIterator<Item = usize>) -> Arc<Victim> {
-        let v = Victim { ring: Ring::new(4), contents: std::array::from_fn(|_| UnsafeCell::new(0)) };
+        let v =
+            Victim { ring: Ring::new(4), contents: std::array::from_fn(|_| UnsafeCell::new(0)) };
         for _ in 0..turned {
             assert!(v.ring.push(usize::MAX));
             assert_eq!(v.ring.pop_front(true), Some(usize::MAX));
@@ -47,7 +48,11 @@ impl Victim {
     fn take(&self, task: usize) -> usize {
         self.contents[task].with_mut(|c| {
             // SAFETY: loom reports it if it isn't ours.
-            assert_eq!(unsafe { std::mem::take(&mut *c) }, task * 10, "task {task} is taken twice or not visible");
+            assert_eq!(
+                unsafe { std::mem::take(&mut *c) },
+                task * 10,
+                "task {task} is taken twice or not visible"
+            );
         });
         task
     }
@@ -92,7 +97,11 @@ fn ascends(tasks: &[usize]) -> bool {
 }
 
 /// Runs the owner against `thieves`.
-fn owner_against(thieves: usize, v: Arc<Victim>, owner: impl FnOnce(&Victim) -> Vec<usize>) -> Vec<usize> {
+fn owner_against(
+    thieves: usize,
+    v: Arc<Victim>,
+    owner: impl FnOnce(&Victim) -> Vec<usize>,
+) -> Vec<usize> {
     let threads: Vec<_> = (0..thieves)
         .map(|_| {
             let v = v.clone();

@@ -1,11 +1,11 @@
 //! The real context switch, and a thread-local word for each modelled thread:
 //! goroutines run on stacks of their own and move from thread to thread.
 
+#[path = "../../../../src/arch/sanitizer.rs"]
+pub mod sanitizer;
 #[path = "../../../../src/arch/x86_64.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
-#[path = "../../../../src/arch/sanitizer.rs"]
-pub mod sanitizer;
 
 pub use x86_64::{FpControl, prepare, restart, switch, valgrind_forget, valgrind_register};
 

@@ -39,7 +39,12 @@ impl Scheduler for Bursts {
         self.choice.new_execution()
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        yields: bool,
+    ) -> Option<TaskId> {
         let goes_on = current.filter(|&c| !yields && runnable.iter().any(|t| t.id() == c));
         let ends = self.below(self.length) == 0;
         goes_on.filter(|_| !ends).or_else(|| self.choice.next_task(runnable, current, yields))

@@ -98,7 +98,12 @@ pub fn now() -> i64 {
 fn fire() {
     end_sleeps(|m| {
         let clock = m.clock;
-        take(m, usize::MAX, |s| s.deadline.is_some_and(|d| d <= clock), |m, s| m.timed_out.push(s.number))
+        take(
+            m,
+            usize::MAX,
+            |s| s.deadline.is_some_and(|d| d <= clock),
+            |m, s| m.timed_out.push(s.number),
+        )
     });
 }
 

@@ -79,7 +79,10 @@ fn end_at_a_panic() {
 }
 
 /// Gives how many runs there were.
-fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync + 'static>) -> usize {
+fn run(
+    scheduler: impl Scheduler + 'static,
+    model: Arc<impl Fn() + Send + Sync + 'static>,
+) -> usize {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(3_000_000);
@@ -97,8 +100,12 @@ fn run(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + Sync +
 /// have ended.
 pub fn in_runtime(procs: usize, nodes: usize, f: impl FnOnce()) {
     let topology = format!("{nodes}");
-    let request =
-        Request { procs: Some(procs), max_threads: None, stack_size: None, topology: Some(&topology) };
+    let request = Request {
+        procs: Some(procs),
+        max_threads: None,
+        stack_size: None,
+        topology: Some(&topology),
+    };
     assert_eq!(runtime::init(&request), Ok(()));
     f();
     assert_eq!(runtime::shutdown(-1), 0);
@@ -189,8 +196,14 @@ pub fn go(f: impl FnOnce() + Send + 'static) {
 /// Begins a goroutine and keeps a reference to it.
 pub fn go_referenced(f: impl FnOnce() + Send + 'static) -> GRef {
     let (f, arg) = body(f);
-    let options =
-        spawn::Options { name: None, stack: None, priority: 0, node: None, flags: 0, referenced: true };
+    let options = spawn::Options {
+        name: None,
+        stack: None,
+        priority: 0,
+        node: None,
+        flags: 0,
+        referenced: true,
+    };
     match spawn::spawn_with(f, arg, 0, &options) {
         Ok(g) => g,
         Err(e) => panic!("no goroutine: {e}"),

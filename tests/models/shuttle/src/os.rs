@@ -56,7 +56,11 @@ pub mod futex {
 
     pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
         let address = core::ptr::from_ref(word) as usize;
-        machine::futex_wait(address, || word.peek() == expected, (deadline >= 0).then_some(deadline))
+        machine::futex_wait(
+            address,
+            || word.peek() == expected,
+            (deadline >= 0).then_some(deadline),
+        )
     }
 
     pub fn wake(word: *const AtomicU32, n: i32) {
@@ -136,7 +140,10 @@ pub mod thread {
     unsafe impl Send for Argument {}
 
     impl Thread {
-        pub fn start(f: extern "C" fn(*mut c_void) -> *mut c_void, arg: *mut c_void) -> Result<Thread, i32> {
+        pub fn start(
+            f: extern "C" fn(*mut c_void) -> *mut c_void,
+            arg: *mut c_void,
+        ) -> Result<Thread, i32> {
             let ended = Arc::new(AtomicU32::new(0));
             let (note, arg) = (ended.clone(), Argument(arg));
             let main = move || {

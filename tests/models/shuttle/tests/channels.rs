@@ -133,7 +133,13 @@ fn two_senders_and_two_receivers(cast: Cast, capacity: usize) {
     pipe.expect_nobody_waits();
 }
 
-fn sender(pipe: &Pipe, ledger: &Ledger, value: u64, deadline: fn() -> i64, else_errno: i32) -> Actor {
+fn sender(
+    pipe: &Pipe,
+    ledger: &Ledger,
+    value: u64,
+    deadline: fn() -> i64,
+    else_errno: i32,
+) -> Actor {
     let (p, l) = (pipe.clone(), ledger.clone());
     actor(move || match p.send(value, deadline()) {
         0 => l.sent(value),
@@ -184,10 +190,12 @@ fn close_meets(cast: Cast, capacity: usize) {
     let (pipe, ledger) = (Pipe::new(capacity), Ledger::default());
     let receiver = || {
         let (p, l) = (pipe.clone(), ledger.clone());
-        actor(move || loop {
-            match p.recv(FOREVER) {
-                Ok(value) => l.arrived(value),
-                Err(e) => return assert_eq!(e, -libc::EPIPE),
+        actor(move || {
+            loop {
+                match p.recv(FOREVER) {
+                    Ok(value) => l.arrived(value),
+                    Err(e) => return assert_eq!(e, -libc::EPIPE),
+                }
             }
         })
     };
@@ -208,19 +216,21 @@ fn a_close_meets_selects_over_two_channels(cast: Cast) {
     let (closing, pipe, ledger) = (Pipe::new(0), Pipe::new(0), Ledger::default());
     let selecter = |swapped: bool| {
         let (c, p, l) = (closing.clone(), pipe.clone(), ledger.clone());
-        actor(move || loop {
-            let (mut nothing, mut value) = (NOTHING, NOTHING);
-            let mut cases = [c.case(Op::Recv, &mut nothing), p.case(Op::Recv, &mut value)];
-            if swapped {
-                cases.swap(0, 1);
-            }
-            // SAFETY: elements are numbers.
-            let (which, result) = unsafe { select(&cases, FOREVER) }.unwrap();
-            match (which == 0) == swapped {
-                true => l.arrived(received(value, result).unwrap()),
-                false => {
-                    assert_eq!(received(nothing, result), Err(-libc::EPIPE));
-                    return assert_eq!(value, NOTHING, "both cases are done");
+        actor(move || {
+            loop {
+                let (mut nothing, mut value) = (NOTHING, NOTHING);
+                let mut cases = [c.case(Op::Recv, &mut nothing), p.case(Op::Recv, &mut value)];
+                if swapped {
+                    cases.swap(0, 1);
+                }
+                // SAFETY: elements are numbers.
+                let (which, result) = unsafe { select(&cases, FOREVER) }.unwrap();
+                match (which == 0) == swapped {
+                    true => l.arrived(received(value, result).unwrap()),
+                    false => {
+                        assert_eq!(received(nothing, result), Err(-libc::EPIPE));
+                        return assert_eq!(value, NOTHING, "both cases are done");
+                    }
                 }
             }
         })

@@ -1,8 +1,11 @@
 //! The scheduler: parking and waking of its threads, and who owns a P.
 
-use shuttle_models::model::{Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime};
+use shuttle_models::model::{
+    Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime,
+};
 use shuttle_models::sched::schedule::yield_now;
 use shuttle_models::sched::{blocking, entry, lock_thread, m, park, run, world};
+use shuttle_models::sync::WaitGroup;
 use shuttle_models::{os, time};
 use std::sync::Arc;
 
@@ -31,6 +34,31 @@ fn two_ps_that_go_idle_do_the_work_that_comes_just_then() {
         let count = Arc::new(Count::default());
         in_runtime(2, 1, || from_outside(3, &count));
         assert_eq!(count.get(), 3);
+    });
+}
+
+/// One M finds work and nobody looks for the rest: the two need both P's, for
+/// neither of them parks.
+#[test]
+fn two_goroutines_that_wait_for_each_other_both_run() {
+    check(1500, || {
+        let met = Arc::new(Count::default());
+        let begin = |met: Arc<Count>| {
+            Plain::start(move || {
+                go(move || {
+                    met.add(1);
+                    let patience = os::time::now() + 1_000_000_000;
+                    while met.get() < 2 {
+                        assert!(os::time::now() < patience, "the other one does not run");
+                        os::spin::backoff(0);
+                    }
+                })
+            })
+        };
+        in_runtime(2, 1, || {
+            let threads = [begin(met.clone()), begin(met.clone())];
+            threads.into_iter().for_each(Plain::join);
+        });
     });
 }
 
@@ -203,7 +231,8 @@ fn blocking_calls_give_their_result_to_their_goroutine() {
                 let count = count.clone();
                 go(move || {
                     // SAFETY: it takes any argument.
-                    let result = unsafe { blocking::call(add_one, core::ptr::without_provenance_mut(i)) };
+                    let result =
+                        unsafe { blocking::call(add_one, core::ptr::without_provenance_mut(i)) };
                     assert_eq!(result.addr(), i + 1);
                     count.add(1);
                 });
@@ -211,6 +240,31 @@ fn blocking_calls_give_their_result_to_their_goroutine() {
         });
         assert_eq!(count.get(), 3);
     });
+}
+
+/// Closed at first.
+struct Gate(WaitGroup);
+
+// SAFETY: it may be used by any thread.
+unsafe impl Send for Gate {}
+// SAFETY: likewise.
+unsafe impl Sync for Gate {}
+
+impl Gate {
+    fn new() -> Gate {
+        // SAFETY: valid when zero.
+        let gate = Gate(unsafe { std::mem::zeroed() });
+        assert_eq!(gate.0.add(1), 0);
+        gate
+    }
+
+    fn open(&self) {
+        assert_eq!(self.0.add(-1), 0);
+    }
+
+    fn pass(&self) {
+        assert_eq!(self.0.wait(park::FOREVER), 0);
+    }
 }
 
 /// A plain thread that lends itself gets back when its function has ended, and
@@ -238,6 +292,35 @@ fn a_borrowed_thread_goes_back_when_its_goroutine_has_ended() {
             plain.join();
         });
         assert_eq!(count.get(), 2);
+    });
+}
+
+/// The thread is wanted back while it runs others, or is just about to: these go
+/// on until it is back.
+#[test]
+fn a_borrowed_thread_goes_back_though_others_keep_it_busy() {
+    check(8000, || {
+        let back = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            // Whoever lets it go on runs it next, mostly on another thread.
+            let gate = Arc::new(Gate::new());
+            let (others, g) = (back.clone(), gate.clone());
+            let (f, arg) = body(move || {
+                g.pass();
+                for _ in 0..2 {
+                    let back = others.clone();
+                    go(move || {
+                        while back.get() == 0 {
+                            yield_now();
+                        }
+                    });
+                }
+            });
+            let from_outside = Plain::start(move || go(move || gate.open()));
+            assert_eq!(run::run(f, arg, 0), 0);
+            back.add(1);
+            from_outside.join();
+        });
     });
 }
 
@@ -325,7 +408,10 @@ fn the_end_of_a_goroutine_meets_its_joiners() {
                 actor(move || {
                     let Shared(g) = { g };
                     let result = entry::join(g, os::time::now() + 100_000);
-                    assert!(result == -libc::ETIMEDOUT || (result == 0 && count.get() > 0), "{result}");
+                    assert!(
+                        result == -libc::ETIMEDOUT || (result == 0 && count.get() > 0),
+                        "{result}"
+                    );
                     entry::release(g);
                 })
             };

@@ -65,10 +65,11 @@ pub mod sync {
                             self.0.store(v, Ordering::Relaxed);
                             return;
                         }
-                        let mut word = 0u64;
+                        let (mut word, size) = (0u64, size_of::<$value>());
+                        let (from, to) = (&raw const v, &raw mut word);
                         // SAFETY: no atomic is larger than a word.
-                        unsafe { (&raw mut word).cast::<$value>().write(v) };
-                        order::store_late(self.0.as_ptr().addr(), size_of::<$value>(), word);
+                        unsafe { from.cast::<u8>().copy_to_nonoverlapping(to.cast(), size) };
+                        order::store_late(self.0.as_ptr().addr(), size, word);
                     }
                 }
 

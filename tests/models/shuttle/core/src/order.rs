@@ -30,7 +30,13 @@ impl Store {
     fn finish(self) {
         // SAFETY: the address is that of an atomic of this size, which finishes
         // its stores before it goes.
-        unsafe { std::ptr::copy_nonoverlapping((&raw const self.word).cast(), self.address as *mut u8, self.size) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&raw const self.word).cast(),
+                self.address as *mut u8,
+                self.size,
+            )
+        };
     }
 }
 
