@@ -7,8 +7,8 @@ use super::node::{Node, priority};
 use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, ready_all};
 use super::runtime::rt;
-use super::schedule;
 use super::task::{GoFn, Kind, Newborn, Task};
+use super::{schedule, world};
 use crate::arch::{self, FpControl, sanitizer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -115,7 +115,7 @@ fn end_special(m: MRef, g: GRef) {
     }
     if m.ended.load(Ordering::Relaxed) {
         // Not a direct switch: this thread runs nothing any more.
-        m.p().attention.fetch_or(super::world::LOOK, Ordering::Relaxed);
+        world::ask(m.p(), world::LOOK);
     }
     let next = schedule::next_direct(m, m.p());
     schedule::leave_for(m, g, commit_special_end, next);

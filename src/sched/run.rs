@@ -4,7 +4,7 @@ use super::m::{self, M, MRef};
 use super::p::PRef;
 use super::runtime::{Inside, rt};
 use super::task::{GoFn, Task};
-use super::world::LOOK;
+use super::world::{self, LOOK};
 use super::{node, ready, schedule, spawn, threads};
 use crate::os::signal::AltStack;
 use core::ffi::c_void;
@@ -58,7 +58,7 @@ pub fn root_ended(runner: *const M) {
     fence(Ordering::SeqCst);
     for p in rt().ps() {
         if p.m.load(Ordering::Relaxed) == runner.as_ptr() {
-            p.attention.fetch_or(LOOK, Ordering::Relaxed);
+            world::ask(p, LOOK);
         }
     }
     threads::nudge(runner);
@@ -68,6 +68,6 @@ pub fn root_ended(runner: *const M) {
 #[inline(always)]
 pub fn look_if_done(m: MRef, p: PRef) {
     if m.is_runner() && m.root_done.load(Ordering::Acquire) {
-        p.attention.fetch_or(LOOK, Ordering::Relaxed);
+        world::ask(p, LOOK);
     }
 }

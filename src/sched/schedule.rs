@@ -736,7 +736,8 @@ pub fn checkpoint() {
 /// Whether somebody wants the running goroutine to give way.
 #[inline(always)]
 pub fn is_wanted() -> bool {
-    with_p().is_some_and(|m| m.p().attention.load(Ordering::Relaxed) != 0)
+    world::somebody_is_asked()
+        && with_p().is_some_and(|m| m.p().attention.load(Ordering::Relaxed) != 0)
 }
 
 /// Announces work to those that sleep. `near`: the P that it was given to.

@@ -150,6 +150,7 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
     for (p, seen) in rt.ps().zip(seen.iter_mut()) {
         acted |= look_at(rt, p, seen, now);
     }
+    world::forget_answered(rt);
     if timers::next_of_idle_ps() <= now {
         acted |= wake_for_timers(rt);
     }
@@ -174,7 +175,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         seen.slice = now;
     } else if now - seen.slice >= SLICE {
         seen.slice = now;
-        p.attention.fetch_or(world::SLICE, Ordering::Relaxed);
+        world::ask(p, world::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
         *seen = Seen { tick, syscall_tick, since: now, ..*seen };

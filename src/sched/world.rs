@@ -27,6 +27,37 @@ pub const SLICE: u32 = 4;
 /// system call, in ns.
 const RECHECK: i64 = 100_000;
 
+/// Whether some P's `attention` may be set: one word that all look at before
+/// they look for their P. Cleared by sysmon.
+static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
+
+#[repr(align(128))]
+struct OnItsOwnLine(AtomicBool);
+
+/// Asks the M that runs the P to look at these bits when it next comes by.
+pub fn ask(p: PRef, bits: u32) {
+    p.attention.fetch_or(bits, Ordering::SeqCst);
+    // SeqCst: pairs with `forget_answered`.
+    WANTED.0.store(true, Ordering::SeqCst);
+}
+
+/// Whether anybody may have been asked for something.
+#[inline(always)]
+pub fn somebody_is_asked() -> bool {
+    WANTED.0.load(Ordering::Relaxed)
+}
+
+/// For sysmon: when all have answered nobody needs to look any more.
+pub fn forget_answered(rt: &Runtime) {
+    if somebody_is_asked() {
+        // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
+        WANTED.0.store(false, Ordering::SeqCst);
+        if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) != 0) {
+            WANTED.0.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
 /// The state of stopping, one for each runtime.
 pub struct World {
     /// Held from stop to start.
@@ -72,7 +103,7 @@ pub fn stop() -> Stopped {
     let own = schedule::with_p().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
     for p in rt.ps() {
-        p.attention.fetch_or(STOP, Ordering::SeqCst);
+        ask(p, STOP);
     }
     loop {
         // Acquire: pairs with the Release in `arrived`.

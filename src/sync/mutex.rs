@@ -44,17 +44,7 @@ impl Mutex {
     /// Locks it. 0, or why it can't wait.
     #[inline]
     pub fn lock(&self, deadline: i64) -> i32 {
-        // Looks first: a compare-and-swap that fails takes the line from the owner.
-        // Acquire: pairs with the Release in `unlock`.
-        if self.state.load(Ordering::Relaxed) == 0
-            && self
-                .state
-                .compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-        {
-            return 0;
-        }
-        self.lock_slow(deadline, true)
+        if self.try_once() { 0 } else { self.lock_slow(deadline, true) }
     }
 
     /// Locks it, whatever happens: for `Cond`.
@@ -62,6 +52,18 @@ impl Mutex {
         if !self.try_lock() {
             self.lock_slow(FOREVER, false);
         }
+    }
+
+    /// Locks it if it is free, unless the state changes meanwhile.
+    #[inline(always)]
+    fn try_once(&self) -> bool {
+        let s = self.state.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `unlock`.
+        s & (LOCKED | STARVING) == 0
+            && self
+                .state
+                .compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Locks it if it is free.
@@ -92,7 +94,7 @@ impl Mutex {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, deadline: i64, cancellable: bool) -> i32 {
-        if self.try_lock() || self.spin() {
+        if self.spin() {
             return 0;
         }
         let mut since = 0;
@@ -171,11 +173,18 @@ impl Mutex {
     /// Unlocks it. `-EPERM`: it isn't locked.
     #[inline]
     pub fn unlock(&self) -> i32 {
+        let s = self.state.load(Ordering::Relaxed);
         // Release: pairs with the Acquire of the next one.
-        match self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => 0,
-            Err(_) => self.unlock_slow(),
+        if !needs_wake(s)
+            && s & LOCKED != 0
+            && self
+                .state
+                .compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        {
+            return 0;
         }
+        self.unlock_slow()
     }
 
     #[cold]

@@ -2,6 +2,15 @@
 //! interleaving of its threads' atomic operations may come up. Stand-ins are the
 //! rooms `os`, `numa` and the thread-local word of `arch`.
 
+// The library's rooms are private: lints for what others can call don't fit.
+#![allow(
+    clippy::drop_non_drop,
+    clippy::len_without_is_empty,
+    clippy::missing_safety_doc,
+    clippy::new_without_default,
+    clippy::not_unsafe_ptr_arg_deref
+)]
+
 extern crate shuttle_core as core;
 
 pub mod arch;

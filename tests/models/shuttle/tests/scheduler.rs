@@ -251,9 +251,9 @@ unsafe impl Send for Gate {}
 unsafe impl Sync for Gate {}
 
 impl Gate {
-    fn new() -> Gate {
+    fn new() -> Arc<Gate> {
         // SAFETY: valid when zero.
-        let gate = Gate(unsafe { std::mem::zeroed() });
+        let gate = Arc::new(Gate(unsafe { std::mem::zeroed() }));
         assert_eq!(gate.0.add(1), 0);
         gate
     }
@@ -303,7 +303,7 @@ fn a_borrowed_thread_goes_back_though_others_keep_it_busy() {
         let back = Arc::new(Count::default());
         in_runtime(2, 1, || {
             // Whoever lets it go on runs it next, mostly on another thread.
-            let gate = Arc::new(Gate::new());
+            let gate = Gate::new();
             let (others, g) = (back.clone(), gate.clone());
             let (f, arg) = body(move || {
                 g.pass();

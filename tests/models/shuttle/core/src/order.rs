@@ -6,6 +6,9 @@
 //! all are done before its next compare-and-swap, fence or system call. So a
 //! fence that is missing between a store and a load is noticed; what weaker
 //! machines do besides is left to the loom models.
+//!
+//! Other memory is not part of this. So an atomic must not be moved once it is
+//! used.
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::AtomicBool;
