@@ -16,6 +16,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 struct Stage {
     rt: &'static Runtime,
     m: MRef,
+    /// Boxed: queues hold their addresses.
+    #[allow(clippy::vec_box)]
     tasks: Vec<Box<Newborn>>,
 }
 
@@ -59,8 +61,8 @@ impl Stage {
     /// Which task it is, in the order in which they were made.
     fn name(&self, task: Option<Task>) -> Option<usize> {
         let word = task?.to_word();
-        let is = |n: &Box<Newborn>| Task::newborn(NonNull::from(n.as_ref())).to_word() == word;
-        self.tasks.iter().position(is)
+        let word_of = |n: &Newborn| Task::newborn(NonNull::from(n)).to_word();
+        self.tasks.iter().position(|n| word_of(n) == word)
     }
 
     fn find(&self) -> Option<usize> {
