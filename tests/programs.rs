@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -181,7 +181,7 @@ fn compile_header(ext: &str, compiler: &str, std: &str) {
     let mut cmd = Command::new(compiler);
     cmd.args([std, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
     cmd.arg(manifest_dir().join("include")).arg(&source);
-    must_succeed(cmd);
+    must_succeed(&mut cmd);
 }
 
 /// A test that skips itself must say why, and the test harness hides what is printed with println.
@@ -301,39 +301,17 @@ fn library() -> &'static Path {
     })
 }
 
-/// `GOSCHED_LIBRARY`, or the release build. Not the one that cargo builds for its tests: that one unwinds
-/// where the real one aborts.
+/// `GOSCHED_LIBRARY`, or the release build, brought up to date. Not the one that cargo builds for its
+/// tests: that one unwinds where the real one aborts.
 fn find_library() -> PathBuf {
     if let Some(given) = env::var_os("GOSCHED_LIBRARY") {
         return fs::canonicalize(&given).expect("GOSCHED_LIBRARY");
     }
-    let found = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../release/libgosched.so");
-    assert!(
-        modified(&found).is_some_and(|m| m >= newest_source()),
-        "{} is not there or older than src/: run `cargo build --release` first",
-        found.display()
-    );
-    fs::canonicalize(&found).unwrap()
-}
-
-fn modified(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|m| m.modified()).ok()
-}
-
-fn newest_source() -> SystemTime {
-    let mut newest = modified(&manifest_dir().join("Cargo.toml")).unwrap();
-    let mut dirs = vec![manifest_dir().join("src")];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                newest = newest.max(modified(&path).unwrap());
-            }
-        }
-    }
-    newest
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--lib", "--target-dir"]).arg(&target);
+    must_succeed(cargo.current_dir(manifest_dir()));
+    fs::canonicalize(target.join("release/libgosched.so")).unwrap()
 }
 
 // ---- Building and running programs ----
@@ -354,7 +332,7 @@ fn cxx_compiler() -> Option<String> {
     }
 }
 
-fn must_succeed(mut cmd: Command) {
+fn must_succeed(cmd: &mut Command) {
     let out = cmd.output().unwrap_or_else(|e| panic!("{cmd:?}: {e}"));
     assert!(out.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&out.stderr));
 }
@@ -374,7 +352,7 @@ fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
     // The old kind of rpath comes before LD_LIBRARY_PATH, which cargo sets.
     cmd.arg("-L").arg(dir).arg(format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display()));
     cmd.args(["-Wl,--as-needed", "-lgosched", "-lm", "-ldl"]);
-    must_succeed(cmd);
+    must_succeed(&mut cmd);
     Some(program)
 }
 

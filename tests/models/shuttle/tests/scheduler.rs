@@ -130,6 +130,72 @@ fn a_p_has_one_owner_though_system_calls_take_and_leave_it() {
     });
 }
 
+/// With one P, which each of them needs when its call ends: the thread that comes
+/// back, or sysmon, who gives it to the other goroutine.
+#[test]
+fn a_p_goes_to_sysmon_or_back_to_its_thread_when_a_call_ends() {
+    check(4000, || {
+        let owners = Arc::new(Owners::default());
+        in_runtime(1, 1, || {
+            for i in 0..2 {
+                let owners = owners.clone();
+                go(move || {
+                    for round in 1..4 {
+                        blocking::enter();
+                        os::time::sleep(i * 20_000 + round * 10_000);
+                        assert_eq!(blocking::exit(), 0);
+                        owners.visit();
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// The work comes while the P is given up, and the call ends when it is done.
+#[test]
+fn work_is_done_though_the_p_is_handed_off_just_then() {
+    check(4000, || {
+        let count = Arc::new(Count::default());
+        in_runtime(1, 1, || {
+            let done = count.clone();
+            go(move || {
+                blocking::enter_block();
+                let patience = os::time::now() + 1_000_000_000;
+                while done.get() == 0 {
+                    assert!(os::time::now() < patience, "the work waits for a P that is idle");
+                    os::time::sleep(1_000_000);
+                }
+                assert_eq!(blocking::exit(), 0);
+            });
+            from_outside(1, &count);
+        });
+    });
+}
+
+/// While the world is stopped no goroutine has a P, whatever calls begin and end.
+#[test]
+fn a_stopped_world_stands_still() {
+    check(4000, || {
+        let still = Arc::new(Alone::default());
+        in_runtime(1, 1, || {
+            let runs = still.clone();
+            go(move || {
+                for _ in 0..3 {
+                    blocking::enter();
+                    assert_eq!(blocking::exit(), 0);
+                    runs.look();
+                }
+            });
+            for _ in 0..2 {
+                let world = world::stop();
+                still.visit();
+                world::start(world);
+            }
+        });
+    });
+}
+
 /// Whoever stops the world takes P's in system calls and idle ones, and gives all
 /// of them back.
 #[test]
