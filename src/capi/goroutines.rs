@@ -5,8 +5,9 @@ use crate::arch::with_return_address;
 use crate::sched::g::{G, GRef, flags};
 use crate::sched::node::priority;
 use crate::sched::park::Parker;
+use crate::sched::runtime::{self, Inside};
 use crate::sched::spawn::Options;
-use crate::sched::{entry, keys, runtime, schedule, spawn};
+use crate::sched::{entry, keys, schedule, spawn};
 use crate::stack::Class;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -268,6 +269,7 @@ pub extern "C" fn gs_sleep(ns: i64) -> c_int {
 /// included. NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
+    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
     runtime::try_rt().map_or(0, |rt| rt.goroutines())
 }
 

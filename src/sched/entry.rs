@@ -6,9 +6,9 @@ use super::m::{self, MRef};
 use super::node::{Node, priority};
 use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, ready_all};
-use super::runtime::rt;
+use super::runtime::{self, Inside, rt, try_rt};
 use super::task::{GoFn, Kind, Newborn, Task};
-use super::{schedule, world};
+use super::{blocking, schedule, world};
 use crate::arch::{self, FpControl, sanitizer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -67,6 +67,8 @@ pub fn exit_current() -> ! {
 /// that can have its stack.
 fn end_current() {
     let g = m::must_current().g();
+    // It has forgotten to leave a system call.
+    while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
     if !g.values.get().is_null() {
         keys::run_destructors(g);
     }
@@ -103,6 +105,7 @@ fn end_current() {
 fn end_special(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && m.locked_g.get() == g.as_ptr().cast_const() {
         m.locked_g.set(ptr::null());
+        g.lock_depth.set(0);
         super::lock_thread::ended_locked();
         if !m.is_runner() {
             // Whatever it did to its thread ends with it.
@@ -184,9 +187,10 @@ pub fn release(g: GRef) {
         return;
     }
     recycle_shared(g);
-    match super::runtime::try_rt() {
-        Some(rt) if super::runtime::owns(g) => rt.nodes[rt.any_node()].gs.put(g.as_non_null()),
-        _ => super::runtime::orphan_released(g),
+    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+    match try_rt() {
+        Some(rt) if runtime::owns(g) => rt.nodes[rt.any_node()].gs.put(g.as_non_null()),
+        _ => runtime::orphan_released(g),
     }
 }
 

@@ -120,13 +120,35 @@ pub struct Inside(());
 impl Inside {
     pub fn enter() -> Inside {
         loop {
-            INSIDE.fetch_add(1, Ordering::SeqCst);
-            if !CLOSING.load(Ordering::SeqCst) && try_rt().is_some() {
-                return Inside(());
+            if let Some(inside) = Inside::try_enter() {
+                return inside;
             }
-            INSIDE.fetch_sub(1, Ordering::SeqCst);
             init_default();
         }
+    }
+
+    /// The same without making one: `None` if there is no runtime.
+    pub fn enter_if_there() -> Option<Inside> {
+        loop {
+            if let Some(inside) = Inside::try_enter() {
+                return Some(inside);
+            }
+            if !CLOSING.load(Ordering::SeqCst) && try_rt().is_none() {
+                return None;
+            }
+            // The shutdown ends it, or gives up because there is a goroutine again.
+            LIFE.with(|| {});
+        }
+    }
+
+    /// The same without waiting: `None` also while it is being ended.
+    pub fn try_enter() -> Option<Inside> {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if !CLOSING.load(Ordering::SeqCst) && try_rt().is_some() {
+            return Some(Inside(()));
+        }
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        None
     }
 }
 
@@ -191,22 +213,19 @@ pub fn shutdown(deadline: i64) -> i32 {
         return -libc::EDEADLK;
     }
     loop {
-        let Some(rt) = try_rt() else { return 0 };
-        let e = rt.drain(deadline);
+        let Some(inside) = Inside::enter_if_there() else { return 0 };
+        let e = rt().drain(deadline);
+        drop(inside);
         if e != 0 {
             return e;
         }
         LIFE.lock();
-        if !ptr::eq(RUNTIME.load(Ordering::Acquire), rt) {
+        let Some(rt) = try_rt() else {
             LIFE.unlock();
-            continue;
-        }
+            return 0;
+        };
         CLOSING.store(true, Ordering::SeqCst);
-        while INSIDE.load(Ordering::SeqCst) != 0 || rt.runners.load(Ordering::SeqCst) != 0 {
-            thread::yield_now();
-        }
-        if rt.goroutines() != 0 {
-            // Somebody has spawned one in the last moment.
+        if !rt.all_have_left() {
             CLOSING.store(false, Ordering::SeqCst);
             LIFE.unlock();
             continue;
@@ -561,6 +580,19 @@ impl Runtime {
         }
     }
 
+    /// With the door closed: waits until no plain thread is inside. False: a
+    /// goroutine has been spawned in the last moment, and those inside may wait
+    /// for somebody outside.
+    fn all_have_left(&self) -> bool {
+        while self.goroutines() == 0 {
+            if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
+                return self.goroutines() == 0;
+            }
+            thread::yield_now();
+        }
+        false
+    }
+
     /// Waits until no goroutine is left.
     fn drain(&self, deadline: i64) -> i32 {
         self.draining.store(true, Ordering::SeqCst);
@@ -577,11 +609,11 @@ impl Runtime {
             }
             // A goroutine that ended before it could see the flag tells nobody.
             let recheck = time::now() + 10_000_000;
-            let until = if deadline < 0 { recheck } else { recheck.min(deadline) };
-            futex::wait(&self.drained, seen, until);
-            if deadline > 0 && time::now() >= deadline && self.goroutines() != 0 {
+            if deadline != -1 && time::now() >= deadline {
                 break -libc::ETIMEDOUT;
             }
+            let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
+            futex::wait(&self.drained, seen, until);
         };
         if deadline == -1 {
             deadlock::thread_wakes();

@@ -7,7 +7,7 @@
 use super::g::GRef;
 use super::p::{PRef, status};
 use super::park::Parker;
-use super::runtime::{rt, try_rt};
+use super::runtime::{Inside, rt};
 use super::schedule;
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
@@ -390,7 +390,12 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) {
 
 /// A target in the heap of that P has moved on before its time.
 pub fn left_early(home: u16) {
-    if let Some(p) = try_rt().and_then(|rt| rt.p_if_made(home as usize)) {
+    // A hint only, so without waiting for a shutdown that is under way.
+    let inside = if schedule::with_p().is_none() { Inside::try_enter() } else { None };
+    if inside.is_none() && schedule::with_p().is_none() {
+        return;
+    }
+    if let Some(p) = rt().p_if_made(home as usize) {
         p.timers.dead.fetch_add(1, Ordering::Relaxed);
     }
 }

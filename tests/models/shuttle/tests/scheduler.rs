@@ -226,33 +226,48 @@ fn stopping_the_world_leaves_no_p_with_two_owners_and_none_without() {
     });
 }
 
-/// A node loses its last P and gets it back: what its queues hold and what is on
-/// its way there runs elsewhere.
+/// A node loses its last P: what its queues hold and what is on its way there
+/// runs elsewhere.
 #[test]
 fn goroutines_of_a_node_without_ps_all_end() {
-    check(1000, || {
-        let count = Arc::new(Count::default());
-        in_runtime(2, 2, || {
-            for _ in 0..2 {
-                let count = count.clone();
+    check(1500, || a_node_loses_its_ps(false));
+}
+
+#[test]
+fn goroutines_of_a_node_all_end_that_gets_its_ps_back() {
+    check(1500, || a_node_loses_its_ps(true));
+}
+
+fn a_node_loses_its_ps(gets_them_back: bool) {
+    let count = Arc::new(Count::default());
+    in_runtime(2, 2, || {
+        let gate = Gate::new();
+        for _ in 0..2 {
+            let (gate, count) = (gate.clone(), count.clone());
+            go(move || {
+                let inner = count.clone();
                 go(move || {
-                    yield_now();
-                    let inner = count.clone();
-                    go(move || {
-                        let _ = time::sleep(20_000);
-                        inner.add(1);
-                    });
-                    blocking::enter();
-                    blocking::exit();
-                    count.add(1);
+                    let _ = time::sleep(20_000);
+                    inner.add(1);
                 });
-            }
-            world::gomaxprocs(1);
-            from_outside(2, &count);
-            world::gomaxprocs(2);
+                gate.pass();
+                blocking::enter();
+                blocking::exit();
+                count.add(1);
+            });
+        }
+        let c = count.clone();
+        let others = Plain::start(move || {
+            gate.open();
+            go(move || c.add(1));
         });
-        assert_eq!(count.get(), 6);
+        world::gomaxprocs(1);
+        if gets_them_back {
+            world::gomaxprocs(2);
+        }
+        others.join();
     });
+    assert_eq!(count.get(), 5);
 }
 
 /// The goroutine that stops the world keeps its P, also when another one does
@@ -451,6 +466,28 @@ fn a_cancel_meets_a_park_at_any_moment() {
                 let _ = time::sleep(200_000);
             });
             // As `gs_cancel` does.
+            g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
+            park::Parker::cancel(g);
+            assert_eq!(entry::join(g, park::FOREVER), 0);
+            entry::release(g);
+        });
+    });
+}
+
+/// A cancel meets the begin of a park that nothing else will end.
+#[test]
+fn a_cancel_is_never_overlooked() {
+    check(4000, || {
+        in_runtime(2, 1, || {
+            let (gate, begun) = (Gate::new(), Arc::new(Count::default()));
+            let b = begun.clone();
+            let g = go_referenced(move || {
+                b.add(1);
+                assert_eq!(gate.0.wait(park::FOREVER), -libc::ECANCELED);
+            });
+            while begun.get() == 0 {
+                os::spin::backoff(0);
+            }
             g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
             park::Parker::cancel(g);
             assert_eq!(entry::join(g, park::FOREVER), 0);

@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering;
 /// So many operations go by until the running thread lets all others go on
 /// before it: whatever the scheduler prefers, nobody waits for ever.
 const FAIR: u64 = 500;
-/// One in so many stores is late, and one in so many operations ends it.
+/// One in so many stores is late, and one in so many operations ends that.
 const LATE: u32 = 4;
+const DONE: u32 = 8;
 
 /// A store that others don't see yet.
 struct Store {
@@ -66,7 +67,7 @@ pub fn point() {
     } else {
         COMMON.load(Ordering::SeqCst);
     }
-    if LATE_STORES.get() != 0 && with_own(|b| !b.is_empty()) && once_in(LATE) {
+    if LATE_STORES.get() != 0 && with_own(|b| !b.is_empty()) && once_in(DONE) {
         finish_oldest();
     }
 }
