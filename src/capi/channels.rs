@@ -2,6 +2,7 @@
 
 use super::EINVAL;
 use crate::chan::{Case, Chan, Op, select};
+use crate::os::KeepErrno;
 use crate::sched::schedule::checkpoint;
 use core::ffi::{c_int, c_void};
 
@@ -40,6 +41,7 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
 /// memory. Free it with gs_chan_free. make(chan T, cap).
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
+    let _errno = KeepErrno::new();
     Chan::new(elem_size, cap).map_or(core::ptr::null_mut(), |c| Box::into_raw(c).cast())
 }
 

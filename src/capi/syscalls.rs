@@ -47,7 +47,8 @@ pub unsafe extern "C" fn gs_blocking(
 }
 
 /// From now on the goroutine stays on this thread, and no other runs on it. If it
-/// ends while locked the thread ends too (unless it is gs_run's caller's). Nests.
+/// ends while locked the thread ends too (unless it is gs_run's caller's, or others
+/// are pinned to it). Nests.
 /// 0. LockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_lock_os_thread() -> c_int {

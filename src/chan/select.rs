@@ -75,10 +75,8 @@ fn numbers<'a>(n: usize, few: &'a mut [u32; FEW], many: &'a mut Vec<u32>) -> &'a
 }
 
 fn shuffle(order: &mut [u32]) {
-    let mut r = u64::from(random()) << 32 | 0x9e37_79b9;
     for i in (1..order.len()).rev() {
-        r = r.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(i, (((r >> 32) * (i as u64 + 1)) >> 32) as usize);
+        order.swap(i, ((u64::from(random()) * (i as u64 + 1)) >> 32) as usize);
     }
 }
 

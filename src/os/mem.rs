@@ -12,6 +12,7 @@ const MADV_GUARD_INSTALL: i32 = 102;
 /// that take real memory only as they are touched, in pages of [`PAGE`]. Gives
 /// its address, or `None` when there is no address space.
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
+    let _errno = super::KeepErrno::new();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let span = if align > PAGE { len.checked_add(align)? } else { len };
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -43,6 +44,7 @@ pub fn release(at: usize, len: usize) {
 
 /// Gives the memory of a range back but keeps the addresses: it reads as zero.
 pub fn discard(at: usize, len: usize) {
+    let _errno = super::KeepErrno::new();
     // SAFETY: the caller owns the range and needs none of its content.
     unsafe { libc::madvise(at as *mut _, len, libc::MADV_DONTNEED) };
 }
@@ -58,6 +60,7 @@ pub fn install_guard(at: usize, len: usize) -> bool {
 pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
     const BATCH: usize = 64;
     const PIDFD_SELF: libc::c_long = -10000;
+    let _errno = super::KeepErrno::new();
     /// Asked once: a tool that runs us may print a warning each time.
     static CANNOT: AtomicBool = AtomicBool::new(false);
     let mut done = 0;

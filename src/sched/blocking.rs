@@ -57,17 +57,28 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
 /// A thread that `gs_run` has borrowed must be able to go back when its function
 /// ends, so others neither block nor own it: they move to another thread first.
 pub fn leave_runner(m: MRef, g: GRef) -> MRef {
-    if !m.is_runner() || m.root.get() == g.as_ptr().cast_const() || g.has(flags::BOUND) {
-        return m;
-    }
-    g.set_flag(flags::AVOID_RUNNER, true);
-    g.set_status(Status::Runnable);
-    switch_away(m, avoid_runner);
-    m::must_current()
+    if m.is_runner() { move_if(m, g, flags::AVOID_RUNNER) } else { m }
 }
 
-fn avoid_runner(m: MRef, g: GRef) {
-    ready::push_yielded(m.p(), g);
+/// The same for one that wants its thread for itself: it also leaves those alone
+/// that are pinned to this one, because they couldn't run any more.
+pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
+    move_if(m, g, flags::AVOID_RUNNER | flags::AVOID_PINNED)
+}
+
+/// Moves the goroutine to another thread if this is one to avoid.
+fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
+    if g.has(flags::BOUND) {
+        return m;
+    }
+    g.set_flag(avoid, true);
+    if !schedule::avoids(g, m) {
+        g.set_flag(avoid, false);
+        return m;
+    }
+    g.set_status(Status::Runnable);
+    switch_away(m, |m, g| ready::push_yielded(m.p(), g));
+    m::must_current()
 }
 
 /// The P is anybody's who needs it from now on.

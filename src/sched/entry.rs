@@ -103,11 +103,14 @@ fn end_current() {
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) {
+    if g.has(flags::PINNED) {
+        count_pinned(m, -1);
+    }
     if g.has(flags::BOUND) && m.locked_g.get() == g.as_ptr().cast_const() {
         m.locked_g.set(ptr::null());
         g.lock_depth.set(0);
         super::lock_thread::ended_locked();
-        if !m.is_runner() {
+        if !m.is_runner() && m.pinned_here.load(Ordering::Relaxed) == 0 {
             // Whatever it did to its thread ends with it.
             m.ended.store(true, Ordering::Relaxed);
         }
@@ -281,10 +284,16 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     g.sp.set(unsafe { arch::prepare(stack.top(), rt().fp) });
     g.set_flag(flags::UNBORN, false);
     if g.has(flags::PINNED) {
+        count_pinned(m, 1);
         g.set_flag(flags::BOUND, true);
         g.bound_m.set(m.as_ptr());
     }
     Some(())
+}
+
+fn count_pinned(m: MRef, change: i32) {
+    let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
+    m.pinned_here.store(now, Ordering::Relaxed);
 }
 
 /// The newborn becomes a goroutine; its record is free again.

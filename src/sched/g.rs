@@ -28,9 +28,11 @@ pub mod flags {
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
     /// What makes the direct switch look twice.
-    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | UNBORN;
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
+    /// It must not run next on a thread that others are pinned to.
+    pub const AVOID_PINNED: u32 = 1 << 12;
 }
 
 /// What a goroutine does, and so who owns its descriptor.

@@ -49,6 +49,16 @@ fn with_table<R>(f: impl FnOnce(&mut Table) -> R) -> R {
     KEYS.lock.with(|| f(unsafe { &mut *KEYS.table.get() }))
 }
 
+/// Around a fork: the child must not find it locked by a thread that it hasn't.
+pub fn lock_table() {
+    KEYS.lock.lock();
+}
+
+/// See [`lock_table`].
+pub fn unlock_table() {
+    KEYS.lock.unlock();
+}
+
 thread_local! {
     /// The values of a plain thread; destructors run when it ends.
     static OF_THREAD: UnsafeCell<OfThread> =

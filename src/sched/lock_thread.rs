@@ -90,7 +90,7 @@ pub fn lock() {
     if depth == 0 {
         rt().locked.take();
         if let Some(m) = schedule::on_goroutine() {
-            blocking::leave_runner(m, g);
+            blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
         let m = m::must_current();

@@ -44,6 +44,8 @@ pub struct M {
     pub spinning: Cell<bool>,
     /// A task taken from a queue that is to run next.
     pub stash: Cell<Option<Task>>,
+    /// How many goroutines are pinned to it. Changed by itself.
+    pub pinned_here: AtomicU32,
     /// Pinned goroutines that became ready; only this M runs them.
     pub pinned: Fifo,
     /// The P it held before it entered a system call.
@@ -90,6 +92,15 @@ impl CxaGlobals {
     pub const NONE: CxaGlobals = CxaGlobals { caught: ptr::null_mut(), uncaught: 0 };
 }
 
+/// The next state of a xorshift* generator, and its number. The state is not 0.
+#[inline]
+pub fn xorshift(mut x: u64) -> (u64, u32) {
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
+}
+
 impl M {
     pub fn new(id: u32, node: usize) -> M {
         M {
@@ -104,6 +115,7 @@ impl M {
             own_cxa: Cell::new(CxaGlobals::NONE),
             spinning: Cell::new(false),
             stash: Cell::new(None),
+            pinned_here: AtomicU32::new(0),
             pinned: Fifo::new(),
             handed: Cell::new(None),
             next_spinning: Cell::new(false),
@@ -162,15 +174,12 @@ impl M {
         self.runner.load(Ordering::Relaxed)
     }
 
-    /// A random number (xorshift*).
+    /// A random number.
     #[inline]
     pub fn random(&self) -> u32 {
-        let mut x = self.rng.get();
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.rng.set(x);
-        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+        let (state, number) = xorshift(self.rng.get());
+        self.rng.set(state);
+        number
     }
 
     /// The P; the caller knows that it holds one.

@@ -185,10 +185,10 @@ impl Node {
         self.idle_ms(Vec::pop)
     }
 
-    /// The same of those whose thread is ours, not borrowed by `gs_run`.
-    pub fn pop_own_idle_m(&self) -> Option<MRef> {
+    /// The same of those that fit.
+    pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
         self.idle_ms(|list| {
-            let at = list.iter().rposition(|m| !m.is_runner());
+            let at = list.iter().rposition(|&m| fits(m));
             at.map(|i| list.remove(i))
         })
     }

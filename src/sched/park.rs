@@ -343,9 +343,17 @@ impl WaitQueue {
         self.pop_while(|_| true)
     }
 
+    /// The same, only the first that nobody else has claimed.
+    pub fn pop_one(&self) -> *const Waiter {
+        self.pop().map_or(ptr::null(), |w| {
+            w.next.set(ptr::null());
+            ptr::from_ref(w)
+        })
+    }
+
     /// The same from the front, as long as `wanted` says so of the first one.
-    /// What `wanted` has agreed to may turn out to be claimed by somebody else;
-    /// then `wanted` is asked of the next.
+    /// What `wanted` has agreed to may turn out to be claimed by somebody else and
+    /// not be in the list; then `wanted` is asked of the next.
     pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {
         let mut list: *const Waiter = ptr::null();
         let mut last: Option<&Waiter> = None;

@@ -117,8 +117,7 @@ pub fn push_shared(p: PRef, task: Task) {
 /// A goroutine that yields: behind everything else.
 #[inline(always)]
 pub fn push_yielded(p: PRef, g: GRef) {
-    let special = g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL;
-    if special || rt().debug.migrate {
+    if g.priority.get() != priority::NORMAL || rt().debug.migrate {
         return yield_special(p, g);
     }
     push_ring(p, &p.shared, Task::goroutine(g));

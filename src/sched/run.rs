@@ -6,6 +6,7 @@ use super::runtime::{Inside, rt};
 use super::task::{GoFn, Task};
 use super::world::{self, LOOK};
 use super::{node, ready, schedule, spawn, threads};
+use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
@@ -16,6 +17,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
     }
+    let _errno = KeepErrno::new();
     let inside = Inside::enter();
     let rt = rt();
     let root = match spawn::create_root(f, arg, pc) {

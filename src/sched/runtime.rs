@@ -13,7 +13,7 @@ use super::pool::CHUNK;
 use super::sysmon::Sysmon;
 use super::task::Task;
 use super::world::World;
-use super::{deadlock, schedule, threads, timers};
+use super::{deadlock, keys, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::thread::{SignalMask, Thread};
@@ -793,9 +793,13 @@ pub fn orphan_released(g: GRef) {
 
 extern "C" fn before_fork() {
     LIFE.lock();
+    keys::lock_table();
+    ORPHANS.lock.lock();
 }
 
 extern "C" fn after_fork() {
+    ORPHANS.lock.unlock();
+    keys::unlock_table();
     LIFE.unlock();
 }
 
@@ -815,7 +819,7 @@ extern "C" fn in_child() {
     CLOSING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
     deadlock::forget_threads();
-    LIFE.unlock();
+    after_fork();
 }
 
 /// A fault: a stack overflow is reported; others are the host's.

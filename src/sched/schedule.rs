@@ -15,6 +15,7 @@ use super::task::{Kind, Task};
 use super::{blocking, ready, threads, timers, world};
 use crate::arch::{self, sanitizer};
 use crate::os::{spin::backoff, time};
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -187,11 +188,18 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
 /// Whether this M may run the goroutine.
 fn may_run(m: MRef, g: GRef) -> bool {
     let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
-    let unwanted = g.has(flags::AVOID_RUNNER) && m.is_runner();
-    if !bound_elsewhere && !unwanted {
-        g.set_flag(flags::AVOID_RUNNER, false);
+    let fits = !bound_elsewhere && !avoids(g, m);
+    if fits {
+        g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
     }
-    !bound_elsewhere && !unwanted
+    fits
+}
+
+/// Whether the goroutine has asked not to run on such an M next.
+pub fn avoids(g: GRef, m: MRef) -> bool {
+    let borrowed = m.is_runner() && m.root.get() != g.as_ptr().cast_const();
+    (g.has(flags::AVOID_RUNNER) && borrowed)
+        || (g.has(flags::AVOID_PINNED) && m.pinned_here.load(Ordering::Relaxed) > 0)
 }
 
 /// The goroutine is this M's now.
@@ -756,9 +764,20 @@ fn wake(one: StartOne, near: Option<PRef>, node: usize) {
 
 /// A random number.
 pub fn random() -> u32 {
+    thread_local! {
+        static OF_THREAD: Cell<u64> = const { Cell::new(0) };
+    }
     match m::current() {
         Some(m) => m.random(),
-        None => (time::now() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as u32,
+        None => {
+            let state = match OF_THREAD.get() {
+                0 => time::now() as u64 | 1,
+                state => state,
+            };
+            let (state, number) = m::xorshift(state);
+            OF_THREAD.set(state);
+            number
+        }
     }
 }
 

@@ -215,10 +215,11 @@ pub fn pass_on(m: MRef, g: GRef) {
         }
         return;
     }
-    // Anywhere but here: this thread is the caller's of `gs_run`.
+    // Anywhere but here: see `schedule::avoids`.
     let p = m.p();
     let node = rt.node_of(p);
-    let other = node.pop_own_idle_m().or_else(|| new_m(rt, p.node as usize));
+    let other =
+        node.pop_idle_m_that(|m| !schedule::avoids(g, m)).or_else(|| new_m(rt, p.node as usize));
     match other {
         Some(other) => {
             let p = release_p(m);
@@ -226,7 +227,7 @@ pub fn pass_on(m: MRef, g: GRef) {
         }
         None => {
             // No thread to be had: then here.
-            g.set_flag(flags::AVOID_RUNNER, false);
+            g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
             m.stash.set(Some(task));
         }
     }

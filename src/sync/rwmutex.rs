@@ -88,8 +88,7 @@ impl RwMutex {
 
     /// Lets the first waiting writer in; nobody has the lock.
     fn admit_writer(&self) -> *const Waiter {
-        let mut one = true;
-        let writer = self.waiting_writers.pop_while(|_| core::mem::replace(&mut one, false));
+        let writer = self.waiting_writers.pop_one();
         self.writing.set(!writer.is_null());
         writer
     }

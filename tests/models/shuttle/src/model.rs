@@ -37,6 +37,9 @@ pub fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
     }
     end_at_a_panic();
     let model = Arc::new(model);
+    // What a process does only once is done before the schedules that may be
+    // asked for again.
+    run(Bursts::new(0, 1), model.clone());
     if let Some(schedule) = std::env::var_os("MODEL_SCHEDULE") {
         return match ReplayScheduler::new_from_file(&schedule) {
             Ok(replay) => drop(run(replay, model)),
