@@ -104,6 +104,7 @@ programs! {
     cxx "cxx.cpp" widened;
     leaks "leaks.c" matrix;
     rows "rows.c" matrix;
+    regressions "regressions.c" widened;
 }
 
 /// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.

@@ -26,10 +26,58 @@ pub struct Chan {
     send_at: Cell<usize>,
     recv_at: Cell<usize>,
     buffer: *mut u8,
-    receivers: WaitQueue,
-    senders: WaitQueue,
+    receivers: Line,
+    senders: Line,
     /// For the rooms above: the timer that sends on it, or null.
     pub timer: Cell<*const ()>,
+}
+
+/// Those who wait to send, or to receive. Used with the channel's lock held.
+#[derive(Default)]
+struct Line {
+    queue: WaitQueue,
+    /// Waiters that have not been served and will come back to the channel: also
+    /// those that are out of the queue because somebody else has woken them.
+    inside: Cell<u32>,
+}
+
+impl Line {
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    #[inline(always)]
+    fn push(&self, waiter: &Waiter) {
+        self.queue.push(waiter);
+        self.inside.set(self.inside.get() + 1);
+    }
+
+    /// Takes the first one that nobody else has woken.
+    #[inline(always)]
+    fn pop(&self) -> Option<&Waiter> {
+        let waiter = self.queue.pop()?;
+        self.inside.set(self.inside.get() - 1);
+        Some(waiter)
+    }
+
+    /// Takes all of those, as a list.
+    fn pop_all(&self) -> *const Waiter {
+        let list = self.queue.pop_all();
+        let mut w = list;
+        // SAFETY: the list is ours.
+        while let Some(waiter) = unsafe { w.as_ref() } {
+            self.inside.set(self.inside.get() - 1);
+            w = waiter.next_in_list();
+        }
+        list
+    }
+
+    /// One that has not been served goes.
+    fn leave(&self, waiter: &Waiter) {
+        self.queue.remove(waiter);
+        self.inside.set(self.inside.get() - 1);
+    }
 }
 
 // SAFETY: the cells, the buffer and the queues are only used with `lock` held;
@@ -60,8 +108,8 @@ impl Chan {
             send_at: Cell::new(0),
             recv_at: Cell::new(0),
             buffer,
-            receivers: WaitQueue::default(),
-            senders: WaitQueue::default(),
+            receivers: Line::default(),
+            senders: Line::default(),
             timer: Cell::new(ptr::null()),
         }))
     }
@@ -94,7 +142,7 @@ impl Chan {
 
     /// Whether somebody waits in it.
     pub fn is_waited_for(&self) -> bool {
-        self.lock.with(|| !self.receivers.is_empty() || !self.senders.is_empty())
+        self.lock.with(|| self.receivers.inside.get() > 0 || self.senders.inside.get() > 0)
     }
 
     /// Puts an element at the end of the buffer, which has room.
@@ -239,7 +287,7 @@ impl Chan {
     }
 
     /// Waits in one of the queues; the lock is held.
-    fn wait(&self, queue: &WaitQueue, elem: *mut u8, deadline: i64) -> i32 {
+    fn wait(&self, line: &Line, elem: *mut u8, deadline: i64) -> i32 {
         let thread = Parker::for_thread();
         let block = match Block::begin(&thread, deadline, false) {
             Ok(block) => block,
@@ -250,13 +298,13 @@ impl Chan {
         };
         let waiter = block.waiter();
         waiter.elem.set(elem);
-        queue.push(&waiter);
+        line.push(&waiter);
         // SAFETY: the lock is held; `unlock` releases it.
         match unsafe { block.park(unlock, ptr::from_ref(self) as usize) } {
             Cause::Woken if waiter.ok.get() => 0,
             Cause::Woken => -libc::EPIPE,
             cause => {
-                self.lock.with(|| queue.remove(&waiter));
+                self.lock.with(|| line.leave(&waiter));
                 cause.errno()
             }
         }

@@ -130,8 +130,8 @@ impl Case<'_> {
     fn unqueue(&self, waiter: &Waiter) {
         if let Some(chan) = self.chan {
             chan.lock.with(|| match self.op {
-                Op::Send => chan.senders.remove(waiter),
-                Op::Recv => chan.receivers.remove(waiter),
+                Op::Send => chan.senders.leave(waiter),
+                Op::Recv => chan.receivers.leave(waiter),
             });
         }
     }

@@ -15,7 +15,7 @@ use super::runtime::rt;
 use super::schedule::{self, switch_away};
 use super::task::Task;
 use super::threads;
-use crate::arch::FpControl;
+use crate::arch::{self, FpControl};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -175,6 +175,11 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     g.set_status(Status::Syscall);
     m.blocking.set(&raw mut call);
     schedule::switch_to_g0(m, None);
+    if !m::must_current().blocking.get().is_null() {
+        // The child of a fork in `f`: a plain thread from here on.
+        m::set_current(None);
+        return call.result;
+    }
     // SAFETY: the errno of the thread it runs on now.
     unsafe { *m::must_current().errno.get() = call.errno };
     call.fp.load();
@@ -195,6 +200,13 @@ pub fn run_on_g0(m: MRef) {
     call.fp.load();
     // SAFETY: the caller of `gs_blocking` answers for it.
     call.result = unsafe { (call.f)(call.arg) };
+    if m::current().is_none() {
+        // The child of a fork in it: no runtime, but the goroutine goes on.
+        m::set_current(Some(m));
+        // SAFETY: its registers are saved, and there is nobody else to run it.
+        unsafe { arch::switch(m.g0_sp.as_ptr(), g.sp.get()) };
+        unreachable!("nobody comes back to this stack");
+    }
     // SAFETY: the thread's own errno.
     call.errno = unsafe { *m.errno.get() };
     call.fp = FpControl::current();

@@ -44,12 +44,16 @@ pub extern "C" fn goroutine_begin() -> Begin {
 /// The function has returned. Comes back when another goroutine is to begin on
 /// this stack.
 pub extern "C" fn goroutine_end() {
+    end_of_child();
+    end_current();
+}
+
+/// In the child of a fork that this goroutine made there is no scheduler: it
+/// ends as the last thread of a process does.
+fn end_of_child() {
     if m::current().is_none() {
-        // The child of a fork that this goroutine made: there is no scheduler,
-        // so it ends as the last thread of a process does.
         crate::os::thread::exit_process();
     }
-    end_current();
 }
 
 /// Ends the running goroutine from anywhere. Goexit.
@@ -71,6 +75,7 @@ fn end_current() {
     while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
     if !g.values.get().is_null() {
         keys::run_destructors(g);
+        end_of_child();
     }
     let m = m::must_current();
     if g.shared.get() || g.flags.get() & (flags::ROOT | flags::BOUND) != 0 {

@@ -28,6 +28,21 @@ pub fn errno() -> i32 {
     machine::with_thread(|t| *t.errno)
 }
 
+/// Puts the calling thread's errno back when dropped.
+pub struct KeepErrno(i32);
+
+impl KeepErrno {
+    pub fn new() -> KeepErrno {
+        KeepErrno(errno())
+    }
+}
+
+impl Drop for KeepErrno {
+    fn drop(&mut self) {
+        machine::with_thread(|t| *t.errno = self.0);
+    }
+}
+
 pub fn write_all(_fd: i32, bytes: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(bytes));
 }
