@@ -676,7 +676,8 @@ void *gs_blocking(void *(*f)(void *arg), void *arg);
 
 /**
  * From now on the goroutine stays on this thread, and no other runs on it. If it
- * ends while locked the thread ends too (unless it is gs_run's caller's). Nests.
+ * ends while locked the thread ends too (unless it is gs_run's caller's, or others
+ * are pinned to it). Nests.
  * 0. LockOSThread.
  */
 int gs_lock_os_thread(void);

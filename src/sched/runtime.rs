@@ -30,8 +30,9 @@ use std::sync::Once;
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 /// Held while a runtime is made or ended.
 static LIFE: SpinLock = SpinLock::new();
-/// A runtime is being ended: plain threads wait until it is gone.
-static CLOSING: AtomicBool = AtomicBool::new(false);
+/// A runtime is being made or ended: plain threads wait until it is there whole,
+/// or gone.
+static CHANGING: AtomicBool = AtomicBool::new(false);
 /// Plain threads that use the runtime right now.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 /// Chunks of descriptors that outlive their runtime, because somebody has a
@@ -133,7 +134,7 @@ impl Inside {
             if let Some(inside) = Inside::try_enter() {
                 return Some(inside);
             }
-            if !CLOSING.load(Ordering::SeqCst) && try_rt().is_none() {
+            if !CHANGING.load(Ordering::SeqCst) && try_rt().is_none() {
                 return None;
             }
             // The shutdown ends it, or gives up because there is a goroutine again.
@@ -144,7 +145,7 @@ impl Inside {
     /// The same without waiting: `None` also while it is being ended.
     pub fn try_enter() -> Option<Inside> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
-        if !CLOSING.load(Ordering::SeqCst) && try_rt().is_some() {
+        if !CHANGING.load(Ordering::SeqCst) && try_rt().is_some() {
             return Some(Inside(()));
         }
         INSIDE.fetch_sub(1, Ordering::SeqCst);
@@ -190,18 +191,18 @@ pub fn init(request: &Request) -> Result<(), i32> {
             signal::on_fault(on_fault);
         });
         let rt = Box::into_raw(Box::new(Runtime::new(config)));
+        CHANGING.store(true, Ordering::SeqCst);
         // Release: pairs with the Acquire in `try_rt`.
         RUNTIME.store(rt, Ordering::Release);
         // SAFETY: just made.
-        let rt = unsafe { &*rt };
-        rt.make_ps();
-        if let Err(e) = rt.sysmon.start() {
+        let started = unsafe { (*rt).start() };
+        if started.is_err() {
             RUNTIME.store(ptr::null_mut(), Ordering::Release);
-            // SAFETY: nobody has seen it: others wait for `LIFE`.
-            unsafe { Runtime::free(rt) };
-            return Err(e);
+            // SAFETY: plain threads have been kept out, and it has no thread of its own.
+            unsafe { Runtime::free(&*rt) };
         }
-        Ok(())
+        CHANGING.store(false, Ordering::SeqCst);
+        started
     })
 }
 
@@ -224,15 +225,15 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             return 0;
         };
-        CLOSING.store(true, Ordering::SeqCst);
+        CHANGING.store(true, Ordering::SeqCst);
         if !rt.all_have_left() {
-            CLOSING.store(false, Ordering::SeqCst);
+            CHANGING.store(false, Ordering::SeqCst);
             LIFE.unlock();
             continue;
         }
         rt.end_threads();
         RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-        CLOSING.store(false, Ordering::SeqCst);
+        CHANGING.store(false, Ordering::SeqCst);
         // SAFETY: no thread of it is left, and plain ones see none.
         unsafe { Runtime::free(rt) };
         LIFE.unlock();
@@ -357,6 +358,12 @@ impl Runtime {
     }
 
     /// The first P's, all idle.
+    /// Its P's and its first thread.
+    fn start(&self) -> Result<(), i32> {
+        self.make_ps();
+        self.sysmon.start()
+    }
+
     fn make_ps(&self) {
         let n = self.procs();
         for id in 0..n {
@@ -816,7 +823,7 @@ extern "C" fn in_child() {
     }
     m::set_current(None);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-    CLOSING.store(false, Ordering::SeqCst);
+    CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
     deadlock::forget_threads();
     after_fork();

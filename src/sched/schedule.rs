@@ -649,8 +649,12 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
 /// more afterwards, or knows that somebody will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status.load(Ordering::Relaxed), status::IDLE);
-    rt.node_of(p).add_idle_p(p);
+    // Counted first: whoever takes it out of the set counts it out.
     rt.idle.p_idle();
+    rt.node_of(p).add_idle_p(p);
+    // Pairs with the fence in `Idle::work_added`: either the adder of work finds
+    // the P in the set, or the caller finds the work.
+    fence(Ordering::SeqCst);
     if world::is_stopping() {
         world::arrived();
     }
