@@ -111,6 +111,15 @@ impl Ring {
         true
     }
 
+    /// Owner: how many entries can be pushed for sure; what a thief still copies
+    /// takes room.
+    fn room(&self) -> usize {
+        let tail = self.tail.load(Ordering::Relaxed);
+        // Acquire: as in `push`.
+        let steal = self.head(Ordering::Acquire).steal;
+        (self.capacity - tail.wrapping_sub(steal)) as usize
+    }
+
     /// Owner: takes the entry pushed last. `alone`: there are no thieves now.
     #[inline(always)]
     pub fn pop_back(&self, alone: bool) -> Option<usize> {
@@ -241,7 +250,7 @@ impl Ring {
     /// Thief, who owns `into`: moves the older half of the entries there, but
     /// gives one of them back at once. Gives it and how many were taken.
     pub fn steal_half(&self, into: &Ring) -> Option<(usize, usize)> {
-        let room = into.capacity as usize - into.len() + 1;
+        let room = into.room() + 1;
         let mut first = 0;
         let taken = self.claim(
             |len| (len - len / 2).min(room),

@@ -378,9 +378,17 @@ fn next(m: MRef) -> Option<GRef> {
             continue;
         }
         if must_leave(m) {
-            stop_spinning(m);
             put_back_stash(m, p);
-            threads::hand_off(release_p(m));
+            let p = release_p(m);
+            if m.spinning.replace(false) {
+                rt().idle.spin_ended();
+            }
+            if rt().exiting.load(Ordering::Acquire) {
+                // Whoever took over would leave too, and start the next one.
+                make_idle(rt(), p);
+            } else {
+                threads::hand_off(p);
+            }
             return None;
         }
         if m.cxa.get().is_null() && rt().cxa_seen() {

@@ -20,12 +20,20 @@ use core::sync::atomic::{Ordering, fence};
 const PROMPT: usize = 2;
 
 /// Lets an M look for work on an idle P: `near` if it is idle, else one of the
-/// node, else any. Without one nothing is to do: every P runs.
+/// node, else any.
 pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     let rt = rt();
-    match take_idle_p(rt, near, node) {
-        Some(p) => start_m(rt, p, true),
-        None => rt.idle.spin_ended(),
+    if let Some(p) = take_idle_p(rt, near, node) {
+        return start_m(rt, p, true);
+    }
+    // Others have taken them all and will look for work. But a P may have become
+    // idle since, and whoever added work since then has relied on us.
+    rt.idle.spin_ended();
+    if schedule::work_anywhere(rt)
+        && let Some(p) = take_idle_p(rt, near, node)
+    {
+        rt.idle.spin_begins();
+        start_m(rt, p, true);
     }
 }
 

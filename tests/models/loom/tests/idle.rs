@@ -4,7 +4,7 @@
 //! `schedule::stop_spinning` and `threads::start_one`.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::thread;
 use loom_models::check::check;
 use loom_models::sched::idle::{Idle, StartOne};
@@ -52,8 +52,9 @@ impl World {
 
     fn make_idle(&self, p: PRef) {
         p.status.store(status::IDLE, Ordering::Release);
-        self.node.add_idle_p(p);
         self.idle.p_idle();
+        self.node.add_idle_p(p);
+        fence(Ordering::SeqCst);
     }
 
     fn take_idle_p(&self, near: Option<PRef>) -> Option<PRef> {
