@@ -35,7 +35,7 @@ impl Idle {
     /// Whoever has made work visible calls this after it.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
-        // Pairs with the fences in `p_idle` and `spin_ended`: either we see the
+        // Pairs with the fences in `make_idle` and `spin_ended`: either we see the
         // idle P and the missing spinner, or they see the work.
         fence(Ordering::SeqCst);
         if self.ps() == 0 || self.spinning() != 0 {
@@ -73,12 +73,10 @@ impl Idle {
         fence(Ordering::SeqCst);
     }
 
-    /// A P is about to be without an M. Its M must look everywhere once more
-    /// after this.
+    /// A P is about to be put into the set of idle ones. The caller fences after
+    /// that and then looks everywhere once more.
     pub fn p_idle(&self) {
         self.ps.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `work_added`.
-        fence(Ordering::SeqCst);
     }
 
     /// Somebody has taken an idle P.

@@ -80,15 +80,6 @@ impl Ring {
         Head::unpack(self.head.load(order))
     }
 
-    /// How many entries there are; only a guess for all but the owner.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        let real = self.head(Ordering::Relaxed).real;
-        let len = self.tail.load(Ordering::Relaxed).wrapping_sub(real);
-        // A pop or claim under way may make it look negative.
-        if len > self.capacity { 0 } else { len as usize }
-    }
-
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.tail.load(Ordering::Relaxed) == self.head(Ordering::Relaxed).real
@@ -113,7 +104,7 @@ impl Ring {
 
     /// Owner: how many entries can be pushed for sure; what a thief still copies
     /// takes room.
-    fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: as in `push`.
         let steal = self.head(Ordering::Acquire).steal;
@@ -297,9 +288,9 @@ mod tests {
         let (victim, thief) = (Ring::new(16), Ring::new(16));
         (1..=7).for_each(|i| assert!(victim.push(i)));
         assert_eq!(victim.steal_half(&thief), Some((1, 4)));
-        assert_eq!(thief.len(), 3);
+        assert_eq!(thief.room(), 16 - 3);
         assert_eq!(thief.pop_front(false), Some(2));
-        assert_eq!(victim.len(), 3);
+        assert_eq!(victim.room(), 16 - 3);
         assert_eq!(victim.pop_front(false), Some(5));
     }
 
