@@ -18,7 +18,7 @@ EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
-.PHONY: all build examples run test bench soak lint header check-header install uninstall setup clean help
+.PHONY: all build examples run test models bench soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -39,6 +39,9 @@ run: examples ## run wordcount on a real tree (TREE=DIR to choose one), then the
 test: $(STAMP)/test ## run every check and test, with a summary at the end
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
 
+models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
+	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
+
 bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS: see benches/compare --help)
 	benches/compare $(ARGS)
 
@@ -46,8 +49,9 @@ soak: build ## run the stress program for SOAK_MINUTES (10)
 	@tools/soak
 
 lint: $(STAMP)/build ## check the format and run clippy
-	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	cd tests/models && $(CARGO) fmt --all --check
 
 header: $(STAMP)/build ## generate include/gosched.h anew from src/capi
 	cargo run --quiet --release -p header -- include/gosched.h
