@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0 }
+#define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
 
 /**
@@ -37,6 +37,13 @@
  * GOMAXPROCS is at most this.
  */
 #define GS_MAX_PROCS 1024
+
+/**
+ * gs_config.flags: only calls of this library switch: no preemption by a signal,
+ * and a goroutine that blocks its thread without saying so keeps its P. With one
+ * P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+ */
+#define GS_CONFIG_COOPERATIVE 1
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
@@ -126,13 +133,21 @@ typedef struct gs_config {
      */
     const char *topology;
     /**
-     * The time slice in ns; kept for the preemption that is to come. 0: 10 ms.
+     * The time slice in ns, 100 us to 1 h: a goroutine that runs for so long while
+     * others wait gives way at its next call of the library; if none comes, its
+     * thread gets a signal. 0: 10 ms.
      */
     uint64_t time_slice_ns;
     /**
-     * Must be 0.
+     * GS_CONFIG_COOPERATIVE, or 0.
      */
     uint32_t flags;
+    /**
+     * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
+     * The host's handler for it is called when it comes from somebody else.
+     * GOSCHED_PREEMPT_SIGNAL (0: none).
+     */
+    int32_t preempt_signal;
 } gs_config;
 
 /**

@@ -3,7 +3,7 @@
 use super::EINVAL;
 use crate::chan::{Case, Chan, Op, select};
 use crate::os::KeepErrno;
-use crate::sched::schedule::checkpoint;
+use crate::sched::boundary::Entered;
 use core::ffi::{c_int, c_void};
 
 /// A channel. Any number of goroutines and plain threads may use it at once.
@@ -41,6 +41,7 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
 /// memory. Free it with gs_chan_free. make(chan T, cap).
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
+    let _entered = Entered::new();
     let _errno = KeepErrno::new();
     Chan::new(elem_size, cap).map_or(core::ptr::null_mut(), |c| Box::into_raw(c).cast())
 }
@@ -54,6 +55,7 @@ pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
 /// `c` is null or a channel that nobody uses any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let Some(chan) = (unsafe { given(c) }) else { return EINVAL };
     if chan.is_waited_for() {
@@ -80,7 +82,7 @@ pub unsafe extern "C" fn gs_chan_send(
     elem: *const c_void,
     deadline: i64,
 ) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe {
         match given(c) {
@@ -101,7 +103,7 @@ pub unsafe extern "C" fn gs_chan_send(
 /// `c` is null or a channel, `elem` null or room for an element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { given(c).map_or(EINVAL, |chan| chan.recv(elem.cast(), deadline)) }
 }
@@ -113,6 +115,7 @@ pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadli
 /// `c` is null or a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { given(c) }.map_or(EINVAL, Chan::close)
 }
@@ -149,9 +152,9 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 /// `cases` are n cases, each as for the single operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
+    let _entered = Entered::new();
     /// As many are kept on the stack.
     const FEW: usize = 8;
-    checkpoint();
     if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
         return EINVAL;
     }

@@ -2,6 +2,7 @@
 
 use super::{EINVAL, gs_fn, versioned};
 use crate::arch::with_return_address;
+use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
 use crate::sched::node::priority;
 use crate::sched::park::Parker;
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
 }
 
 unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
-    schedule::checkpoint();
+    let _entered = Entered::new();
     match f {
         Some(f) => spawn::spawn(f, arg, pc),
         None => EINVAL,
@@ -107,7 +108,7 @@ unsafe extern "C" fn spawn_with_at(
     out: *mut *mut gs_g,
     pc: usize,
 ) -> c_int {
-    schedule::checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract of `gs_spawn_with`.
     let (result, out) = unsafe { (versioned(opts).and_then(|o| options(o, out)), out.as_mut()) };
     let spawned = result.and_then(|o| spawn::spawn_with(f.ok_or(EINVAL)?, arg, pc, &o));
@@ -169,7 +170,7 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
 /// `g` is null or a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
-    schedule::checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { given(g) }.map_or(EINVAL, |g| entry::join(g, deadline))
 }
@@ -184,6 +185,7 @@ pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
 /// `g` is null or a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let Some(g) = (unsafe { given(g) }) else { return EINVAL };
     if !entry::has_ended(g) {
@@ -222,6 +224,7 @@ pub unsafe extern "C" fn gs_retain(g: *mut gs_g) -> *mut gs_g {
 /// `g` is null or a reference that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     if let Some(g) = unsafe { given(g) } {
         entry::release(g);
@@ -243,6 +246,7 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 /// plain thread: sched_yield. Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
+    let _entered = Entered::new();
     schedule::yield_now();
 }
 
@@ -252,6 +256,7 @@ pub extern "C" fn gs_yield() {
 /// gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
+    let _entered = Entered::new();
     if schedule::on_goroutine().is_some() {
         entry::exit_current();
     }
@@ -261,7 +266,7 @@ pub extern "C" fn gs_exit() {
 /// Goroutines and plain threads. time.Sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep(ns: i64) -> c_int {
-    schedule::checkpoint();
+    let _entered = Entered::new();
     crate::time::sleep(ns)
 }
 
@@ -269,6 +274,7 @@ pub extern "C" fn gs_sleep(ns: i64) -> c_int {
 /// included. NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
+    let _entered = Entered::new();
     let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
     runtime::try_rt().map_or(0, |rt| rt.goroutines())
 }
@@ -290,6 +296,7 @@ pub unsafe extern "C" fn gs_key_create(
     key: *mut gs_key,
     dtor: Option<unsafe extern "C" fn(value: *mut c_void)>,
 ) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let Some(out) = (unsafe { key.as_mut() }) else { return EINVAL };
     match keys::create(dtor) {
@@ -305,6 +312,7 @@ pub unsafe extern "C" fn gs_key_create(
 /// -EINVAL: there is no such key.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
+    let _entered = Entered::new();
     keys::delete(key)
 }
 
@@ -312,11 +320,13 @@ pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
 /// -EAGAIN: a plain thread that is ending.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
+    let _entered = Entered::new();
     keys::set(key, value.cast_mut())
 }
 
 /// The running goroutine's value of a key; NULL: none, or no such key.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_getspecific(key: gs_key) -> *mut c_void {
+    let _entered = Entered::new();
     keys::get(key)
 }

@@ -3,6 +3,7 @@
 use super::{EINVAL, versioned};
 use crate::arch::with_return_address;
 use crate::os::time;
+use crate::sched::boundary::Entered;
 use crate::sched::config::Request;
 use crate::sched::runtime;
 use crate::time::after;
@@ -41,11 +42,22 @@ pub struct gs_config {
     /// notation for a synthetic one, such as "node:2 core:4 pu:1".
     /// GOSCHED_TOPOLOGY.
     pub topology: *const c_char,
-    /// The time slice in ns; kept for the preemption that is to come. 0: 10 ms.
+    /// The time slice in ns, 100 us to 1 h: a goroutine that runs for so long while
+    /// others wait gives way at its next call of the library; if none comes, its
+    /// thread gets a signal. 0: 10 ms.
     pub time_slice_ns: u64,
-    /// Must be 0.
+    /// GS_CONFIG_COOPERATIVE, or 0.
     pub flags: u32,
+    /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
+    /// The host's handler for it is called when it comes from somebody else.
+    /// GOSCHED_PREEMPT_SIGNAL (0: none).
+    pub preempt_signal: i32,
 }
+
+/// gs_config.flags: only calls of this library switch: no preemption by a signal,
+/// and a goroutine that blocks its thread without saying so keeps its P. With one
+/// P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 
 /// Starts the runtime. Optional: the first call of any function that needs it
 /// does so with the defaults. cfg may be NULL.
@@ -70,9 +82,16 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
 /// # Safety
 /// The topology is null or a C string, which outlives the answer.
 unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
-    if c.flags != 0 {
+    if c.flags & !GS_CONFIG_COOPERATIVE != 0 {
         return Err(EINVAL);
     }
+    let slice = i64::try_from(c.time_slice_ns).map_err(|_| EINVAL)?;
+    let preempt_signal = match c.preempt_signal {
+        0 => None,
+        -1 => Some(0),
+        n if n > 0 => Some(n),
+        _ => return Err(EINVAL),
+    };
     let topology = match c.topology.is_null() {
         true => None,
         // SAFETY: by contract.
@@ -84,6 +103,9 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
         max_threads: given(c.max_threads as usize),
         stack_size: given(c.stack_size),
         topology,
+        slice: (slice != 0).then_some(slice),
+        preempt_signal,
+        cooperative: c.flags & GS_CONFIG_COOPERATIVE != 0,
     })
 }
 
@@ -120,6 +142,7 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// and nothing has changed; -EDEADLK: called by a goroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_shutdown(deadline: i64) -> c_int {
+    let _entered = Entered::new();
     runtime::shutdown(deadline)
 }
 

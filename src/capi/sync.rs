@@ -5,7 +5,8 @@
 //! copied or moved while somebody waits in them.
 
 use super::{EINVAL, gs_fn};
-use crate::sched::schedule::{checkpoint, is_wanted};
+use crate::sched::boundary::Entered;
+use crate::sched::world::somebody_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 
@@ -79,14 +80,15 @@ object!(gs_once, Once);
 pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int {
     // SAFETY: by contract.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
-    if is_wanted() { lock_after_giving_way(m, deadline) } else { m.lock(deadline) }
+    // One compare-and-swap needs no P.
+    if !somebody_is_asked() && m.try_once() { 0 } else { lock(m, deadline) }
 }
 
 /// Apart, so that the usual way needs no stack frame.
 #[cold]
 #[inline(never)]
-fn lock_after_giving_way(m: &Mutex, deadline: i64) -> c_int {
-    checkpoint();
+fn lock(m: &Mutex, deadline: i64) -> c_int {
+    let _entered = Entered::new();
     m.lock(deadline)
 }
 
@@ -108,7 +110,15 @@ pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
     // SAFETY: by contract.
-    unsafe { gs_mutex::given(m) }.map_or(EINVAL, Mutex::unlock)
+    let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
+    if m.unlock_once() { 0 } else { unlock(m) }
+}
+
+#[cold]
+#[inline(never)]
+fn unlock(m: &Mutex) -> c_int {
+    let _entered = Entered::new();
+    m.unlock()
 }
 
 /// Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
@@ -118,7 +128,7 @@ pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
 }
@@ -129,6 +139,7 @@ pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) ->
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::read_unlock)
 }
@@ -141,7 +152,7 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
 }
@@ -152,6 +163,7 @@ pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> 
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::write_unlock)
 }
@@ -167,7 +179,7 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
 /// `c` is null or a gs_cond, `m` null or a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     match unsafe { (gs_cond::given(c), gs_mutex::given(m)) } {
         (Some(c), Some(m)) => c.wait(m, deadline),
@@ -181,6 +193,7 @@ pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadlin
 /// `c` is null or a gs_cond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let c = unsafe { gs_cond::given(c) };
     c.map_or(EINVAL, |c| {
@@ -195,6 +208,7 @@ pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
 /// `c` is null or a gs_cond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let c = unsafe { gs_cond::given(c) };
     c.map_or(EINVAL, |c| {
@@ -211,6 +225,7 @@ pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
 /// `wg` is null or a waitgroup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(delta))
 }
@@ -221,6 +236,7 @@ pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> 
 /// `wg` is null or a waitgroup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_waitgroup_add(wg, -1) }
 }
@@ -232,7 +248,7 @@ pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
 /// `wg` is null or a waitgroup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.wait(deadline))
 }
@@ -244,6 +260,7 @@ pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: i64)
 /// `s` is null or a semaphore.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract; whatever was in it is overwritten.
     unsafe {
         if !s.is_null() && n >= 0 {
@@ -261,7 +278,7 @@ pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
 /// `s` is null or a semaphore.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int {
-    checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.acquire(n, deadline))
 }
@@ -273,6 +290,7 @@ pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -
 /// `s` is null or a semaphore.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
@@ -287,8 +305,12 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
 pub unsafe extern "C" fn gs_once_do(o: *mut gs_once, f: gs_fn, arg: *mut c_void) -> c_int {
     // SAFETY: by contract.
     match (unsafe { gs_once::given(o) }, f) {
-        // SAFETY: the user gave this function for this argument.
-        (Some(o), Some(f)) => o.run(|| unsafe { f(arg) }),
+        (Some(o), Some(_)) if o.is_done() => 0,
+        (Some(o), Some(f)) => {
+            let _entered = Entered::new();
+            // SAFETY: the user gave this function for this argument.
+            o.run(|| unsafe { f(arg) })
+        }
         _ => EINVAL,
     }
 }

@@ -1,6 +1,7 @@
 //! System calls and threads.
 
 use super::EINVAL;
+use crate::sched::boundary::Entered;
 use crate::sched::runtime::{Inside, rt};
 use crate::sched::{blocking, lock_thread, schedule, world};
 use core::ffi::{c_int, c_void};
@@ -11,6 +12,7 @@ use core::ffi::{c_int, c_void};
 /// plain thread it does nothing. 0. entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
+    let _entered = Entered::new();
     blocking::enter()
 }
 
@@ -18,6 +20,7 @@ pub extern "C" fn gs_entersyscall() -> c_int {
 /// Undone by gs_exitsyscall too. 0. entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
+    let _entered = Entered::new();
     blocking::enter_block()
 }
 
@@ -26,6 +29,7 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
 /// exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {
+    let _entered = Entered::new();
     blocking::exit()
 }
 
@@ -41,7 +45,7 @@ pub unsafe extern "C" fn gs_blocking(
     f: Option<unsafe extern "C" fn(arg: *mut c_void) -> *mut c_void>,
     arg: *mut c_void,
 ) -> *mut c_void {
-    schedule::checkpoint();
+    let _entered = Entered::new();
     // SAFETY: by contract.
     f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call(f, arg) })
 }
@@ -52,6 +56,7 @@ pub unsafe extern "C" fn gs_blocking(
 /// 0. LockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_lock_os_thread() -> c_int {
+    let _entered = Entered::new();
     lock_thread::lock();
     0
 }
@@ -59,6 +64,7 @@ pub extern "C" fn gs_lock_os_thread() -> c_int {
 /// Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_unlock_os_thread() -> c_int {
+    let _entered = Entered::new();
     lock_thread::unlock()
 }
 
@@ -67,6 +73,7 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
 /// n is too large. Goroutines and plain threads. GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
+    let _entered = Entered::new();
     if n > super::GS_MAX_PROCS {
         return EINVAL;
     }
@@ -79,6 +86,7 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
 /// Threads that there are already stay. debug.SetMaxThreads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
+    let _entered = Entered::new();
     let _inside = schedule::with_p().is_none().then(Inside::enter);
     rt().set_max_threads(n)
 }

@@ -2,6 +2,7 @@
 
 use super::{EINVAL, gs_chan, gs_fn};
 use crate::chan::Chan;
+use crate::sched::boundary::Entered;
 use crate::time::{self, Timer};
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -23,6 +24,7 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 /// time.AfterFunc.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
+    let _entered = Entered::new();
     match f {
         Some(f) => time::after_func(ns, f, arg).cast_mut().cast(),
         None => ptr::null_mut(),
@@ -36,6 +38,7 @@ pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs
 /// `t` is null or a timer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
 }
@@ -48,6 +51,7 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 /// `t` is null or a timer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(time::reset(t, ns)))
 }
@@ -58,6 +62,7 @@ pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
 /// `t` is null or a timer that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
+    let _entered = Entered::new();
     if t.is_null() {
         return EINVAL;
     }
@@ -71,6 +76,7 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
 /// NULL: no memory. time.After.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after(ns: i64) -> *mut gs_chan {
+    let _entered = Entered::new();
     timed_chan(ns, 0)
 }
 
@@ -79,6 +85,7 @@ pub extern "C" fn gs_after(ns: i64) -> *mut gs_chan {
 /// no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_ticker_start(ns: i64) -> *mut gs_chan {
+    let _entered = Entered::new();
     if ns <= 0 { ptr::null_mut() } else { timed_chan(ns, ns) }
 }
 
@@ -89,6 +96,7 @@ pub extern "C" fn gs_ticker_start(ns: i64) -> *mut gs_chan {
 /// `c` is null or a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_ticker_stop(c: *mut gs_chan) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let timer = unsafe { c.cast::<Chan>().as_ref() }.map_or(ptr::null(), |c| c.timer.get());
     // SAFETY: a channel's timer lives as long as the channel.

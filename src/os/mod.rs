@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod cpu;
 pub mod futex;
 pub mod mem;
+pub mod membarrier;
 pub mod signal;
 pub mod spin;
 pub mod thread;

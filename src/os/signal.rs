@@ -1,10 +1,11 @@
-//! Faults: alternate signal stacks and the handler that tells a stack overflow
-//! from other faults.
+//! Signals: alternate stacks, the handler that tells a stack overflow from other
+//! faults, and the one that asks a thread to give its P away.
 
 use super::mem;
+use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::Once;
 
 /// Bytes of an alternate signal stack: a handler of the host may run on it.
@@ -74,8 +75,8 @@ pub fn on_fault(hook: FaultHook) {
     });
 }
 
-/// The handler: the hook first, then what the host had installed.
-extern "C" fn handle(sig: i32, info: *mut libc::siginfo_t, context: *mut core::ffi::c_void) {
+/// The handler of faults: the hook first, then what the host had installed.
+extern "C" fn handle(sig: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let hook = HOOK.load(Ordering::Acquire);
     // SAFETY: only `on_fault` stores, and a FaultHook; the kernel filled `info` in.
     unsafe {
@@ -85,20 +86,29 @@ extern "C" fn handle(sig: i32, info: *mut libc::siginfo_t, context: *mut core::f
     let i = usize::from(sig == SIGNALS[1]);
     // SAFETY: written before this handler was installed, never again.
     let before = unsafe { (&raw const BEFORE[i]).read().assume_init() };
-    match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // Back to the default: the instruction faults again and ends the
-            // process as it would have without us.
-            // SAFETY: a zeroed sigaction is the default one.
-            unsafe {
-                let default: libc::sigaction = core::mem::zeroed();
-                libc::sigaction(sig, &default, ptr::null_mut());
-            }
+    if !pass_on(&before, sig, info, context) {
+        // Back to the default: the instruction faults again and ends the
+        // process as it would have without us.
+        // SAFETY: a zeroed sigaction is the default one.
+        unsafe {
+            let default: libc::sigaction = core::mem::zeroed();
+            libc::sigaction(sig, &default, ptr::null_mut());
         }
+    }
+}
+
+/// Calls the handler that the host had installed; false: it had none.
+fn pass_on(
+    before: &libc::sigaction,
+    sig: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) -> bool {
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => return false,
         // SAFETY: the host installed this function with these flags.
         f if before.sa_flags & libc::SA_SIGINFO != 0 => unsafe {
-            let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut core::ffi::c_void) =
-                core::mem::transmute(f);
+            let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) = core::mem::transmute(f);
             f(sig, info, context);
         },
         // SAFETY: likewise, the form with one argument.
@@ -107,4 +117,56 @@ extern "C" fn handle(sig: i32, info: *mut libc::siginfo_t, context: *mut core::f
             f(sig);
         },
     }
+    true
 }
+
+/// Is given the interrupted context when a thread of this process has sent the
+/// signal. Must be async-signal-safe.
+pub type PreemptHook = fn(context: *mut c_void);
+
+static PREEMPT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// The last signal that has the handler; 0: none has.
+static PREEMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
+static mut BEFORE_PREEMPT: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+
+/// Installs the handler for a signal, in front of the host's; for another signal
+/// than before the old one gets the host's handler back. One caller at a time.
+pub fn on_preempt(sig: i32, hook: PreemptHook) {
+    PREEMPT.store(hook as *mut (), Ordering::Release);
+    let old = PREEMPT_SIGNAL.swap(sig, Ordering::AcqRel);
+    if old == sig {
+        return;
+    }
+    // SAFETY: `BEFORE_PREEMPT` is written while no signal has the handler.
+    unsafe {
+        let before = &raw mut BEFORE_PREEMPT;
+        if old != 0 {
+            libc::sigaction(old, before.cast(), ptr::null_mut());
+        }
+        libc::sigaction(sig, ptr::null(), before.cast());
+        let mut new: libc::sigaction = core::mem::zeroed();
+        new.sa_sigaction = handle_preempt as *const () as usize;
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigemptyset(&mut new.sa_mask);
+        libc::sigaction(sig, &new, ptr::null_mut());
+    }
+}
+
+/// The handler: what comes from elsewhere is the host's.
+extern "C" fn handle_preempt(sig: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel filled `info` in; a signal of `tgkill` has a sender.
+    let ours = unsafe { (*info).si_code == SI_TKILL && (*info).si_pid() == libc::getpid() };
+    if ours {
+        let hook = PREEMPT.load(Ordering::Acquire);
+        // SAFETY: only `on_preempt` stores, and a PreemptHook.
+        let hook: PreemptHook = unsafe { core::mem::transmute(hook) };
+        hook(context);
+    } else {
+        // SAFETY: written before this handler was installed.
+        let before = unsafe { (&raw const BEFORE_PREEMPT).read().assume_init() };
+        pass_on(&before, sig, info, context);
+    }
+}
+
+/// Not in libc: the signal was sent by `tgkill` or `tkill`.
+const SI_TKILL: i32 = -6;

@@ -59,6 +59,20 @@ impl SignalMask {
     }
 }
 
+/// Lets one signal reach the calling thread; gives the mask before.
+pub fn unblock(signal: i32) -> SignalMask {
+    let before = SignalMask::current();
+    // SAFETY: the set is filled before it is changed and used.
+    unsafe {
+        let mut set = MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+    }
+    before
+}
+
 /// Blocks every signal of the calling thread but those that a fault raises;
 /// gives the mask before.
 fn block_signals() -> SignalMask {
@@ -98,6 +112,21 @@ pub fn set_up_current(name: &core::ffi::CStr) {
 pub fn id() -> i32 {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() }
+}
+
+/// Whether the thread with this number is blocked in the kernel right now; false
+/// if that can't be told.
+pub fn is_blocked(id: i32) -> bool {
+    let Ok(stat) = std::fs::read(format!("/proc/self/task/{id}/stat")) else { return false };
+    // The name before it, in brackets, may hold anything.
+    let Some(name_end) = stat.iter().rposition(|&c| c == b')') else { return false };
+    matches!(stat.get(name_end + 2), Some(b'S' | b'D'))
+}
+
+/// Sends a signal to one thread of this process, if it is still there.
+pub fn send_signal(id: i32, signal: i32) {
+    // SAFETY: takes no pointer.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, signal) };
 }
 
 /// The lowest address and the size of the calling thread's stack; (0, 0): unknown.

@@ -7,6 +7,7 @@
 //! Between the two the thread counts as a plain one: functions that block, block
 //! the thread.
 
+use super::boundary;
 use super::g::{GRef, Status, flags};
 use super::m::{self, Blocking, MRef};
 use super::p::{PRef, status};
@@ -95,7 +96,7 @@ fn mark(m: MRef) -> PRef {
 
 /// Takes a P again: the old one if nobody else has, else an idle one.
 /// Without one the M counts as in a system call until its goroutine is queued.
-fn retake(m: MRef) -> bool {
+pub fn retake(m: MRef) -> bool {
     let rt = rt();
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
@@ -132,7 +133,7 @@ pub fn exit() -> i32 {
     }
     if retake(m) {
         g.set_status(Status::Running);
-        schedule::checkpoint();
+        boundary::give_way_if_asked(m);
         return 0;
     }
     // No P: wait for one in a queue. There is none to pick a successor from.

@@ -12,6 +12,11 @@ pub struct Request<'a> {
     pub max_threads: Option<usize>,
     pub stack_size: Option<usize>,
     pub topology: Option<&'a str>,
+    /// In ns.
+    pub slice: Option<i64>,
+    /// 0: none.
+    pub preempt_signal: Option<i32>,
+    pub cooperative: bool,
 }
 
 /// All questions answered.
@@ -20,6 +25,9 @@ pub struct Config {
     pub max_threads: usize,
     pub stack_class: Class,
     pub topology: Topology,
+    pub slice: i64,
+    pub preempt_signal: i32,
+    pub cooperative: bool,
 }
 
 impl Request<'_> {
@@ -48,8 +56,45 @@ impl Request<'_> {
         };
         let max_threads =
             self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
-        Ok(Config { procs, max_threads, stack_class, topology })
+        let slice = self.slice.unwrap_or(limits::SLICE);
+        let cooperative = self.cooperative || number("GOSCHED_COOPERATIVE").is_some();
+        let preempt_signal = match self.preempt_signal {
+            _ if cooperative => 0,
+            Some(signal) => signal,
+            None => match named("GOSCHED_PREEMPT_SIGNAL") {
+                Some(s) => {
+                    s.trim().parse().ok().filter(|&n| may_be_signal(n)).unwrap_or(libc::SIGURG)
+                }
+                None => libc::SIGURG,
+            },
+        };
+        if !may_be_signal(preempt_signal)
+            || !(limits::SHORTEST_SLICE..=limits::LONGEST_SLICE).contains(&slice)
+        {
+            return Err(-libc::EINVAL);
+        }
+        Ok(Config { procs, max_threads, stack_class, topology, slice, preempt_signal, cooperative })
     }
+}
+
+/// 0 is none. Those that a fault raises, and those that can't be caught, are
+/// taken.
+fn may_be_signal(n: i32) -> bool {
+    let taken = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGSYS,
+    ];
+    n == 0
+        || ((1..=libc::SIGRTMAX()).contains(&n)
+            && !taken.contains(&n)
+            && !(32..libc::SIGRTMIN()).contains(&n))
 }
 
 /// The CPUs of the affinity mask, lowered to the cgroup's quota rounded up, but

@@ -8,7 +8,7 @@ use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, ready_all};
 use super::runtime::{self, Inside, rt, try_rt};
 use super::task::{GoFn, Kind, Newborn, Task};
-use super::{blocking, schedule, world};
+use super::{blocking, boundary, schedule, world};
 use crate::arch::{self, FpControl, sanitizer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -38,6 +38,7 @@ pub extern "C" fn goroutine_begin() -> Begin {
     schedule::run_commit(m);
     schedule::fresh_thread_state(m);
     let g = m.g();
+    boundary::leave();
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
 }
 
@@ -45,6 +46,7 @@ pub extern "C" fn goroutine_begin() -> Begin {
 /// this stack.
 pub extern "C" fn goroutine_end() {
     end_of_child();
+    boundary::come_back();
     end_current();
 }
 
@@ -171,6 +173,7 @@ fn recycle(g: GRef) {
     g.set_status(Status::Dead);
     g.id.store(0, Ordering::Relaxed);
     g.f.set(None);
+    g.preempt_off.set(0);
 }
 
 /// Resets the rest, of one that others had pointers to.

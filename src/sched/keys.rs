@@ -1,5 +1,6 @@
 //! Goroutine-local values.
 
+use super::boundary;
 use super::g::GRef;
 use super::schedule;
 use crate::os::spin::SpinLock;
@@ -186,7 +187,7 @@ fn destroy(mut take: impl FnMut(usize) -> Option<(Destructor, *mut c_void)>) {
             if let Some((destructor, value)) = take(index) {
                 any = true;
                 // SAFETY: the user gave this function for this key's values.
-                unsafe { destructor(value) };
+                boundary::outside(|| unsafe { destructor(value) });
             }
         }
         if !any {

@@ -6,3 +6,8 @@ pub const PROCS: usize = 1024;
 pub const RING: usize = 256;
 /// Threads at most, by default. seed: B6
 pub const THREADS: usize = 10_000;
+/// A goroutine's time slice in ns: the default, as Go's forcePreemptNS, and the
+/// bounds.
+pub const SLICE: i64 = 10_000_000;
+pub const SHORTEST_SLICE: i64 = 100_000;
+pub const LONGEST_SLICE: i64 = 3_600_000_000_000;

@@ -3,6 +3,7 @@
 use super::blocking::Call;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
+use super::preempt::claim;
 use super::task::{Fifo, Task};
 use crate::arch::{self, sanitizer};
 use crate::os::{self, thread, thread::Thread};
@@ -10,7 +11,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// What the context that runs next does for the goroutine that has just been
 /// left, now that its registers are saved.
@@ -65,6 +66,15 @@ pub struct M {
     pub next_spinning: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
+    /// The user's code runs, with a P or in a system call: see `boundary`.
+    pub outside: AtomicBool,
+    /// A [`claim`]: whether somebody takes its P away.
+    pub claim: AtomicU32,
+    /// The kernel's number of the thread.
+    pub tid: AtomicI32,
+    /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
+    /// signal handler, or null.
+    pub context: Cell<*mut c_void>,
     pub id: u32,
     /// The node whose pool it belongs to.
     pub node: Cell<usize>,
@@ -126,6 +136,10 @@ impl M {
             note: AtomicU32::new(0),
             next_p: AtomicPtr::new(ptr::null_mut()),
             in_syscall: AtomicBool::new(false),
+            outside: AtomicBool::new(false),
+            claim: AtomicU32::new(claim::NONE),
+            tid: AtomicI32::new(0),
+            context: Cell::new(ptr::null_mut()),
             id,
             node: Cell::new(node),
             runner: AtomicBool::new(false),
@@ -140,6 +154,7 @@ impl M {
     /// Fills in what only the thread itself can tell, at its start.
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());
+        self.tid.store(thread::id(), Ordering::Relaxed);
         self.find_cxa();
         if sanitizer::is_on() {
             self.stack_bounds.set(thread::stack_bounds());

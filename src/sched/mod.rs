@@ -1,6 +1,7 @@
 //! The scheduler. `README.md` beside this file states its protocols.
 
 pub mod blocking;
+pub mod boundary;
 pub mod config;
 pub mod deadlock;
 pub mod debug;
@@ -15,6 +16,7 @@ pub mod node;
 pub mod p;
 pub mod park;
 pub mod pool;
+pub mod preempt;
 pub mod ready;
 pub mod ring;
 pub mod run;

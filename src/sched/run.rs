@@ -5,7 +5,7 @@ use super::p::PRef;
 use super::runtime::{Inside, rt};
 use super::task::{GoFn, Task};
 use super::world::{self, LOOK};
-use super::{node, ready, schedule, spawn, threads};
+use super::{node, preempt, ready, schedule, spawn, threads};
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
 use core::ffi::c_void;
@@ -31,6 +31,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let alt = AltStack::set_up();
     m.bind_to_thread();
     m::set_current(Some(m));
+    let mask = preempt::allow();
     match threads::take_idle_p(rt, None, m.node.get()) {
         Some(p) => {
             schedule::acquire_p(m, p);
@@ -45,6 +46,9 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     schedule::run(m);
     m.give_cxa_back();
     m::set_current(None);
+    if let Some(mask) = mask {
+        mask.restore();
+    }
     drop(alt);
     rt.runner_leaves(m);
     0

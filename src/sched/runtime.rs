@@ -10,6 +10,7 @@ use super::m::{self, M, MRef};
 use super::node::Node;
 use super::p::{P, PRef, status};
 use super::pool::CHUNK;
+use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
 use super::world::World;
@@ -76,6 +77,12 @@ pub struct Runtime {
     pub ms_wanted: AtomicBool,
     runners: AtomicUsize,
     pub exiting: AtomicBool,
+    /// How long a goroutine runs before others get their turn, in ns.
+    pub slice: i64,
+    /// The signal that asks a thread to give its P away; 0: none.
+    pub preempt_signal: i32,
+    /// Nobody takes a P from a goroutine that keeps it.
+    pub cooperative: bool,
     warned_thread: AtomicBool,
     warned_stack: AtomicBool,
 
@@ -276,6 +283,9 @@ impl Runtime {
             ms_wanted: AtomicBool::new(false),
             runners: AtomicUsize::new(0),
             exiting: AtomicBool::new(false),
+            slice: config.slice,
+            preempt_signal: config.preempt_signal,
+            cooperative: config.cooperative,
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
             created_outside: AtomicU64::new(0),
@@ -350,20 +360,26 @@ impl Runtime {
     /// Puts a task into the queue of a node, or of the nearest that has P's, and
     /// announces it.
     pub fn push(&self, node: usize, task: Task, priority: i8) {
+        let taken = self.push_quietly(node, task, priority);
+        schedule::work_added(None, taken);
+    }
+
+    /// The same without announcing it; gives the node that has it.
+    pub fn push_quietly(&self, node: usize, task: Task, priority: i8) -> usize {
         let wanted = &self.nodes[node];
         let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
         // Ends: P 0's node is always open.
-        let taken = candidates.find(|&&n| self.nodes[n].push(task, priority));
-        schedule::work_added(None, *taken.unwrap_or(&node));
+        *candidates.find(|&&n| self.nodes[n].push(task, priority)).unwrap_or(&node)
     }
 
-    /// The first P's, all idle.
     /// Its P's and its first thread.
     fn start(&self) -> Result<(), i32> {
+        preempt::set_up(self);
         self.make_ps();
         self.sysmon.start()
     }
 
+    /// The first P's, all idle.
     fn make_ps(&self) {
         let n = self.procs();
         for id in 0..n {
@@ -523,6 +539,7 @@ impl Runtime {
         let may = |m: &M| {
             // Acquire: pairs with the Release after the goroutine was queued.
             m.in_syscall.load(Ordering::Acquire)
+                || m.claim.load(Ordering::Acquire) != claim::NONE
                 || !m.pinned.is_empty()
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
@@ -669,6 +686,11 @@ impl Runtime {
                 self.watching_until.store(i64::MAX, Ordering::Relaxed);
             }
         });
+    }
+
+    /// Whether a timer of an idle P runs and no M sleeps until it is due.
+    pub fn lacks_watcher(&self) -> bool {
+        timers::next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
     }
 
     /// A timer was added to a P that the caller doesn't hold.

@@ -744,22 +744,6 @@ pub fn fresh_thread_state(m: MRef) {
     }
 }
 
-/// At the entry of functions that goroutines call often: gives way if somebody
-/// wants that.
-#[inline(always)]
-pub fn checkpoint() {
-    if is_wanted() {
-        give_way();
-    }
-}
-
-/// Whether somebody wants the running goroutine to give way.
-#[inline(always)]
-pub fn is_wanted() -> bool {
-    world::somebody_is_asked()
-        && with_p().is_some_and(|m| m.p().attention.load(Ordering::Relaxed) != 0)
-}
-
 /// Announces work to those that sleep. `near`: the P that it was given to.
 #[inline(always)]
 pub fn work_added(near: Option<PRef>, node: usize) {

@@ -6,6 +6,7 @@
 //! 2 ms; when every P has been idle for a while it sleeps until one is started.
 
 use super::p::{PRef, status};
+use super::preempt::{self, Doing};
 use super::runtime::{Runtime, rt};
 use super::{deadlock, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
@@ -23,9 +24,14 @@ const PATIENCE: u32 = 50;
 const DEEP_AFTER: i64 = 50_000_000;
 /// A P in a system call is left to its M for so long when nobody needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
-/// A goroutine's time slice: so long it runs before others get their turn, when
-/// it next calls the runtime. forcePreemptNS.
-const SLICE: i64 = 10_000_000;
+/// A goroutine that stands for so long has its thread looked at, and again after
+/// twice, four times ... as long.
+const CHECK: i64 = 300_000;
+const LONGEST_CHECK: i64 = 5_000_000;
+/// So long after a signal it is looked at again.
+const AGAIN: i64 = 1_000_000;
+/// A goroutine runs for so long before one whose timer is due preempts it.
+const WAKE_UP: i64 = 1_000_000;
 /// How often it asks whether C++ has been loaded.
 const CXX_EVERY: i64 = 1_000_000_000;
 
@@ -85,6 +91,28 @@ struct Seen {
     since: i64,
     /// Since when the same goroutine runs, whatever system calls it makes.
     slice: i64,
+    /// It has been asked to give way.
+    asked: bool,
+    /// When its thread is looked at next, and how long after that again.
+    check: i64,
+    delay: i64,
+    /// When this P needs the next look, if not before.
+    next: i64,
+}
+
+impl Seen {
+    fn new(now: i64) -> Seen {
+        Seen {
+            tick: 0,
+            syscall_tick: 0,
+            since: now,
+            slice: now,
+            asked: false,
+            check: now + CHECK,
+            delay: CHECK,
+            next: i64::MAX,
+        }
+    }
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
@@ -119,7 +147,9 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 (quiet, delay, idle_since) = (0, SHORTEST, None);
             }
             _ => {
-                let until = (now + delay).min(timers::next_of_idle_ps().max(now + SHORTEST));
+                let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
+                let until = next.min(timers::next_of_idle_ps()).max(now + SHORTEST);
+                let until = until.min(now + delay);
                 futex::wait(&rt.sysmon.note, note, until);
             }
         }
@@ -146,21 +176,21 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
     }
-    seen.resize(rt.procs(), Seen { tick: 0, syscall_tick: 0, since: now, slice: now });
+    seen.resize(rt.procs(), Seen::new(now));
     for (p, seen) in rt.ps().zip(seen.iter_mut()) {
         acted |= look_at(rt, p, seen, now);
     }
     world::forget_answered(rt);
     if timers::next_of_idle_ps() <= now {
-        acted |= wake_for_timers(rt);
+        acted |= wake_one(rt);
     }
     acted
 }
 
-/// Work waits for a P that waits for a thread: one may be idle by now, or may be
-/// made, now that some time has passed.
+/// Work, or a timer, waits for a P that waits for a thread: one may be idle by
+/// now, or may be made, now that some time has passed.
 fn create_wanted(rt: &Runtime) -> bool {
-    if !schedule::work_anywhere(rt) {
+    if !schedule::work_anywhere(rt) && !rt.lacks_watcher() {
         return false;
     }
     let Some(p) = threads::take_idle_p(rt, None, rt.any_node()) else { return false };
@@ -171,20 +201,70 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let tick = p.tick.load(Ordering::Relaxed);
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
     let status = p.status.load(Ordering::Relaxed);
+    seen.next = i64::MAX;
     if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
-        seen.slice = now;
-    } else if now - seen.slice >= SLICE {
-        seen.slice = now;
+        (seen.slice, seen.asked) = (now, false);
+    } else if now - seen.slice >= rt.slice && !seen.asked {
+        seen.asked = true;
         world::ask(p, world::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
-        *seen = Seen { tick, syscall_tick, since: now, ..*seen };
+        *seen = Seen { tick, syscall_tick, since: now, check: now + CHECK, delay: CHECK, ..*seen };
         return false;
     }
     match status {
         status::SYSCALL => retake(rt, p, now - seen.since),
-        status::RUNNING => stuck(rt, p),
+        status::RUNNING => stands(rt, p, seen, now),
         _ => false,
+    }
+}
+
+/// The same goroutine has been on the P since the last look. When others could
+/// use it, its thread is looked at, more and more seldom.
+fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+    let timer = p.timers.next();
+    let due = timer <= now;
+    // Somebody who looks for work takes it, timers of others included.
+    if (p.has_work() || due) && wake_one(rt) {
+        return true;
+    }
+    let waiting = p.has_work() || due || schedule::work_anywhere(rt);
+    let free = rt.idle.ps() + rt.idle.spinning() != 0;
+    if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
+        return false;
+    }
+    if waiting {
+        let end = if due { seen.slice + WAKE_UP } else { seen.slice + rt.slice };
+        seen.next = seen.check.max(end.min(seen.slice + rt.slice));
+    } else {
+        seen.next = timer.max(seen.slice + WAKE_UP);
+    }
+    if now < seen.check && !(due && now - seen.slice >= WAKE_UP && !seen.asked) {
+        return false;
+    }
+    seen.delay = (seen.delay * 2).min(LONGEST_CHECK);
+    seen.check = now + seen.delay;
+    match preempt::doing(p) {
+        Doing::Library => false,
+        Doing::Blocked => {
+            let taken = preempt::take_blocked(rt, p, status::IDLE);
+            if taken {
+                threads::hand_off(p);
+            }
+            taken
+        }
+        Doing::Computes => {
+            if due && now - seen.slice >= WAKE_UP && !seen.asked {
+                seen.asked = true;
+                world::ask(p, world::SLICE);
+            }
+            if seen.asked && waiting {
+                preempt::interrupt(rt, p);
+                // It has answered soon, or is not to be preempted.
+                seen.check = now + AGAIN;
+            }
+            seen.asked
+        }
     }
 }
 
@@ -202,14 +282,8 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     true
 }
 
-/// A P has not switched since the last look but has work that others could do,
-/// or a timer that is due.
-fn stuck(rt: &Runtime, p: PRef) -> bool {
-    if p.has_work() || p.timers.next() <= time::now() { wake_for_timers(rt) } else { false }
-}
-
 /// Wakes an M that looks at everything, timers of others included.
-fn wake_for_timers(rt: &Runtime) -> bool {
+fn wake_one(rt: &Runtime) -> bool {
     match rt.idle.work_added() {
         Some(one) => {
             threads::start_one(one, None, rt.any_node());

@@ -4,6 +4,7 @@ use super::g::{GRef, flags};
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
 use super::p::{PRef, count};
+use super::preempt;
 use super::ready;
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, acquire_p, make_idle, release_p};
@@ -62,14 +63,10 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
             rt.sysmon.wake_if_asleep();
         }
         None => {
-            make_idle(rt, p);
             if spinning {
                 rt.idle.spin_ended();
             }
-            // SeqCst: pairs with the fence in `stop`: either an M that goes idle
-            // now sees it, or sysmon finds the M.
-            rt.ms_wanted.store(true, Ordering::SeqCst);
-            rt.sysmon.wake();
+            leave_to_sysmon(rt, p);
         }
     }
 }
@@ -241,6 +238,25 @@ pub fn pass_on(m: MRef, g: GRef) {
     }
 }
 
+/// [`hand_off`] for a signal handler: it makes no thread, sysmon does.
+pub fn hand_off_in_handler(rt: &Runtime, p: PRef) {
+    count(&p.stats.handoffs, 1);
+    match m_for(rt, p, false) {
+        Some(m) => give(m, Some(p), None, false),
+        None => leave_to_sysmon(rt, p),
+    }
+}
+
+/// The P, which is the caller's and in no set, waits for a thread that sysmon is
+/// to find or make.
+fn leave_to_sysmon(rt: &Runtime, p: PRef) {
+    make_idle(rt, p);
+    // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees
+    // it, or sysmon finds the M.
+    rt.ms_wanted.store(true, Ordering::SeqCst);
+    rt.sysmon.wake();
+}
+
 /// A P, which is the caller's and in no set, whose M can't run it: somebody
 /// else does if there is work, else it is idle. handoffp.
 pub fn hand_off(p: PRef) {
@@ -285,6 +301,7 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     let alt = AltStack::set_up();
     m.bind_to_thread();
     m::set_current(Some(m));
+    preempt::allow();
     m.sleep(-1);
     take_gift(m);
     schedule::run(m);

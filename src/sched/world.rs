@@ -2,13 +2,15 @@
 //!
 //! The stopper asks every P to stop (`attention`), takes those that nobody runs
 //! and waits for the rest. A goroutine that runs gives way when it next enters
-//! the runtime.
+//! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
+//! when it blocks (`preempt`).
 
 use super::entry;
 use super::g::{GRef, flags};
 use super::limits::PROCS as MAX;
 use super::m::MRef;
 use super::p::{PRef, status};
+use super::preempt::{self, Doing};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
@@ -102,17 +104,28 @@ pub fn stop() -> Stopped {
     // Whoever holds a P here keeps it.
     let own = schedule::with_p().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
-    for p in rt.ps() {
-        ask(p, STOP);
-    }
+    let others = || rt.ps().filter(|&p| Some(p) != own);
+    others().for_each(|p| ask(p, STOP));
     loop {
         // Acquire: pairs with the Release in `arrived`.
         let seen = rt.world.note.load(Ordering::Acquire);
-        let left = rt.ps().filter(|&p| Some(p) != own && !halt(rt, p)).count();
-        if left == 0 {
+        if others().filter(|&p| !halt(rt, p)).count() == 0 {
             return Stopped(());
         }
-        futex::wait(&rt.world.note, seen, time::now() + RECHECK);
+        if !futex::wait(&rt.world.note, seen, time::now() + RECHECK) {
+            others().filter(|&p| !halt(rt, p)).for_each(|p| press(rt, p));
+        }
+    }
+}
+
+/// The goroutine on the P doesn't come by.
+fn press(rt: &Runtime, p: PRef) {
+    match preempt::doing(p) {
+        Doing::Blocked => {
+            preempt::take_blocked(rt, p, status::STOPPED);
+        }
+        Doing::Computes => preempt::interrupt(rt, p),
+        Doing::Library => {}
     }
 }
 
@@ -165,6 +178,7 @@ pub fn start(_: Stopped) {
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
+        // The own one too: it may be another than at the stop (`set_procs`).
         p.attention.fetch_and(!STOP, Ordering::SeqCst);
         if Some(p) == own {
             continue;

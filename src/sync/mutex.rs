@@ -56,7 +56,7 @@ impl Mutex {
 
     /// Locks it if it is free, unless the state changes meanwhile.
     #[inline(always)]
-    fn try_once(&self) -> bool {
+    pub fn try_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `unlock`.
         s & (LOCKED | STARVING) == 0
@@ -170,21 +170,24 @@ impl Mutex {
         }
     }
 
-    /// Unlocks it. `-EPERM`: it isn't locked.
-    #[inline]
-    pub fn unlock(&self) -> i32 {
+    /// Unlocks it if it is locked and nobody is to be woken, unless the state
+    /// changes meanwhile.
+    #[inline(always)]
+    pub fn unlock_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
         // Release: pairs with the Acquire of the next one.
-        if !needs_wake(s)
+        !needs_wake(s)
             && s & LOCKED != 0
             && self
                 .state
                 .compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
-        {
-            return 0;
-        }
-        self.unlock_slow()
+    }
+
+    /// Unlocks it. `-EPERM`: it isn't locked.
+    #[inline]
+    pub fn unlock(&self) -> i32 {
+        if self.unlock_once() { 0 } else { self.unlock_slow() }
     }
 
     #[cold]

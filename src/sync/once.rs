@@ -4,7 +4,7 @@ use super::{nobody, wait_in};
 use crate::os::spin::SpinLock;
 use crate::os::thread;
 use crate::sched::park::{FOREVER, WaitQueue, ready_all};
-use crate::sched::schedule;
+use crate::sched::{boundary, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,12 +22,18 @@ pub struct Once {
 }
 
 impl Once {
+    /// Whether it is done, and nobody touches the object any more.
+    #[inline(always)]
+    pub fn is_done(&self) -> bool {
+        // Acquire: pairs with the Release below: what `f` did is visible, and that
+        // the lock was held then.
+        self.state.load(Ordering::Acquire) == DONE && self.lock.is_free()
+    }
+
     /// Runs `f` if nobody has yet; else waits until whoever does is done. 0,
     /// `-ECANCELED` while it waits, `-EDEADLK`: called by `f` itself.
     pub fn run(&self, f: impl FnOnce()) -> i32 {
-        // Acquire: pairs with the Release below: what `f` did is visible, and that
-        // the lock was held then. Once it is free nobody touches it any more.
-        if self.state.load(Ordering::Acquire) == DONE && self.lock.is_free() {
+        if self.is_done() {
             return 0;
         }
         self.lock.lock();
@@ -45,7 +51,7 @@ impl Once {
                 self.state.store(RUNNING, Ordering::Relaxed);
                 self.owner.set(me());
                 self.lock.unlock();
-                f();
+                boundary::outside(f);
                 self.lock.lock();
                 self.state.store(DONE, Ordering::Release);
                 let all = self.queue.pop_all();

@@ -1,0 +1,85 @@
+//! The boundary between the user's code and the library on a goroutine.
+//!
+//! While an M runs the user's code it is *outside*: it doesn't look at its P,
+//! and somebody else may take that away ([`super::preempt`]). At the entry of
+//! the library it says that it is inside and then looks whether it still has its
+//! P and whether somebody wants something of it. Both are plain operations; who
+//! wants to take the P makes up for that with `membarrier`.
+
+use super::m::{self, MRef};
+use super::{preempt, schedule, world};
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// The library runs on behalf of the caller, until it is dropped. On a plain
+/// thread it does nothing.
+pub struct Entered {
+    /// The caller was outside.
+    was_outside: bool,
+}
+
+impl Entered {
+    /// At the beginning of every function of the C API that does more than read
+    /// an atomic. Gives way if somebody wants that; may come back on another M.
+    #[inline(always)]
+    pub fn new() -> Entered {
+        let Some(m) = m::current() else { return Entered { was_outside: false } };
+        let was_outside = m.outside.load(Ordering::Relaxed);
+        m.outside.store(false, Ordering::Relaxed);
+        // Pairs with the `membarrier` in `preempt::take`.
+        compiler_fence(Ordering::SeqCst);
+        if world::somebody_is_asked() || preempt::is_claimed(m) {
+            look(m);
+        }
+        Entered { was_outside }
+    }
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.was_outside {
+            leave();
+        }
+    }
+}
+
+/// From here on the user's code runs.
+#[inline(always)]
+pub fn leave() {
+    // In the child of a fork it is a plain thread.
+    if let Some(m) = m::current() {
+        // Release: pairs with the Acquire of whoever takes the P.
+        m.outside.store(true, Ordering::Release);
+    }
+}
+
+/// The goroutine's function has returned.
+#[inline(always)]
+pub fn come_back() {
+    core::mem::forget(Entered::new());
+}
+
+/// Calls a function of the user in the middle of the library's.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    if m::current().is_none() {
+        return f();
+    }
+    leave();
+    let result = f();
+    come_back();
+    result
+}
+
+#[cold]
+#[inline(never)]
+fn look(m: MRef) {
+    give_way_if_asked(preempt::find_p(m));
+}
+
+/// Lets others go first if somebody wants that; may come back on another M.
+pub fn give_way_if_asked(m: MRef) {
+    let wanted = !m.p.get().is_null() && m.p().attention.load(Ordering::Relaxed) != 0;
+    if wanted && m.g().preempt_off.get() == 0 {
+        schedule::give_way();
+    }
+}

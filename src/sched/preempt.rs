@@ -1,0 +1,230 @@
+//! Taking the P from a goroutine that doesn't come by: one that blocks its
+//! thread without saying so, and one that computes on and on. `README.md` of
+//! this room has the protocols. seed: R2, B8
+//!
+//! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
+//! only when it has a P again.
+
+use super::g::{GRef, Status, flags};
+use super::m::MRef;
+use super::p::{PRef, status};
+use super::runtime::{Runtime, rt};
+use super::schedule::{self, release_p};
+use super::task::Task;
+use super::world::{self, STOP};
+use super::{blocking, ready, threads};
+use crate::os::{KeepErrno, membarrier, signal, thread};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Who has the P of an M that is outside: see [`super::m::M::claim`].
+pub mod claim {
+    /// The M.
+    pub const NONE: u32 = 0;
+    /// Somebody asks for it. Whoever changes this first has it: the asker, to
+    /// `TAKEN`, or the M, back to `NONE`.
+    pub const ASKED: u32 = 1;
+    /// The asker. The M finds out when it comes back.
+    pub const TAKEN: u32 = 2;
+}
+
+/// Whether somebody asks for the M's P, or has taken it.
+#[inline(always)]
+pub fn is_claimed(m: MRef) -> bool {
+    m.claim.load(Ordering::Relaxed) != claim::NONE
+}
+
+/// The M, which is inside now, keeps its P, or gets another if it has lost it.
+/// Gives the M that the goroutine runs on then.
+pub fn find_p(m: MRef) -> MRef {
+    if !is_claimed(m) || keeps(m) {
+        return m;
+    }
+    let g = m.g();
+    m.old_p.set(m.p.get());
+    m.p.set(ptr::null());
+    if blocking::retake(m) {
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::NONE, Ordering::Release);
+        return m;
+    }
+    g.set_status(Status::Runnable);
+    schedule::switch_to_g0(m, Some(queue_for_p));
+    super::m::must_current()
+}
+
+/// Whether the M still has the P that somebody asks for.
+fn keeps(m: MRef) -> bool {
+    // Acquire: what the asker did comes before.
+    m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        || m.claim.load(Ordering::Relaxed) == claim::NONE
+}
+
+fn queue_for_p(m: MRef, g: GRef) {
+    ready::ready_global(g);
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// Takes the P from the M that runs it, if that is outside. The P is the
+/// caller's then, and still `RUNNING` for all others.
+fn take(p: PRef, m: MRef) -> bool {
+    if m.claim
+        .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
+        .is_err()
+    {
+        return false;
+    }
+    // Either the M sees at its next entry what we have stored, or we see that it
+    // is inside.
+    membarrier::all_threads();
+    // Acquire: pairs with the Release in `boundary::leave`.
+    let holds = m.outside.load(Ordering::Acquire)
+        && p.m.load(Ordering::Acquire) == m.as_ptr()
+        && p.status.load(Ordering::Acquire) == status::RUNNING;
+    let to = if holds { claim::TAKEN } else { claim::NONE };
+    let settled =
+        m.claim.compare_exchange(claim::ASKED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if !(holds && settled) {
+        return false;
+    }
+    p.m.store(ptr::null_mut(), Ordering::Relaxed);
+    true
+}
+
+/// The M that runs the P.
+fn runner_of(p: PRef) -> Option<MRef> {
+    let m = p.m.load(Ordering::Acquire);
+    if m.is_null() || p.status.load(Ordering::Acquire) != status::RUNNING {
+        return None;
+    }
+    // SAFETY: M's stay mapped.
+    Some(unsafe { MRef::from_ptr(m) })
+}
+
+/// What a goroutine that holds a P does there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doing {
+    /// It is in the library, or just leaving it, or nobody runs the P.
+    Library,
+    Computes,
+    /// Its thread is blocked in the kernel.
+    Blocked,
+}
+
+/// What the goroutine on this P does. It asks the kernel: some microseconds.
+pub fn doing(p: PRef) -> Doing {
+    match runner_of(p) {
+        Some(m) if m.outside.load(Ordering::Relaxed) => {
+            match thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
+                true => Doing::Blocked,
+                false => Doing::Computes,
+            }
+        }
+        _ => Doing::Library,
+    }
+}
+
+/// Takes the P of a goroutine that blocks its thread, as `to`: the new status.
+pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
+    if rt.cooperative || !membarrier::is_there() {
+        return false;
+    }
+    let Some(m) = runner_of(p) else { return false };
+    if !take(p, m) {
+        return false;
+    }
+    // Release: pairs with the Acquire of whoever takes it next.
+    p.status.store(to, Ordering::Release);
+    true
+}
+
+/// Sends the signal to the thread that runs the P, which has been asked for
+/// something: in the handler it gives the P away.
+pub fn interrupt(rt: &Runtime, p: PRef) {
+    if rt.preempt_signal == 0 {
+        return;
+    }
+    if let Some(m) = runner_of(p)
+        && m.outside.load(Ordering::Relaxed)
+    {
+        thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+    }
+}
+
+/// Prepares the process for the signal of this runtime.
+pub fn set_up(rt: &Runtime) {
+    membarrier::set_up();
+    if rt.preempt_signal != 0 {
+        signal::on_preempt(rt.preempt_signal, on_signal);
+    }
+}
+
+/// Lets the signal reach the calling thread; gives the mask before, unless there
+/// is no signal.
+pub fn allow() -> Option<thread::SignalMask> {
+    let signal = rt().preempt_signal;
+    (signal != 0).then(|| thread::unblock(signal))
+}
+
+/// The handler, on the alternate stack of the thread. Async-signal-safe: the
+/// interrupted code is the user's, so no lock of this library is held by it, and
+/// it calls no other.
+fn on_signal(context: *mut c_void) {
+    let Some(m) = super::m::current() else { return };
+    if !m.outside.load(Ordering::Relaxed) || m.curg.get().is_null() {
+        // The library looks by itself.
+        return;
+    }
+    let _errno = KeepErrno::new();
+    m.outside.store(false, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `take`.
+    compiler_fence(Ordering::SeqCst);
+    let here = !is_claimed(m) || keeps(m);
+    if here && !m.p.get().is_null() && is_preemptible(m.g()) {
+        let p = m.p();
+        // Acquire: pairs with the stopper's SeqCst.
+        let asked = p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Acquire);
+        if asked & (STOP | world::SLICE) != 0 {
+            m.context.set(context);
+            wait_here(m, asked & STOP != 0);
+            m.context.set(ptr::null_mut());
+        }
+    }
+    compiler_fence(Ordering::SeqCst);
+    m.outside.store(true, Ordering::Release);
+}
+
+fn is_preemptible(g: GRef) -> bool {
+    !g.has(flags::NOPREEMPT) && g.preempt_off.get() == 0
+}
+
+/// Gives the P away and waits for one, with the goroutine in the middle of
+/// whatever it does: it is locked to this thread until it goes on.
+fn wait_here(m: MRef, stopping: bool) {
+    let (rt, g) = (rt(), m.g());
+    let was_bound = g.has(flags::BOUND);
+    let locked = m.locked_g.replace(g.as_ptr());
+    g.set_flag(flags::BOUND, true);
+    g.bound_m.set(m.as_ptr());
+    g.set_status(Status::Runnable);
+    let p = m.p();
+    // From here on it may be handed over to us.
+    ready::push_preempted(p, g);
+    release_p(m);
+    if stopping {
+        // Release: the stopper sees what we did with it.
+        p.status.store(status::STOPPED, Ordering::Release);
+        world::arrived();
+    } else {
+        threads::hand_off_in_handler(rt, p);
+    }
+    while m.p.get().is_null() {
+        threads::stop_locked(m);
+    }
+    m.stash.set(None::<Task>);
+    g.set_flag(flags::BOUND, was_bound);
+    m.locked_g.set(locked);
+    schedule::assign(m, m.p(), g);
+}
