@@ -87,6 +87,17 @@
 #define GS_RECV 2
 
 /**
+ * gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
+ */
+#define GS_G_RUNNABLE 1
+
+#define GS_G_RUNNING 2
+
+#define GS_G_WAITING 3
+
+#define GS_G_SYSCALL 4
+
+/**
  * A channel. Any number of goroutines and plain threads may use it at once.
  */
 typedef struct gs_chan gs_chan;
@@ -256,6 +267,43 @@ typedef struct gs_sem {
 typedef struct gs_once {
     uint64_t opaque[6];
 } gs_once;
+
+/**
+ * A goroutine at rest, for gs_foreach_g.
+ */
+typedef struct gs_g_info {
+    /**
+     * 0: it has not run yet.
+     */
+    uint64_t id;
+    /**
+     * GS_G_RUNNABLE and so on.
+     */
+    int state;
+    /**
+     * The NUMA node where it last ran.
+     */
+    int node;
+    /**
+     * Its stack: lowest address, and the one behind the highest. NULL: it has none
+     * yet, only its argument.
+     */
+    void *stack_lo;
+    void *stack_hi;
+    /**
+     * Its stack pointer: what it uses is from here up.
+     */
+    void *sp;
+    /**
+     * The registers (ucontext_t *) of one that a signal has stopped. NULL: those
+     * that a function must keep are on its stack, above sp.
+     */
+    const void *regs;
+    /**
+     * The argument of its function.
+     */
+    void *arg;
+} gs_g_info;
 
 #ifdef __cplusplus
 extern "C" {
@@ -715,6 +763,79 @@ int gs_gomaxprocs(int n);
  * Threads that there are already stay. debug.SetMaxThreads.
  */
 int gs_set_max_threads(int n);
+
+/* ---- For embedders: runtimes, interpreters, garbage collectors ---- */
+
+/**
+ * Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
+ * NULL, is called on another goroutine's stack: it unlocks what gs_ready's
+ * callers look at, and must not block; if it gives false the goroutine goes on at
+ * once. With GS_NOWAIT, or a passed deadline, commit is not called.
+ *
+ * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
+ * thread until the deadline (commit gets NULL). gopark.
+ */
+int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, int64_t deadline);
+
+/**
+ * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
+ * several callers one gets 0. Goroutines and plain threads. goready.
+ */
+int gs_ready(struct gs_g *g);
+
+/**
+ * Stops all goroutines but the caller: when it returns each one is at rest until
+ * gs_start_the_world. One that computes is stopped by the signal; one whose
+ * thread is blocked in the kernel counts as at rest, and waits at its next call of
+ * the library. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+ * waited for. The caller must not block meanwhile, nor end.
+ *
+ * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
+ * several take turns. stopTheWorld.
+ */
+int gs_stop_the_world(void);
+
+/**
+ * Lets them go on. 0; -EPERM: the caller has not stopped the world.
+ * startTheWorld.
+ */
+int gs_start_the_world(void);
+
+/**
+ * Calls visit(info, ctx) for each goroutine, the caller and those that have not
+ * run yet included. The info is good during the call, which must not call this
+ * library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+ */
+int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
+
+/**
+ * Gives way if the goroutine is asked to; gs_preempt_check calls it.
+ */
+void gs_preempt_now(void);
+
+/**
+ * From here on the goroutine is not preempted, neither by a signal nor at calls
+ * that don't block. Nests. On a plain thread it does nothing.
+ */
+void gs_preempt_disable(void);
+
+/**
+ * Undoes one gs_preempt_disable; a surplus one does nothing.
+ */
+void gs_preempt_enable(void);
+
+/* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
+extern const volatile uint32_t gs_preempt_word;
+
+/**
+ * Gives way if the goroutine is asked to: one load and a branch, for the back-edges
+ * of loops that call nothing else. Goroutines and plain threads.
+ */
+static inline void gs_preempt_check(void)
+{
+    if (gs_preempt_word != 0)
+        gs_preempt_now();
+}
 
 #ifdef __cplusplus
 }  // extern "C"

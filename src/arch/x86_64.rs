@@ -14,7 +14,9 @@
 //! A new goroutine gets the same frame, all zero but the two rounding modes and
 //! `start` as its return address, so that one switch serves both.
 
+use crate::atomic::AtomicU32;
 use core::arch::{asm, global_asm, naked_asm};
+use core::ffi::c_void;
 
 /// Bytes of a context at rest, return address included.
 const FRAME: usize = 8 * 8;
@@ -199,6 +201,30 @@ pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
         frame.add(7).write(start as *const () as usize);
     }
     sp
+}
+
+/// Where `gs_preempt_word` is for the whole process: in the program, if that has
+/// a copy of its own.
+pub fn address_of_preempt_word() -> *const AtomicU32 {
+    let at: *const AtomicU32;
+    // SAFETY: reads an entry of the global offset table.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + gs_preempt_word@GOTPCREL]",
+            at = out(reg) at,
+            options(nostack, pure, readonly),
+        );
+    }
+    at
+}
+
+/// The stack pointer of an interrupted context.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that a signal handler was given.
+pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
+    // SAFETY: by contract.
+    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
 }
 
 // One word of thread-local storage, in the initial-exec model: its address is

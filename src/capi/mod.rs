@@ -4,6 +4,7 @@
 #![allow(non_camel_case_types)]
 
 mod channels;
+mod embed;
 mod goroutines;
 mod start;
 mod sync;
@@ -11,6 +12,7 @@ mod syscalls;
 mod timers;
 
 pub use channels::*;
+pub use embed::*;
 pub use goroutines::*;
 pub use start::*;
 pub use sync::*;

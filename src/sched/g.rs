@@ -105,6 +105,8 @@ pub struct G {
     /// Somebody else may have a pointer to it: every wait must be claimed, and
     /// its end is counted in `refs`. Set only by itself or before it first runs.
     pub shared: Cell<bool>,
+    /// The number of its park in `gs_park`; 0: it isn't there.
+    pub hand_park: AtomicU64,
     /// `gs_cancel` was called; stays set.
     pub cancelled: AtomicBool,
     /// References: its own while it lives, and the user's.

@@ -5,6 +5,7 @@ pub mod boundary;
 pub mod config;
 pub mod deadlock;
 pub mod debug;
+pub mod embed;
 pub mod entry;
 pub mod g;
 pub mod idle;

@@ -107,6 +107,16 @@ impl Parker {
             .is_ok()
     }
 
+    /// Wakes the goroutine from the park with this number; false: somebody else
+    /// has.
+    pub fn wake(g: GRef, number: u64) -> bool {
+        let claimed = g.parker.change(number, claim::PARKED, claim::WOKEN);
+        if claimed {
+            ready::ready(g, When::Soon);
+        }
+        claimed
+    }
+
     /// Whether the park with this number still waits; a hint.
     pub fn waits(&self, number: u64) -> bool {
         self.claim.load(Ordering::Relaxed) == number << claim::BITS | claim::PARKED
@@ -449,6 +459,16 @@ impl Block {
             }
         }
         Ok(Block { parker: &raw const g.parker, number, deadline })
+    }
+
+    /// The number of the park; 0: nobody else can end it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The caller sees to the deadline.
+    pub fn without_deadline(self) -> Block {
+        Block { deadline: FOREVER, ..self }
     }
 
     /// Somebody to put into a queue.

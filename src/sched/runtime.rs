@@ -14,7 +14,7 @@ use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
 use super::world::World;
-use super::{deadlock, keys, schedule, threads, timers};
+use super::{deadlock, embed, keys, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::thread::{SignalMask, Thread};
@@ -133,6 +133,14 @@ impl Inside {
             }
             init_default();
         }
+    }
+
+    /// One that was forgotten.
+    ///
+    /// # Safety
+    /// It was, and is taken up once.
+    pub unsafe fn again() -> Inside {
+        Inside(())
     }
 
     /// The same without making one: `None` if there is no runtime.
@@ -648,6 +656,14 @@ impl Runtime {
         result
     }
 
+    /// The M's that have a goroutine on them.
+    pub fn ms_with_goroutine(&self) -> Vec<MRef> {
+        let with = |m: &&Box<M>| !m.curg.get().is_null();
+        // SAFETY: M's stay mapped.
+        let found = |m: &Box<M>| unsafe { MRef::from_ptr(&raw const **m) };
+        self.with_ms(|all, _, _| all.iter().filter(with).map(found).collect())
+    }
+
     /// Every descriptor of a goroutine that is there.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {
@@ -848,6 +864,7 @@ extern "C" fn in_child() {
     CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
     deadlock::forget_threads();
+    embed::forget_stop();
     after_fork();
 }
 

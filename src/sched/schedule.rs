@@ -44,6 +44,14 @@ pub fn current_g() -> Option<GRef> {
     unsafe { GRef::from_nullable(g) }
 }
 
+/// A number that tells the caller from all other goroutines and threads; not 0.
+pub fn caller() -> u64 {
+    match current_g() {
+        Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
+        None => (crate::os::thread::id() as u64) << 1,
+    }
+}
+
 /// The M of this thread, if it holds a P.
 #[inline(always)]
 pub fn with_p() -> Option<MRef> {

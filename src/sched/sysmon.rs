@@ -177,8 +177,11 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
         acted |= create_wanted(rt);
     }
     seen.resize(rt.procs(), Seen::new(now));
-    for (p, seen) in rt.ps().zip(seen.iter_mut()) {
-        acted |= look_at(rt, p, seen, now);
+    // A P that is left while the world is stopped is the stopper's.
+    if !world::is_stopping() {
+        for (p, seen) in rt.ps().zip(seen.iter_mut()) {
+            acted |= look_at(rt, p, seen, now);
+        }
     }
     world::forget_answered(rt);
     if timers::next_of_idle_ps() <= now {

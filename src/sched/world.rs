@@ -15,6 +15,7 @@ use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
 use super::{ready, threads, timers};
+use crate::arch;
 use crate::os::{futex, spin::SpinLock, time};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -41,6 +42,18 @@ pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.
     WANTED.0.store(true, Ordering::SeqCst);
+    show_wanted(true);
+}
+
+/// What `gs_preempt_check` in the header looks at. A program may have its own
+/// copy of it (a copy relocation), so its address must be looked up.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
+
+fn show_wanted(yes: bool) {
+    // SAFETY: the linker knows it under this name, wherever it is.
+    unsafe { &*arch::address_of_preempt_word() }.store(u32::from(yes), Ordering::Relaxed);
 }
 
 /// Whether anybody may have been asked for something.
@@ -54,8 +67,10 @@ pub fn forget_answered(rt: &Runtime) {
     if somebody_is_asked() {
         // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
         WANTED.0.store(false, Ordering::SeqCst);
+        show_wanted(false);
         if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) != 0) {
             WANTED.0.store(true, Ordering::SeqCst);
+            show_wanted(true);
         }
     }
 }
@@ -78,6 +93,16 @@ impl World {
 /// Whoever has it has stopped the world.
 #[must_use]
 pub struct Stopped(());
+
+impl Stopped {
+    /// One that was forgotten.
+    ///
+    /// # Safety
+    /// It was, and is taken up once.
+    pub unsafe fn again() -> Stopped {
+        Stopped(())
+    }
+}
 
 /// Whether somebody stops the world, or has.
 pub fn is_stopping() -> bool {

@@ -2,7 +2,6 @@
 
 use super::{nobody, wait_in};
 use crate::os::spin::SpinLock;
-use crate::os::thread;
 use crate::sched::park::{FOREVER, WaitQueue, ready_all};
 use crate::sched::{boundary, schedule};
 use core::cell::Cell;
@@ -42,14 +41,14 @@ impl Once {
                 self.lock.unlock();
                 0
             }
-            RUNNING if self.owner.get() == me() => {
+            RUNNING if self.owner.get() == schedule::caller() => {
                 self.lock.unlock();
                 -libc::EDEADLK
             }
             RUNNING => wait_in(&self.lock, &self.queue, 0, FOREVER, nobody),
             _ => {
                 self.state.store(RUNNING, Ordering::Relaxed);
-                self.owner.set(me());
+                self.owner.set(schedule::caller());
                 self.lock.unlock();
                 boundary::outside(f);
                 self.lock.lock();
@@ -61,13 +60,5 @@ impl Once {
                 0
             }
         }
-    }
-}
-
-/// A number that tells goroutines and threads apart.
-fn me() -> u64 {
-    match schedule::current_g() {
-        Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
-        None => (thread::id() as u64) << 1,
     }
 }

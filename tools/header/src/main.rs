@@ -3,7 +3,8 @@
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 6] = ["start", "goroutines", "channels", "sync", "timers", "syscalls"];
+const SECTIONS: [&str; 7] =
+    ["start", "goroutines", "channels", "sync", "timers", "syscalls", "embed"];
 
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
@@ -23,6 +24,8 @@ fn main() {
     for path in &paths {
         text = with_heading(&text, &std::fs::read_to_string(path).expect("readable"));
     }
+    let end = text.rfind("#ifdef __cplusplus").expect("the end of extern \"C\"");
+    text.insert_str(end, include_str!("inline.h"));
     std::fs::write(out, text).expect("the header can be written");
 }
 

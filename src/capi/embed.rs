@@ -1,0 +1,152 @@
+//! For embedders: runtimes, interpreters, garbage collectors.
+
+use super::{EINVAL, gs_g};
+use crate::sched::boundary::Entered;
+use crate::sched::embed;
+use crate::sched::g::{G, GRef, Status};
+use core::ffi::{c_int, c_void};
+
+/// Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
+/// NULL, is called on another goroutine's stack: it unlocks what gs_ready's
+/// callers look at, and must not block; if it gives false the goroutine goes on at
+/// once. With GS_NOWAIT, or a passed deadline, commit is not called.
+///
+/// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
+/// thread until the deadline (commit gets NULL). gopark.
+///
+/// # Safety
+/// Calling `commit` with `arg` is the caller's business.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_park(
+    commit: Option<unsafe extern "C" fn(g: *mut gs_g, arg: *mut c_void) -> bool>,
+    arg: *mut c_void,
+    deadline: i64,
+) -> c_int {
+    let _entered = Entered::new();
+    // SAFETY: a gs_g is a descriptor.
+    let commit: Option<embed::Commit> = unsafe { core::mem::transmute(commit) };
+    // SAFETY: by contract.
+    unsafe { embed::park(commit, arg, deadline) }
+}
+
+/// Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
+/// several callers one gets 0. Goroutines and plain threads. goready.
+///
+/// # Safety
+/// `g` is null or a reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
+    let _entered = Entered::new();
+    // SAFETY: by contract; references are descriptors.
+    match unsafe { GRef::from_nullable(g.cast::<G>()) } {
+        Some(g) if embed::ready(g) => 0,
+        _ => EINVAL,
+    }
+}
+
+/// Stops all goroutines but the caller: when it returns each one is at rest until
+/// gs_start_the_world. One that computes is stopped by the signal; one whose
+/// thread is blocked in the kernel counts as at rest, and waits at its next call of
+/// the library. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+/// waited for. The caller must not block meanwhile, nor end.
+///
+/// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
+/// several take turns. stopTheWorld.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_stop_the_world() -> c_int {
+    let _entered = Entered::new();
+    embed::stop()
+}
+
+/// Lets them go on. 0; -EPERM: the caller has not stopped the world.
+/// startTheWorld.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_start_the_world() -> c_int {
+    let _entered = Entered::new();
+    embed::start()
+}
+
+/// gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
+pub const GS_G_RUNNABLE: c_int = 1;
+pub const GS_G_RUNNING: c_int = 2;
+pub const GS_G_WAITING: c_int = 3;
+pub const GS_G_SYSCALL: c_int = 4;
+
+/// A goroutine at rest, for gs_foreach_g.
+#[repr(C)]
+pub struct gs_g_info {
+    /// 0: it has not run yet.
+    pub id: u64,
+    /// GS_G_RUNNABLE and so on.
+    pub state: c_int,
+    /// The NUMA node where it last ran.
+    pub node: c_int,
+    /// Its stack: lowest address, and the one behind the highest. NULL: it has none
+    /// yet, only its argument.
+    pub stack_lo: *mut c_void,
+    pub stack_hi: *mut c_void,
+    /// Its stack pointer: what it uses is from here up.
+    pub sp: *mut c_void,
+    /// The registers (ucontext_t *) of one that a signal has stopped. NULL: those
+    /// that a function must keep are on its stack, above sp.
+    pub regs: *const c_void,
+    /// The argument of its function.
+    pub arg: *mut c_void,
+}
+
+/// Calls visit(info, ctx) for each goroutine, the caller and those that have not
+/// run yet included. The info is good during the call, which must not call this
+/// library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+///
+/// # Safety
+/// Calling `visit` with `ctx` is the caller's business.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_foreach_g(
+    visit: Option<unsafe extern "C" fn(info: *const gs_g_info, ctx: *mut c_void)>,
+    ctx: *mut c_void,
+) -> c_int {
+    let _entered = Entered::new();
+    let Some(visit) = visit else { return EINVAL };
+    if !embed::has_stopped() {
+        return -libc::EPERM;
+    }
+    embed::for_each(|g| {
+        let info = gs_g_info {
+            id: g.id,
+            state: match g.status {
+                Status::Running => GS_G_RUNNING,
+                Status::Waiting => GS_G_WAITING,
+                Status::Syscall => GS_G_SYSCALL,
+                Status::Runnable | Status::Dead => GS_G_RUNNABLE,
+            },
+            node: g.node as c_int,
+            stack_lo: g.stack.0 as *mut c_void,
+            stack_hi: (g.stack.0 + g.stack.1) as *mut c_void,
+            sp: g.sp as *mut c_void,
+            regs: g.context,
+            arg: g.arg,
+        };
+        // SAFETY: by contract.
+        unsafe { visit(&info, ctx) };
+    });
+    0
+}
+
+/// Gives way if the goroutine is asked to; gs_preempt_check calls it.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_preempt_now() {
+    let _entered = Entered::new();
+}
+
+/// From here on the goroutine is not preempted, neither by a signal nor at calls
+/// that don't block. Nests. On a plain thread it does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_preempt_disable() {
+    embed::disable_preemption();
+}
+
+/// Undoes one gs_preempt_disable; a surplus one does nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_preempt_enable() {
+    embed::enable_preemption();
+}

@@ -1,0 +1,246 @@
+//! For those who build a runtime of their own on this one: parking and waking by
+//! hand, stopping the world and looking at everybody's stack.
+
+use super::boundary;
+use super::g::{G, GRef, Status};
+use super::m::MRef;
+use super::park::{Block, Cause, FOREVER, Parker, sleep_until};
+use super::preempt::claim;
+use super::runtime::{Inside, Runtime, rt};
+use super::{schedule, timers, world};
+use crate::arch;
+use crate::os::thread;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What a goroutine that parks has others do once it is at rest: false if it is
+/// to go on at once.
+pub type Commit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
+
+/// A park by hand, on the stack of the one who parks.
+#[derive(Clone, Copy)]
+struct Parked {
+    g: GRef,
+    number: u64,
+    deadline: i64,
+    commit: Option<Commit>,
+    arg: *mut c_void,
+}
+
+/// Parks the caller until `ready`. gopark.
+///
+/// # Safety
+/// `commit` may be called with `arg` and doesn't block.
+pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i32 {
+    let Some(m) = schedule::on_goroutine() else {
+        // SAFETY: by contract.
+        let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
+        return match deadline {
+            _ if !stay => 0,
+            0 => -libc::EAGAIN,
+            _ => sleep_until(deadline).errno(),
+        };
+    };
+    let g = m.g();
+    let thread = Parker::for_thread();
+    let block = match Block::begin(&thread, deadline, true) {
+        Ok(block) => block.without_deadline(),
+        Err(e) => return e,
+    };
+    let parked = Parked { g, number: block.number(), deadline, commit, arg };
+    // Release: whoever sees it may claim the park.
+    g.hand_park.store(parked.number, Ordering::Release);
+    // SAFETY: `parked` stays until the goroutine is woken.
+    let cause = unsafe { block.park(committed, &raw const parked as usize) };
+    g.hand_park.store(0, Ordering::Relaxed);
+    if deadline != FOREVER && cause != Cause::TimedOut {
+        timers::left_early(g.parker.timer_home.get());
+    }
+    cause.errno()
+}
+
+/// The goroutine is at rest. Its deadline runs only from here on, so that it
+/// isn't woken before.
+///
+/// # Safety
+/// `parked` is the address of a [`Parked`].
+unsafe fn committed(parked: usize) {
+    // From the call of `commit` on it may be gone.
+    // SAFETY: by contract.
+    let p = unsafe { *(parked as *const Parked) };
+    // SAFETY: by contract of `park`.
+    let stay = p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) });
+    if !stay {
+        Parker::wake(p.g, p.number);
+    } else if p.deadline != FOREVER {
+        timers::add_park(p.g, p.number, p.deadline);
+    }
+}
+
+/// Wakes a goroutine that parks by hand; false: it doesn't. goready.
+pub fn ready(g: GRef) -> bool {
+    // Acquire: pairs with the Release in `park`.
+    match g.hand_park.load(Ordering::Acquire) {
+        0 => false,
+        number => Parker::wake(g, number),
+    }
+}
+
+/// Who has stopped the world, by `schedule::caller`; 0: nobody.
+static STOPPER: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the caller has stopped the world.
+pub fn has_stopped() -> bool {
+    STOPPER.load(Ordering::Relaxed) == schedule::caller()
+}
+
+/// Stops all goroutines but the caller. `-EDEADLK`: it has done so already.
+pub fn stop() -> i32 {
+    if has_stopped() {
+        return -libc::EDEADLK;
+    }
+    if schedule::with_p().is_none() {
+        // Until `start`: nobody ends a runtime whose world is stopped.
+        core::mem::forget(Inside::enter());
+    }
+    core::mem::forget(world::stop());
+    if let Some(m) = schedule::on_goroutine() {
+        let off = &m.g().preempt_off;
+        off.set(off.get() + 1);
+    }
+    STOPPER.store(schedule::caller(), Ordering::Relaxed);
+    0
+}
+
+/// Lets them go on. `-EPERM`: the caller has not stopped them.
+pub fn start() -> i32 {
+    if !has_stopped() {
+        return -libc::EPERM;
+    }
+    STOPPER.store(0, Ordering::Relaxed);
+    // SAFETY: `stop` has forgotten one.
+    world::start(unsafe { world::Stopped::again() });
+    match schedule::on_goroutine() {
+        Some(m) => {
+            let off = &m.g().preempt_off;
+            off.set(off.get() - 1);
+        }
+        // SAFETY: `stop` has forgotten one.
+        None => drop(unsafe { Inside::again() }),
+    }
+    0
+}
+
+/// In the child of a fork nothing is stopped.
+pub fn forget_stop() {
+    STOPPER.store(0, Ordering::Relaxed);
+}
+
+/// A goroutine as an embedder sees it.
+pub struct Seen {
+    pub id: u64,
+    pub status: Status,
+    pub node: usize,
+    /// What it can use of its stack: lowest address and size; (0, 0): it has none
+    /// yet.
+    pub stack: (usize, usize),
+    /// What is below is not used; 0 without a stack.
+    pub sp: usize,
+    /// The registers (`ucontext_t`) of one that was interrupted, else null: they
+    /// are on its stack.
+    pub context: *const c_void,
+    pub arg: *mut c_void,
+}
+
+/// Shows every goroutine, the caller and those that have not run yet included.
+/// The world is stopped.
+pub fn for_each(mut f: impl FnMut(&Seen)) {
+    let rt = rt();
+    let here = ptr::from_ref(&rt) as usize;
+    let me = schedule::current_g();
+    let running = rt.ms_with_goroutine();
+    rt.for_each_g(|g| {
+        // SAFETY: a descriptor.
+        let g = unsafe { GRef::from_ptr(g) };
+        let on = running.iter().find(|m| m.curg.get() == g.as_ptr().cast_const());
+        let stack = g.stack.get().map_or((0, 0), |s| s.bounds());
+        let (sp, context) = match on {
+            _ if Some(g) == me => (here, ptr::null()),
+            _ if stack.1 == 0 => (0, ptr::null()),
+            Some(m) => at_rest_on(*m, g, stack.0),
+            None => (g.sp.get(), ptr::null()),
+        };
+        seen(rt, g, stack, sp, context, &mut f);
+    });
+    for node in &rt.nodes {
+        node.newborns.for_each(|n| {
+            if n.f.get().is_some() {
+                f(&Seen {
+                    id: 0,
+                    status: Status::Runnable,
+                    node: node.id,
+                    stack: (0, 0),
+                    sp: 0,
+                    context: ptr::null(),
+                    arg: n.arg.get(),
+                });
+            }
+        });
+    }
+}
+
+fn seen(
+    rt: &Runtime,
+    g: GRef,
+    stack: (usize, usize),
+    sp: usize,
+    context: *const c_void,
+    f: &mut impl FnMut(&Seen),
+) {
+    f(&Seen {
+        id: g.id.load(Ordering::Relaxed),
+        status: g.status(),
+        node: rt.p_if_made(g.last_p.get() as usize).map_or(0, |p| p.node as usize),
+        stack,
+        sp,
+        context,
+        arg: g.arg.get(),
+    });
+}
+
+/// Stack pointer and registers of a goroutine that is still on a thread.
+fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
+    let context = m.context.get();
+    if !context.is_null() {
+        // SAFETY: the handler that has put it there waits.
+        return (unsafe { arch::interrupted_sp(context) }, context);
+    }
+    if !m.blocking.get().is_null() {
+        return (g.sp.get(), ptr::null());
+    }
+    let blocked = m.claim.load(Ordering::Acquire) == claim::TAKEN
+        || m.in_syscall.load(Ordering::Acquire);
+    let sp = if blocked { thread::stack_pointer(m.tid.load(Ordering::Relaxed)) } else { None };
+    (sp.filter(|&sp| sp >= lowest).unwrap_or(lowest), ptr::null())
+}
+
+/// `gs_preempt_disable`.
+pub fn disable_preemption() {
+    if let Some(g) = schedule::current_g() {
+        g.preempt_off.set(g.preempt_off.get() + 1);
+    }
+}
+
+/// `gs_preempt_enable`: gives way if somebody has asked for it meanwhile.
+pub fn enable_preemption() {
+    let Some(g) = schedule::current_g() else { return };
+    match g.preempt_off.get() {
+        0 => {}
+        1 => {
+            g.preempt_off.set(0);
+            drop(boundary::Entered::new());
+        }
+        n => g.preempt_off.set(n - 1),
+    }
+}
