@@ -105,6 +105,8 @@ programs! {
     leaks "leaks.c" matrix;
     rows "rows.c" matrix;
     regressions "regressions.c" widened;
+    preempt "preempt.c" matrix;
+    embed "embed.c" matrix;
 }
 
 /// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
@@ -131,6 +133,7 @@ fn valgrind_finds_no_leak_and_no_error() {
         .args(["--error-exitcode=99", "--child-silent-after-fork=yes"])
         .arg(&program)
         .env("GOSCHED_PROCS", "2")
+        .env("GOSCHED_DEBUG", "systemheap=1")
         .env("CHECK_SECONDS", "300")
         .output();
     match out {

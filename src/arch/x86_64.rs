@@ -224,7 +224,9 @@ pub fn address_of_preempt_word() -> *const AtomicU32 {
 /// `context` is the `ucontext_t` that a signal handler was given.
 pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
     // SAFETY: by contract.
-    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize }
+    unsafe {
+        (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize
+    }
 }
 
 // One word of thread-local storage, in the initial-exec model: its address is

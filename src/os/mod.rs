@@ -4,6 +4,7 @@
 pub mod cgroup;
 pub mod cpu;
 pub mod futex;
+pub mod heap;
 pub mod mem;
 pub mod membarrier;
 pub mod signal;

@@ -219,8 +219,8 @@ fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
     if !m.blocking.get().is_null() {
         return (g.sp.get(), ptr::null());
     }
-    let blocked = m.claim.load(Ordering::Acquire) == claim::TAKEN
-        || m.in_syscall.load(Ordering::Acquire);
+    let blocked =
+        m.claim.load(Ordering::Acquire) == claim::TAKEN || m.in_syscall.load(Ordering::Acquire);
     let sp = if blocked { thread::stack_pointer(m.tid.load(Ordering::Relaxed)) } else { None };
     (sp.filter(|&sp| sp >= lowest).unwrap_or(lowest), ptr::null())
 }

@@ -181,6 +181,10 @@ impl Node {
     }
 
     /// Takes the M that went idle last.
+    pub fn has_idle_m(&self) -> bool {
+        self.idle_ms(|list| !list.is_empty())
+    }
+
     pub fn pop_idle_m(&self) -> Option<MRef> {
         self.idle_ms(Vec::pop)
     }

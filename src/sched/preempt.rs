@@ -7,7 +7,7 @@
 
 use super::g::{GRef, Status, flags};
 use super::m::MRef;
-use super::p::{PRef, status};
+use super::p::{PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::Task;
@@ -131,6 +131,9 @@ pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
+    if to == status::IDLE && !threads::keep_a_spare(rt, p) {
+        return false;
+    }
     let Some(m) = runner_of(p) else { return false };
     if !take(p, m) {
         return false;
@@ -143,7 +146,7 @@ pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
 /// Sends the signal to the thread that runs the P, which has been asked for
 /// something: in the handler it gives the P away.
 pub fn interrupt(rt: &Runtime, p: PRef) {
-    if rt.preempt_signal == 0 {
+    if rt.preempt_signal == 0 || !(world::is_stopping() || threads::keep_a_spare(rt, p)) {
         return;
     }
     if let Some(m) = runner_of(p)
@@ -185,10 +188,16 @@ fn on_signal(context: *mut c_void) {
     if here && !m.p.get().is_null() && is_preemptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
-        let asked = p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Acquire);
-        if asked & (STOP | world::SLICE) != 0 {
+        let asked = p.attention.load(Ordering::Acquire);
+        let heir = if asked & (STOP | world::SLICE) == world::SLICE {
+            threads::spare_for(rt(), p)
+        } else {
+            None
+        };
+        // Without an heir for the P it goes on; sysmon sees to that and asks again.
+        if asked & STOP != 0 || heir.is_some() {
             m.context.set(context);
-            wait_here(m, asked & STOP != 0);
+            wait_here(m, heir);
             m.context.set(ptr::null_mut());
         }
     }
@@ -200,25 +209,31 @@ fn is_preemptible(g: GRef) -> bool {
     !g.has(flags::NOPREEMPT) && g.preempt_off.get() == 0
 }
 
-/// Gives the P away and waits for one, with the goroutine in the middle of
-/// whatever it does: it is locked to this thread until it goes on.
-fn wait_here(m: MRef, stopping: bool) {
-    let (rt, g) = (rt(), m.g());
+/// Gives the P to `heir`, or to the stopper of the world, and waits for one, with
+/// the goroutine in the middle of whatever it does: it is locked to this thread
+/// until it goes on.
+fn wait_here(m: MRef, heir: Option<MRef>) {
+    let g = m.g();
     let was_bound = g.has(flags::BOUND);
     let locked = m.locked_g.replace(g.as_ptr());
     g.set_flag(flags::BOUND, true);
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
     let p = m.p();
+    p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
     // From here on it may be handed over to us.
     ready::push_preempted(p, g);
     release_p(m);
-    if stopping {
-        // Release: the stopper sees what we did with it.
-        p.status.store(status::STOPPED, Ordering::Release);
-        world::arrived();
-    } else {
-        threads::hand_off_in_handler(rt, p);
+    match heir {
+        Some(heir) => {
+            count(&p.stats.handoffs, 1);
+            threads::give(heir, Some(p), None, false);
+        }
+        None => {
+            // Release: the stopper sees what we did with it.
+            p.status.store(status::STOPPED, Ordering::Release);
+            world::arrived();
+        }
     }
     while m.p.get().is_null() {
         threads::stop_locked(m);

@@ -18,7 +18,7 @@ use super::{deadlock, embed, keys, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::thread::{SignalMask, Thread};
-use crate::os::{self, futex, mem, signal, spin::SpinLock, thread, time};
+use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -840,9 +840,11 @@ extern "C" fn before_fork() {
     LIFE.lock();
     keys::lock_table();
     ORPHANS.lock.lock();
+    heap::lock();
 }
 
 extern "C" fn after_fork() {
+    heap::unlock();
     ORPHANS.lock.unlock();
     keys::unlock_table();
     LIFE.unlock();

@@ -193,7 +193,8 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
 /// Work, or a timer, waits for a P that waits for a thread: one may be idle by
 /// now, or may be made, now that some time has passed.
 fn create_wanted(rt: &Runtime) -> bool {
-    if !schedule::work_anywhere(rt) && !rt.lacks_watcher() {
+    let due = || rt.ps().any(|p| p.timers.next() <= time::now());
+    if !schedule::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
         return false;
     }
     let Some(p) = threads::take_idle_p(rt, None, rt.any_node()) else { return false };

@@ -238,13 +238,24 @@ pub fn pass_on(m: MRef, g: GRef) {
     }
 }
 
-/// [`hand_off`] for a signal handler: it makes no thread, sysmon does.
-pub fn hand_off_in_handler(rt: &Runtime, p: PRef) {
-    count(&p.stats.handoffs, 1);
-    match m_for(rt, p, false) {
-        Some(m) => give(m, Some(p), None, false),
-        None => leave_to_sysmon(rt, p),
+/// Makes sure that an M is idle, before a P is taken from one that runs: making
+/// a thread takes the C library's heap, whose lock the one that runs may have.
+/// False: there is none to be had.
+pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
+    let node = rt.node_of(p);
+    if node.has_idle_m() || node.neighbours.iter().any(|&n| rt.nodes[n].has_idle_m()) {
+        return true;
     }
+    let spare = new_m(rt, p.node as usize);
+    if let Some(m) = spare {
+        node.add_idle_m(m);
+    }
+    spare.is_some()
+}
+
+/// An idle M for the P, already out of its pool.
+pub fn spare_for(rt: &Runtime, p: PRef) -> Option<MRef> {
+    m_for(rt, p, false)
 }
 
 /// The P, which is the caller's and in no set, waits for a thread that sysmon is

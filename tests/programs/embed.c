@@ -1,0 +1,286 @@
+/*
+ * What embedders get: parking by hand, the stopped world.
+ */
+#include "check.h"
+
+static gs_mutex mutex;
+static gs_g *parked;
+static int commits;
+
+static bool unlock_it(gs_g *g, void *arg)
+{
+    CHECK_EQ((long)arg, 5);
+    parked = g;
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+    ADD(commits, 1);
+    return true;
+}
+
+static bool refuse(gs_g *g, void *arg)
+{
+    (void)g;
+    ADD(*(int *)arg, 1);
+    return false;
+}
+
+static void park_once(void *result)
+{
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    SET(*(int *)result, gs_park(unlock_it, (void *)5, GS_FOREVER));
+}
+
+GO_TEST(a_parked_goroutine_is_woken_once)
+{
+    int result = 1, i;
+    for (i = 0; i < 200; i++) {
+        gs_g *g;
+        SET(commits, 0);
+        g = go_ref(park_once, &result);
+        YIELD_UNTIL(GET(commits) == 1);
+        CHECK(parked == g);
+        /* It was at rest when commit unlocked it. */
+        CHECK_EQ(gs_mutex_trylock(&mutex), 0);
+        CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+        CHECK_EQ(gs_ready(g), 0);
+        CHECK_EQ(gs_ready(g), -EINVAL);
+        join(g);
+        CHECK_EQ(result, 0);
+        result = 1;
+    }
+}
+
+GO_TEST(a_park_ends_at_its_deadline_or_at_once)
+{
+    int called = 0;
+    CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(2)), -ETIMEDOUT);
+    CHECK_EQ(gs_park(NULL, NULL, 1), -ETIMEDOUT);
+    CHECK_EQ(gs_park(refuse, &called, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(called, 0);
+    CHECK_EQ(gs_park(refuse, &called, GS_FOREVER), 0);
+    CHECK_EQ(gs_park(refuse, &called, gs_after_ms(60000)), 0);
+    CHECK_EQ(called, 2);
+}
+
+static void park_and_count(void *n)
+{
+    CHECK_EQ(gs_park(NULL, NULL, GS_FOREVER), -ECANCELED);
+    ADD(*(int *)n, 1);
+}
+
+GO_TEST(a_park_is_cancelled)
+{
+    int n = 0;
+    gs_g *g = go_ref(park_and_count, &n);
+    CHECK_EQ(gs_sleep(1 * MS), 0);
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+    CHECK_EQ(n, 1);
+}
+
+static void wait_in_channel(void *ch)
+{
+    (void)recv_int(ch);
+}
+
+GO_TEST(who_is_not_in_a_park_is_not_woken)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = go_ref(wait_in_channel, ch);
+    CHECK_EQ(gs_ready(NULL), -EINVAL);
+    CHECK_EQ(gs_ready(gs_self()), -EINVAL);
+    CHECK_EQ(gs_sleep(1 * MS), 0);
+    CHECK_EQ(gs_ready(g), -EINVAL);
+    send_int(ch, 1);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    CHECK_EQ(gs_ready(g), -EINVAL);
+    gs_release(g);
+    CHECK_EQ(gs_chan_free(ch), 0);
+}
+
+TEST(a_plain_thread_parks_too)
+{
+    int called = 0;
+    CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(2)), -ETIMEDOUT);
+    CHECK_EQ(gs_park(NULL, NULL, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_park(refuse, &called, GS_FOREVER), 0);
+    CHECK_EQ(called, 1);
+}
+
+/* ---- The stopped world ---- */
+
+static int stop;
+static long turns[8];
+static int fds[2];
+
+static void spin(void *n)
+{
+    while (!GET(stop))
+        ADD(turns[(long)n], 1);
+}
+
+static void call(void *n)
+{
+    while (!GET(stop)) {
+        gs_yield();
+        ADD(turns[(long)n], 1);
+    }
+}
+
+static void sleep_again_and_again(void *n)
+{
+    while (!GET(stop)) {
+        CHECK_EQ(gs_sleep(100 * US), 0);
+        ADD(turns[(long)n], 1);
+    }
+}
+
+static void block(void *arg)
+{
+    char c;
+    (void)arg;
+    CHECK_EQ(read(fds[0], &c, 1), 1);
+}
+
+static void sum_up(long *sum)
+{
+    int i;
+    *sum = 0;
+    for (i = 0; i < 8; i++)
+        *sum += GET(turns[i]);
+}
+
+static void start_all(void)
+{
+    long i;
+    SET(stop, 0);
+    CHECK_EQ(pipe(fds), 0);
+    for (i = 0; i < 4; i++)
+        go(spin, (void *)i);
+    go(call, (void *)4);
+    go(call, (void *)5);
+    go(sleep_again_and_again, (void *)6);
+    go(block, NULL);
+}
+
+static void end_all(void)
+{
+    SET(stop, 1);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+}
+
+static int seen, with_registers, outside, myself;
+
+static void look(const gs_g_info *g, void *me)
+{
+    char *sp = g->sp, *lo = g->stack_lo, *hi = g->stack_hi;
+    seen++;
+    with_registers += g->regs != NULL;
+    outside += g->stack_lo != NULL && (sp < lo || sp >= hi);
+    CHECK_GE(g->state, GS_G_RUNNABLE);
+    CHECK_LE(g->state, GS_G_SYSCALL);
+    CHECK_GE(g->node, 0);
+    if (g->id == *(uint64_t *)me && g->id != 0) {
+        char here;
+        myself++;
+        CHECK_EQ(g->state, GS_G_RUNNING);
+        CHECK(&here >= lo && &here < hi);
+    }
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* Nobody moves, though loops spin, others call and one is blocked in the kernel. */
+static void stop_and_look(uint64_t me, int goroutines)
+{
+    int i;
+    for (i = 0; i < 10; i++) {
+        long before, later;
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_stop_the_world(), -EDEADLK);
+        sum_up(&before);
+        nap(2 * MS);
+        sum_up(&later);
+        CHECK_EQ(before, later);
+        seen = with_registers = outside = myself = 0;
+        CHECK_EQ(gs_foreach_g(look, &me), 0);
+        CHECK_EQ(seen, goroutines);
+        CHECK_EQ(outside, 0);
+        CHECK_EQ(myself, me != 0);
+        CHECK_EQ(gs_foreach_g(NULL, NULL), -EINVAL);
+        CHECK_EQ(gs_start_the_world(), 0);
+        CHECK_EQ(gs_start_the_world(), -EPERM);
+        if (me != 0)
+            CHECK_EQ(gs_sleep(1 * MS), 0);
+        else
+            nap(1 * MS);
+    }
+}
+
+GO_TEST(a_goroutine_stops_the_world)
+{
+    start_all();
+    CHECK_EQ(gs_sleep(15 * MS), 0);
+    stop_and_look(gs_id(gs_self()), 9);
+    end_all();
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+TEST(a_plain_thread_stops_the_world)
+{
+    start_all();
+    nap(15 * MS);
+    stop_and_look(0, 8);
+    end_all();
+    NAP_UNTIL(gs_num_goroutines() == 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
+{
+    uint64_t me = gs_id(gs_self());
+    int i;
+    for (i = 0; i < 10; i++)
+        go(nothing, &i);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    seen = outside = 0;
+    CHECK_EQ(gs_foreach_g(look, &me), 0);
+    CHECK_EQ(seen, (int)gs_num_goroutines());
+    CHECK_EQ(outside, 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+static void stop_it(void *n)
+{
+    int i;
+    for (i = 0; i < 50; i++) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        ++*(long *)n;
+        CHECK_EQ(gs_start_the_world(), 0);
+        gs_yield();
+    }
+}
+
+GO_TEST(several_take_turns)
+{
+    long n = 0;
+    int i;
+    gs_g *g[4];
+    for (i = 0; i < 4; i++)
+        g[i] = go_ref(stop_it, &n);
+    for (i = 0; i < 4; i++)
+        join(g[i]);
+    CHECK_EQ(n, 200);
+}
+
+GO_TEST(who_has_not_stopped_it_may_not_look)
+{
+    CHECK_EQ(gs_start_the_world(), -EPERM);
+    CHECK_EQ(gs_foreach_g(look, NULL), -EPERM);
+}

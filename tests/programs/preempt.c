@@ -1,0 +1,462 @@
+/*
+ * Goroutines that don't come by: loops that call nothing, and blocks that nobody announced. None of
+ * them keeps a P from the others. seed: R2, B8
+ */
+#include "check.h"
+#include <fcntl.h>
+#include <sys/file.h>
+
+#define HOGS 4
+
+static int stop;
+static long turns[16];
+
+/* Until stop: nothing but memory is touched. */
+static void hog(void *n)
+{
+    while (!GET(stop))
+        turns[(long)n]++;
+}
+
+/* The same, mostly within malloc, with its lock held for large blocks. */
+static void hog_malloc(void *n)
+{
+    while (!GET(stop)) {
+        char *a = malloc(100), *b = malloc(300000);
+        CHECK(a != NULL && b != NULL);
+        *(volatile char *)a = *(volatile char *)b = 1;
+        free(a);
+        free(b);
+        turns[(long)n]++;
+    }
+}
+
+static void start_hogs(gs_fn fn, int n)
+{
+    long i;
+    SET(stop, 0);
+    for (i = 0; i < n; i++) {
+        turns[i] = 0;
+        go(fn, (void *)i);
+    }
+}
+
+/* Waits until all other goroutines have ended. */
+static void stop_hogs(void)
+{
+    SET(stop, 1);
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+/* Without preemption the first loop would never end. */
+GO_TEST(a_loop_that_calls_nothing_keeps_nobody_waiting)
+{
+    int i;
+    start_hogs(hog, HOGS);
+    for (i = 0; i < 50; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    stop_hogs();
+}
+
+GO_TEST(loops_that_call_nothing_take_turns)
+{
+    int i;
+    start_hogs(hog, 16);
+    for (i = 0; i < 16; i++)
+        WAIT_UNTIL(GET(turns[i]) > 0);
+    stop_hogs();
+}
+
+GO_TEST(a_loop_in_malloc_keeps_nobody_waiting)
+{
+    int i;
+    start_hogs(hog_malloc, HOGS);
+    for (i = 0; i < 100; i++) {
+        void *p = malloc(200000);
+        CHECK(p != NULL);
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+        free(p);
+    }
+    stop_hogs();
+}
+
+/* Everything that belongs to the interrupted code is as it was. */
+static void compute(void *sum)
+{
+    double x = 1;
+    long i, n = 0;
+    int e = 0;
+    errno = 77;
+    for (i = 0; i < 60000000; i++) {
+        x = x * 1.0000001 + 0.5 / (double)(i + 1);
+        n += i & 7;
+        e |= errno ^ 77;
+    }
+    CHECK_EQ(e, 0);
+    CHECK_EQ(n, 210000000);
+    *(double *)sum = x;
+}
+
+GO_TEST(what_is_interrupted_goes_on_as_if_nothing_had_been)
+{
+    double alone, sums[4] = {0, 0, 0, 0};
+    gs_g *g[4];
+    int i;
+    compute(&alone);
+    for (i = 0; i < 4; i++)
+        g[i] = go_ref(compute, &sums[i]);
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    for (i = 0; i < 4; i++) {
+        join(g[i]);
+        CHECK(sums[i] == alone);
+    }
+}
+
+/* It stays on its thread while it is away, and leaves when it next calls. */
+static void same_thread(void *arg)
+{
+    pid_t me = thread_id();
+    long i, n = *(long *)arg;
+    for (i = 0; i < n; i++)
+        CHECK_EQ(thread_id(), me);
+}
+
+GO_TEST(an_interrupted_goroutine_stays_on_its_thread)
+{
+    long n = 200000;
+    int i;
+    gs_g *g[HOGS];
+    for (i = 0; i < HOGS; i++)
+        g[i] = go_ref(same_thread, &n);
+    for (i = 0; i < HOGS; i++)
+        join(g[i]);
+}
+
+/* One that asks for it is left alone. */
+static int order[2], place;
+
+static void after(void *arg)
+{
+    (void)arg;
+    order[1] = ADD(place, 1);
+}
+
+static void steady(void *arg)
+{
+    long i;
+    (void)arg;
+    gs_preempt_disable();
+    gs_preempt_disable();
+    gs_preempt_enable();
+    go(after, NULL);
+    for (i = 0; i < 100000000; i++)
+        __asm__ volatile("");
+    order[0] = ADD(place, 1);
+    gs_preempt_enable();
+}
+
+GO_TEST(with_preemption_off_it_runs_to_its_end)
+{
+    int procs = gs_gomaxprocs(1);
+    place = 0;
+    join(go_ref(steady, NULL));
+    WAIT_UNTIL(GET(place) == 2);
+    CHECK_EQ(order[0], 1);
+    CHECK_EQ(order[1], 2);
+    CHECK_EQ(gs_gomaxprocs(procs), 1);
+    /* A surplus one does nothing. */
+    gs_preempt_enable();
+}
+
+TEST(a_plain_thread_is_never_preempted)
+{
+    gs_preempt_disable();
+    gs_preempt_check();
+    gs_preempt_enable();
+}
+
+/* One load and a branch, and it gives way to whoever waits. */
+static void polite(void *n)
+{
+    while (!GET(stop)) {
+        gs_preempt_check();
+        turns[(long)n]++;
+    }
+}
+
+GO_TEST(a_loop_that_checks_gives_way)
+{
+    int i;
+    start_hogs(polite, 8);
+    for (i = 0; i < 8; i++)
+        WAIT_UNTIL(GET(turns[i]) > 0);
+    stop_hogs();
+}
+
+/* ---- Blocks that nobody announced ---- */
+
+static int pipes[64][2];
+static int woken;
+
+static void block_in_read(void *n)
+{
+    char c = 0;
+    CHECK_EQ(read(pipes[(long)n][0], &c, 1), 1);
+    CHECK_EQ(c, 'x');
+    /* The first call after it: it needs a P again. */
+    CHECK_EQ(gs_sleep(0), 0);
+    ADD(woken, 1);
+}
+
+GO_TEST(goroutines_that_block_in_read_keep_no_p)
+{
+    long i;
+    long n = 0;
+    SET(woken, 0);
+    for (i = 0; i < 64; i++) {
+        CHECK_EQ(pipe(pipes[i]), 0);
+        go(block_in_read, (void *)i);
+    }
+    /* All of them are in read(2); others still run. */
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    start_hogs(hog, 1);
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    SET(stop, 1);
+    n = GET(turns[0]);
+    CHECK_GE(n, 1);
+    for (i = 0; i < 64; i++)
+        CHECK_EQ(write(pipes[i][1], "x", 1), 1);
+    WAIT_UNTIL(GET(woken) == 64);
+    for (i = 0; i < 64; i++) {
+        close(pipes[i][0]);
+        close(pipes[i][1]);
+    }
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_and_unlock(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(pthread_mutex_lock(&mutex), 0);
+    CHECK_EQ(pthread_mutex_unlock(&mutex), 0);
+    ADD(woken, 1);
+}
+
+static void lock_and_sleep(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(pthread_mutex_lock(&mutex), 0);
+    nap(20 * MS);
+    CHECK_EQ(pthread_mutex_unlock(&mutex), 0);
+    ADD(woken, 1);
+}
+
+GO_TEST(a_pthread_mutex_and_nanosleep_block_threads_only)
+{
+    int i;
+    SET(woken, 0);
+    for (i = 0; i < 4; i++) {
+        go(lock_and_sleep, NULL);
+        go(lock_and_unlock, NULL);
+    }
+    WAIT_UNTIL(GET(woken) == 8);
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+static void flock_it(void *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(flock(fd, LOCK_EX), 0);
+    CHECK_EQ(gs_sleep(2 * MS), 0);
+    CHECK_EQ(flock(fd, LOCK_UN), 0);
+    close(fd);
+    ADD(woken, 1);
+}
+
+GO_TEST(file_locks_are_waited_for_by_threads_only)
+{
+    char path[] = "/tmp/gosched-preempt-XXXXXX";
+    int fd = mkstemp(path), i;
+    CHECK_GE(fd, 0);
+    SET(woken, 0);
+    for (i = 0; i < 4; i++)
+        go(flock_it, path);
+    WAIT_UNTIL(GET(woken) == 4);
+    close(fd);
+    unlink(path);
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+/* Timers go on when every thread is blocked. */
+static void block_announced(void *n)
+{
+    char c;
+    CHECK_EQ(gs_entersyscall(), 0);
+    CHECK_EQ(read(pipes[(long)n][0], &c, 1), 1);
+    CHECK_EQ(gs_exitsyscall(), 0);
+    ADD(woken, 1);
+}
+
+GO_TEST(timers_fire_though_every_thread_is_blocked)
+{
+    long i;
+    SET(woken, 0);
+    for (i = 0; i < 32; i++) {
+        CHECK_EQ(pipe(pipes[i]), 0);
+        go(i % 2 ? block_announced : block_in_read, (void *)i);
+    }
+    CHECK_EQ(gs_sleep(150 * MS), 0);
+    for (i = 0; i < 32; i++)
+        CHECK_EQ(write(pipes[i][1], "x", 1), 1);
+    WAIT_UNTIL(GET(woken) == 32);
+    for (i = 0; i < 32; i++) {
+        close(pipes[i][0]);
+        close(pipes[i][1]);
+    }
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
+/* ---- The signal ---- */
+
+static int caught;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    ADD(caught, 1);
+}
+
+static void on_alarm_thread(int sig)
+{
+    (void)sig;
+    /* On a thread of the host's: those of the library let no other signal in. */
+    ADD(caught, thread_id() == getpid() ? 1 : 1000);
+}
+
+TEST(handlers_of_the_host_run_on_its_threads)
+{
+    struct sigaction sa;
+    int i;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = on_alarm_thread;
+    SET(caught, 0);
+    CHECK_EQ(sigaction(SIGALRM, &sa, NULL), 0);
+    start_hogs(hog, 4);
+    for (i = 0; i < 20; i++) {
+        CHECK_EQ(kill(getpid(), SIGALRM), 0);
+        nap(1 * MS);
+    }
+    SET(stop, 1);
+    NAP_UNTIL(gs_num_goroutines() == 0);
+    CHECK_GE(GET(caught), 1);
+    CHECK_LE(GET(caught), 20);
+}
+
+CHILD(the_hosts_handler_gets_what_others_send)
+{
+    struct sigaction sa;
+    int i;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = on_signal;
+    CHECK_EQ(sigaction(SIGURG, &sa, NULL), 0);
+    start_hogs(hog, 8);
+    for (i = 0; i < 30; i++)
+        nap(1 * MS);
+    /* Preemption's own signals don't get there. */
+    CHECK_EQ(GET(caught), 0);
+    CHECK_EQ(kill(getpid(), SIGURG), 0);
+    NAP_UNTIL(GET(caught) == 1);
+    SET(stop, 1);
+    NAP_UNTIL(gs_num_goroutines() == 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    puts("passed on");
+}
+
+TEST(a_host_may_use_the_signal_too)
+{
+    struct outcome out;
+    run_child("the_hosts_handler_gets_what_others_send", &out);
+    CHECK_HAS(out.text, "passed on");
+}
+
+static void init_with(int signal, uint32_t flags)
+{
+    gs_config c = GS_CONFIG_INIT;
+    c.preempt_signal = signal;
+    c.flags = flags;
+    c.time_slice_ns = 1 * MS;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_init(&c), 0);
+}
+
+TEST(the_signal_can_be_another)
+{
+    int i;
+    init_with(SIGUSR2, 0);
+    start_hogs(hog, 8);
+    for (i = 0; i < 8; i++)
+        NAP_UNTIL(GET(turns[i]) > 0);
+    SET(stop, 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+static int running, most;
+
+static void one_at_a_time(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 5; i++) {
+        int64_t end = clock_now() + 3 * MS;
+        int now = ADD(running, 1);
+        if (now > GET(most))
+            SET(most, now);
+        while (clock_now() < end)
+            ;
+        nap(3 * MS);
+        ADD(running, -1);
+        gs_yield();
+    }
+}
+
+TEST(in_cooperative_mode_only_calls_switch)
+{
+    int i;
+    init_with(0, GS_CONFIG_COOPERATIVE);
+    (void)gs_gomaxprocs(1);
+    SET(most, 0);
+    for (i = 0; i < 4; i++)
+        go(one_at_a_time, NULL);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(GET(most), 1);
+}
+
+TEST(a_config_that_makes_no_sense_is_refused)
+{
+    gs_config c = GS_CONFIG_INIT;
+    int bad[] = {-2, SIGKILL, SIGSTOP, SIGSEGV, 33, 100000};
+    size_t i;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    for (i = 0; i < LENGTH(bad); i++) {
+        c.preempt_signal = bad[i];
+        CHECK_EQ(gs_init(&c), -EINVAL);
+    }
+    c.preempt_signal = 0;
+    c.time_slice_ns = 99999;
+    CHECK_EQ(gs_init(&c), -EINVAL);
+    c.time_slice_ns = UINT64_MAX;
+    CHECK_EQ(gs_init(&c), -EINVAL);
+    c.time_slice_ns = 0;
+    c.flags = 2;
+    CHECK_EQ(gs_init(&c), -EINVAL);
+    c.flags = 0;
+    c.preempt_signal = -1;
+    CHECK_EQ(gs_init(&c), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
