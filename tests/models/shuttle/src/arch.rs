@@ -11,6 +11,16 @@ pub use x86_64::{FpControl, prepare, restart, switch, valgrind_forget, valgrind_
 
 use crate::machine;
 
+pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
+    &raw const crate::sched::world::gs_preempt_word
+}
+
+/// # Safety
+/// Nobody calls it: nothing is interrupted here.
+pub unsafe fn interrupted_sp(_context: *const core::ffi::c_void) -> usize {
+    unreachable!("there are no signals here")
+}
+
 pub fn tls_get() -> usize {
     machine::with_thread(|t| t.tls)
 }

@@ -108,6 +108,7 @@ pub fn in_runtime(procs: usize, nodes: usize, f: impl FnOnce()) {
         max_threads: None,
         stack_size: None,
         topology: Some(&topology),
+        ..Request::default()
     };
     assert_eq!(runtime::init(&request), Ok(()));
     f();

@@ -130,7 +130,26 @@ pub mod spin {
     }
 }
 
+pub mod heap {
+    pub fn lock() {}
+    pub fn unlock() {}
+}
+
+pub mod membarrier {
+    pub fn set_up() {}
+
+    pub fn is_there() -> bool {
+        true
+    }
+
+    pub fn all_threads() {
+        core::order::finish_all_stores();
+    }
+}
+
 pub mod signal {
+    pub fn on_preempt(_signal: i32, _hook: fn(*mut core::ffi::c_void)) {}
+
     pub struct AltStack;
 
     impl AltStack {
@@ -194,6 +213,20 @@ pub mod thread {
 
     pub fn id() -> i32 {
         usize::from(shuttle::thread::current().id()) as i32
+    }
+
+    pub fn is_blocked(_id: i32) -> bool {
+        false
+    }
+
+    pub fn stack_pointer(_id: i32) -> Option<usize> {
+        None
+    }
+
+    pub fn send_signal(_id: i32, _signal: i32) {}
+
+    pub fn unblock(_signal: i32) -> SignalMask {
+        SignalMask
     }
 
     pub fn stack_bounds() -> (usize, usize) {

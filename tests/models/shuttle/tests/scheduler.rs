@@ -3,8 +3,11 @@
 use shuttle_models::model::{
     Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime,
 };
+use shuttle_models::sched::p::status;
 use shuttle_models::sched::schedule::yield_now;
-use shuttle_models::sched::{blocking, entry, lock_thread, m, park, run, world};
+use shuttle_models::sched::{
+    blocking, boundary, entry, lock_thread, m, park, preempt, run, runtime, threads, world,
+};
 use shuttle_models::sync::WaitGroup;
 use shuttle_models::{os, time};
 use std::sync::Arc;
@@ -148,6 +151,38 @@ fn a_p_goes_to_sysmon_or_back_to_its_thread_when_a_call_ends() {
                     }
                 });
             }
+        });
+    });
+}
+
+/// A P is taken from a thread that is in the user's code, while that comes back:
+/// one of them has it. With one P, so that two in the library are one too many.
+#[test]
+fn a_p_taken_from_one_that_is_outside_has_one_owner() {
+    check(4000, || {
+        let owners = Arc::new(Owners::default());
+        in_runtime(1, 1, || {
+            for _ in 0..2 {
+                let owners = owners.clone();
+                go(move || {
+                    for _ in 0..3 {
+                        let inside = boundary::Entered::new();
+                        owners.visit();
+                        drop(inside);
+                        os::time::sleep(10_000);
+                    }
+                });
+            }
+            let taker = Plain::start(|| {
+                let rt = runtime::rt();
+                for _ in 0..6 {
+                    if preempt::take_blocked(rt, rt.p(0), status::IDLE) {
+                        threads::hand_off(rt.p(0));
+                    }
+                    os::time::sleep(5_000);
+                }
+            });
+            taker.join();
         });
     });
 }

@@ -101,6 +101,15 @@ pub fn finish_stores() {
     }
 }
 
+/// The same for all threads.
+pub fn finish_all_stores() {
+    point();
+    let all =
+        BUFFERS.with_borrow_mut(|all| all.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>());
+    LATE_STORES.set(LATE_STORES.get() - all.len());
+    all.into_iter().for_each(Store::finish);
+}
+
 /// Whether the next store is to be late.
 pub fn is_late() -> bool {
     once_in(LATE)
