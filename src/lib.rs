@@ -50,6 +50,7 @@ mod arch;
 mod atomic;
 pub mod capi;
 mod chan;
+mod io;
 mod numa;
 mod os;
 mod sched;

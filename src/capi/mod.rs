@@ -5,6 +5,7 @@
 
 mod channels;
 mod goroutines;
+mod io;
 mod start;
 mod sync;
 mod syscalls;
@@ -12,6 +13,7 @@ mod timers;
 
 pub use channels::*;
 pub use goroutines::*;
+pub use io::*;
 pub use start::*;
 pub use sync::*;
 pub use syscalls::*;

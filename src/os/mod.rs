@@ -3,9 +3,12 @@
 
 pub mod cgroup;
 pub mod cpu;
+pub mod epoll;
+pub mod file;
 pub mod futex;
 pub mod mem;
 pub mod signal;
+pub mod socket;
 pub mod spin;
 pub mod thread;
 pub mod time;

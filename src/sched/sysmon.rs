@@ -1,13 +1,13 @@
 //! sysmon: a thread without a P that looks after what nobody else can see:
-//! P's whose thread is blocked, P's that are stuck, timers of idle P's, threads
-//! that are wanted.
+//! P's whose thread is blocked, P's that are stuck and don't look at their files,
+//! timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
 //! It looks every 20 us at first and less often while nothing happens, up to
 //! 2 ms; when every P has been idle for a while it sleeps until one is started.
 
 use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
-use super::{deadlock, schedule, threads, timers, world};
+use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -94,6 +94,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
     let mut next_cxx = 0;
+    let mut poller = netpoll::Sysmon::new();
     while !rt.exiting.load(Ordering::Acquire) {
         // Acquire: pairs with the Release in `wake`.
         let note = rt.sysmon.note.load(Ordering::Acquire);
@@ -102,7 +103,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             rt.look_for_cxa();
             next_cxx = now + CXX_EVERY;
         }
-        if look(rt, &mut seen, now) {
+        if look(rt, &mut seen, now) | poller.look(rt, now) {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
@@ -114,7 +115,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let all_idle = rt.idle.ps() as usize >= rt.procs();
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         match idle_since {
-            Some(since) if now - since >= DEEP_AFTER => {
+            Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
                 sleep_deep(rt, note);
                 (quiet, delay, idle_since) = (0, SHORTEST, None);
             }
@@ -182,8 +183,8 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         return false;
     }
     match status {
-        status::SYSCALL => retake(rt, p, now - seen.since),
-        status::RUNNING => stuck(rt, p),
+        status::SYSCALL => netpoll::look_for(p) | retake(rt, p, now - seen.since),
+        status::RUNNING => netpoll::look_for(p) | stuck(rt, p),
         _ => false,
     }
 }

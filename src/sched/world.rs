@@ -12,7 +12,7 @@ use super::p::{PRef, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
-use super::{ready, threads, timers};
+use super::{netpoll, ready, threads, timers};
 use crate::os::{futex, spin::SpinLock, time};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -233,6 +233,7 @@ fn retire(rt: &Runtime, p: PRef, to: PRef) {
     p.timers.close(true, Some(to));
     entry::flush_caches(p, rt.node_of(p));
     p.status.store(status::DEAD, Ordering::Release);
+    netpoll::nobody_runs(rt, p);
 }
 
 /// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks.

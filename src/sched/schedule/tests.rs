@@ -193,7 +193,7 @@ fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
         let node = s.rt.node_of(s.p(1));
         let ms = [(); 3].map(|()| s.rt.add_m(node.id));
         for m in ms {
-            node.add_idle_m(m);
+            node.add_idle_m(m, false);
         }
         s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
         assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[0]));
