@@ -103,6 +103,7 @@ programs! {
     stress "stress.c" widened;
     cxx "cxx.cpp" widened;
     leaks "leaks.c" matrix;
+    io "io.c" widened;
     rows "rows.c" matrix;
     regressions "regressions.c" widened;
 }
