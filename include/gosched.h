@@ -20,11 +20,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 
-struct addrinfo; /* of netdb.h */
+/* Of sys/socket.h, sys/uio.h and netdb.h, which this header leaves to those who need
+   them: they declare names like send. A socklen_t is a uint32_t. */
+struct addrinfo;
+struct iovec;
+struct msghdr;
+struct sockaddr;
 
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0 }
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
@@ -709,7 +712,7 @@ ssize_t gs_recvfrom(int fd,
                     size_t n,
                     int flags,
                     struct sockaddr *addr,
-                    socklen_t *addrlen,
+                    uint32_t *addrlen,
                     int64_t deadline);
 
 /**
@@ -721,7 +724,7 @@ ssize_t gs_sendto(int fd,
                   size_t n,
                   int flags,
                   const struct sockaddr *addr,
-                  socklen_t addrlen,
+                  uint32_t addrlen,
                   int64_t deadline);
 
 /**
@@ -746,7 +749,7 @@ ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline
  * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
  * plain threads. internal/poll.FD.Accept. seed: N7.
  */
-int gs_accept(int fd, struct sockaddr *addr, socklen_t *addrlen, int64_t deadline);
+int gs_accept(int fd, struct sockaddr *addr, uint32_t *addrlen, int64_t deadline);
 
 /**
  * Connects a socket, which is made non-blocking, with an address.
@@ -756,7 +759,7 @@ int gs_accept(int fd, struct sockaddr *addr, socklen_t *addrlen, int64_t deadlin
  * it goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr
  * is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
  */
-int gs_connect(int fd, const struct sockaddr *addr, socklen_t addrlen, int64_t deadline);
+int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, int64_t deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,

@@ -2,10 +2,10 @@
 //! system call says that it would have to; each gives a count or a negative errno
 //! value.
 
+use super::disk;
 use super::file::File;
 use super::table;
 use super::wait::{Want, until_done};
-use super::disk;
 use crate::os::file::{self, Buffer, Kind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::sched::g::flags;

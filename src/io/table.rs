@@ -70,10 +70,7 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
     if there.is_null() {
         let new = mem::reserve(size_of::<T>(), crate::os::PAGE)? as *mut T;
         // Release: pairs with the Acquire of whoever finds it.
-        if at
-            .compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
+        if at.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             mem::release(new as usize, size_of::<T>());
         }
     }

@@ -54,7 +54,13 @@ pub unsafe fn send(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
 ///
 /// # Safety
 /// The buffer is writable; the address is null, or writable for `*len`.
-pub unsafe fn recv_from(fd: i32, b: Buffer, flags: i32, from: *mut Address, len: *mut u32) -> isize {
+pub unsafe fn recv_from(
+    fd: i32,
+    b: Buffer,
+    flags: i32,
+    from: *mut Address,
+    len: *mut u32,
+) -> isize {
     let flags = flags | libc::MSG_DONTWAIT;
     // SAFETY: by contract.
     answer(unsafe { libc::recvfrom(fd, b.iov_base, b.iov_len, flags, from, len) })
@@ -96,8 +102,9 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isiz
 /// The address is null, or writable for `*len`.
 pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     // SAFETY: by contract.
-    answer(unsafe { libc::accept4(fd, from, len, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) }
-        as isize)
+    answer(
+        unsafe { libc::accept4(fd, from, len, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) } as isize
+    )
 }
 
 /// connect(2). Waits if the socket blocks.

@@ -26,9 +26,7 @@ pub fn ready(g: GRef, when: When) {
 /// Whether it can't just go to the caller's own queues.
 #[inline(always)]
 fn is_special(g: GRef) -> bool {
-    g.flags.get() & flags::BOUND != 0
-        || g.priority.get() != priority::NORMAL
-        || rt().debug.migrate
+    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || rt().debug.migrate
 }
 
 /// Makes a goroutine ready that belongs into a queue of its own kind; false: it

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 7] =
-    ["start", "goroutines", "channels", "sync", "timers", "io", "syscalls"];
+const SECTIONS: [&str; 7] = ["start", "goroutines", "channels", "sync", "timers", "io", "syscalls"];
 
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
