@@ -268,8 +268,8 @@ impl File {
     }
 
     /// Called each few ms: a wait that relies on a registration that was not looked
-    /// at, and that lasts, is made sure of.
-    pub fn verify(&self, fd: i32, rt: &Runtime) {
+    /// at, and that lasts, is made sure of. True: next time, if it still lasts.
+    pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
         self.lock.with(|| {
             let waited_for = self.waiters.iter().any(|q| !q.is_empty());
             match self.verified.get() {
@@ -286,7 +286,8 @@ impl File {
                     }
                 }
             }
-        });
+            self.verified.get() == Verified::Overdue
+        })
     }
 
     /// Whether [`File::verify`] could have something to do; a hint.

@@ -18,13 +18,16 @@ fn event(data: u64, events: u32, found: &mut Found) {
 }
 
 /// sysmon's look at waits that rely on what the library knows of its own files.
-fn verify(_now: i64) {
+/// True: there are some that it will look at only next time.
+fn verify() -> bool {
     let rt = rt();
+    let mut left = false;
     table::each_chunk(|first, files| {
         for (fd, file) in (first..).zip(files) {
             if file.is_to_be_verified() {
-                file.verify(fd, rt);
+                left |= file.verify(fd, rt);
             }
         }
     });
+    left
 }

@@ -36,8 +36,9 @@ pub struct Hooks {
     /// An event of a file: the data that it was added with, and what has happened.
     /// Gives whoever is to run for it to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Found),
-    /// Called by sysmon each few ms while the poller is in use.
-    pub verify: fn(now: i64),
+    /// Called by sysmon each few ms while the poller is in use. True: it has to be
+    /// called once more.
+    pub verify: fn() -> bool,
 }
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
@@ -86,7 +87,7 @@ impl Found {
     /// Into the queues of the caller's P. What is pushed last to the private one
     /// runs first: so reads, then writes, each from the last to the first.
     /// seed: N8
-    fn into_queues(self, p: PRef) {
+    pub(super) fn into_queues(self, p: PRef) {
         // One alone is the caller's own next work.
         let for_others = self.len() > 1 || p.has_work();
         push_each(self.accepts, |task| ready::push_shared(p, task));
@@ -98,7 +99,7 @@ impl Found {
     }
 
     /// Into the inbox of a P that somebody else runs.
-    fn into_inbox(self, p: PRef) {
+    pub(super) fn into_inbox(self, p: PRef) {
         for batch in [self.writes, self.reads, self.accepts] {
             push_each(batch, |task| {
                 if !p.inbox.try_push(task) {
@@ -533,7 +534,7 @@ impl Sysmon {
         if now >= self.verify_at
             && let Some(hooks) = hooks()
         {
-            (hooks.verify)(now);
+            (hooks.verify)();
             self.verify_at = now + VERIFY_EVERY.max(10 * (crate::os::time::now() - now));
         }
         found
@@ -542,6 +543,7 @@ impl Sysmon {
     /// Whether every file that is waited for is looked after without sysmon.
     pub fn may_sleep(rt: &Runtime) -> bool {
         rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n))
+            && !hooks().is_some_and(|hooks| rt.polls.load(Ordering::Acquire) && (hooks.verify)())
     }
 }
 

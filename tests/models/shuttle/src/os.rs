@@ -83,6 +83,45 @@ pub mod futex {
     }
 }
 
+/// No model waits for files, so there is no instance.
+pub mod epoll {
+    pub const IN: u32 = 1;
+    pub const EDGE: u32 = 2;
+    pub const ONCE: u32 = 4;
+
+    #[derive(Clone, Copy)]
+    pub struct Event {
+        pub events: u32,
+        pub u64: u64,
+    }
+
+    pub const NONE: Event = Event { events: 0, u64: 0 };
+
+    pub fn create() -> Result<i32, i32> {
+        Err(-libc::ENOSYS)
+    }
+
+    pub fn create_eventfd() -> Result<i32, i32> {
+        Err(-libc::ENOSYS)
+    }
+
+    pub fn add(_epoll: i32, _fd: i32, _events: u32, _data: u64) -> Result<(), i32> {
+        Err(-libc::ENOSYS)
+    }
+
+    pub fn change(_epoll: i32, _fd: i32, _events: u32, _data: u64) -> Result<(), i32> {
+        Err(-libc::ENOSYS)
+    }
+
+    pub fn wait(_epoll: i32, _events: &mut [Event], _deadline: i64) -> usize {
+        unreachable!("there is no instance")
+    }
+
+    pub fn raise(_eventfd: i32) {}
+
+    pub fn close(_fd: i32) {}
+}
+
 pub mod time {
     pub use crate::machine::{now, sleep};
 }
