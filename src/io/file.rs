@@ -10,7 +10,7 @@ use crate::sched::park::{WaitQueue, Waiter};
 use crate::sched::runtime::Runtime;
 use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// What is asked of epoll for each file, once.
 const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
@@ -22,6 +22,23 @@ const WRITABLE: u32 = OUT | ERR | HUP;
 /// it, above is its generation.
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
+
+/// Somebody has begun to wait for a file that must be made sure of.
+static TO_VERIFY: AtomicBool = AtomicBool::new(false);
+
+/// For sysmon, before it looks at all files. False: there is no need to.
+pub fn begin_verifying() -> bool {
+    let wanted = TO_VERIFY.swap(false, Ordering::Relaxed);
+    // Pairs with the fence in `netpoll::wait_begins`: either whoever waits sees that
+    // it has been cleared, or we find him in the queue.
+    fence(Ordering::SeqCst);
+    wanted
+}
+
+/// There are some that were not looked at yet.
+pub fn verify_again() {
+    TO_VERIFY.store(true, Ordering::Relaxed);
+}
 
 /// The two queues of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -288,6 +305,13 @@ impl File {
             }
             self.verified.get() == Verified::Overdue
         })
+    }
+
+    /// Whoever waits for it now relies on what is known; fenced since it queued.
+    pub fn note_unverified(&self) {
+        if self.ours.load(Ordering::Relaxed) && !TO_VERIFY.load(Ordering::Relaxed) {
+            TO_VERIFY.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether [`File::verify`] could have something to do; a hint.

@@ -1,6 +1,6 @@
 //! What the poller calls.
 
-use super::table;
+use super::{file, table};
 use crate::sched::netpoll::{self, Found, Hooks};
 use crate::sched::runtime::rt;
 
@@ -22,6 +22,9 @@ fn event(data: u64, events: u32, found: &mut Found) {
 fn verify() -> bool {
     let rt = rt();
     let mut left = false;
+    if !file::begin_verifying() {
+        return false;
+    }
     table::each_chunk(|first, files| {
         for (fd, file) in (first..).zip(files) {
             if file.is_to_be_verified() {
@@ -29,5 +32,8 @@ fn verify() -> bool {
             }
         }
     });
+    if left {
+        file::verify_again();
+    }
     left
 }

@@ -97,7 +97,8 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
 fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
     // Threads of the library have all signals blocked.
     let masked = m::current().is_some_and(|m| !m.is_runner());
-    if NoSigpipe::pending() {
+    // There the signal is this thread's own, and taken before any of the process.
+    if !masked && NoSigpipe::pending() {
         return write();
     }
     let quiet = NoSigpipe::new(masked);

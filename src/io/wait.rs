@@ -11,7 +11,7 @@ use core::ptr;
 
 /// Who has been woken in vain so often makes pauses, in ns: some files are said
 /// to be ready when they aren't.
-const IN_VAIN: u32 = 16;
+const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
 /// How long a plain thread that nobody can wake sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
@@ -69,6 +69,7 @@ pub fn until_done(
     let mut used = file.enter();
     let generation = used.generation;
     let (mut woken, mut in_vain) = (None, 0);
+    let mut may_be_done = false;
     loop {
         let seen = file.seen();
         let result = loop {
@@ -84,9 +85,7 @@ pub fn until_done(
             }
             return result;
         }
-        if woken.is_some() {
-            in_vain += 1;
-        }
+        in_vain += u32::from(may_be_done);
         if in_vain > IN_VAIN {
             let until = time::now() + PAUSE;
             let until = if deadline == FOREVER { until } else { until.min(deadline) };
@@ -100,6 +99,7 @@ pub fn until_done(
             Ok(side) => woken = side.or(woken),
             Err(e) => return e as isize,
         }
+        may_be_done = true;
         match file.enter_again(generation) {
             Some(again) => used = again,
             None => return -libc::ECANCELED as isize,
@@ -143,6 +143,7 @@ fn wait(
         waiting.push(side, waiter, again);
     }
     netpoll::wait_begins(rt, home);
+    file.note_unverified();
     // SAFETY: the file's lock is held, and `unlock` releases it.
     let cause = unsafe { block.park(File::unlock, ptr::from_ref(file) as usize) };
     netpoll::wait_ends(home);

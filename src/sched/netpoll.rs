@@ -499,7 +499,7 @@ pub struct Sysmon {
 /// A node may be without a watcher for so long, in ns: one is on its way as a rule.
 const PATIENCE: i64 = 1_000_000;
 /// How often waits are verified.
-const VERIFY_EVERY: i64 = 4_000_000;
+const VERIFY_EVERY: i64 = 5_000_000;
 
 impl Sysmon {
     pub fn new() -> Sysmon {
