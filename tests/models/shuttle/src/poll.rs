@@ -74,6 +74,12 @@ pub fn close(fd: i32) {
     });
 }
 
+/// close(2), and the number is a new file without bytes.
+pub fn replace(fd: i32) {
+    close(fd);
+    with(|files| files[(fd - FIRST) as usize] = File::Bytes(0));
+}
+
 pub fn is_open(fd: i32) -> bool {
     with(|files| files.get((fd - FIRST) as usize).is_some_and(|f| !matches!(f, File::Closed)))
 }

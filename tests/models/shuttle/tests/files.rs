@@ -3,7 +3,8 @@
 
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
-use shuttle_models::sched::park::FOREVER;
+use shuttle_models::os::file::Kind;
+use shuttle_models::sched::park::{self, FOREVER};
 use shuttle_models::{os, poll};
 use std::sync::Arc;
 
@@ -21,11 +22,20 @@ fn close(fd: i32) -> i32 {
     table::known(fd).expect("waited for").close(fd, None, close)
 }
 
+/// A new file; one of the library's own is not asked about at each wait.
+fn make_file(ours: bool) -> i32 {
+    let fd = poll::make_file();
+    if ours {
+        table::get(fd).expect("open").made(Kind::Other);
+    }
+    fd
+}
+
 /// Goroutines that read what a plain thread writes, one byte after the other.
 fn read_what_comes(procs: usize, nodes: usize, files: usize, bytes: usize) {
     let count = Arc::new(Count::default());
     in_runtime(procs, nodes, || {
-        let fds: Vec<i32> = (0..files).map(|_| poll::make_file()).collect();
+        let fds: Vec<i32> = (0..files).map(|n| make_file(n % 2 == 0)).collect();
         for &fd in &fds {
             let count = count.clone();
             go(move || {
@@ -61,11 +71,29 @@ fn a_watcher_for_each_of_two_nodes() {
 }
 
 #[test]
+fn a_file_that_its_user_closed_behind_our_back() {
+    check(1500, || {
+        in_runtime(1, 1, || {
+            let fd = make_file(true);
+            go(move || {
+                assert_eq!(read(fd, FOREVER), 1);
+                // The number is another file now, in no instance.
+                poll::replace(fd);
+                go(move || assert_eq!(read(fd, FOREVER), 1));
+                let _ = park::sleep_until(os::time::now() + 100_000);
+                poll::write(fd, 1);
+            });
+            Plain::start(move || poll::write(fd, 1)).join();
+        });
+    });
+}
+
+#[test]
 fn bytes_that_come_at_once_wake_all_who_read_them() {
     check(2500, || {
         let count = Arc::new(Count::default());
         in_runtime(2, 1, || {
-            let fd = poll::make_file();
+            let fd = make_file(true);
             for _ in 0..3 {
                 let count = count.clone();
                 go(move || {
@@ -83,7 +111,7 @@ fn bytes_that_come_at_once_wake_all_who_read_them() {
 fn one_that_times_out_keeps_no_byte_from_another() {
     check(2500, || {
         in_runtime(2, 1, || {
-            let fd = poll::make_file();
+            let fd = make_file(true);
             let impatient = move || {
                 let r = read(fd, os::time::now() + 50_000);
                 assert!(r == 1 || r == -libc::ETIMEDOUT as isize);
