@@ -20,6 +20,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/* Of sys/socket.h, sys/uio.h and netdb.h, which this header leaves to those who need
+   them: they declare names like send. A socklen_t is a uint32_t. */
+struct addrinfo;
+struct iovec;
+struct msghdr;
+struct sockaddr;
+
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
 
@@ -705,6 +714,199 @@ struct gs_chan *gs_ticker_start(int64_t ns);
  * channel of gs_ticker_start or gs_after. Ticker.Stop.
  */
 int gs_ticker_stop(struct gs_chan *c);
+
+/* ---- I/O ---- */
+
+/**
+ * Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else
+ * that poll(2) can wait for; also from a file on a disk, which counts as a system
+ * call that may block. The file is made non-blocking when it is first used,
+ * unless it is a socket. What is there is read at once; else the goroutine parks
+ * until something comes. Several may wait for one file: first come, first served.
+ *
+ * close(2) is allowed while nobody waits for the file; gs_close at any time.
+ *
+ * The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
+ * anything is read if the deadline has passed already), -ECANCELED: nothing read,
+ * and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
+ * open; else the error of read(2), but never -EINTR. For a file on a disk the
+ * deadline counts only until its turn comes. Goroutines and plain threads.
+ * internal/poll.FD.Read. seed: B2.
+ */
+ssize_t gs_read(int fd, void *buf, size_t n, int64_t deadline);
+
+/**
+ * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
+ *
+ * The number of bytes; -EPIPE: nobody reads any more; else as gs_read. Goroutines
+ * and plain threads. internal/poll.FD.Write, which writes all.
+ */
+ssize_t gs_write(int fd, const void *buf, size_t n, int64_t deadline);
+
+/**
+ * gs_read into several buffers, at most 1,024, as readv(2). -EINVAL also: iov is
+ * NULL, iovcnt is negative or too large.
+ */
+ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+
+/**
+ * gs_write from several buffers, as writev(2). -EINVAL as for gs_readv.
+ */
+ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+
+/**
+ * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
+ * MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+ */
+ssize_t gs_recv(int fd, void *buf, size_t n, int flags, int64_t deadline);
+
+/**
+ * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+ */
+ssize_t gs_send(int fd, const void *buf, size_t n, int flags, int64_t deadline);
+
+/**
+ * recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
+ * *addrlen is the room there, and then the address's length. -EINVAL also: addr
+ * without addrlen.
+ */
+ssize_t gs_recvfrom(int fd,
+                    void *buf,
+                    size_t n,
+                    int flags,
+                    struct sockaddr *addr,
+                    uint32_t *addrlen,
+                    int64_t deadline);
+
+/**
+ * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
+ * -EINVAL also: an addrlen without addr.
+ */
+ssize_t gs_sendto(int fd,
+                  const void *buf,
+                  size_t n,
+                  int flags,
+                  const struct sockaddr *addr,
+                  uint32_t addrlen,
+                  int64_t deadline);
+
+/**
+ * recvmsg(2): as gs_recv. msg must stay until the call returns. -EINVAL also: msg
+ * is NULL.
+ */
+ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, int64_t deadline);
+
+/**
+ * sendmsg(2): as gs_send. -EINVAL also: msg is NULL.
+ */
+ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline);
+
+/**
+ * Takes the next connection of a listening socket: a new socket, non-blocking and
+ * close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
+ * the room there, and then the address's length. Goroutines that the accepting
+ * one spawns from then on are spread over P's and nodes. Close it with gs_close.
+ *
+ * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
+ * until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
+ * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
+ * plain threads. internal/poll.FD.Accept. seed: N7.
+ */
+int gs_accept(int fd, struct sockaddr *addr, uint32_t *addrlen, int64_t deadline);
+
+/**
+ * Connects a socket, which is made non-blocking, with an address.
+ *
+ * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
+ * -EINTR; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED:
+ * it goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr
+ * is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+ */
+int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, int64_t deadline);
+
+/**
+ * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
+ * POLLRDHUP and their kin), or POLLERR or POLLHUP, for libraries that do the rest
+ * themselves. The file stays blocking if it is.
+ *
+ * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
+ * gs_read; -EINVAL: unknown events; -EPERM: nobody can wait for this file.
+ * Goroutines and plain threads.
+ */
+int gs_poll_fd(int fd, int events, int64_t deadline);
+
+/**
+ * Closes a file. Everybody who waits for it leaves with -ECANCELED and never
+ * meets the file that has its number next.
+ *
+ * 0; -EBADF: it is not open; else the error of close(2), and it is closed all the
+ * same. Any thread. internal/poll.FD.Close.
+ */
+int gs_close(int fd);
+
+/**
+ * A TCP socket that listens on a port (0: the system chooses one) of the host:
+ * its name or address, or NULL or "" for all addresses of the machine, IPv6 and
+ * IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
+ * the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
+ * close-on-exec, and is the caller's. A name is looked up, which may take a while.
+ *
+ * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
+ * known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ */
+int gs_tcp_listen(const char *host, uint16_t port, int backlog);
+
+/**
+ * A TCP socket that is connected with a port of a host, which is a name or an
+ * address; of several addresses the first that answers. It has TCP_NODELAY, is
+ * non-blocking and close-on-exec, and is the caller's.
+ *
+ * The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
+ * connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+ * Goroutines and plain threads. net.Dial.
+ */
+int gs_tcp_connect(const char *host, uint16_t port, int64_t deadline);
+
+/**
+ * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
+ * at once; else others run meanwhile. The deadline counts until its turn comes: at
+ * most 64 goroutines read or write at the same time.
+ *
+ * The number of bytes, short only at the end of the file or with GS_NOWAIT;
+ * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
+ * offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
+ * threads. os.File.ReadAt.
+ */
+ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, int64_t deadline);
+
+/**
+ * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
+ *
+ * The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
+ * threads. os.File.WriteAt.
+ */
+ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, int64_t deadline);
+
+/**
+ * getaddrinfo(3), while others run. *res is the caller's and freed with
+ * freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
+ * With GS_NOWAIT only addresses are understood, not names.
+ *
+ * 0; or an EAI_ code, and *res is NULL: EAI_SYSTEM means that gs_last_error() says
+ * more, for instance -ETIMEDOUT, -EAGAIN or -ECANCELED, -EINVAL if res is NULL.
+ * Goroutines and plain threads. net.Resolver.LookupHost.
+ */
+int gs_getaddrinfo(const char *node,
+                   const char *service,
+                   const struct addrinfo *hints,
+                   struct addrinfo **res,
+                   int64_t deadline);
+
+/**
+ * After gs_getaddrinfo has returned EAI_SYSTEM: why, a negative errno value. Each
+ * goroutine and each plain thread has its own.
+ */
+int gs_last_error(void);
 
 /* ---- System calls and threads ---- */
 

@@ -13,10 +13,13 @@
 //!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
 //!   tickers. All of it is built on `sched::park` alone, so all of it works from
 //!   plain threads too, with deadlines and with cancelling.
+//! - `io`, files that one waits for: sockets, pipes and their like, by the poller;
+//!   files on disks and names of hosts, by threads. Its `README.md` states how a
+//!   number may be closed and come back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
 //!   goroutines (P) and what the P's of a NUMA node share (Node). Its
 //!   `README.md` states the protocols: parking, waking, stealing, system calls,
-//!   stopping the world.
+//!   the network poller, stopping the world.
 //! - `stack`: stacks that take memory as they are touched, with a guard below
 //!   each, and the report when one overflows.
 //! - `numa`: which CPUs make a node and how far nodes are from each other, by
@@ -24,7 +27,7 @@
 //! - `arch`: the switch between stacks, a file for each CPU, and the one
 //!   thread-local word: this thread's M.
 //! - `os`, the only room that calls the C library: futex, mmap, threads,
-//!   signals, affinity, cgroup.
+//!   signals, files, sockets, epoll, affinity, cgroup.
 //!
 //! # The life of a goroutine
 //!
@@ -50,6 +53,7 @@ mod arch;
 mod atomic;
 pub mod capi;
 mod chan;
+mod io;
 mod numa;
 mod os;
 mod sched;

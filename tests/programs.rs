@@ -103,6 +103,12 @@ programs! {
     stress "stress.c" widened;
     cxx "cxx.cpp" widened;
     leaks "leaks.c" matrix;
+    io "io.c" widened;
+    io_net "io_net.c" widened;
+    io_reuse "io_reuse.c" widened;
+    io_process "io_process.c" matrix;
+    io_disk "io_disk.c" matrix;
+    io_misuse "io_misuse.c" matrix;
     rows "rows.c" matrix;
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;

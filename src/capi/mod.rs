@@ -6,6 +6,7 @@
 mod channels;
 mod embed;
 mod goroutines;
+mod io;
 mod start;
 mod sync;
 mod syscalls;
@@ -14,6 +15,7 @@ mod timers;
 pub use channels::*;
 pub use embed::*;
 pub use goroutines::*;
+pub use io::*;
 pub use start::*;
 pub use sync::*;
 pub use syscalls::*;

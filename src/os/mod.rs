@@ -3,11 +3,14 @@
 
 pub mod cgroup;
 pub mod cpu;
+pub mod epoll;
+pub mod file;
 pub mod futex;
 pub mod heap;
 pub mod mem;
 pub mod membarrier;
 pub mod signal;
+pub mod socket;
 pub mod spin;
 pub mod thread;
 pub mod time;

@@ -1,14 +1,14 @@
 //! Deadlock detection. seed: S8
 //!
 //! Reported only when nothing can ever wake a goroutine again: every P is idle,
-//! no queue holds anything, no timer runs, no thread is in a system call, and
+//! no queue holds anything, no timer runs, nobody waits for a file, no thread is in a system call, and
 //! every other thread of the process is blocked without a deadline in a call of
 //! this library. A thread that could still call in (any that runs or blocks
 //! elsewhere) makes it no deadlock.
 
 use super::g::Status;
 use super::runtime::Runtime;
-use super::schedule;
+use super::{netpoll, schedule};
 use crate::os::{self, thread, time};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -88,6 +88,8 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
         && rt.ps().all(|p| p.timers.next() == i64::MAX)
+        // A file may be ready at any time.
+        && !netpoll::anybody_waits(rt)
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
         // After the count: whoever is counted there has said so before.
         && !rt.any_m_may_bring_work()

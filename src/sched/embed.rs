@@ -104,7 +104,7 @@ pub fn stop() -> i32 {
         // Until `start`: nobody ends a runtime whose world is stopped.
         core::mem::forget(Inside::enter());
     }
-    core::mem::forget(world::stop());
+    let _: world::Stopped = world::stop();
     if let Some(m) = schedule::on_goroutine() {
         let off = &m.g().preempt_off;
         off.set(off.get() + 1);

@@ -25,6 +25,8 @@ pub mod flags {
     pub const BOUND: u32 = 1 << 8;
     /// `gs_run`'s goroutine.
     pub const ROOT: u32 = 1 << 9;
+    /// It has accepted a connection: those it spawns are root goroutines. seed: N7
+    pub const ACCEPTS: u32 = 1 << 13;
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
     /// What makes the direct switch look twice.
@@ -107,6 +109,8 @@ pub struct G {
     pub shared: Cell<bool>,
     /// The number of its park in `gs_park`; 0: it isn't there.
     pub hand_park: AtomicU64,
+    /// Of the last look-up of a host that has failed: see `gs_last_error`.
+    pub last_error: Cell<i32>,
     /// `gs_cancel` was called; stays set.
     pub cancelled: AtomicBool,
     /// References: its own while it lives, and the user's.

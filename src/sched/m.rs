@@ -11,7 +11,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 /// What the context that runs next does for the goroutine that has just been
 /// left, now that its registers are saved.
@@ -59,6 +59,8 @@ pub struct M {
 
     /// 1: notified. What the thread sleeps on.
     pub note: AtomicU32,
+    /// The eventfd that ends its sleep; -1: it sleeps on `note`.
+    bell: AtomicI32,
     /// What it gets with the notification: a P (null: none), perhaps a task,
     /// and whether it is to look for work.
     pub next_p: AtomicPtr<P>,
@@ -134,6 +136,7 @@ impl M {
             blocking: Cell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
             note: AtomicU32::new(0),
+            bell: AtomicI32::new(-1),
             next_p: AtomicPtr::new(ptr::null_mut()),
             in_syscall: AtomicBool::new(false),
             outside: AtomicBool::new(false),
@@ -217,21 +220,39 @@ impl M {
     /// True: notified.
     pub fn sleep(&self, deadline: i64) -> bool {
         loop {
-            // Acquire: pairs with the Release in `notify`.
-            if self.note.swap(0, Ordering::Acquire) == 1 {
+            if self.take_note() {
                 return true;
             }
             if !os::futex::wait(&self.note, 0, deadline) {
-                return self.note.swap(0, Ordering::Acquire) == 1;
+                return self.take_note();
             }
         }
+    }
+
+    /// Whether it has been notified; it isn't any more.
+    pub fn take_note(&self) -> bool {
+        // Acquire: pairs with the Release in `notify`.
+        self.note.swap(0, Ordering::Acquire) == 1
+    }
+
+    /// From here on an event on this eventfd ends its sleep (-1: `note` does). It
+    /// looks at `note` after this.
+    pub fn sleeps_in(&self, bell: i32) {
+        self.bell.store(bell, Ordering::Relaxed);
+        // Pairs with the fence in `notify`: either it sees the bell or we see the note.
+        fence(Ordering::SeqCst);
     }
 
     /// Ends the sleep of the M, or its next one.
     pub fn notify(&self) {
         // Release: pairs with the Acquire in `sleep`; `next_p` and `stash` go along.
         self.note.store(1, Ordering::Release);
-        os::futex::wake(&self.note, 1);
+        // Pairs with the fence in `sleeps_in`.
+        fence(Ordering::SeqCst);
+        match self.bell.load(Ordering::Relaxed) {
+            -1 => os::futex::wake(&self.note, 1),
+            bell => os::epoll::raise(bell),
+        }
     }
 }
 

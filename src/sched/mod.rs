@@ -13,6 +13,7 @@ pub mod keys;
 pub mod limits;
 pub mod lock_thread;
 pub mod m;
+pub mod netpoll;
 pub mod node;
 pub mod p;
 pub mod park;

@@ -3,6 +3,7 @@
 use super::g::G;
 use super::limits::PROCS as MAX;
 use super::m::MRef;
+use super::netpoll;
 use super::p::{P, PRef};
 use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
@@ -42,6 +43,7 @@ pub struct Node {
     pub with_stack_len: AtomicUsize,
     pub newborns: Pool<Newborn>,
     pub stacks: stack::Pool,
+    pub poll: netpoll::OfNode,
 }
 
 // SAFETY: `idle_m_list` is only used with `idle_ms` held.
@@ -104,6 +106,7 @@ impl Node {
             with_stack_len: AtomicUsize::new(0),
             newborns: Pool::new(),
             stacks: stack::Pool::new(),
+            poll: netpoll::OfNode::new(),
         }
     }
 
@@ -168,8 +171,10 @@ impl Node {
         self.idle_ms.with(|| f(unsafe { &mut *self.idle_m_list.get() }))
     }
 
-    pub fn add_idle_m(&self, m: MRef) {
-        self.idle_ms(|list| list.push(m));
+    /// Adds an M to the pool. A watcher is the last that is taken: it would leave
+    /// its place to another.
+    pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {
+        self.idle_ms(|list| if is_watcher { list.insert(0, m) } else { list.push(m) });
     }
 
     /// Takes this M out of the pool; false: it isn't there, somebody has taken it.

@@ -2,6 +2,7 @@
 
 use super::g::G;
 use super::m::M;
+use super::netpoll;
 use super::pool::FreeList;
 use super::ring::Ring;
 use super::task::{Fifo, Newborn};
@@ -44,6 +45,7 @@ pub struct P {
     pub status: AtomicU32,
     /// Counts system calls; sysmon looks whether it moves.
     pub syscall_tick: AtomicU32,
+    pub poll: netpoll::OfP,
     /// Goroutines spawned and ended here.
     pub created: AtomicU64,
     pub ended: AtomicU64,
@@ -100,6 +102,7 @@ impl P {
             node: node as u16,
             status: AtomicU32::new(status::DEAD),
             syscall_tick: AtomicU32::new(0),
+            poll: netpoll::OfP::new(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             private: Ring::new(ring_capacity),

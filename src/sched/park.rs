@@ -249,6 +249,15 @@ impl Waiter {
         unsafe { Parker::ready((*waiter).parker, when) };
     }
 
+    /// The goroutine that waits, for one who puts it into a run queue himself.
+    ///
+    /// # Safety
+    /// As [`Waiter::ready`], and it is no plain thread.
+    pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
+        // SAFETY: by contract.
+        unsafe { (*(*waiter).parker).g() }
+    }
+
     /// The next one in a list from [`WaitQueue::pop_all`].
     pub fn next_in_list(&self) -> *const Waiter {
         self.next.get()
@@ -266,11 +275,21 @@ pub struct WaitQueue {
 
 impl Default for WaitQueue {
     fn default() -> WaitQueue {
-        WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
+        WaitQueue::new()
     }
 }
 
 impl WaitQueue {
+    pub const fn new() -> WaitQueue {
+        WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
+    }
+
+    /// Those who were in it are not there any more: the child of a fork.
+    pub fn forget(&self) {
+        self.set_head(ptr::null());
+        self.tail.set(ptr::null());
+    }
+
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed).is_null()

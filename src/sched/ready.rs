@@ -8,7 +8,7 @@ use super::park::When;
 use super::ring::Ring;
 use super::runtime::{Inside, rt};
 use super::schedule::{with_p, work_added};
-use super::task::{Batch, Task};
+use super::task::{Batch, Kind, Task};
 use crate::os::spin::backoff;
 use core::sync::atomic::Ordering;
 
@@ -23,11 +23,28 @@ pub fn ready(g: GRef, when: When) {
     }
 }
 
+/// Whether it can't just go to the caller's own queues.
+#[inline(always)]
+fn is_special(g: GRef) -> bool {
+    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || rt().debug.migrate
+}
+
+/// Makes a goroutine ready that belongs into a queue of its own kind; false: it
+/// doesn't, and the caller puts it where it wants.
+pub fn ready_if_special(task: Task) -> bool {
+    match task.kind() {
+        Kind::Goroutine(g) if is_special(g) => {
+            ready(g, When::Soon);
+            true
+        }
+        _ => false,
+    }
+}
+
 #[inline(always)]
 fn ready_here(m: MRef, g: GRef, when: When) {
     let p = m.p();
-    let special = g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL;
-    if special || rt().debug.migrate {
+    if is_special(g) {
         ready_special(m, g);
     } else if when == When::Soon
         || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0)
@@ -89,6 +106,19 @@ fn ready_from_outside(g: GRef) {
     push_global(task, prio);
 }
 
+/// A root goroutine: each to another node and P, in turn. seed: N7
+#[cold]
+#[inline(never)]
+pub fn push_root(task: Task) {
+    let rt = rt();
+    let p = rt.next_root_p();
+    if p.inbox.try_push(task) {
+        work_added(Some(p), p.node as usize);
+    } else {
+        push_global(task, priority::NORMAL);
+    }
+}
+
 /// Into the global queue of some node.
 pub fn push_global(task: Task, prio: i8) {
     let rt = rt();
@@ -106,6 +136,11 @@ pub fn push_private(p: PRef, task: Task) {
     if !p.alone.get() {
         work_added(None, p.node as usize);
     }
+}
+
+/// The same without telling anybody.
+pub fn push_private_quietly(p: PRef, task: Task) {
+    push_ring(p, &p.private, task);
 }
 
 /// To the end of the shared work, without telling anybody: the caller knows

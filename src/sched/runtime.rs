@@ -14,7 +14,7 @@ use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
 use super::world::World;
-use super::{deadlock, embed, keys, schedule, threads, timers};
+use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::thread::{SignalMask, Thread};
@@ -44,8 +44,13 @@ static ORPHANS: Orphans = Orphans {
     chunks: UnsafeCell::new(Vec::new()),
 };
 
+/// Runtimes there have been in this process and, before a fork, in its parents.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
 /// See the module.
 pub struct Runtime {
+    /// No other runtime has it.
+    pub number: u32,
     pub topology: Topology,
     pub nodes: Vec<Node>,
     all_ps: Vec<AtomicPtr<P>>,
@@ -89,10 +94,14 @@ pub struct Runtime {
     pub created_outside: AtomicU64,
     next_id: AtomicU64,
     next_node: AtomicUsize,
+    next_root: AtomicUsize,
     /// Somebody waits in `drain` for the last goroutine to end.
     draining: AtomicBool,
     drained: AtomicU32,
 
+    /// An epoll instance has been made, and the lock of those who make one.
+    pub polls: AtomicBool,
+    pub making_polls: SpinLock,
     watch: SpinLock,
     watcher: AtomicPtr<M>,
     watching_until: AtomicI64,
@@ -268,6 +277,7 @@ impl Runtime {
         let nodes =
             (0..topology.nodes.len()).map(|n| Node::new(n, topology.by_distance(n))).collect();
         Runtime {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
             topology,
             nodes,
             all_ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
@@ -299,8 +309,11 @@ impl Runtime {
             created_outside: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),
+            next_root: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             drained: AtomicU32::new(0),
+            polls: AtomicBool::new(false),
+            making_polls: SpinLock::new(),
             watch: SpinLock::new(),
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
@@ -333,7 +346,8 @@ impl Runtime {
         (0..self.procs()).map(|id| self.p(id))
     }
 
-    fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
+    /// Those too that GOMAXPROCS doesn't allow any more.
+    pub fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
     }
 
@@ -409,6 +423,18 @@ impl Runtime {
         }
         let start = self.next_node.fetch_add(1, Ordering::Relaxed);
         (0..n).map(|i| (start + i) % n).find(|&i| self.nodes[i].ps.len() > 0).unwrap_or(0)
+    }
+
+    /// The P of the next root goroutine: the nodes in turn, and the P's of each.
+    pub fn next_root_p(&self) -> PRef {
+        let n = self.next_root.fetch_add(1, Ordering::Relaxed);
+        let nodes = self.nodes.len();
+        let with_ps = |i: &usize| self.nodes[(n + i) % nodes].ps.len() > 0;
+        let node = (0..nodes).find(with_ps).map(|i| &self.nodes[(n + i) % nodes]);
+        match node {
+            Some(node) => node.ps.get(n / nodes % node.ps.len()),
+            None => self.p(0),
+        }
     }
 
     // M's
@@ -658,10 +684,10 @@ impl Runtime {
 
     /// The M's that have a goroutine on them.
     pub fn ms_with_goroutine(&self) -> Vec<MRef> {
-        let with = |m: &&Box<M>| !m.curg.get().is_null();
+        let with = |m: &&M| !m.curg.get().is_null();
         // SAFETY: M's stay mapped.
-        let found = |m: &Box<M>| unsafe { MRef::from_ptr(&raw const **m) };
-        self.with_ms(|all, _, _| all.iter().filter(with).map(found).collect())
+        let found = |m: &M| unsafe { MRef::from_ptr(m) };
+        self.with_ms(|all, _, _| all.iter().map(|m| &**m).filter(with).map(found).collect())
     }
 
     /// Every descriptor of a goroutine that is there.
@@ -763,6 +789,7 @@ impl Runtime {
     unsafe fn free(rt: &'static Runtime) {
         // SAFETY: by contract.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
+        netpoll::close_all(&rt);
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
             // SAFETY: made by `Box::into_raw` in `make_p`.
@@ -860,6 +887,10 @@ extern "C" fn in_child() {
         if !m.is_runner() {
             rt.host_mask.restore();
         }
+    }
+    if let Some(rt) = try_rt() {
+        // The parent's, with its own files in them.
+        netpoll::close_all(rt);
     }
     m::set_current(None);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);

@@ -12,7 +12,7 @@ use super::m::{self, Commit, CxaGlobals, MRef};
 use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
-use super::{blocking, ready, threads, timers, world};
+use super::{blocking, netpoll, ready, threads, timers, world};
 use crate::arch::{self, sanitizer};
 use crate::os::{spin::backoff, time};
 use core::cell::Cell;
@@ -232,6 +232,9 @@ pub fn run_commit(m: MRef) {
 /// due, g0 sees to it.
 #[inline(always)]
 pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
+    if netpoll::is_due(p) {
+        return None;
+    }
     if p.tick.load(Ordering::Relaxed).is_multiple_of(CLOCK) && timer_is_due(p) {
         p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         return None;
@@ -482,7 +485,16 @@ fn find_runnable(m: MRef) -> Option<Task> {
     if timer_is_due(p) {
         p.timers.run(time::now());
     }
+    if netpoll::is_due(p) {
+        netpoll::look(m, p);
+    }
     if let Some(task) = next_local(m, p).or_else(|| from_global(rt, p)) {
+        return Some(task);
+    }
+    if p.poll.is_waited_for()
+        && netpoll::look(m, p) > 0
+        && let Some(task) = next_local(m, p)
+    {
         return Some(task);
     }
     if p.attention.load(Ordering::Relaxed) != 0 {
@@ -587,6 +599,15 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
                 return Some(task);
             }
         }
+        // The watcher looks for those that nobody runs.
+        if last
+            && victim.poll.is_waited_for()
+            && victim.status.load(Ordering::Relaxed) == status::RUNNING
+            && netpoll::look(m, victim) > 0
+            && let Some(task) = next_local(m, p)
+        {
+            return Some(task);
+        }
         let stolen =
             steal_from(p, victim).or_else(|| if last { steal_runnext(victim) } else { None });
         if stolen.is_some() {
@@ -669,8 +690,10 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     rt.idle.p_idle();
     rt.node_of(p).add_idle_p(p);
     // Pairs with the fence in `Idle::work_added`: either the adder of work finds
-    // the P in the set, or the caller finds the work.
+    // the P in the set, or the caller finds the work. And with the one in
+    // `netpoll::wait_begins`.
     fence(Ordering::SeqCst);
+    netpoll::nobody_runs(rt, p);
     if world::is_stopping() {
         world::arrived();
     }
@@ -713,7 +736,7 @@ pub fn yield_now() {
         if timer_is_due(p) {
             p.timers.run(time::now());
         }
-        if nothing_else(m, p) {
+        if nothing_else(m, p) && !netpoll::is_due(p) {
             return;
         }
     }

@@ -40,10 +40,19 @@ pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     count(&p.created, 1);
     if rt().debug.migrate {
         ready::push_global(Task::newborn(n), priority::NORMAL);
+    } else if spawns_roots() {
+        ready::push_root(Task::newborn(n));
     } else {
         ready::push_private(p, Task::newborn(n));
     }
     0
+}
+
+/// Whether the goroutine accepts connections: what it spawns doesn't belong to its
+/// P. seed: N7
+#[inline(always)]
+fn spawns_roots() -> bool {
+    schedule::current_g().is_some_and(|g| g.has(flags::ACCEPTS))
 }
 
 /// The id of the goroutine that spawns; 0: a plain thread, or the runtime.
@@ -137,7 +146,11 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
                 && options.priority == priority::NORMAL
                 && !rt.debug.migrate =>
         {
-            ready::push_private(m.p(), task);
+            if spawns_roots() {
+                ready::push_root(task);
+            } else {
+                ready::push_private(m.p(), task);
+            }
         }
         _ => {
             rt.push(node, task, options.priority);

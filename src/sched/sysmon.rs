@@ -1,6 +1,6 @@
 //! sysmon: a thread without a P that looks after what nobody else can see:
-//! P's whose thread is blocked, P's that are stuck, timers of idle P's, threads
-//! that are wanted.
+//! P's whose thread is blocked, P's that are stuck and don't look at their files,
+//! timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
 //! It looks every 20 us at first and less often while nothing happens, up to
 //! 2 ms; when every P has been idle for a while it sleeps until one is started.
@@ -8,7 +8,7 @@
 use super::p::{PRef, status};
 use super::preempt::{self, Doing};
 use super::runtime::{Runtime, rt};
-use super::{deadlock, schedule, threads, timers, world};
+use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -122,6 +122,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
     let mut next_cxx = 0;
+    let mut poller = netpoll::Sysmon::new();
     while !rt.exiting.load(Ordering::Acquire) {
         // Acquire: pairs with the Release in `wake`.
         let note = rt.sysmon.note.load(Ordering::Acquire);
@@ -130,7 +131,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             rt.look_for_cxa();
             next_cxx = now + CXX_EVERY;
         }
-        if look(rt, &mut seen, now) {
+        if look(rt, &mut seen, now) | poller.look(rt, now) {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
@@ -142,7 +143,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let all_idle = rt.idle.ps() as usize >= rt.procs();
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         match idle_since {
-            Some(since) if now - since >= DEEP_AFTER => {
+            Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
                 sleep_deep(rt, note);
                 (quiet, delay, idle_since) = (0, SHORTEST, None);
             }
@@ -217,8 +218,8 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         return false;
     }
     match status {
-        status::SYSCALL => retake(rt, p, now - seen.since),
-        status::RUNNING => stands(rt, p, seen, now),
+        status::SYSCALL => netpoll::look_for(p) | retake(rt, p, now - seen.since),
+        status::RUNNING => netpoll::look_for(p) | stands(rt, p, seen, now),
         _ => false,
     }
 }

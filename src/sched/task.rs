@@ -126,6 +126,20 @@ impl Batch {
         self.len
     }
 
+    /// The same tasks, newest first.
+    pub fn reversed(mut self) -> Batch {
+        let mut out = Batch::default();
+        while let Some(task) = self.pop() {
+            task.link().set(out.head);
+            if out.len == 0 {
+                out.tail = task.to_word();
+            }
+            out.head = task.to_word();
+            out.len += 1;
+        }
+        out
+    }
+
     fn append(&mut self, other: Batch) {
         match (Task::from_word(self.tail), other.len) {
             (_, 0) => return,

@@ -3,6 +3,7 @@
 use super::g::{GRef, flags};
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
+use super::netpoll;
 use super::p::{PRef, count};
 use super::preempt;
 use super::ready;
@@ -123,18 +124,20 @@ fn take_gift(m: MRef) {
     }
 }
 
-/// The M has no P and nothing to do: sleeps until somebody gives it a P, or
-/// until a timer of an idle P is due. stopm.
+/// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
+/// a timer or a file of an idle P is ready. stopm.
 pub fn stop(m: MRef) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
     loop {
-        node.add_idle_m(m);
+        let watched = netpoll::begin_watch(rt, m);
+        node.add_idle_m(m, watched.is_some());
         // Pairs with the fences of those who look for an idle M after they have
         // published something for it.
         fence(Ordering::SeqCst);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
         if called && node.take_idle_m(m) {
+            netpoll::end_watch(watched);
             if answer_call(m) {
                 return;
             }
@@ -146,31 +149,45 @@ pub fn stop(m: MRef) {
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
             if node.take_idle_m(m) {
+                netpoll::end_watch(watched);
                 acquire_p(m, p);
+                netpoll::pass_watch(rt, watched);
                 return;
             }
             make_idle(rt, p);
         }
         let deadline = rt.watch(m);
-        let notified = m.sleep(deadline);
+        let woken = netpoll::sleep(m, watched, deadline);
         rt.unwatch(m);
-        if notified || !node.take_idle_m(m) {
-            if !notified {
+        netpoll::end_watch(watched);
+        if woken.notified || !node.take_idle_m(m) {
+            if !woken.notified {
                 // Somebody has taken us out just now: it comes.
                 m.sleep(-1);
             }
+            woken.leave(rt);
             take_gift(m);
+            if !m.p.get().is_null() {
+                netpoll::pass_watch(rt, watched);
+            }
             return;
         }
-        // A timer is due. Its P, if it is still idle, is ours.
-        let now = time::now();
-        let due = rt.ps().find(|p| p.timers.next() <= now && rt.node_of(*p).take_idle_p(*p));
-        if let Some(p) = due {
-            rt.idle.p_taken();
+        // Something has happened, or a timer is due. Its P, if it is still idle, is ours.
+        if let Some(p) = woken.take_p(rt).or_else(|| take_p_with_timer(rt)) {
             acquire_p(m, p);
+            rt.sysmon.wake_if_asleep();
+            netpoll::pass_watch(rt, watched);
             return;
         }
     }
+}
+
+/// Takes an idle P that has a timer that is due.
+fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
+    let now = time::now();
+    let due = rt.ps().find(|p| p.timers.next() <= now && rt.node_of(*p).take_idle_p(*p))?;
+    rt.idle.p_taken();
+    Some(due)
 }
 
 /// The M is not in its pool. True: it has a P, or is to leave.
@@ -248,7 +265,7 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     }
     let spare = new_m(rt, p.node as usize);
     if let Some(m) = spare {
-        node.add_idle_m(m);
+        node.add_idle_m(m, false);
     }
     spare.is_some()
 }
@@ -285,6 +302,7 @@ pub fn hand_off(p: PRef) {
         start_one(one, Some(p), p.node as usize);
     }
     rt.timer_added(p.timers.next());
+    netpoll::ensure_watched(rt, rt.node_of(p));
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is

@@ -14,7 +14,7 @@ use super::preempt::{self, Doing};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
-use super::{ready, threads, timers};
+use super::{netpoll, ready, threads, timers};
 use crate::arch;
 use crate::os::{futex, spin::SpinLock, time};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -272,6 +272,7 @@ fn retire(rt: &Runtime, p: PRef, to: PRef) {
     p.timers.close(true, Some(to));
     entry::flush_caches(p, rt.node_of(p));
     p.status.store(status::DEAD, Ordering::Release);
+    netpoll::nobody_runs(rt, p);
 }
 
 /// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks.

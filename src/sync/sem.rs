@@ -14,7 +14,24 @@ pub struct Sem {
     queue: WaitQueue,
 }
 
+// SAFETY: the cell and the queue are only used with `lock` held.
+unsafe impl Sync for Sem {}
+
 impl Sem {
+    /// One of the library's own, with `n` units.
+    pub const fn with(n: i64) -> Sem {
+        Sem { lock: SpinLock::new(), count: Cell::new(n), queue: WaitQueue::new() }
+    }
+
+    /// Starts it anew in the child of a fork, where nobody has or wants a unit.
+    pub fn reset(&self, n: i64) {
+        self.lock.unlock();
+        self.lock.with(|| {
+            self.count.set(n);
+            self.queue.forget();
+        });
+    }
+
     /// Starts it with `n` units. `-EINVAL`: `n` is negative.
     pub fn init(&self, n: i64) -> i32 {
         if n < 0 {

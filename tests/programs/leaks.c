@@ -2,7 +2,7 @@
  * A bit of everything, then a shutdown: run under valgrind, nothing is left. Its only test runs on the
  * main thread, twice, because the second start uses what the first one has given back.
  */
-#include "check.h"
+#include "io.h"
 
 static gs_chan *ch;
 static gs_mutex mutex;
@@ -46,6 +46,42 @@ static void *nap_a_little(void *arg)
 static void wait_for_ever(void *arg)
 {
     CHECK_EQ(gs_chan_recv(arg, NULL, GS_FOREVER), -ECANCELED);
+}
+
+static void look_up(void)
+{
+    struct addrinfo *res = NULL;
+    if (gs_getaddrinfo("localhost", NULL, NULL, &res, gs_after_us(50)) == 0)
+        freeaddrinfo(res);
+    res = NULL;
+    CHECK_EQ(gs_getaddrinfo("127.0.0.1", "80", NULL, &res, GS_FOREVER), 0);
+    freeaddrinfo(res);
+}
+
+static void use_files(void)
+{
+    size_t i;
+    for (i = 0; i < LENGTH(all_pairs); i++) {
+        int fds[2];
+        struct reader r;
+        gs_g *reader;
+        char c;
+        all_pairs[i](fds);
+        CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_ms(1)), -ETIMEDOUT);
+        r = reader_of(fds[0], GS_FOREVER);
+        reader = go_ref(read_byte, &r);
+        gs_yield();
+        CHECK_EQ(gs_write(fds[1], "x", 1, GS_FOREVER), 1);
+        join(reader);
+        CHECK_EQ(r.result, 1);
+        r = reader_of(fds[0], GS_FOREVER);
+        reader = go_ref(read_byte, &r);
+        settle();
+        CHECK_EQ(gs_close(fds[0]), 0);
+        join(reader);
+        CHECK_EQ(gs_close(fds[1]), 0);
+    }
+    look_up();
 }
 
 static void everything(void *arg)
@@ -92,6 +128,7 @@ static void everything(void *arg)
     CHECK_GE(gs_gomaxprocs(4), 1);
     gs_yield();
     CHECK_EQ(gs_gomaxprocs(1), 4);
+    use_files();
     free_chan(never);
     free_chan(ch);
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::sched::config::Request;
+use crate::sched::netpoll::{Class, Found};
 use crate::sched::node::priority;
 use crate::sched::runtime;
 use crate::sched::task::Newborn;
@@ -193,7 +194,7 @@ fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
         let node = s.rt.node_of(s.p(1));
         let ms = [(); 3].map(|()| s.rt.add_m(node.id));
         for m in ms {
-            node.add_idle_m(m);
+            node.add_idle_m(m, false);
         }
         s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
         assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[0]));
@@ -218,6 +219,76 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
         g.set_status(Status::Dead);
         count(&s.p(0).ended, 1);
         s.rt.node_of(s.p(0)).gs.put(g.as_non_null());
+    });
+}
+
+/// Goroutines that are never run, as they came out of files, in the order in which
+/// they run.
+fn order_of(classes: &[Class], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+    let mut order = Vec::new();
+    Stage::set(1, "flat", |s| {
+        let mut found = Found::default();
+        let gs: Vec<GRef> = classes
+            .iter()
+            .map(|&class| {
+                let g =
+                    crate::sched::spawn::create_root(nothing, ptr::null_mut(), 0).expect("memory");
+                found.add(g, class);
+                g
+            })
+            .collect();
+        put(s, found);
+        for _ in &gs {
+            s.p(0).tick.store(0, Ordering::Relaxed);
+            let task = find_runnable(s.m);
+            order.extend(gs.iter().position(|&g| task == Some(Task::goroutine(g))));
+        }
+        for g in gs {
+            // They end as if they had run.
+            g.set_status(Status::Dead);
+            count(&s.p(0).ended, 1);
+            s.rt.node_of(s.p(0)).gs.put(g.as_non_null());
+        }
+    });
+    order
+}
+
+#[test]
+fn n8_writers_run_before_readers_and_those_who_accept_come_last() {
+    // seed: N8
+    use Class::{Accept, Read, Write};
+    let classes = [Accept, Read, Write, Accept, Read, Write];
+    let order = [2, 5, 1, 4, 0, 3];
+    assert_eq!(order_of(&classes, |s, found| found.into_queues(s.p(0))), order);
+    assert_eq!(order_of(&classes, |s, found| found.into_inbox(s.p(0))), order);
+}
+
+#[test]
+fn n8_those_who_accept_are_in_the_shared_queue_and_the_others_in_the_private_one() {
+    // seed: N8
+    let classes = [Class::Accept, Class::Read, Class::Write];
+    let in_queues = |s: &mut Stage, found: Found| {
+        let room = s.p(0).private.room();
+        found.into_queues(s.p(0));
+        assert_eq!((room - s.p(0).private.room(), room - s.p(0).shared.room()), (2, 1));
+    };
+    assert_eq!(order_of(&classes, in_queues), [2, 1, 0]);
+}
+
+#[test]
+fn n7_root_goroutines_go_to_all_nodes_and_ps_in_turn() {
+    // seed: N7
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        let ps: Vec<PRef> = (0..8).map(|_| s.rt.next_root_p()).collect();
+        let mut ids: Vec<u16> = ps.iter().map(|p| p.id).collect();
+        for four in ps.chunks(4) {
+            let mut nodes: Vec<u16> = four.iter().map(|p| p.node).collect();
+            nodes.sort_unstable();
+            assert_eq!(nodes, [0, 1, 2, 3]);
+        }
+        ids.sort_unstable();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7]);
     });
 }
 

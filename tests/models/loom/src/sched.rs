@@ -54,6 +54,24 @@ pub mod m {
     }
 }
 
+pub mod netpoll {
+    pub struct OfP;
+
+    impl OfP {
+        pub fn new() -> OfP {
+            OfP
+        }
+    }
+
+    pub struct OfNode;
+
+    impl OfNode {
+        pub fn new() -> OfNode {
+            OfNode
+        }
+    }
+}
+
 pub mod pool {
     use core::cell::Cell;
     use std::marker::PhantomData;

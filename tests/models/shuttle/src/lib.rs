@@ -19,10 +19,12 @@ pub mod atomic;
 pub mod bursts;
 #[path = "../../../../src/chan/mod.rs"]
 pub mod chan;
+pub mod io;
 pub mod machine;
 pub mod model;
 pub mod numa;
 pub mod os;
+pub mod poll;
 #[path = "../../../../src/sched/mod.rs"]
 pub mod sched;
 #[path = "../../../../src/stack/mod.rs"]

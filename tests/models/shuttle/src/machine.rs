@@ -59,6 +59,7 @@ fn with<R>(f: impl FnOnce(&mut Machine) -> R) -> R {
 /// A fresh machine, with the calling thread.
 pub fn reset() {
     order::reset();
+    crate::poll::reset();
     with(|m| *m = Machine { clock: 1_000_000, threads: 1, running: 1, ..Machine::default() });
 }
 

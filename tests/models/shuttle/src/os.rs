@@ -83,6 +83,91 @@ pub mod futex {
     }
 }
 
+pub mod epoll {
+    use crate::poll;
+
+    pub const IN: u32 = libc::EPOLLIN as u32;
+    pub const PRI: u32 = libc::EPOLLPRI as u32;
+    pub const OUT: u32 = libc::EPOLLOUT as u32;
+    pub const ERR: u32 = libc::EPOLLERR as u32;
+    pub const HUP: u32 = libc::EPOLLHUP as u32;
+    pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+    pub const EDGE: u32 = libc::EPOLLET as u32;
+    pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
+
+    #[derive(Clone, Copy)]
+    pub struct Event {
+        pub events: u32,
+        pub u64: u64,
+    }
+
+    pub const NONE: Event = Event { events: 0, u64: 0 };
+
+    pub fn create() -> Result<i32, i32> {
+        Ok(poll::make_instance())
+    }
+
+    pub fn create_eventfd() -> Result<i32, i32> {
+        Ok(poll::make_bell())
+    }
+
+    pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
+        poll::add(epoll, fd, events & ONCE != 0, data)
+    }
+
+    pub fn change(epoll: i32, fd: i32, _events: u32, data: u64) -> Result<(), i32> {
+        poll::change(epoll, fd, data)
+    }
+
+    pub fn remove(epoll: i32, fd: i32) {
+        poll::remove(epoll, fd);
+    }
+
+    /// All events are of bytes.
+    pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
+        let told = poll::wait(epoll, events.len(), deadline);
+        for (event, data) in events.iter_mut().zip(&told) {
+            *event = Event { events: IN, u64: *data };
+        }
+        told.len()
+    }
+
+    pub fn raise(eventfd: i32) {
+        poll::raise(eventfd);
+    }
+
+    pub fn close(fd: i32) {
+        poll::close(fd);
+    }
+}
+
+pub mod file {
+    use crate::poll;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Kind {
+        Socket,
+        Disk,
+        Other,
+    }
+
+    pub fn kind(_fd: i32) -> Result<Kind, i32> {
+        Ok(Kind::Other)
+    }
+
+    pub fn is_open(fd: i32) -> bool {
+        poll::is_open(fd)
+    }
+
+    pub fn make_nonblocking(_fd: i32) -> i32 {
+        0
+    }
+
+    pub fn poll_two(_fd: i32, _events: i16, _other: i32, _deadline: i64) -> bool {
+        unreachable!("no plain thread waits for a file")
+    }
+}
+
 pub mod time {
     pub use crate::machine::{now, sleep};
 }

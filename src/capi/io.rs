@@ -1,0 +1,471 @@
+//! I/O.
+
+use super::EINVAL;
+use crate::io;
+use crate::os::KeepErrno;
+use crate::sched::boundary::Entered;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use libc::{addrinfo, iovec, msghdr, off_t, sockaddr, socklen_t, ssize_t};
+
+const BAD: ssize_t = EINVAL as ssize_t;
+
+/// As many buffers as the kernel takes at once.
+const IOV_MAX: c_int = 1024;
+
+/// One buffer; `None`: it is null, or too large to be one.
+fn buffer(at: *const c_void, n: usize) -> Option<iovec> {
+    let fits = n <= isize::MAX as usize && (n == 0 || !at.is_null());
+    fits.then_some(iovec { iov_base: at.cast_mut(), iov_len: n })
+}
+
+/// Several; `None`: they make no sense.
+///
+/// # Safety
+/// `iov` is null or points to `n` of them.
+unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
+    if !(0..=IOV_MAX).contains(&n) || (iov.is_null() && n > 0) {
+        return None;
+    }
+    if n == 0 {
+        return Some(&[]);
+    }
+    // SAFETY: by contract.
+    let all = unsafe { core::slice::from_raw_parts(iov, n as usize) };
+    let mut total = 0usize;
+    for b in all {
+        buffer(b.iov_base, b.iov_len)?;
+        total = total.checked_add(b.iov_len).filter(|&t| t <= isize::MAX as usize)?;
+    }
+    Some(all)
+}
+
+/// Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else
+/// that poll(2) can wait for; also from a file on a disk, which counts as a system
+/// call that may block. The file is made non-blocking when it is first used,
+/// unless it is a socket. What is there is read at once; else the goroutine parks
+/// until something comes. Several may wait for one file: first come, first served.
+///
+/// close(2) is allowed while nobody waits for the file; gs_close at any time.
+///
+/// The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
+/// anything is read if the deadline has passed already), -ECANCELED: nothing read,
+/// and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
+/// open; else the error of read(2), but never -EINTR. For a file on a disk the
+/// deadline counts only until its turn comes. Goroutines and plain threads.
+/// internal/poll.FD.Read. seed: B2.
+///
+/// # Safety
+/// `buf` is null or has room for `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline: i64) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    buffer(buf, n).map_or(BAD, |b| unsafe { io::read(fd, &[b], deadline) })
+}
+
+/// Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
+///
+/// The number of bytes; -EPIPE: nobody reads any more; else as gs_read. Goroutines
+/// and plain threads. internal/poll.FD.Write, which writes all.
+///
+/// # Safety
+/// `buf` is null or has `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_write(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    buffer(buf, n).map_or(BAD, |b| unsafe { io::write(fd, &[b], deadline) })
+}
+
+/// gs_read into several buffers, at most 1,024, as readv(2). -EINVAL also: iov is
+/// NULL, iovcnt is negative or too large.
+///
+/// # Safety
+/// `iov` is null or has `iovcnt` buffers, each null or with room for its bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_readv(
+    fd: c_int,
+    iov: *const iovec,
+    iovcnt: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::read(fd, b, deadline)) }
+}
+
+/// gs_write from several buffers, as writev(2). -EINVAL as for gs_readv.
+///
+/// # Safety
+/// `iov` is null or has `iovcnt` buffers, each null or with its bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_writev(
+    fd: c_int,
+    iov: *const iovec,
+    iovcnt: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::write(fd, b, deadline)) }
+}
+
+/// recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
+/// MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+///
+/// # Safety
+/// `buf` is null or has room for `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_recv(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    flags: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
+}
+
+/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+///
+/// # Safety
+/// `buf` is null or has `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_send(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    buffer(buf, n).map_or(BAD, |b| unsafe { io::send(fd, b, flags, deadline) })
+}
+
+/// recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
+/// *addrlen is the room there, and then the address's length. -EINVAL also: addr
+/// without addrlen.
+///
+/// # Safety
+/// `buf` is null or has room for `n` bytes, `addr` null or room for `*addrlen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    match buffer(buf, n) {
+        Some(b) if addr.is_null() || !addrlen.is_null() => {
+            let len = if addr.is_null() { core::ptr::null_mut() } else { addrlen };
+            // SAFETY: by contract.
+            unsafe { io::recv_from(fd, b, flags, addr, len, deadline) }
+        }
+        _ => BAD,
+    }
+}
+
+/// sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
+/// -EINVAL also: an addrlen without addr.
+///
+/// # Safety
+/// `buf` is null or has `n` bytes, `addr` null or `addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sendto(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+    addr: *const sockaddr,
+    addrlen: socklen_t,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    match buffer(buf, n) {
+        Some(b) if !addr.is_null() || addrlen == 0 => {
+            // SAFETY: by contract.
+            unsafe { io::send_to(fd, b, flags, addr, addrlen, deadline) }
+        }
+        _ => BAD,
+    }
+}
+
+/// recvmsg(2): as gs_recv. msg must stay until the call returns. -EINVAL also: msg
+/// is NULL.
+///
+/// # Safety
+/// `msg` is null or a message to receive into.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_recvmsg(
+    fd: c_int,
+    msg: *mut msghdr,
+    flags: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if msg.is_null() {
+        return BAD;
+    }
+    // SAFETY: by contract.
+    unsafe { io::recv_message(fd, msg, flags, deadline) }
+}
+
+/// sendmsg(2): as gs_send. -EINVAL also: msg is NULL.
+///
+/// # Safety
+/// `msg` is null or a message to send.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sendmsg(
+    fd: c_int,
+    msg: *const msghdr,
+    flags: c_int,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if msg.is_null() {
+        return BAD;
+    }
+    // SAFETY: by contract.
+    unsafe { io::send_message(fd, msg, flags, deadline) }
+}
+
+/// Takes the next connection of a listening socket: a new socket, non-blocking and
+/// close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
+/// the room there, and then the address's length. Goroutines that the accepting
+/// one spawns from then on are spread over P's and nodes. Close it with gs_close.
+///
+/// The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
+/// until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
+/// gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
+/// plain threads. internal/poll.FD.Accept. seed: N7.
+///
+/// # Safety
+/// `addr` is null or has room for `*addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_accept(
+    fd: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+    deadline: i64,
+) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if !addr.is_null() && addrlen.is_null() {
+        return EINVAL;
+    }
+    let len = if addr.is_null() { core::ptr::null_mut() } else { addrlen };
+    // SAFETY: by contract.
+    unsafe { io::accept(fd, addr, len, deadline) as c_int }
+}
+
+/// Connects a socket, which is made non-blocking, with an address.
+///
+/// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
+/// -EINTR; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED:
+/// it goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr
+/// is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+///
+/// # Safety
+/// `addr` is null or has `addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_connect(
+    fd: c_int,
+    addr: *const sockaddr,
+    addrlen: socklen_t,
+    deadline: i64,
+) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if addr.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: by contract.
+    unsafe { io::connect(fd, addr, addrlen, deadline) as c_int }
+}
+
+/// Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
+/// POLLRDHUP and their kin), or POLLERR or POLLHUP, for libraries that do the rest
+/// themselves. The file stays blocking if it is.
+///
+/// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
+/// gs_read; -EINVAL: unknown events; -EPERM: nobody can wait for this file.
+/// Goroutines and plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
+    /// All that poll(2) knows.
+    const KNOWN: c_int = 0x27ff & !(libc::POLLNVAL as c_int);
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if events & !KNOWN != 0 {
+        return EINVAL;
+    }
+    io::poll(fd, events as i16, deadline) as c_int
+}
+
+/// Closes a file. Everybody who waits for it leaves with -ECANCELED and never
+/// meets the file that has its number next.
+///
+/// 0; -EBADF: it is not open; else the error of close(2), and it is closed all the
+/// same. Any thread. internal/poll.FD.Close.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_close(fd: c_int) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    io::close(fd)
+}
+
+/// A TCP socket that listens on a port (0: the system chooses one) of the host:
+/// its name or address, or NULL or "" for all addresses of the machine, IPv6 and
+/// IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
+/// the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
+/// close-on-exec, and is the caller's. A name is looked up, which may take a while.
+///
+/// The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
+/// known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+///
+/// # Safety
+/// `host` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: c_int) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    // SAFETY: by contract.
+    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
+    io::tcp_listen(host, port, backlog)
+}
+
+/// A TCP socket that is connected with a port of a host, which is a name or an
+/// address; of several addresses the first that answers. It has TCP_NODELAY, is
+/// non-blocking and close-on-exec, and is the caller's.
+///
+/// The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
+/// connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+/// Goroutines and plain threads. net.Dial.
+///
+/// # Safety
+/// `host` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline: i64) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if host.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: by contract.
+    io::tcp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
+}
+
+/// Reads from a file on a disk at an offset, as pread(2). What is in memory is read
+/// at once; else others run meanwhile. The deadline counts until its turn comes: at
+/// most 64 goroutines read or write at the same time.
+///
+/// The number of bytes, short only at the end of the file or with GS_NOWAIT;
+/// -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
+/// offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
+/// threads. os.File.ReadAt.
+///
+/// # Safety
+/// `buf` is null or has room for `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_pread(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    offset: off_t,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    match buffer(buf, n) {
+        // SAFETY: by contract.
+        Some(b) if offset >= 0 => unsafe { io::read_at(fd, b, offset, deadline) },
+        _ => BAD,
+    }
+}
+
+/// Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
+///
+/// The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
+/// threads. os.File.WriteAt.
+///
+/// # Safety
+/// `buf` is null or has `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_pwrite(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    offset: off_t,
+    deadline: i64,
+) -> ssize_t {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    match buffer(buf, n) {
+        // SAFETY: by contract.
+        Some(b) if offset >= 0 => unsafe { io::write_at(fd, b, offset, deadline) },
+        _ => BAD,
+    }
+}
+
+/// getaddrinfo(3), while others run. *res is the caller's and freed with
+/// freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
+/// With GS_NOWAIT only addresses are understood, not names.
+///
+/// 0; or an EAI_ code, and *res is NULL: EAI_SYSTEM means that gs_last_error() says
+/// more, for instance -ETIMEDOUT, -EAGAIN or -ECANCELED, -EINVAL if res is NULL.
+/// Goroutines and plain threads. net.Resolver.LookupHost.
+///
+/// # Safety
+/// `node` and `service` are null or C strings, `hints` null or hints, `res` null or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const addrinfo,
+    res: *mut *mut addrinfo,
+    deadline: i64,
+) -> c_int {
+    let _entered = Entered::new();
+    let _errno = KeepErrno::new();
+    if res.is_null() {
+        io::set_last_error(EINVAL);
+        return libc::EAI_SYSTEM;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        let answer = io::resolve(node, service, hints, deadline);
+        io::set_last_error(answer.error);
+        res.write(answer.list);
+        answer.code
+    }
+}
+
+/// After gs_getaddrinfo has returned EAI_SYSTEM: why, a negative errno value. Each
+/// goroutine and each plain thread has its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_last_error() -> c_int {
+    io::last_error()
+}

@@ -1,0 +1,16 @@
+//! Files that goroutines and plain threads wait for: sockets, pipes, terminals and
+//! whatever else epoll takes; files on disks and names of hosts, which only keep a
+//! thread. `README.md` states the protocol. seed: B2, N6
+
+mod disk;
+mod file;
+mod hooks;
+mod net;
+mod ops;
+mod resolve;
+mod table;
+mod wait;
+
+pub use net::{tcp_connect, tcp_listen};
+pub use ops::*;
+pub use resolve::{last_error, resolve, set_last_error};

@@ -1,0 +1,311 @@
+//! The operations on a file descriptor. Each tries first, and waits only when the
+//! system call says that it would have to; each gives a count or a negative errno
+//! value.
+
+use super::disk;
+use super::file::File;
+use super::table;
+use super::wait::{Want, until_done};
+use crate::os::file::{self, Buffer, Kind, NoSigpipe};
+use crate::os::socket::{self, Address, Message};
+use crate::sched::g::flags;
+use crate::sched::park::NOWAIT;
+use crate::sched::runtime::{Inside, rt};
+use crate::sched::{blocking, m, schedule};
+
+const EAGAIN: isize = -libc::EAGAIN as isize;
+const EBADF: isize = -libc::EBADF as isize;
+
+/// What is known of the number, or `return`s what the caller is to give.
+macro_rules! file {
+    ($fd:expr) => {
+        match table::get($fd) {
+            Ok(file) => file,
+            Err(e) => return e as isize,
+        }
+    };
+}
+
+/// As `$f`, which asks for it, on whatever `$fd` is; once more if what was known
+/// is no longer true.
+fn with_kind(file: &File, fd: i32, f: impl Fn(Kind) -> isize) -> isize {
+    let kind = match file.kind(fd) {
+        Ok(kind) => kind,
+        Err(e) => return e as isize,
+    };
+    match (f(kind), kind) {
+        (r, Kind::Socket) if r == -libc::ENOTSOCK as isize => match file.look_at_kind(fd) {
+            Ok(Kind::Socket) => r,
+            Ok(kind) => f(kind),
+            Err(e) => e as isize,
+        },
+        (r, _) => r,
+    }
+}
+
+/// The flags of a call on a socket may say that it is not to wait.
+fn deadline_of(flags: i32, deadline: i64) -> i64 {
+    if flags & libc::MSG_DONTWAIT != 0 { NOWAIT } else { deadline }
+}
+
+/// read(2), readv(2).
+///
+/// # Safety
+/// The buffers are writable.
+pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
+    let file = file!(fd);
+    with_kind(file, fd, |kind| match kind {
+        // SAFETY: by contract.
+        Kind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
+        // To read nothing is no reason to wait, nor to take a datagram.
+        Kind::Socket if disk::total(buffers) > 0 => {
+            // SAFETY: by contract.
+            until_done(fd, file, Want::READ, deadline, || unsafe { socket::recv(fd, buffers, 0) })
+        }
+        _ => until_done(fd, file, Want::READ, deadline, || match file.make_nonblocking(fd) {
+            // SAFETY: by contract.
+            0 => unsafe { file::read(fd, buffers) },
+            e => e as isize,
+        }),
+    })
+}
+
+/// write(2), writev(2), without SIGPIPE.
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
+    let file = file!(fd);
+    with_kind(file, fd, |kind| match kind {
+        // SAFETY: by contract.
+        Kind::Disk => unsafe { disk::write(fd, buffers, None, deadline) },
+        Kind::Socket => {
+            // SAFETY: by contract.
+            until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
+        }
+        Kind::Other => {
+            until_done(fd, file, Want::WRITE, deadline, || match file.make_nonblocking(fd) {
+                // SAFETY: by contract.
+                0 => without_sigpipe(|| unsafe { file::write(fd, buffers) }),
+                e => e as isize,
+            })
+        }
+    })
+}
+
+/// Calls a function that writes; the signal that comes with EPIPE doesn't.
+fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
+    // Threads of the library have all signals blocked.
+    let masked = m::current().is_some_and(|m| !m.is_runner());
+    // There the signal is this thread's own, and taken before any of the process.
+    if !masked && NoSigpipe::pending() {
+        return write();
+    }
+    let quiet = NoSigpipe::new(masked);
+    let result = write();
+    if result == -libc::EPIPE as isize {
+        quiet.consume();
+    }
+    result
+}
+
+/// recv(2).
+///
+/// # Safety
+/// The buffer is writable.
+pub unsafe fn recv(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::READ, deadline, || unsafe { socket::recv(fd, &[buffer], flags) })
+}
+
+/// send(2).
+///
+/// # Safety
+/// The buffer is readable.
+pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, &[buffer], flags) })
+}
+
+/// recvfrom(2).
+///
+/// # Safety
+/// The buffer is writable; the address is null, or writable for `*len`.
+pub unsafe fn recv_from(
+    fd: i32,
+    buffer: Buffer,
+    flags: i32,
+    from: *mut Address,
+    len: *mut u32,
+    deadline: i64,
+) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::READ, deadline, || unsafe {
+        socket::recv_from(fd, buffer, flags, from, len)
+    })
+}
+
+/// sendto(2).
+///
+/// # Safety
+/// The buffer is readable; the address is null, or readable for `len`.
+pub unsafe fn send_to(
+    fd: i32,
+    buffer: Buffer,
+    flags: i32,
+    to: *const Address,
+    len: u32,
+    deadline: i64,
+) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::WRITE, deadline, || unsafe {
+        socket::send_to(fd, buffer, flags, to, len)
+    })
+}
+
+/// recvmsg(2).
+///
+/// # Safety
+/// The message is one to receive into.
+pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32, deadline: i64) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::READ, deadline, || unsafe {
+        socket::recv_message(fd, message, flags)
+    })
+}
+
+/// sendmsg(2).
+///
+/// # Safety
+/// The message is one to send.
+pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadline: i64) -> isize {
+    let file = file!(fd);
+    let deadline = deadline_of(flags, deadline);
+    // SAFETY: by contract.
+    until_done(fd, file, Want::WRITE, deadline, || unsafe {
+        socket::send_message(fd, message, flags)
+    })
+}
+
+/// accept4(2). The goroutine's own ones are root goroutines from now on, and
+/// spread over the P's. seed: N7
+///
+/// # Safety
+/// The address is null, or writable for `*len`.
+pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) -> isize {
+    let file = file!(fd);
+    let new = until_done(fd, file, Want::ACCEPT, deadline, || match file.make_nonblocking(fd) {
+        // SAFETY: by contract.
+        0 => unsafe { accept_once(fd, from, len) },
+        e => e as isize,
+    });
+    if new >= 0 {
+        made(new as i32, Kind::Socket);
+        if let Some(m) = schedule::on_goroutine() {
+            m.g().set_flag(flags::ACCEPTS, true);
+        }
+    }
+    new
+}
+
+/// # Safety
+/// As `accept`.
+unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
+    // SAFETY: by contract.
+    match unsafe { socket::accept(fd, from, len) } {
+        // Whoever wanted to connect has gone: the next one.
+        e if e == -libc::ECONNABORTED as isize || e == -libc::EPROTO as isize => {
+            -libc::EINTR as isize
+        }
+        r => r,
+    }
+}
+
+/// connect(2).
+///
+/// # Safety
+/// The address is readable for `len`.
+pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> isize {
+    const ALREADY: [isize; 3] =
+        [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
+    let file = file!(fd);
+    let mut begun = false;
+    until_done(fd, file, Want::WRITE, deadline, || {
+        let result = match file.make_nonblocking(fd) {
+            0 if begun => socket::connect_result(fd),
+            // SAFETY: by contract.
+            0 => unsafe { socket::connect(fd, to, len) },
+            e => e as isize,
+        };
+        if ALREADY.contains(&result) {
+            begun = true;
+            return EAGAIN;
+        }
+        result
+    })
+}
+
+/// poll(2) for one file: the events that it has.
+pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
+    let file = file!(fd);
+    until_done(fd, file, Want::events(events), deadline, || match file::poll_now(fd, events) {
+        0 => EAGAIN,
+        r if r > 0 && r as i16 & libc::POLLNVAL != 0 => EBADF,
+        r => r,
+    })
+}
+
+/// pread(2).
+///
+/// # Safety
+/// The buffer is writable.
+pub unsafe fn read_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
+    // SAFETY: by contract.
+    unsafe { disk::read(fd, &[buffer], Some(offset), deadline) }
+}
+
+/// pwrite(2).
+///
+/// # Safety
+/// The buffer is readable.
+pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
+    // SAFETY: by contract.
+    unsafe { disk::write(fd, &[buffer], Some(offset), deadline) }
+}
+
+/// close(2). Whoever waits for the file leaves with `-ECANCELED`.
+pub fn close(fd: i32) -> i32 {
+    let Some(file) = table::known(fd) else { return file::close(fd) };
+    // Closing a file on a disk may have to write first.
+    let on_disk = matches!(file.kind(fd), Ok(Kind::Disk));
+    let close = || match on_disk {
+        true => {
+            blocking::enter();
+            let r = file::close(fd);
+            blocking::exit();
+            r
+        }
+        false => file::close(fd),
+    };
+    // Without a runtime it is in no instance any more.
+    let inside = if schedule::with_p().is_none() { Inside::try_enter() } else { None };
+    let runtime = (inside.is_some() || schedule::with_p().is_some()).then(rt);
+    file.close(fd, runtime, close)
+}
+
+/// The library has made a file, which doesn't block.
+pub fn made(fd: i32, kind: Kind) {
+    if let Ok(file) = table::get(fd) {
+        file.made(kind);
+    }
+}

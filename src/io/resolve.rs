@@ -1,0 +1,206 @@
+//! Names of hosts. getaddrinfo(3) blocks, and its stack is deep: it runs on a
+//! thread's own stack, called by a helper goroutine, so that whoever asks can stop
+//! waiting. A helper that is not waited for frees what it finds.
+
+use super::wait::is_past;
+use crate::os::socket::{self, Info};
+use crate::sched::g::GRef;
+use crate::sched::park::{FOREVER, NOWAIT};
+use crate::sched::spawn::{self, Options};
+use crate::sched::{blocking, entry, schedule};
+use crate::sync::Sem;
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::CString;
+
+/// Helpers that keep a thread at a time.
+const HELPERS: i64 = 64;
+
+static HELPING: Sem = Sem::with(HELPERS);
+
+/// In the child of a fork they are gone.
+pub fn forget_helpers() {
+    HELPING.reset(HELPERS);
+}
+
+/// A code of getaddrinfo's, with a negative errno value for `EAI_SYSTEM`, and the
+/// list.
+pub struct Answer {
+    pub code: i32,
+    pub error: i32,
+    pub list: *mut Info,
+}
+
+impl Answer {
+    fn system(error: i32) -> Answer {
+        Answer { code: libc::EAI_SYSTEM, error, list: ptr::null_mut() }
+    }
+}
+
+/// A question; the asker and the helper have a reference each.
+struct Question {
+    refs: AtomicU32,
+    node: Option<CString>,
+    service: Option<CString>,
+    hints: Option<Info>,
+    answer: Cell<Option<Answer>>,
+}
+
+impl Question {
+    /// Asks. Blocks the thread.
+    fn ask(&self, more_flags: i32) -> Answer {
+        // SAFETY: all bytes zero are no hints.
+        let none: Info = unsafe { core::mem::zeroed() };
+        let mut hints = self.hints.unwrap_or(none);
+        hints.ai_flags |= more_flags;
+        let of = |s: &Option<CString>| s.as_ref().map_or(ptr::null(), |s| s.as_ptr());
+        // Without hints getaddrinfo has flags of its own.
+        let given = self.hints.is_some() || more_flags != 0;
+        let hints = if given { &raw const hints } else { ptr::null() };
+        // SAFETY: the strings and hints live as long as the question.
+        let (code, errno, list) =
+            unsafe { socket::look_up(of(&self.node), of(&self.service), hints) };
+        Answer { code, error: if code == libc::EAI_SYSTEM { -errno } else { 0 }, list }
+    }
+
+    /// # Safety
+    /// The caller has a reference and uses it no more.
+    unsafe fn release(this: *mut Question) {
+        // AcqRel: whoever frees it comes after the other's uses.
+        // SAFETY: by contract alive.
+        if unsafe { &*this }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: the last reference; it was made by `Box::into_raw`.
+            let question = unsafe { Box::from_raw(this) };
+            if let Some(answer) = question.answer.take() {
+                // SAFETY: nobody has it.
+                unsafe { socket::free_list(answer.list) };
+            }
+        }
+    }
+}
+
+/// Looks up a host, a service or both. getaddrinfo.
+///
+/// # Safety
+/// All are null or what getaddrinfo wants.
+pub unsafe fn resolve(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const Info,
+    deadline: i64,
+) -> Answer {
+    if is_past(deadline) {
+        return Answer::system(-libc::ETIMEDOUT);
+    }
+    // SAFETY: by contract null or C strings.
+    let copy = |s: *const c_char| (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_owned());
+    let question = Box::into_raw(Box::new(Question {
+        refs: AtomicU32::new(1),
+        node: copy(node),
+        service: copy(service),
+        // SAFETY: by contract null or readable. The pointers in it are not used.
+        hints: unsafe { hints.as_ref() }.map(|h| Info {
+            ai_next: ptr::null_mut(),
+            ai_addr: ptr::null_mut(),
+            ai_canonname: ptr::null_mut(),
+            ..*h
+        }),
+        answer: Cell::new(None),
+    }));
+    // SAFETY: alive until it is released.
+    let answer = unsafe { answer(question, deadline) };
+    // SAFETY: the asker's reference.
+    unsafe { Question::release(question) };
+    answer
+}
+
+/// # Safety
+/// The caller has a reference.
+unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
+    // SAFETY: by contract alive.
+    let q = unsafe { &*question };
+    if deadline == NOWAIT {
+        // Only what needs no asking around.
+        q.answer.set(None);
+        // SAFETY: the question outlives the call.
+        unsafe { blocking::call(ask_numeric, question.cast()) };
+        return match q.answer.take() {
+            Some(a) if a.code != libc::EAI_NONAME => a,
+            _ => Answer::system(-libc::EAGAIN),
+        };
+    }
+    if schedule::on_goroutine().is_none() && deadline == FOREVER {
+        return q.ask(0);
+    }
+    q.refs.fetch_add(1, Ordering::Relaxed);
+    let helper = match spawn_helper(question) {
+        Ok(helper) => helper,
+        Err(e) => {
+            q.refs.fetch_sub(1, Ordering::Relaxed);
+            return Answer::system(e);
+        }
+    };
+    let e = entry::join(helper, deadline);
+    entry::release(helper);
+    match e {
+        // The helper has ended, so the answer is ours alone.
+        0 => q.answer.take().unwrap_or(Answer::system(-libc::ENOMEM)),
+        e => Answer::system(e),
+    }
+}
+
+fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
+    let options = Options {
+        name: Some(c"gs_getaddrinfo"),
+        stack: None,
+        priority: crate::sched::node::priority::NORMAL,
+        node: None,
+        flags: 0,
+        referenced: true,
+    };
+    spawn::spawn_with(help, question.cast(), 0, &options)
+}
+
+unsafe extern "C" fn help(question: *mut c_void) {
+    HELPING.acquire(1, FOREVER);
+    // SAFETY: the question outlives the call: the helper's reference.
+    unsafe { blocking::call(ask, question) };
+    HELPING.release(1);
+    // SAFETY: the helper's reference.
+    unsafe { Question::release(question.cast()) };
+}
+
+unsafe extern "C" fn ask(question: *mut c_void) -> *mut c_void {
+    // SAFETY: `help` has passed a question.
+    let q = unsafe { &*question.cast::<Question>() };
+    q.answer.set(Some(q.ask(0)));
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn ask_numeric(question: *mut c_void) -> *mut c_void {
+    // SAFETY: `answer` has passed a question.
+    let q = unsafe { &*question.cast::<Question>() };
+    q.answer.set(Some(q.ask(libc::AI_NUMERICHOST)));
+    ptr::null_mut()
+}
+
+thread_local! {
+    static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
+}
+
+/// The error behind the last `EAI_SYSTEM` of the caller, goroutine or thread.
+pub fn last_error() -> i32 {
+    match schedule::current_g() {
+        Some(g) => g.last_error.get(),
+        None => LAST_ERROR.get(),
+    }
+}
+
+pub fn set_last_error(e: i32) {
+    match schedule::current_g() {
+        Some(g) => g.last_error.set(e),
+        None => LAST_ERROR.set(e),
+    }
+}

@@ -1,0 +1,208 @@
+//! What is done with a file descriptor. Each function gives what the system call
+//! gives, or a negative errno value.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+
+/// Turns a system call's answer into a count or a negative errno value.
+fn answer(r: isize) -> isize {
+    if r < 0 { -(super::errno() as isize) } else { r }
+}
+
+/// What an open file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Socket,
+    /// A file or a block device: never waited for, but it may take a while.
+    Disk,
+    /// Pipes, terminals, and whatever else may be waited for.
+    Other,
+}
+
+/// What is open there; `-EBADF`: nothing.
+pub fn kind(fd: i32) -> Result<Kind, i32> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the struct is writable, and read only if the call has filled it in.
+    let mode = unsafe {
+        if libc::fstat(fd, stat.as_mut_ptr()) < 0 {
+            return Err(-super::errno());
+        }
+        stat.assume_init().st_mode
+    };
+    Ok(match mode & libc::S_IFMT {
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => Kind::Disk,
+        _ => Kind::Other,
+    })
+}
+
+/// Whether the number is open.
+pub fn is_open(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// Makes it non-blocking, if it isn't. 0 or a negative errno value.
+pub fn make_nonblocking(fd: i32) -> i32 {
+    // SAFETY: no pointers.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        if flags < 0
+            || (flags & libc::O_NONBLOCK == 0
+                && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0)
+        {
+            return -super::errno();
+        }
+    }
+    0
+}
+
+/// close(2). The number is free whatever it says, but for `-EBADF`.
+pub fn close(fd: i32) -> i32 {
+    // SAFETY: what the caller wants.
+    match unsafe { libc::close(fd) } {
+        0 => 0,
+        _ => match super::errno() {
+            libc::EINTR => 0,
+            e => -e,
+        },
+    }
+}
+
+/// Buffers for the calls that take several.
+pub type Buffer = libc::iovec;
+
+/// readv(2).
+///
+/// # Safety
+/// The buffers are writable.
+pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
+    // SAFETY: by contract.
+    answer(unsafe { libc::readv(fd, buffers.as_ptr(), buffers.len() as i32) })
+}
+
+/// writev(2).
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn write(fd: i32, buffers: &[Buffer]) -> isize {
+    // SAFETY: by contract.
+    answer(unsafe { libc::writev(fd, buffers.as_ptr(), buffers.len() as i32) })
+}
+
+/// preadv(2); without an offset, readv(2).
+///
+/// # Safety
+/// The buffers are writable.
+pub unsafe fn read_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
+    let Some(offset) = offset else {
+        // SAFETY: by contract.
+        return unsafe { read(fd, buffers) };
+    };
+    // SAFETY: by contract.
+    answer(unsafe { libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
+}
+
+/// pwritev(2); without an offset, writev(2).
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
+    let Some(offset) = offset else {
+        // SAFETY: by contract.
+        return unsafe { write(fd, buffers) };
+    };
+    // SAFETY: by contract.
+    answer(unsafe { libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
+}
+
+/// Reads what is in memory already, at the offset or at the file's own position.
+/// `-EAGAIN`: nothing is; another error: this file can't say.
+///
+/// # Safety
+/// The buffers are writable.
+pub unsafe fn read_cached(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
+    let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
+    // SAFETY: by contract.
+    answer(unsafe { libc::preadv2(fd, at, n, offset.unwrap_or(-1), libc::RWF_NOWAIT) })
+}
+
+/// poll(2) without waiting: the events, 0, or a negative errno value.
+pub fn poll_now(fd: i32, events: i16) -> isize {
+    let mut one = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one entry.
+    let n = answer(unsafe { libc::poll(&mut one, 1, 0) } as isize);
+    if n > 0 { one.revents as u16 as isize } else { n }
+}
+
+/// Blocks the thread until one of the two has an event, the second one a byte to
+/// read, or the deadline (ns; negative: none) has passed: then it gives false.
+/// Signals end it too.
+pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
+    let mut both = [
+        libc::pollfd { fd, events, revents: 0 },
+        libc::pollfd { fd: other, events: libc::POLLIN, revents: 0 },
+    ];
+    let left = super::time::timespec((deadline - super::time::now()).max(0));
+    let timeout = if deadline < 0 { ptr::null() } else { &raw const left };
+    // SAFETY: two entries; the timeout is null or readable; no mask is given.
+    unsafe { libc::ppoll(both.as_mut_ptr(), 2, timeout, ptr::null()) != 0 }
+}
+
+/// Keeps SIGPIPE from the calling thread while it writes to what is no socket;
+/// one that the write has raised is consumed when this is dropped.
+pub struct NoSigpipe {
+    before: Option<libc::sigset_t>,
+}
+
+impl NoSigpipe {
+    /// `masked`: the thread has it blocked all the time.
+    pub fn new(masked: bool) -> NoSigpipe {
+        if masked {
+            return NoSigpipe { before: None };
+        }
+        let pipe = NoSigpipe::set();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: one set is read, the other written.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr());
+            NoSigpipe { before: Some(before.assume_init()) }
+        }
+    }
+
+    fn set() -> libc::sigset_t {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: filled in before it is used.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+            set.assume_init()
+        }
+    }
+
+    /// Whether one waits for this thread already: that one is not ours.
+    pub fn pending() -> bool {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: filled in before it is read.
+        unsafe {
+            libc::sigpending(set.as_mut_ptr());
+            libc::sigismember(set.as_ptr(), libc::SIGPIPE) == 1
+        }
+    }
+
+    /// The write has failed with EPIPE: takes the signal that came with it.
+    pub fn consume(&self) {
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set and the timeout are readable; what came is not asked for.
+        unsafe { libc::sigtimedwait(&NoSigpipe::set(), ptr::null_mut(), &none) };
+    }
+}
+
+impl Drop for NoSigpipe {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // SAFETY: the mask that the thread had.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+}

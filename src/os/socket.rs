@@ -1,0 +1,274 @@
+//! What is done with a socket. Each function gives what the system call gives, or
+//! a negative errno value; none of them waits, none raises SIGPIPE.
+
+use super::file::Buffer;
+use core::mem::MaybeUninit;
+use core::net::SocketAddr;
+use core::ptr;
+
+pub type Address = libc::sockaddr;
+pub type Message = libc::msghdr;
+
+fn answer(r: isize) -> isize {
+    if r < 0 { -(super::errno() as isize) } else { r }
+}
+
+/// A message that is only buffers.
+fn message(buffers: &[Buffer]) -> Message {
+    // SAFETY: all bytes zero are an empty message.
+    let mut m: Message = unsafe { core::mem::zeroed() };
+    m.msg_iov = buffers.as_ptr().cast_mut();
+    m.msg_iovlen = buffers.len() as _;
+    m
+}
+
+/// recv(2) into several buffers.
+///
+/// # Safety
+/// The buffers are writable.
+pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
+    let flags = flags | libc::MSG_DONTWAIT;
+    if let [b] = buffers {
+        // SAFETY: by contract.
+        return answer(unsafe { libc::recv(fd, b.iov_base, b.iov_len, flags) });
+    }
+    // SAFETY: by contract.
+    answer(unsafe { libc::recvmsg(fd, &mut message(buffers), flags) })
+}
+
+/// send(2) from several buffers.
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn send(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if let [b] = buffers {
+        // SAFETY: by contract.
+        return answer(unsafe { libc::send(fd, b.iov_base, b.iov_len, flags) });
+    }
+    // SAFETY: by contract.
+    answer(unsafe { libc::sendmsg(fd, &message(buffers), flags) })
+}
+
+/// recvfrom(2).
+///
+/// # Safety
+/// The buffer is writable; the address is null, or writable for `*len`.
+pub unsafe fn recv_from(
+    fd: i32,
+    b: Buffer,
+    flags: i32,
+    from: *mut Address,
+    len: *mut u32,
+) -> isize {
+    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: by contract.
+    answer(unsafe { libc::recvfrom(fd, b.iov_base, b.iov_len, flags, from, len) })
+}
+
+/// sendto(2).
+///
+/// # Safety
+/// The buffer is readable; the address is null, or readable for `len`.
+pub unsafe fn send_to(fd: i32, b: Buffer, flags: i32, to: *const Address, len: u32) -> isize {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: by contract.
+    answer(unsafe { libc::sendto(fd, b.iov_base, b.iov_len, flags, to, len) })
+}
+
+/// recvmsg(2).
+///
+/// # Safety
+/// The message is one to receive into.
+pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32) -> isize {
+    // SAFETY: by contract.
+    answer(unsafe { libc::recvmsg(fd, message, flags | libc::MSG_DONTWAIT) })
+}
+
+/// sendmsg(2).
+///
+/// # Safety
+/// The message is one to send.
+pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isize {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: by contract.
+    answer(unsafe { libc::sendmsg(fd, message, flags) })
+}
+
+/// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the
+/// listening one blocks.
+///
+/// # Safety
+/// The address is null, or writable for `*len`.
+pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
+    // SAFETY: by contract.
+    answer(
+        unsafe { libc::accept4(fd, from, len, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) } as isize
+    )
+}
+
+/// connect(2). Waits if the socket blocks.
+///
+/// # Safety
+/// The address is readable for `len`.
+pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
+    // SAFETY: by contract.
+    answer(unsafe { libc::connect(fd, to, len) } as isize)
+}
+
+/// How an attempt to connect has ended: 0, a negative errno value, or
+/// `-EINPROGRESS`.
+pub fn connect_result(fd: i32) -> isize {
+    let (mut error, mut len) = (0i32, 4u32);
+    let at = (&raw mut error).cast();
+    // SAFETY: four writable bytes.
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) };
+    if r < 0 {
+        return answer(-1);
+    }
+    if error != 0 {
+        return -error as isize;
+    }
+    // No error may also mean: not yet.
+    let mut peer = MaybeUninit::<libc::sockaddr_storage>::uninit();
+    let mut len = size_of::<libc::sockaddr_storage>() as u32;
+    // SAFETY: writable for its length.
+    match answer(unsafe { libc::getpeername(fd, peer.as_mut_ptr().cast(), &mut len) } as isize) {
+        e if e == -libc::ENOTCONN as isize => -libc::EINPROGRESS as isize,
+        r => r,
+    }
+}
+
+/// An address of TCP, as the kernel wants it.
+pub struct SocketAddress {
+    storage: libc::sockaddr_storage,
+    len: u32,
+}
+
+impl SocketAddress {
+    pub fn new(address: SocketAddr) -> SocketAddress {
+        // SAFETY: all bytes zero are valid, and each kind of address fits.
+        unsafe {
+            let mut storage: libc::sockaddr_storage = core::mem::zeroed();
+            let at = &raw mut storage;
+            let len = match address {
+                SocketAddr::V4(a) => {
+                    let v4 = &mut *at.cast::<libc::sockaddr_in>();
+                    v4.sin_family = libc::AF_INET as u16;
+                    v4.sin_port = a.port().to_be();
+                    v4.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+                    size_of::<libc::sockaddr_in>()
+                }
+                SocketAddr::V6(a) => {
+                    let v6 = &mut *at.cast::<libc::sockaddr_in6>();
+                    v6.sin6_family = libc::AF_INET6 as u16;
+                    v6.sin6_port = a.port().to_be();
+                    v6.sin6_addr.s6_addr = a.ip().octets();
+                    v6.sin6_scope_id = a.scope_id();
+                    size_of::<libc::sockaddr_in6>()
+                }
+            };
+            SocketAddress { storage, len: len as u32 }
+        }
+    }
+
+    /// One of getaddrinfo's, with another port; `None`: it is not of TCP.
+    ///
+    /// # Safety
+    /// The address is as long as its family says.
+    pub unsafe fn from_raw(address: *const Address, port: u16) -> Option<SocketAddress> {
+        // SAFETY: by contract.
+        unsafe {
+            match i32::from((*address).sa_family) {
+                libc::AF_INET => {
+                    let ip = (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                    let ip = core::net::Ipv4Addr::from(ip.to_ne_bytes());
+                    Some(SocketAddress::new((ip, port).into()))
+                }
+                libc::AF_INET6 => {
+                    let a = &*address.cast::<libc::sockaddr_in6>();
+                    let ip = core::net::Ipv6Addr::from(a.sin6_addr.s6_addr);
+                    let a = core::net::SocketAddrV6::new(ip, port, 0, a.sin6_scope_id);
+                    Some(SocketAddress::new(a.into()))
+                }
+                _ => None,
+            }
+        }
+    }
+
+    pub fn family(&self) -> i32 {
+        i32::from(self.storage.ss_family)
+    }
+
+    pub fn is_v6(&self) -> bool {
+        self.family() == libc::AF_INET6
+    }
+
+    pub fn as_raw(&self) -> (*const Address, u32) {
+        ((&raw const self.storage).cast(), self.len)
+    }
+}
+
+/// A TCP socket of a family, non-blocking and close-on-exec.
+pub fn tcp(family: i32) -> Result<i32, i32> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    match unsafe { libc::socket(family, kind, libc::IPPROTO_TCP) } {
+        -1 => Err(-super::errno()),
+        fd => Ok(fd),
+    }
+}
+
+/// Sets an option that is a number.
+pub fn set_option(fd: i32, level: i32, option: i32, value: i32) -> i32 {
+    let at = (&raw const value).cast();
+    // SAFETY: four readable bytes.
+    match unsafe { libc::setsockopt(fd, level, option, at, 4) } {
+        0 => 0,
+        _ => -super::errno(),
+    }
+}
+
+/// Binds and listens. 0 or a negative errno value.
+pub fn listen_on(fd: i32, address: &SocketAddress, backlog: i32) -> i32 {
+    let (at, len) = address.as_raw();
+    // SAFETY: the address is readable for its length.
+    unsafe {
+        if libc::bind(fd, at, len) < 0 || libc::listen(fd, backlog) < 0 {
+            return -super::errno();
+        }
+    }
+    0
+}
+
+/// What getaddrinfo(3) gives: a list.
+pub type Info = libc::addrinfo;
+
+/// getaddrinfo(3). 0 and the list, or an `EAI_` code and errno.
+///
+/// # Safety
+/// All are null or what getaddrinfo wants.
+pub unsafe fn look_up(
+    node: *const i8,
+    service: *const i8,
+    hints: *const Info,
+) -> (i32, i32, *mut Info) {
+    let mut list = ptr::null_mut();
+    // SAFETY: by contract; the list is writable.
+    let code = unsafe { libc::getaddrinfo(node, service, hints, &mut list) };
+    match code {
+        0 => (0, 0, list),
+        _ => (code, super::errno(), ptr::null_mut()),
+    }
+}
+
+/// Frees a list.
+///
+/// # Safety
+/// It is getaddrinfo's or null, and used no more.
+pub unsafe fn free_list(list: *mut Info) {
+    if !list.is_null() {
+        // SAFETY: by contract.
+        unsafe { libc::freeaddrinfo(list) };
+    }
+}

@@ -1,0 +1,553 @@
+//! The network poller: goroutines that wait for files, and the threads that look
+//! whether something has happened. seed: N6, N8, B2
+//!
+//! A P has an epoll instance, in which the files are that were first waited for on
+//! it; its owner looks there when it has nothing else to do, and now and then. A
+//! node has one that holds those of its P's: an idle M, the node's watcher, sleeps
+//! in it. All are made when they are first needed. Which file an event is for, and
+//! who waits for it, is the business of the room above (`io`), which gives its
+//! functions to [`set_hooks`]. `README.md` says why no event is lost.
+
+use super::g::{GRef, Status};
+use super::m::{M, MRef};
+use super::node::Node;
+use super::p::{PRef, status};
+use super::ready;
+use super::runtime::Runtime;
+use super::schedule;
+use super::task::{Batch, Task};
+use super::threads;
+use crate::os::epoll::{self, Event};
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering, fence};
+
+/// Events taken with one look.
+const EVENTS: usize = 128;
+/// A busy P looks after so many scheduling decisions.
+const TICKS: u32 = 128;
+/// Of an instance of a node, the eventfd; other numbers are P's.
+const BELL: u64 = u64::MAX;
+/// P's that a watcher takes note of at once.
+const FIRED: usize = 16;
+
+/// What the room above does.
+pub struct Hooks {
+    /// An event of a file: the data that it was added with, and what has happened.
+    /// Gives whoever is to run for it to `found`.
+    pub event: fn(data: u64, events: u32, found: &mut Found),
+    /// Called by sysmon each few ms while the poller is in use. True: it has to be
+    /// called once more.
+    pub verify: fn() -> bool,
+}
+
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
+
+/// Tells the poller what to do with events; always the same.
+pub fn set_hooks(hooks: &'static Hooks) {
+    HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
+}
+
+fn hooks() -> Option<&'static Hooks> {
+    // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
+    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Who is made ready by one look at an instance.
+#[derive(Default)]
+pub struct Found {
+    writes: Batch,
+    reads: Batch,
+    accepts: Batch,
+}
+
+/// What a goroutine has waited for: how soon it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    Write,
+    Read,
+    Accept,
+}
+
+impl Found {
+    /// The goroutine is the poller's from here on.
+    pub fn add(&mut self, g: GRef, class: Class) {
+        g.set_status(Status::Runnable);
+        match class {
+            Class::Write => self.writes.push(Task::goroutine(g)),
+            Class::Read => self.reads.push(Task::goroutine(g)),
+            Class::Accept => self.accepts.push(Task::goroutine(g)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.writes.len() + self.reads.len() + self.accepts.len()
+    }
+
+    /// Into the queues of the caller's P. What is pushed last to the private one
+    /// runs first: so reads, then writes, each from the last to the first.
+    /// seed: N8
+    pub(super) fn into_queues(self, p: PRef) {
+        // One alone is the caller's own next work.
+        let for_others = self.len() > 1 || p.has_work();
+        push_each(self.accepts, |task| ready::push_shared(p, task));
+        push_each(self.reads.reversed(), |task| ready::push_private_quietly(p, task));
+        push_each(self.writes.reversed(), |task| ready::push_private_quietly(p, task));
+        if for_others && !p.alone.get() {
+            schedule::work_added(None, p.node as usize);
+        }
+    }
+
+    /// Into the inbox of a P that somebody else runs.
+    pub(super) fn into_inbox(self, p: PRef) {
+        for batch in [self.writes, self.reads, self.accepts] {
+            push_each(batch, |task| {
+                if !p.inbox.try_push(task) {
+                    ready::push_global(task, super::node::priority::NORMAL);
+                }
+            });
+        }
+        schedule::work_added(Some(p), p.node as usize);
+    }
+}
+
+/// Pushes each, or makes it ready as its own properties ask for.
+fn push_each(mut batch: Batch, push: impl Fn(Task)) {
+    while let Some(task) = batch.pop() {
+        if !ready::ready_if_special(task) {
+            push(task);
+        }
+    }
+}
+
+/// The poller's part of a P.
+pub struct OfP {
+    /// -1: none yet.
+    epoll: AtomicI32,
+    /// Goroutines that wait for files of this instance.
+    waiting: AtomicU32,
+    /// The next event ends the watcher's sleep; cleared when it has.
+    armed: AtomicBool,
+    /// The tick of the owner's last look.
+    looked_at: Cell<u32>,
+}
+
+impl OfP {
+    pub fn new() -> OfP {
+        OfP {
+            epoll: AtomicI32::new(-1),
+            waiting: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
+            looked_at: Cell::new(0),
+        }
+    }
+
+    /// Whether a look could find somebody.
+    #[inline(always)]
+    pub fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// The epoll instance, to add files to.
+    pub fn epoll(&self) -> i32 {
+        // Acquire: pairs with the Release in `make_instance`.
+        self.epoll.load(Ordering::Acquire)
+    }
+}
+
+/// The poller's part of a node.
+pub struct OfNode {
+    epoll: AtomicI32,
+    /// The eventfd in it that ends the watcher's sleep.
+    bell: AtomicI32,
+    /// The M that sleeps in it, or is about to.
+    watcher: AtomicPtr<M>,
+}
+
+impl OfNode {
+    pub fn new() -> OfNode {
+        OfNode {
+            epoll: AtomicI32::new(-1),
+            bell: AtomicI32::new(-1),
+            watcher: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn epoll(&self) -> Option<i32> {
+        // Acquire: pairs with the Release in `make_instance`.
+        Some(self.epoll.load(Ordering::Acquire)).filter(|&fd| fd >= 0)
+    }
+
+    fn has_watcher(&self) -> bool {
+        !self.watcher.load(Ordering::Relaxed).is_null()
+    }
+}
+
+// Files that are waited for
+
+/// The P whose instance a file is added to that is waited for on `p`: this one,
+/// or one that has an instance if there is none to be had. A negative errno value
+/// if there is no such.
+pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
+    if p.poll.epoll() >= 0 {
+        return Ok(p);
+    }
+    match rt.making_polls.with(|| make_instance(rt, p)) {
+        Ok(()) => Ok(p),
+        Err(e) => rt.ps().find(|p| p.poll.epoll() >= 0).ok_or(e),
+    }
+}
+
+/// The lock of those who make some is held.
+fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
+    if p.poll.epoll() >= 0 {
+        return Ok(());
+    }
+    let node = rt.node_of(p);
+    let of_node = match node.poll.epoll() {
+        Some(fd) => fd,
+        None => make_of_node(node)?,
+    };
+    let fd = epoll::create()?;
+    if let Err(e) = epoll::add(of_node, fd, epoll::ONCE, u64::from(p.id)) {
+        epoll::close(fd);
+        return Err(e);
+    }
+    // Release: pairs with the Acquire of those who use it.
+    p.poll.epoll.store(fd, Ordering::Release);
+    rt.polls.store(true, Ordering::Release);
+    Ok(())
+}
+
+fn make_of_node(node: &Node) -> Result<i32, i32> {
+    let fd = epoll::create()?;
+    let bell = epoll::create_eventfd().inspect_err(|_| epoll::close(fd))?;
+    // Each write is told, so nobody has to read it.
+    if let Err(e) = epoll::add(fd, bell, epoll::IN | epoll::EDGE, BELL) {
+        epoll::close(bell);
+        epoll::close(fd);
+        return Err(e);
+    }
+    node.poll.bell.store(bell, Ordering::Relaxed);
+    // Release: the bell goes along.
+    node.poll.epoll.store(fd, Ordering::Release);
+    Ok(fd)
+}
+
+/// Closes everything: nobody polls any more.
+pub fn close_all(rt: &Runtime) {
+    let close = |fd: &AtomicI32| {
+        let fd = fd.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            epoll::close(fd);
+        }
+    };
+    rt.all_made_ps().for_each(|p| close(&p.poll.epoll));
+    rt.nodes.iter().flat_map(|n| [&n.poll.epoll, &n.poll.bell]).for_each(close);
+}
+
+/// A goroutine is about to wait for a file of this P's instance; it holds the
+/// file's lock, so it can't be woken yet.
+pub fn wait_begins(rt: &Runtime, home: PRef) {
+    home.poll.waiting.fetch_add(1, Ordering::SeqCst);
+    // Pairs with the fence in `make_idle`: either the one that makes the P idle sees
+    // that it is waited for, or we see that nobody runs it.
+    fence(Ordering::SeqCst);
+    if matches!(home.status.load(Ordering::Relaxed), status::IDLE | status::DEAD) {
+        arm(rt, home);
+    }
+}
+
+/// It runs again.
+pub fn wait_ends(home: PRef) {
+    home.poll.waiting.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether any goroutine waits for a file.
+pub fn anybody_waits(rt: &Runtime) -> bool {
+    rt.polls.load(Ordering::Relaxed) && rt.all_made_ps().any(|p| p.poll.is_waited_for())
+}
+
+/// The P has become idle, or will never run again: from here on the next event of
+/// its files, also one that is there already, ends the sleep of its node's watcher.
+#[inline]
+pub fn nobody_runs(rt: &Runtime, p: PRef) {
+    if p.poll.is_waited_for() {
+        arm(rt, p);
+    }
+}
+
+fn arm(rt: &Runtime, p: PRef) {
+    // SeqCst: pairs with the clearing in `sleep`: either we see it cleared, or the
+    // watcher that has cleared it sees that the P is idle.
+    if !p.poll.armed.swap(true, Ordering::SeqCst)
+        && let Some(of_node) = rt.node_of(p).poll.epoll()
+    {
+        let wanted = epoll::IN | epoll::ONCE;
+        let _ = epoll::change(of_node, p.poll.epoll(), wanted, u64::from(p.id));
+    }
+}
+
+// Looking
+
+/// Whether it is time that the busy owner looks.
+#[inline(always)]
+pub fn is_due(p: PRef) -> bool {
+    p.poll.is_waited_for()
+        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.looked_at.get()) >= TICKS
+}
+
+/// Makes ready on the caller's P whoever waits for what has happened in the
+/// instance of `of`, its own P or another. On g0. Gives how many there are.
+pub fn look(m: MRef, of: PRef) -> usize {
+    let p = m.p();
+    if of == p {
+        p.poll.looked_at.set(p.tick.load(Ordering::Relaxed));
+    }
+    let found = take_events(of);
+    let n = found.len();
+    if n > 0 {
+        found.into_queues(p);
+    }
+    n
+}
+
+/// The same for those who have no P: whoever is found goes to the P's inbox.
+pub fn look_from_outside(of: PRef) -> bool {
+    let found = take_events(of);
+    let any = found.len() > 0;
+    if any {
+        found.into_inbox(of);
+    }
+    any
+}
+
+fn take_events(of: PRef) -> Found {
+    let mut found = Found::default();
+    let epoll = of.poll.epoll();
+    if epoll >= 0
+        && let Some(hooks) = hooks()
+    {
+        let mut events = [epoll::NONE; EVENTS];
+        let n = epoll::wait(epoll, &mut events, 0);
+        for &Event { events, u64: data } in &events[..n] {
+            (hooks.event)(data, events, &mut found);
+        }
+    }
+    found
+}
+
+// Sleeping
+
+/// How a sleep has ended.
+#[must_use]
+pub struct Woken {
+    /// Somebody has notified the M.
+    pub notified: bool,
+    /// P's that had events when nobody ran them. They are not armed any more.
+    fired: [u16; FIRED],
+    n: usize,
+}
+
+/// Makes the M the watcher of a node that has none, its own or one that needs
+/// somebody. `None`: it sleeps as others do.
+pub fn begin_watch(rt: &Runtime, m: MRef) -> Option<&Node> {
+    if !rt.polls.load(Ordering::Acquire) {
+        return None;
+    }
+    let own = &rt.nodes[m.node.get()];
+    let near = || core::iter::once(own).chain(own.neighbours.iter().map(|&n| &rt.nodes[n]));
+    let free = |n: &Node| n.poll.epoll().is_some() && !n.poll.has_watcher();
+    let become_watcher = |n: &Node| {
+        let (none, me) = (ptr::null_mut(), m.as_ptr());
+        n.poll.watcher.compare_exchange(none, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    near()
+        .find(|n| free(n) && needs_watcher(rt, n) && become_watcher(n))
+        .or_else(|| Some(own).filter(|n| free(n) && become_watcher(n)))
+}
+
+/// The M is the watcher no more.
+pub fn end_watch(watched: Option<&Node>) {
+    if let Some(node) = watched {
+        node.poll.watcher.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
+/// or, as the watcher of a node, until something has happened for a P that nobody
+/// runs.
+pub fn sleep(m: MRef, watched: Option<&Node>, deadline: i64) -> Woken {
+    let mut woken = Woken { notified: false, fired: [0; FIRED], n: 0 };
+    let Some((node, epoll)) = watched.and_then(|n| Some((n, n.poll.epoll()?))) else {
+        woken.notified = m.sleep(deadline);
+        return woken;
+    };
+    let mut events = [epoll::NONE; FIRED];
+    let mut n = 0;
+    m.sleeps_in(node.poll.bell.load(Ordering::Relaxed));
+    woken.notified = m.take_note();
+    if !woken.notified {
+        n = epoll::wait(epoll, &mut events, deadline);
+        woken.notified = m.take_note();
+    }
+    m.sleeps_in(-1);
+    for &Event { u64: data, .. } in events[..n].iter().filter(|e| e.u64 != BELL) {
+        woken.fired[woken.n] = data as u16;
+        woken.n += 1;
+    }
+    woken
+}
+
+impl Woken {
+    fn ps<'a>(&'a self, rt: &'a Runtime) -> impl Iterator<Item = PRef> + 'a {
+        self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
+    }
+
+    /// Takes one of the idle P's that have events; sees to the others.
+    pub fn take_p(&self, rt: &Runtime) -> Option<PRef> {
+        let mut taken = None;
+        for p in self.ps(rt) {
+            disarm(p);
+            if taken.is_none() && rt.node_of(p).take_idle_p(p) {
+                rt.idle.p_taken();
+                taken = Some(p);
+            } else {
+                settle(rt, p);
+            }
+        }
+        taken
+    }
+
+    /// The M has something else to do: others see to the events.
+    pub fn leave(&self, rt: &Runtime) {
+        for p in self.ps(rt) {
+            disarm(p);
+            settle(rt, p);
+        }
+    }
+}
+
+/// The event that it was armed for has come.
+fn disarm(p: PRef) {
+    // SeqCst, and the fence: see `arm`.
+    p.poll.armed.store(false, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+}
+
+/// A P with events, not armed any more: if it is idle the next watcher is to see
+/// them, if it is run its owner does.
+fn settle(rt: &Runtime, p: PRef) {
+    match p.status.load(Ordering::Relaxed) {
+        status::IDLE => arm(rt, p),
+        status::DEAD => {
+            look_from_outside(p);
+            arm(rt, p);
+        }
+        _ => {}
+    }
+}
+
+/// Whether P's that nobody runs have files that are waited for.
+fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
+    let unattended = |p: &PRef| {
+        p.node as usize == node.id
+            && p.poll.is_waited_for()
+            && matches!(p.status.load(Ordering::Relaxed), status::IDLE | status::DEAD)
+    };
+    rt.all_made_ps().any(|p| unattended(&p))
+}
+
+fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
+    node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
+}
+
+/// The watcher has left to do other work: another idle M of the node sleeps there
+/// now, if somebody must.
+pub fn pass_watch(rt: &Runtime, watched: Option<&Node>) {
+    if let Some(node) = watched
+        && lacks_watcher(rt, node)
+        && let Some(m) = node.pop_idle_m()
+    {
+        threads::give(m, None, None, false);
+    }
+}
+
+/// Somebody has left an idle P alone: an M sleeps for its node, a new one if need
+/// be. False: there is none to be had.
+pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
+    if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
+        return true;
+    }
+    let idle = || node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m());
+    let m = node.pop_idle_m().or_else(|| threads::new_m(rt, node.id)).or_else(idle);
+    if let Some(m) = m {
+        threads::give(m, None, None, false);
+    }
+    m.is_some()
+}
+
+// sysmon
+
+/// What sysmon remembers.
+pub struct Sysmon {
+    /// Since when a node lacks a watcher, in ns; 0: it doesn't.
+    lacking: Vec<i64>,
+    verify_at: i64,
+}
+
+/// A node may be without a watcher for so long, in ns: one is on its way as a rule.
+const PATIENCE: i64 = 1_000_000;
+/// How often waits are verified.
+const VERIFY_EVERY: i64 = 5_000_000;
+
+impl Sysmon {
+    pub fn new() -> Sysmon {
+        Sysmon { lacking: Vec::new(), verify_at: 0 }
+    }
+
+    /// Looks for nodes that nobody watches. True: somebody was found.
+    pub fn look(&mut self, rt: &Runtime, now: i64) -> bool {
+        if !rt.polls.load(Ordering::Acquire) {
+            return false;
+        }
+        self.lacking.resize(rt.nodes.len(), 0);
+        let mut found = false;
+        for (node, since) in rt.nodes.iter().zip(&mut self.lacking) {
+            if !lacks_watcher(rt, node) {
+                *since = 0;
+                continue;
+            }
+            for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
+                let status = p.status.load(Ordering::Relaxed);
+                if p.poll.is_waited_for() && matches!(status, status::IDLE | status::DEAD) {
+                    found |= look_from_outside(p);
+                }
+            }
+            if *since == 0 {
+                *since = now;
+            } else if now - *since >= PATIENCE {
+                ensure_watched(rt, node);
+                *since = 0;
+            }
+        }
+        if now >= self.verify_at
+            && let Some(hooks) = hooks()
+        {
+            (hooks.verify)();
+            self.verify_at = now + VERIFY_EVERY.max(10 * (crate::os::time::now() - now));
+        }
+        found
+    }
+
+    /// Whether every file that is waited for is looked after without sysmon.
+    pub fn may_sleep(rt: &Runtime) -> bool {
+        rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n))
+            && !hooks().is_some_and(|hooks| rt.polls.load(Ordering::Acquire) && (hooks.verify)())
+    }
+}
+
+/// For a P whose owner doesn't get to it.
+pub fn look_for(p: PRef) -> bool {
+    p.poll.is_waited_for() && look_from_outside(p)
+}

@@ -1,0 +1,144 @@
+//! Files that are waited for: whoever waits gets what comes, and a close ends all
+//! waits.
+
+use shuttle_models::io::{table, wait};
+use shuttle_models::model::{Count, Plain, check, go, in_runtime};
+use shuttle_models::os::file::Kind;
+use shuttle_models::sched::park::{self, FOREVER};
+use shuttle_models::{os, poll};
+use std::sync::Arc;
+
+/// Reads a byte as `gs_read` does.
+fn read(fd: i32, deadline: i64) -> isize {
+    let file = table::get(fd).expect("open");
+    wait::until_done(fd, file, wait::Want::READ, deadline, || poll::read(fd))
+}
+
+fn close(fd: i32) -> i32 {
+    let close = || {
+        poll::close(fd);
+        0
+    };
+    table::known(fd).expect("waited for").close(fd, None, close)
+}
+
+/// A new file; one of the library's own is not asked about at each wait.
+fn make_file(ours: bool) -> i32 {
+    let fd = poll::make_file();
+    if ours {
+        table::get(fd).expect("open").made(Kind::Other);
+    }
+    fd
+}
+
+/// Goroutines that read what a plain thread writes, one byte after the other.
+fn read_what_comes(procs: usize, nodes: usize, files: usize, bytes: usize) {
+    let count = Arc::new(Count::default());
+    in_runtime(procs, nodes, || {
+        let fds: Vec<i32> = (0..files).map(|n| make_file(n % 2 == 0)).collect();
+        for &fd in &fds {
+            let count = count.clone();
+            go(move || {
+                for _ in 0..bytes {
+                    assert_eq!(read(fd, FOREVER), 1);
+                    count.add(1);
+                }
+            });
+        }
+        let writer = Plain::start(move || {
+            for _ in 0..bytes {
+                fds.iter().for_each(|&fd| poll::write(fd, 1));
+            }
+        });
+        writer.join();
+    });
+    assert_eq!(count.get(), (files * bytes) as u64);
+}
+
+#[test]
+fn one_p_goes_idle_while_a_byte_comes() {
+    check(2500, || read_what_comes(1, 1, 1, 3));
+}
+
+#[test]
+fn two_ps_go_idle_while_bytes_come() {
+    check(2500, || read_what_comes(2, 1, 2, 2));
+}
+
+#[test]
+fn a_watcher_for_each_of_two_nodes() {
+    check(2500, || read_what_comes(2, 2, 2, 2));
+}
+
+#[test]
+fn a_file_that_its_user_closed_behind_our_back() {
+    check(1500, || {
+        in_runtime(1, 1, || {
+            let fd = make_file(true);
+            go(move || {
+                assert_eq!(read(fd, FOREVER), 1);
+                // The number is another file now, in no instance.
+                poll::replace(fd);
+                go(move || assert_eq!(read(fd, FOREVER), 1));
+                let _ = park::sleep_until(os::time::now() + 100_000);
+                poll::write(fd, 1);
+            });
+            Plain::start(move || poll::write(fd, 1)).join();
+        });
+    });
+}
+
+#[test]
+fn bytes_that_come_at_once_wake_all_who_read_them() {
+    check(2500, || {
+        let count = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            let fd = make_file(true);
+            for _ in 0..3 {
+                let count = count.clone();
+                go(move || {
+                    assert_eq!(read(fd, FOREVER), 1);
+                    count.add(1);
+                });
+            }
+            Plain::start(move || poll::write(fd, 3)).join();
+        });
+        assert_eq!(count.get(), 3);
+    });
+}
+
+#[test]
+fn one_that_times_out_keeps_no_byte_from_another() {
+    check(2500, || {
+        in_runtime(2, 1, || {
+            let fd = make_file(true);
+            let impatient = move || {
+                let r = read(fd, os::time::now() + 50_000);
+                assert!(r == 1 || r == -libc::ETIMEDOUT as isize);
+                if r == 1 {
+                    poll::write(fd, 1);
+                }
+            };
+            go(impatient);
+            go(move || assert_eq!(read(fd, FOREVER), 1));
+            Plain::start(move || poll::write(fd, 1)).join();
+        });
+    });
+}
+
+#[test]
+fn a_close_ends_all_waits() {
+    check(2500, || {
+        in_runtime(2, 1, || {
+            let fd = poll::make_file();
+            assert!(table::get(fd).is_ok());
+            for _ in 0..2 {
+                go(move || {
+                    let r = read(fd, FOREVER);
+                    assert!(r == -libc::ECANCELED as isize || r == -libc::EBADF as isize, "{r}");
+                });
+            }
+            Plain::start(move || assert_eq!(close(fd), 0)).join();
+        });
+    });
+}

@@ -1,0 +1,154 @@
+/* What the programs about I/O share: pairs of files, sockets on the loopback, and waiting goroutines. */
+#ifndef IO_H
+#define IO_H
+
+#include "check.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+
+/* Two connected ends: reads come from [0], writes go to [1]. */
+static inline void make_pipe(int fds[2])
+{
+    CHECK_EQ(pipe2(fds, O_CLOEXEC), 0);
+}
+
+static inline void make_pair(int fds[2])
+{
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+}
+
+static inline void close_both(const int fds[2])
+{
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+}
+
+static inline uint16_t port_of(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static inline struct sockaddr_in loopback(uint16_t port)
+{
+    struct sockaddr_in a;
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_port = htons(port);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return a;
+}
+
+static inline int listen_on_loopback(void)
+{
+    int fd = gs_tcp_listen("127.0.0.1", 0, 0);
+    CHECK_GE(fd, 0);
+    return fd;
+}
+
+/* A TCP connection over the loopback. */
+static inline void make_tcp(int fds[2])
+{
+    int listener = listen_on_loopback();
+    fds[0] = gs_tcp_connect("127.0.0.1", port_of(listener), GS_FOREVER);
+    CHECK_GE(fds[0], 0);
+    fds[1] = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(fds[1], 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+typedef void (*make_fn)(int fds[2]);
+static const make_fn all_pairs[] = {make_pipe, make_pair, make_tcp};
+
+static inline void write_all(int fd, const void *data, size_t n)
+{
+    const char *at = data;
+    while (n > 0) {
+        ssize_t r = gs_write(fd, at, n, GS_FOREVER);
+        CHECK_GE(r, 1);
+        at += r;
+        n -= (size_t)r;
+    }
+}
+
+static inline void read_full(int fd, void *data, size_t n)
+{
+    char *at = data;
+    while (n > 0) {
+        ssize_t r = gs_read(fd, at, n, GS_FOREVER);
+        CHECK_GE(r, 1);
+        at += r;
+        n -= (size_t)r;
+    }
+}
+
+/* Writes until there is no more room; gives how much went in. */
+static inline size_t fill(int fd)
+{
+    static char block[65536];
+    size_t total = 0;
+    ssize_t r;
+    while ((r = gs_write(fd, block, sizeof block, GS_NOWAIT)) > 0)
+        total += (size_t)r;
+    while ((r = gs_write(fd, block, 1, GS_NOWAIT)) > 0)
+        total += (size_t)r;
+    CHECK_EQ(r, -EAGAIN);
+    return total;
+}
+
+/* A goroutine or thread that reads one byte; result is what gs_read gave. */
+struct reader {
+    int fd;
+    int64_t deadline;
+    char byte;
+    int begun;
+    ssize_t result;
+    int done;
+    pid_t tid;
+};
+
+static inline void read_byte(void *arg)
+{
+    struct reader *r = arg;
+    ADD(r->begun, 1);
+    r->result = gs_read(r->fd, &r->byte, 1, r->deadline);
+    ADD(r->done, 1);
+}
+
+static inline void *read_byte_on_thread(void *arg)
+{
+    SET(((struct reader *)arg)->tid, thread_id());
+    read_byte(arg);
+    return NULL;
+}
+
+static inline struct reader reader_of(int fd, int64_t deadline)
+{
+    struct reader r;
+    memset(&r, 0, sizeof r);
+    r.fd = fd;
+    r.deadline = deadline;
+    r.result = 12345;
+    return r;
+}
+
+/* In a goroutine: lets time pass in which others surely begin to wait. */
+static inline void settle(void)
+{
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+}
+
+#endif

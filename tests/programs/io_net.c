@@ -1,0 +1,473 @@
+/*
+ * Sockets: accepting and connecting, datagrams and messages, half-closed connections, many of them.
+ * seed: N6, N7
+ */
+#include "io.h"
+
+/* ---- Connecting ---- */
+
+GO_TEST(a_connection_that_is_refused)
+{
+    int listener = listen_on_loopback(), fd;
+    uint16_t port = port_of(listener);
+    struct sockaddr_in to = loopback(port);
+    CHECK_EQ(gs_close(listener), 0);
+    CHECK_EQ(gs_tcp_connect("127.0.0.1", port, GS_FOREVER), -ECONNREFUSED);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER), -ECONNREFUSED);
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+GO_TEST(a_socket_of_the_users_is_connected)
+{
+    int listener = listen_on_loopback(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer;
+    struct sockaddr_in to = loopback(port_of(listener)), from;
+    socklen_t len = sizeof from;
+    char c;
+    CHECK_EQ(gs_connect(fd, (struct sockaddr *)&to, sizeof to, 1), -ETIMEDOUT);
+    CHECK_EQ(gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER), 0);
+    (void)gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER); /* Linux says 0 once more */
+    CHECK_EQ(gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER), -EISCONN);
+    peer = gs_accept(listener, (struct sockaddr *)&from, &len, GS_FOREVER);
+    CHECK_GE(peer, 0);
+    CHECK_EQ(len, sizeof from);
+    CHECK_EQ(ntohs(from.sin_port), port_of(fd));
+    CHECK_EQ(gs_write(fd, "c", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(peer, &c, 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_close(peer), 0);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+GO_TEST(a_connection_without_waiting_is_taken_up_again)
+{
+    int listener = listen_on_loopback(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), r;
+    struct sockaddr_in to = loopback(port_of(listener));
+    r = gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_NOWAIT);
+    CHECK(r == 0 || r == -EAGAIN);
+    if (r == -EAGAIN) {
+        r = gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER);
+        CHECK(r == 0 || r == -EISCONN);
+    }
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+/* The kernel tells nobody when the queue of a local socket has room again. */
+static int local;
+
+static void accept_later(void *arg)
+{
+    int fd;
+    (void)arg;
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    fd = gs_accept(local, NULL, NULL, GS_FOREVER);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+GO_TEST(a_local_socket_with_a_full_queue_is_waited_for)
+{
+    struct sockaddr_un to = {AF_UNIX, ""};
+    socklen_t len;
+    int fds[8], n = 0, r;
+    gs_g *g;
+    local = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                      (size_t)snprintf(to.sun_path + 1, 80, "gosched-io-%d", (int)getpid()));
+    CHECK_EQ(bind(local, (struct sockaddr *)&to, len), 0);
+    CHECK_EQ(listen(local, 1), 0);
+    do {
+        fds[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        r = gs_connect(fds[n++], (struct sockaddr *)&to, len, GS_NOWAIT);
+    } while (r == 0 && n < 8);
+    CHECK_EQ(r, -EAGAIN);
+    CHECK_EQ(gs_connect(fds[n - 1], (struct sockaddr *)&to, len, gs_after_ms(3)), -ETIMEDOUT);
+    g = go_ref(accept_later, NULL);
+    CHECK_EQ(gs_connect(fds[n - 1], (struct sockaddr *)&to, len, GS_FOREVER), 0);
+    join(g);
+    while (n > 0)
+        CHECK_EQ(gs_close(fds[--n]), 0);
+    CHECK_EQ(gs_close(local), 0);
+}
+
+/* ---- Accepting ---- */
+
+GO_TEST(what_is_accepted_does_not_block_and_is_closed_on_exec)
+{
+    int fds[2], i;
+    make_tcp(fds);
+    for (i = 0; i < 2; i++) {
+        CHECK(fcntl(fds[i], F_GETFL) & O_NONBLOCK);
+        CHECK(fcntl(fds[i], F_GETFD) & FD_CLOEXEC);
+    }
+    close_both(fds);
+}
+
+struct acceptor {
+    int fd;
+    int result;
+    int done;
+};
+
+static void accept_one(void *arg)
+{
+    struct acceptor *a = arg;
+    a->result = gs_accept(a->fd, NULL, NULL, GS_FOREVER);
+    ADD(a->done, 1);
+}
+
+GO_TEST(several_accept_on_one_socket)
+{
+    enum { N = 10 };
+    int listener = listen_on_loopback(), i, fds[N];
+    static struct acceptor a[N];
+    gs_g *g[N];
+    for (i = 0; i < N; i++) {
+        a[i].fd = listener;
+        a[i].done = 0;
+        g[i] = go_ref(accept_one, &a[i]);
+    }
+    settle();
+    for (i = 0; i < N; i++) {
+        fds[i] = gs_tcp_connect("127.0.0.1", port_of(listener), GS_FOREVER);
+        CHECK_GE(fds[i], 0);
+    }
+    for (i = 0; i < N; i++) {
+        join(g[i]);
+        CHECK_GE(a[i].result, 0);
+        CHECK_EQ(gs_close(a[i].result), 0);
+        CHECK_EQ(gs_close(fds[i]), 0);
+    }
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+GO_TEST(close_ends_an_accept)
+{
+    struct acceptor a = {listen_on_loopback(), 0, 0};
+    gs_g *g = go_ref(accept_one, &a);
+    settle();
+    CHECK_EQ(gs_close(a.fd), 0);
+    join(g);
+    CHECK_EQ(a.result, -ECANCELED);
+    a.fd = listen_on_loopback();
+    CHECK_EQ(gs_accept(a.fd, NULL, NULL, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_accept(a.fd, NULL, NULL, gs_after_ms(3)), -ETIMEDOUT);
+    CHECK_EQ(gs_close(a.fd), 0);
+}
+
+static void accept_without_files(void *arg)
+{
+    int listener = listen_on_loopback(), client, extra[64], n = 0, fd, i;
+    struct sockaddr_in to = loopback(port_of(listener));
+    struct rlimit was, few;
+    (void)arg;
+    CHECK_EQ(gs_accept(listener, NULL, NULL, gs_after_ms(1)), -ETIMEDOUT);
+    client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(gs_connect(client, (struct sockaddr *)&to, sizeof to, GS_FOREVER), 0);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = was;
+    few.rlim_cur = 40;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    while ((fd = dup(client)) >= 0)
+        extra[n++] = fd;
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(gs_accept(listener, NULL, NULL, GS_FOREVER), -EMFILE);
+    CHECK_EQ(gs_tcp_connect("127.0.0.1", port_of(listener), GS_FOREVER), -EMFILE);
+    /* those who wait go on waiting, and get what there is when there is room */
+    CHECK_EQ(close(extra[--n]), 0);
+    fd = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(gs_accept(listener, NULL, NULL, gs_after_ms(2)), -ETIMEDOUT);
+    while (n > 0)
+        CHECK_EQ(close(extra[--n]), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+    CHECK_EQ(gs_close(client), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+CHILD(accept_with_few_files)
+{
+    CHECK_EQ(gs_run(accept_without_files, NULL), 0);
+}
+
+TEST(when_no_file_is_free_accept_says_so_and_goes_on_later)
+{
+    check_child_succeeds("accept_with_few_files");
+}
+
+/* ---- Half-closed ---- */
+
+GO_TEST(a_half_closed_connection_still_carries_the_other_half)
+{
+    int kind;
+    for (kind = 0; kind < 2; kind++) {
+        int fds[2];
+        char c;
+        if (kind)
+            make_tcp(fds);
+        else
+            make_pair(fds);
+        CHECK_EQ(gs_write(fds[0], "1", 1, GS_FOREVER), 1);
+        CHECK_EQ(shutdown(fds[0], SHUT_WR), 0);
+        CHECK_EQ(gs_read(fds[1], &c, 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(fds[1], &c, 1, GS_FOREVER), 0);
+        CHECK_EQ(gs_read(fds[1], &c, 1, GS_FOREVER), 0);
+        CHECK_EQ(gs_write(fds[1], "2", 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(fds[0], &c, 1, GS_FOREVER), 1);
+        CHECK_EQ(c, '2');
+        CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_ms(2)), -ETIMEDOUT);
+        close_both(fds);
+    }
+}
+
+GO_TEST(a_reset_connection)
+{
+    int fds[2];
+    struct linger now = {1, 0};
+    struct reader r;
+    gs_g *g;
+    make_tcp(fds);
+    r = reader_of(fds[0], GS_FOREVER);
+    g = go_ref(read_byte, &r);
+    settle();
+    CHECK_EQ(setsockopt(fds[1], SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    join(g);
+    CHECK_EQ(r.result, -ECONNRESET);
+    CHECK_EQ(gs_close(fds[0]), 0);
+}
+
+/* ---- Datagrams and messages ---- */
+
+struct receiver {
+    int fd;
+    char text[16];
+    struct sockaddr_in from;
+    ssize_t n;
+};
+
+static void receive_datagram(void *arg)
+{
+    struct receiver *r = arg;
+    socklen_t len = sizeof r->from;
+    r->n = gs_recvfrom(r->fd, r->text, sizeof r->text, 0, (struct sockaddr *)&r->from, &len, GS_FOREVER);
+    CHECK_EQ(len, sizeof r->from);
+}
+
+GO_TEST(datagrams)
+{
+    struct receiver r;
+    struct sockaddr_in to = loopback(0);
+    socklen_t len = sizeof to;
+    int sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    gs_g *g;
+    char c;
+    memset(&r, 0, sizeof r);
+    r.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(bind(r.fd, (struct sockaddr *)&to, len), 0);
+    CHECK_EQ(getsockname(r.fd, (struct sockaddr *)&to, &len), 0);
+    CHECK_EQ(gs_recv(r.fd, &c, 1, MSG_DONTWAIT, GS_FOREVER), -EAGAIN);
+    g = go_ref(receive_datagram, &r);
+    settle();
+    CHECK_EQ(gs_sendto(sender, "hello", 5, 0, (struct sockaddr *)&to, sizeof to, GS_FOREVER), 5);
+    join(g);
+    CHECK_EQ(r.n, 5);
+    CHECK_EQ(memcmp(r.text, "hello", 5), 0);
+    CHECK_EQ(ntohs(r.from.sin_port), port_of(sender));
+    /* one without bytes is one too, and reading nothing leaves it there */
+    CHECK_EQ(gs_sendto(sender, "", 0, 0, (struct sockaddr *)&to, sizeof to, GS_FOREVER), 0);
+    CHECK_EQ(gs_poll_fd(r.fd, POLLIN, GS_FOREVER), POLLIN);
+    CHECK_EQ(gs_read(r.fd, &c, 0, GS_FOREVER), 0);
+    CHECK_EQ(gs_recv(r.fd, &c, 1, 0, GS_FOREVER), 0);
+    CHECK_EQ(gs_recv(r.fd, &c, 1, 0, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_close(r.fd), 0);
+    CHECK_EQ(gs_close(sender), 0);
+}
+
+GO_TEST(messages_carry_files)
+{
+    int fds[2], sent[2], got;
+    char c = 'm', space[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = {&c, 1};
+    struct msghdr m;
+    struct cmsghdr *h;
+    memset(&m, 0, sizeof m);
+    memset(space, 0, sizeof space);
+    make_pair(fds);
+    make_pipe(sent);
+    m.msg_iov = &iov;
+    m.msg_iovlen = 1;
+    m.msg_control = space;
+    m.msg_controllen = sizeof space;
+    h = CMSG_FIRSTHDR(&m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(h), &sent[1], sizeof(int));
+    CHECK_EQ(gs_sendmsg(fds[0], &m, 0, GS_FOREVER), 1);
+    memset(space, 0, sizeof space);
+    CHECK_EQ(gs_recvmsg(fds[1], &m, MSG_CMSG_CLOEXEC, GS_FOREVER), 1);
+    memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof got);
+    CHECK_EQ(gs_write(got, "f", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(sent[0], &c, 1, GS_FOREVER), 1);
+    CHECK_EQ(c, 'f');
+    CHECK_EQ(gs_close(got), 0);
+    close_both(sent);
+    close_both(fds);
+}
+
+/* ---- Many connections ---- */
+
+enum { CLIENTS = 1000, ROUNDS = 5 };
+static long served, clients_done;
+static uint16_t echo_port;
+
+static void serve(void *arg)
+{
+    int fd = (int)(intptr_t)arg;
+    char buf[256];
+    ssize_t n;
+    while ((n = gs_read(fd, buf, sizeof buf, GS_FOREVER)) > 0)
+        write_all(fd, buf, (size_t)n);
+    CHECK_EQ(n, 0);
+    CHECK_EQ(gs_close(fd), 0);
+    ADD(served, 1);
+}
+
+static void accept_all(void *arg)
+{
+    int listener = *(int *)arg, fd;
+    while ((fd = gs_accept(listener, NULL, NULL, GS_FOREVER)) >= 0)
+        go(serve, (void *)(intptr_t)fd);
+    CHECK_EQ(fd, -ECANCELED);
+}
+
+static void be_a_client(void *arg)
+{
+    int i, fd = gs_tcp_connect("127.0.0.1", echo_port, GS_FOREVER);
+    char out[100], in[100];
+    CHECK_GE(fd, 0);
+    for (i = 0; i < ROUNDS; i++) {
+        memset(out, (int)(intptr_t)arg + i, sizeof out);
+        write_all(fd, out, sizeof out);
+        read_full(fd, in, sizeof in);
+        CHECK_EQ(memcmp(in, out, sizeof in), 0);
+    }
+    CHECK_EQ(gs_close(fd), 0);
+    ADD(clients_done, 1);
+}
+
+GO_TEST(a_thousand_connections_at_once)
+{
+    int listener = listen_on_loopback();
+    intptr_t i;
+    gs_g *g = go_ref(accept_all, &listener);
+    SET(served, 0);
+    SET(clients_done, 0);
+    echo_port = port_of(listener);
+    for (i = 0; i < CLIENTS; i++)
+        go(be_a_client, (void *)i);
+    WAIT_UNTIL(GET(clients_done) == CLIENTS && GET(served) == CLIENTS);
+    CHECK_EQ(gs_close(listener), 0);
+    join(g);
+}
+
+/* ---- Names ---- */
+
+GO_TEST(hosts_by_name_and_by_address)
+{
+    int any = gs_tcp_listen(NULL, 0, 5), fd, peer;
+    CHECK_GE(any, 0);
+    fd = gs_tcp_connect("127.0.0.1", port_of(any), GS_FOREVER);
+    CHECK_GE(fd, 0);
+    peer = gs_accept(any, NULL, NULL, GS_FOREVER);
+    CHECK_GE(peer, 0);
+    CHECK_EQ(gs_close(peer), 0);
+    CHECK_EQ(gs_close(fd), 0);
+    fd = gs_tcp_connect("localhost", port_of(any), GS_FOREVER);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(gs_close(fd), 0);
+    fd = gs_tcp_listen("127.0.0.1", port_of(any), 5);
+    CHECK_EQ(fd, -EADDRINUSE);
+    CHECK_EQ(gs_close(any), 0);
+    CHECK_EQ(gs_tcp_connect("127.0.0.1", 1, 1), -ETIMEDOUT);
+    CHECK_EQ(gs_tcp_connect("localhost", 1, 1), -ETIMEDOUT);
+}
+
+struct asked {
+    const char *node, *service;
+    int64_t deadline;
+    int code, error;
+};
+
+static void ask(void *arg)
+{
+    struct asked *a = arg;
+    struct addrinfo *res = (struct addrinfo *)a;
+    a->code = gs_getaddrinfo(a->node, a->service, NULL, &res, a->deadline);
+    a->error = gs_last_error();
+    CHECK_EQ(a->code == 0, res != NULL);
+    if (res)
+        freeaddrinfo(res);
+}
+
+static void *ask_on_thread(void *arg)
+{
+    ask(arg);
+    return NULL;
+}
+
+static void ask_all(void)
+{
+    static const struct asked questions[] = {
+        {"127.0.0.1", "80", GS_FOREVER, 0, 0},
+        {"localhost", NULL, GS_FOREVER, 0, 0},
+        {"localhost", NULL, INT64_MAX, 0, 0},
+        {"127.0.0.1", "80", GS_NOWAIT, 0, 0},
+        {"::1", NULL, GS_NOWAIT, 0, 0},
+        {"localhost", NULL, GS_NOWAIT, EAI_SYSTEM, -EAGAIN},
+        {"localhost", NULL, 1, EAI_SYSTEM, -ETIMEDOUT},
+        {NULL, NULL, GS_FOREVER, EAI_NONAME, 0},
+    };
+    size_t i;
+    for (i = 0; i < LENGTH(questions); i++) {
+        struct asked goroutine = questions[i], thread = questions[i];
+        join(go_ref(ask, &goroutine));
+        CHECK_EQ(goroutine.code, questions[i].code);
+        CHECK_EQ(goroutine.error, questions[i].error);
+        go_join_thread(start_thread(ask_on_thread, &thread));
+        CHECK_EQ(thread.code, questions[i].code);
+        CHECK_EQ(thread.error, questions[i].error);
+    }
+}
+
+GO_TEST(names_are_looked_up)
+{
+    ask_all();
+}
+
+static void ask_and_be_cancelled(void *arg)
+{
+    struct addrinfo *res = NULL;
+    int code = gs_getaddrinfo("localhost", NULL, NULL, &res, GS_FOREVER);
+    (void)arg;
+    CHECK(code == 0 || (code == EAI_SYSTEM && gs_last_error() == -ECANCELED));
+    if (res)
+        freeaddrinfo(res);
+}
+
+GO_TEST(an_answer_that_nobody_waits_for_is_dropped)
+{
+    int i;
+    for (i = 0; i < 50; i++) {
+        gs_g *g = go_ref(ask_and_be_cancelled, NULL);
+        struct asked a = {"localhost", NULL, 0, 0, 0};
+        a.deadline = gs_after_us(i * 4);
+        ask(&a);
+        CHECK(a.code == 0 || (a.code == EAI_SYSTEM && a.error == -ETIMEDOUT));
+        CHECK_EQ(gs_cancel(g), 0);
+        join(g);
+    }
+}
