@@ -53,9 +53,11 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
             return Ok((i as usize, result));
         }
     }
-    if deadline == 0 {
+    if deadline == 0 && cases.len() == 1 {
         return Err(-libc::EAGAIN);
     }
+    // One at a time may have missed what moved from one channel to another: with
+    // all of them locked it sees one moment, even if it isn't to wait.
     // SAFETY: by contract.
     unsafe { wait(cases, order, deadline) }
 }

@@ -21,6 +21,7 @@ with_each_cast! {
     selects_with_their_cases_in_opposite_order_meet: 800,
     a_select_that_sends_and_receives_on_one_channel_meets_another: 800,
     a_select_is_done_or_times_out: 800,
+    a_select_without_waiting_sees_one_moment: 800,
     the_receiver_frees_the_channel_at_once: 600,
 }
 
@@ -310,6 +311,30 @@ fn a_select_is_done_or_times_out(cast: Cast) {
     cast.play(vec![selecter(1), sender, receiver, selecter(2)]);
     ledger.expect_all_arrived();
     pipes.iter().for_each(Pipe::expect_nobody_waits);
+}
+
+/// At every moment one of the two channels has a value, though not always the same.
+fn a_select_without_waiting_sees_one_moment(cast: Cast) {
+    let pipes = [Pipe::new(1), Pipe::new(1)];
+    assert_eq!(pipes[0].send(1, NOWAIT), 0);
+    let looker = {
+        let [a, b] = pipes.clone();
+        actor(move || {
+            let mut values = [NOTHING; 2];
+            let [of_a, of_b] = &mut values;
+            let cases = [a.case(Op::Recv, of_a), b.case(Op::Recv, of_b)];
+            // SAFETY: elements are numbers.
+            assert!(unsafe { select(&cases, NOWAIT) }.is_ok(), "it has seen none");
+        })
+    };
+    let mover = {
+        let [a, b] = pipes.clone();
+        actor(move || {
+            assert_eq!(b.send(2, NOWAIT), 0);
+            let _ = a.recv(NOWAIT);
+        })
+    };
+    cast.play(vec![looker, mover]);
 }
 
 /// A channel in memory that stays, so that a use after its end is noticed.
