@@ -1011,6 +1011,14 @@ int gs_start_the_world(void);
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
+ * Has f(ctx) called on a thread of the library when all goroutines wait and
+ * nothing can wake any of them, in place of the report and abort; NULL: those
+ * again. f must not block nor end the runtime; when it returns, the runtime goes on
+ * waiting, and calls it again only after something has run. 0.
+ */
+int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
+
+/**
  * Gives way if the goroutine is asked to; gs_preempt_check calls it.
  */
 void gs_preempt_now(void);

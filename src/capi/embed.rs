@@ -2,6 +2,7 @@
 
 use super::{EINVAL, gs_g};
 use crate::sched::boundary::Entered;
+use crate::sched::deadlock;
 use crate::sched::embed;
 use crate::sched::g::{G, GRef, Status};
 use core::ffi::{c_int, c_void};
@@ -129,6 +130,23 @@ pub unsafe extern "C" fn gs_foreach_g(
         // SAFETY: by contract.
         unsafe { visit(&info, ctx) };
     });
+    0
+}
+
+/// Has f(ctx) called on a thread of the library when all goroutines wait and
+/// nothing can wake any of them, in place of the report and abort; NULL: those
+/// again. f must not block nor end the runtime; when it returns, the runtime goes on
+/// waiting, and calls it again only after something has run. 0.
+///
+/// # Safety
+/// Calling `f` with `ctx`, on another thread, is the caller's business.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_set_deadlock_handler(
+    f: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
+    ctx: *mut c_void,
+) -> c_int {
+    let _entered = Entered::new();
+    deadlock::set_handler(f, ctx);
     0
 }
 

@@ -8,7 +8,7 @@ mod select;
 pub use select::{Case, Op, select};
 
 use crate::os::spin::SpinLock;
-use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, ready_all};
+use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -266,7 +266,7 @@ impl Chan {
         if let Some(result) = unsafe { self.send_now(elem, || self.lock.unlock()) } {
             return result;
         }
-        self.wait(&self.senders, elem.cast_mut(), deadline)
+        self.wait(&self.senders, elem.cast_mut(), deadline, Why::Send)
     }
 
     /// Receives into `*elem`, or drops the element if it is null. 0, `-EPIPE`
@@ -283,13 +283,13 @@ impl Chan {
         if let Some(result) = unsafe { self.recv_now(elem, || self.lock.unlock()) } {
             return result;
         }
-        self.wait(&self.receivers, elem, deadline)
+        self.wait(&self.receivers, elem, deadline, Why::Receive)
     }
 
     /// Waits in one of the queues; the lock is held.
-    fn wait(&self, line: &Line, elem: *mut u8, deadline: i64) -> i32 {
+    fn wait(&self, line: &Line, elem: *mut u8, deadline: i64, why: Why) -> i32 {
         let thread = Parker::for_thread();
-        let block = match Block::begin(&thread, deadline, false) {
+        let block = match Block::begin(&thread, deadline, false, why) {
             Ok(block) => block,
             Err(e) => {
                 self.lock.unlock();

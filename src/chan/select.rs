@@ -7,7 +7,7 @@
 //! wins; the waiters of the others are taken out afterwards.
 
 use super::{Chan, unlock};
-use crate::sched::park::{Block, Cause, Parker, Waiter, sleep_until};
+use crate::sched::park::{Block, Cause, Parker, Waiter, Why, sleep_until};
 use crate::sched::schedule::random;
 
 /// Whether a case sends or receives.
@@ -40,7 +40,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     if cases.iter().all(|c| c.chan.is_none()) {
         return Err(match deadline {
             0 => -libc::EAGAIN,
-            _ => sleep_until(deadline).errno(),
+            _ => sleep_until(deadline, Why::SelectNothing).errno(),
         });
     }
     let mut few = [0u32; FEW];
@@ -212,7 +212,7 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
         }
     }
     let thread = Parker::for_thread();
-    let block = match Block::begin(&thread, deadline, true) {
+    let block = match Block::begin(&thread, deadline, true, Why::Select) {
         Ok(block) => block,
         Err(e) => {
             unlock();

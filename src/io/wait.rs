@@ -4,7 +4,7 @@
 use super::file::{File, Locked, PlainWaiter, SIDES, Side, tag_of};
 use crate::os::{epoll, file, time};
 use crate::sched::netpoll::{self, Class};
-use crate::sched::park::{self, Block, Cause, FOREVER, NOWAIT, Parker};
+use crate::sched::park::{self, Block, Cause, FOREVER, NOWAIT, Parker, Why};
 use crate::sched::runtime::rt;
 use crate::sched::schedule;
 use core::ptr;
@@ -89,7 +89,7 @@ pub fn until_done(
         if in_vain > IN_VAIN {
             let until = time::now() + PAUSE;
             let until = if deadline == FOREVER { until } else { until.min(deadline) };
-            let _ = park::sleep_until(until);
+            let _ = park::sleep_until(until, Why::File);
         }
         let waited = match schedule::on_goroutine() {
             Some(_) => wait(fd, file, want, deadline, generation, seen, woken.is_some()),
@@ -128,7 +128,7 @@ fn wait(
     let unused = Parker::for_thread();
     let begun = waiting.register(fd, rt, p).and_then(|home| {
         let several = want.sides.len() > 1;
-        Block::begin(&unused, deadline, several).map(|block| (home, block))
+        Block::begin(&unused, deadline, several, Why::File).map(|block| (home, block))
     });
     let (home, block) = match begun {
         Ok(begun) => begun,

@@ -15,6 +15,9 @@ pub mod spin;
 pub mod thread;
 pub mod time;
 
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+
 /// Writes all of `bytes` to a file descriptor, as far as it can be done; for
 /// reports, where there is nobody to tell about a failure. Async-signal-safe.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
@@ -40,6 +43,30 @@ pub fn errno() -> i32 {
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
     unsafe { libc::__errno_location() }
+}
+
+/// What is at an address of code, for a report: the function, if it is known, and
+/// the file with the offset in it.
+pub fn place_of(pc: usize) -> String {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` is filled in if the call succeeds.
+    let info = unsafe {
+        if libc::dladdr(pc as *const _, info.as_mut_ptr()) == 0 {
+            return format!("{pc:#x}");
+        }
+        info.assume_init()
+    };
+    let text = |s: *const libc::c_char| match s.is_null() {
+        true => None,
+        // SAFETY: a name of a loaded file, which stays as long as that.
+        false => Some(unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()),
+    };
+    let file = text(info.dli_fname).unwrap_or_default();
+    let file = format!("{file}+{:#x}", pc - info.dli_fbase as usize);
+    match text(info.dli_sname) {
+        Some(name) => format!("{name}+{:#x} ({file})", pc - info.dli_saddr as usize),
+        None => file,
+    }
 }
 
 /// Puts the calling thread's errno back when dropped: this library doesn't set

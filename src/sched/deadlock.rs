@@ -6,10 +6,11 @@
 //! this library. A thread that could still call in (any that runs or blocks
 //! elsewhere) makes it no deadlock.
 
-use super::g::Status;
+use super::g::{G, Status};
 use super::runtime::Runtime;
 use super::{netpoll, schedule};
-use crate::os::{self, thread, time};
+use crate::os::{self, spin::SpinLock, thread, time};
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Plain threads that are blocked in this library without a deadline, and that
@@ -40,17 +41,20 @@ pub fn forget_threads() {
 const FIRST: i64 = 10_000_000;
 const LAST: i64 = 10_000_000_000;
 
-/// One period in which all P's are idle.
+/// The periods in which all P's are idle.
 pub struct Watch {
     delay: i64,
     /// What had happened when all seemed dead the first time.
     suspected: Option<Activity>,
+    /// What had happened when somebody was told: not again before something has
+    /// run since.
+    told: Activity,
 }
 
 /// What changes whenever anything happens: a goroutine runs, a thread blocks. A
 /// look is not a moment; if this is the same before the first of two looks and
 /// after the second, then nothing has moved in between.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Activity {
     switches: u64,
     blocks: u64,
@@ -64,7 +68,13 @@ impl Activity {
 
 impl Watch {
     pub fn new() -> Watch {
-        Watch { delay: FIRST, suspected: None }
+        let never = Activity { switches: u64::MAX, blocks: u64::MAX };
+        Watch { delay: FIRST, suspected: None, told: never }
+    }
+
+    /// A new period begins.
+    pub fn again(&mut self) {
+        (self.delay, self.suspected) = (FIRST, None);
     }
 
     /// Looks; gives the time of the next look (-1: nobody waits, none needed).
@@ -74,8 +84,9 @@ impl Watch {
         }
         let before = Activity::now(rt);
         let dead = is_deadlocked(rt);
-        if dead && self.suspected.take() == Some(Activity::now(rt)) {
-            report(rt);
+        if dead && self.suspected.take() == Some(Activity::now(rt)) && self.told != before {
+            tell(rt);
+            self.told = before;
         }
         let delay = if dead { FIRST } else { self.delay };
         self.suspected = dead.then_some(before);
@@ -99,26 +110,73 @@ fn blocked_plain_threads() -> usize {
     BLOCKED_THREADS.load(Ordering::SeqCst) as usize
 }
 
-/// Says who waits, and ends the process.
-fn report(rt: &Runtime) -> ! {
+/// What the user wants called in place of the report: the function and its
+/// argument.
+static HANDLER: SpinLock = SpinLock::new();
+static mut CALL: Option<(Handler, *mut c_void)> = None;
+
+/// `gs_set_deadlock_handler`'s.
+pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
+
+/// Sets it; `None`: report and abort.
+pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
+    // SAFETY: used with the lock held.
+    HANDLER.with(|| unsafe { CALL = handler.map(|f| (f, ctx)) });
+}
+
+/// Calls the handler, or says who waits and ends the process.
+fn tell(rt: &Runtime) {
+    // SAFETY: used with the lock held.
+    match HANDLER.with(|| unsafe { CALL }) {
+        // SAFETY: the user gave this function for this argument.
+        Some((f, ctx)) => unsafe { f(ctx) },
+        None => {
+            os::write_all(2, report(rt).as_bytes());
+            os::abort()
+        }
+    }
+}
+
+/// As many goroutines are listed.
+const LISTED: usize = 100;
+
+fn report(rt: &Runtime) -> String {
     let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
     let mut count = 0;
     rt.for_each_g(|g| {
         if g.status() == Status::Waiting {
             count += 1;
-            if count <= 100 {
-                let id = g.id.load(Ordering::Relaxed);
-                let (pc, creator) = (g.pc.get(), g.creator.get());
-                text += &format!(
-                    "  goroutine {id} waits (spawned at {pc:#x} by goroutine {creator})\n"
-                );
+            if count <= LISTED {
+                text += &line(g);
             }
         }
     });
+    if count > LISTED {
+        text += &format!("  ... and {} more\n", count - LISTED);
+    }
     text += &format!(
         "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
         blocked_plain_threads()
     );
-    os::write_all(2, text.as_bytes());
-    os::abort()
+    text
+}
+
+/// Who it is, what it waits for and where it comes from.
+fn line(g: &G) -> String {
+    let id = g.id.load(Ordering::Relaxed);
+    let name = g.name.load(Ordering::Relaxed);
+    let name = match name.is_null() {
+        true => String::new(),
+        // SAFETY: the goroutine waits, so its name stays.
+        false => format!(" \"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy()),
+    };
+    let place = os::place_of(g.pc.get());
+    let creator = match g.creator.get() {
+        0 => "a thread".to_owned(),
+        id => format!("goroutine {id}"),
+    };
+    format!(
+        "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
+        g.why.get().text()
+    )
 }

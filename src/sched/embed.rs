@@ -4,7 +4,7 @@
 use super::boundary;
 use super::g::{G, GRef, Status};
 use super::m::MRef;
-use super::park::{Block, Cause, FOREVER, Parker, sleep_until};
+use super::park::{Block, Cause, FOREVER, Parker, Why, sleep_until};
 use super::preempt::claim;
 use super::runtime::{Inside, Runtime, rt};
 use super::{schedule, timers, world};
@@ -39,12 +39,12 @@ pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i
         return match deadline {
             _ if !stay => 0,
             0 => -libc::EAGAIN,
-            _ => sleep_until(deadline).errno(),
+            _ => sleep_until(deadline, Why::Ready).errno(),
         };
     };
     let g = m.g();
     let thread = Parker::for_thread();
-    let block = match Block::begin(&thread, deadline, true) {
+    let block = match Block::begin(&thread, deadline, true, Why::Ready) {
         Ok(block) => block.without_deadline(),
         Err(e) => return e,
     };

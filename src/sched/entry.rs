@@ -5,7 +5,7 @@ use super::keys;
 use super::m::{self, MRef};
 use super::node::{Node, priority};
 use super::p::{PRef, count};
-use super::park::{Block, Cause, Parker, ready_all};
+use super::park::{Block, Cause, Parker, Why, ready_all};
 use super::runtime::{self, Inside, rt, try_rt};
 use super::task::{GoFn, Kind, Newborn, Task};
 use super::{blocking, boundary, schedule, world};
@@ -364,7 +364,7 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
         g.lock.unlock();
         return 0;
     }
-    let block = match Block::begin(&thread, deadline, false) {
+    let block = match Block::begin(&thread, deadline, false, Why::Join) {
         Ok(block) => block,
         Err(e) => {
             g.lock.unlock();

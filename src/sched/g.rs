@@ -2,7 +2,7 @@
 
 use super::keys::Values;
 use super::m::M;
-use super::park::{Parker, Request, WaitQueue};
+use super::park::{Parker, Request, WaitQueue, Why};
 use super::pool::Linked;
 use super::task::GoFn;
 use crate::os::spin::SpinLock;
@@ -78,6 +78,8 @@ pub struct G {
     pub flags: Cell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,
+    /// What it waits for, or waited for last.
+    pub why: Cell<Why>,
     /// The P it last ran on.
     pub last_p: Cell<u16>,
 

@@ -7,7 +7,7 @@
 use super::blocking;
 use super::g::flags;
 use super::m;
-use super::park::{Block, Parker, WaitQueue, Waiter, When};
+use super::park::{Block, Parker, WaitQueue, Waiter, When, Why};
 use super::runtime::rt;
 use super::schedule;
 use crate::os::spin::SpinLock;
@@ -43,7 +43,7 @@ impl Slots {
         }
         rt().thread_limit_hit();
         let thread = Parker::for_thread();
-        let block = Block::begin_uncancellable(&thread);
+        let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
         self.queue.push(&waiter);
         // Whoever gives a slot back leaves it to us.

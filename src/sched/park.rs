@@ -65,6 +65,50 @@ pub enum When {
     Soon,
 }
 
+/// What somebody waits for, as reports say it. waitReason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    Receive,
+    Send,
+    Select,
+    SelectNothing,
+    Mutex,
+    ReadLock,
+    WriteLock,
+    Cond,
+    WaitGroup,
+    Semaphore,
+    Once,
+    Join,
+    Sleep,
+    File,
+    Thread,
+    Ready,
+}
+
+impl Why {
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::Receive => "to receive from a channel",
+            Why::Send => "to send to a channel",
+            Why::Select => "in a select",
+            Why::SelectNothing => "in a select without channels",
+            Why::Mutex => "for a mutex",
+            Why::ReadLock => "to read under a rwmutex",
+            Why::WriteLock => "to write under a rwmutex",
+            Why::Cond => "for a condition",
+            Why::WaitGroup => "for a wait group",
+            Why::Semaphore => "for a semaphore",
+            Why::Once => "for a function that runs once",
+            Why::Join => "for the end of a goroutine",
+            Why::Sleep => "for a time",
+            Why::File => "for a file",
+            Why::Thread => "for a thread to lock",
+            Why::Ready => "for gs_ready",
+        }
+    }
+}
+
 /// What parks: a goroutine (then this is the first field of its [`G`]) or a
 /// plain thread (then it is on its stack).
 #[repr(C)]
@@ -437,26 +481,32 @@ impl Block {
     /// than one queue. `thread` is used when the caller is a plain thread; it
     /// stays where it is until the park is over.
     #[inline(always)]
-    pub fn begin(thread: &Parker, deadline: i64, several: bool) -> Result<Block, i32> {
+    pub fn begin(thread: &Parker, deadline: i64, several: bool, why: Why) -> Result<Block, i32> {
         if deadline == NOWAIT {
             return Err(-libc::EAGAIN);
         }
         if deadline != FOREVER && deadline <= time::now() {
             return Err(-libc::ETIMEDOUT);
         }
-        Block::arm(thread, deadline, several, true)
+        Block::arm(thread, deadline, several, true, why)
     }
 
     /// Begins to block until woken, whatever happens.
-    pub fn begin_uncancellable(thread: &Parker) -> Block {
-        match Block::arm(thread, FOREVER, false, false) {
+    pub fn begin_uncancellable(thread: &Parker, why: Why) -> Block {
+        match Block::arm(thread, FOREVER, false, false, why) {
             Ok(block) => block,
             Err(_) => unreachable!("only a cancel is refused"),
         }
     }
 
     #[inline(always)]
-    fn arm(thread: &Parker, deadline: i64, several: bool, cancellable: bool) -> Result<Block, i32> {
+    fn arm(
+        thread: &Parker,
+        deadline: i64,
+        several: bool,
+        cancellable: bool,
+        why: Why,
+    ) -> Result<Block, i32> {
         let timed = deadline != FOREVER;
         let Some(m) = schedule::on_goroutine() else {
             let number = if timed || several { thread.arm() } else { 0 };
@@ -468,6 +518,7 @@ impl Block {
             return Ok(Block { parker: thread, number, deadline });
         };
         let g = m.g();
+        g.why.set(why);
         let mut number = 0;
         if timed || several || (cancellable && g.shared.get()) {
             number = g.parker.arm();
@@ -583,9 +634,9 @@ fn commit(_m: MRef, g: GRef) {
 pub unsafe fn no_unlock(_: usize) {}
 
 /// Blocks the caller until the deadline or a cancel, whichever is first.
-pub fn sleep_until(deadline: i64) -> Cause {
+pub fn sleep_until(deadline: i64, why: Why) -> Cause {
     let thread = Parker::for_thread();
-    match Block::begin(&thread, deadline, false) {
+    match Block::begin(&thread, deadline, false, why) {
         // SAFETY: nothing is locked.
         Ok(block) => unsafe { block.park(no_unlock, 0) },
         Err(e) if e == -libc::ECANCELED => Cause::Cancelled,

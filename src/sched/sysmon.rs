@@ -122,6 +122,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
     let mut next_cxx = 0;
+    let mut watch = deadlock::Watch::new();
     let mut poller = netpoll::Sysmon::new();
     while !rt.exiting.load(Ordering::Acquire) {
         // Acquire: pairs with the Release in `wake`.
@@ -144,7 +145,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         match idle_since {
             Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
-                sleep_deep(rt, note);
+                sleep_deep(rt, note, &mut watch);
                 (quiet, delay, idle_since) = (0, SHORTEST, None);
             }
             _ => {
@@ -160,10 +161,10 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
 
 /// Sleeps until a P is started; watches for deadlock meanwhile, less and less
 /// often.
-fn sleep_deep(rt: &Runtime, note: u32) {
+fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch) {
     rt.sysmon.deep.store(true, Ordering::SeqCst);
     // From here on whoever starts a P wakes us.
-    let mut watch = deadlock::Watch::new();
+    watch.again();
     while rt.idle.ps() as usize >= rt.procs() && rt.sysmon.note.load(Ordering::Acquire) == note {
         let until = watch.check(rt);
         futex::wait(&rt.sysmon.note, note, until);

@@ -2,7 +2,7 @@
 
 use super::{Mutex, unlock};
 use crate::os::spin::SpinLock;
-use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, ready_all};
+use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
 
 /// gs_cond. sync.Cond.
 #[repr(C)]
@@ -20,7 +20,7 @@ impl Cond {
         }
         let thread = Parker::for_thread();
         self.lock.lock();
-        let block = match Block::begin(&thread, deadline, false) {
+        let block = match Block::begin(&thread, deadline, false, Why::Cond) {
             Ok(block) => block,
             Err(e) => {
                 self.lock.unlock();

@@ -20,7 +20,7 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::SpinLock;
-use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, ready_all};
+use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, Why, ready_all};
 
 /// Waits in the queue of an object whose lock the caller holds; it is released.
 /// 0 when woken. When it gives up, `gave_up` runs under the lock after the waiter
@@ -30,10 +30,11 @@ fn wait_in(
     queue: &WaitQueue,
     tag: u64,
     deadline: i64,
+    why: Why,
     gave_up: impl FnOnce() -> *const Waiter,
 ) -> i32 {
     let thread = Parker::for_thread();
-    let block = match Block::begin(&thread, deadline, false) {
+    let block = match Block::begin(&thread, deadline, false, why) {
         Ok(block) => block,
         Err(e) => {
             lock.unlock();

@@ -7,7 +7,7 @@
 use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
-use crate::sched::park::{Block, Cause, FOREVER, Parker, WaitQueue, Waiter, When};
+use crate::sched::park::{Block, Cause, FOREVER, Parker, WaitQueue, Waiter, When, Why};
 use crate::sched::schedule;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -109,9 +109,9 @@ impl Mutex {
             }
             let thread = Parker::for_thread();
             let begun = if cancellable {
-                Block::begin(&thread, deadline, false)
+                Block::begin(&thread, deadline, false, Why::Mutex)
             } else {
-                Ok(Block::begin_uncancellable(&thread))
+                Ok(Block::begin_uncancellable(&thread, Why::Mutex))
             };
             let block = match begun {
                 Ok(block) => block,

@@ -2,7 +2,7 @@
 
 use super::{nobody, wait_in};
 use crate::os::spin::SpinLock;
-use crate::sched::park::{FOREVER, WaitQueue, ready_all};
+use crate::sched::park::{FOREVER, WaitQueue, Why, ready_all};
 use crate::sched::{boundary, schedule};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -45,7 +45,7 @@ impl Once {
                 self.lock.unlock();
                 -libc::EDEADLK
             }
-            RUNNING => wait_in(&self.lock, &self.queue, 0, FOREVER, nobody),
+            RUNNING => wait_in(&self.lock, &self.queue, 0, FOREVER, Why::Once, nobody),
             _ => {
                 self.state.store(RUNNING, Ordering::Relaxed);
                 self.owner.set(schedule::caller());

@@ -3,7 +3,7 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::park::{WaitQueue, Waiter, ready_all};
+use crate::sched::park::{WaitQueue, Waiter, Why, ready_all};
 use core::cell::Cell;
 use core::ptr;
 
@@ -28,7 +28,7 @@ impl RwMutex {
             return 0;
         }
         // Whoever wakes us has counted us in.
-        wait_in(&self.lock, &self.waiting_readers, 0, deadline, super::nobody)
+        wait_in(&self.lock, &self.waiting_readers, 0, deadline, Why::ReadLock, super::nobody)
     }
 
     /// Undoes a `read_lock`. `-EPERM`: nobody reads.
@@ -54,7 +54,7 @@ impl RwMutex {
             return 0;
         }
         // When the last waiting writer gives up, readers need not wait for it.
-        wait_in(&self.lock, &self.waiting_writers, 0, deadline, || {
+        wait_in(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || {
             match !self.writing.get() && self.waiting_writers.is_empty() {
                 true => self.admit_readers(),
                 false => ptr::null(),

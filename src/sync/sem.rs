@@ -3,7 +3,7 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::park::{WaitQueue, Waiter, ready_all};
+use crate::sched::park::{WaitQueue, Waiter, Why, ready_all};
 use core::cell::Cell;
 
 /// gs_sem. golang.org/x/sync/semaphore. All but `lock` is used with it held.
@@ -53,7 +53,7 @@ impl Sem {
             return 0;
         }
         // Whoever gives up may have been in the way of smaller requests.
-        wait_in(&self.lock, &self.queue, n as u64, deadline, || self.grant())
+        wait_in(&self.lock, &self.queue, n as u64, deadline, Why::Semaphore, || self.grant())
     }
 
     /// Gives `n` units back. `-EINVAL`, and nothing changed: `n` is negative or

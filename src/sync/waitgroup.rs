@@ -2,7 +2,7 @@
 
 use super::{nobody, wait_in};
 use crate::os::spin::SpinLock;
-use crate::sched::park::{WaitQueue, ready_all};
+use crate::sched::park::{WaitQueue, Why, ready_all};
 use core::cell::Cell;
 
 /// gs_waitgroup. sync.WaitGroup. All but `lock` is used with it held.
@@ -45,6 +45,6 @@ impl WaitGroup {
             self.lock.unlock();
             return 0;
         }
-        wait_in(&self.lock, &self.queue, 0, deadline, nobody)
+        wait_in(&self.lock, &self.queue, 0, deadline, Why::WaitGroup, nobody)
     }
 }

@@ -117,7 +117,7 @@ static inline void check_ge(const char *file, int line, const char *what, long l
 
 static inline void check_has(const char *file, int line, const char *text, const char *part)
 {
-    char what[64];
+    char what[160];
     if (strcasestr(text, part))
         return;
     snprintf(what, sizeof what, "no \"%s\" in this text", part);

@@ -104,6 +104,163 @@ TEST(a_deadlock_is_reported_and_aborts)
     }
 }
 
+/* ---- What the report says ---- */
+
+static gs_mutex locked;
+static gs_cond cond;
+static gs_waitgroup group;
+static gs_sem none;
+
+static void send_for_ever(void *arg)
+{
+    int64_t v = 1;
+    (void)gs_chan_send(ch, &v, GS_FOREVER);
+    (void)arg;
+}
+
+static void lock_for_ever(void *arg)
+{
+    (void)gs_mutex_lock(&locked, GS_FOREVER);
+    (void)arg;
+}
+
+static void wait_in_group(void *arg)
+{
+    (void)gs_waitgroup_wait(&group, GS_FOREVER);
+    (void)arg;
+}
+
+static void acquire_for_ever(void *arg)
+{
+    (void)gs_sem_acquire(&none, 1, GS_FOREVER);
+    (void)arg;
+}
+
+static void wait_in_cond(void *arg)
+{
+    static gs_mutex m;
+    (void)gs_mutex_lock(&m, GS_FOREVER);
+    (void)gs_cond_wait(&cond, &m, GS_FOREVER);
+    (void)arg;
+}
+
+static void park_for_ever(void *arg)
+{
+    (void)gs_park(NULL, NULL, GS_FOREVER);
+    (void)arg;
+}
+
+static void join_it(void *g)
+{
+    (void)gs_join(g, GS_FOREVER);
+}
+
+static void wait_in_every_way(void *arg)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_fn ways[] = {send_for_ever, lock_for_ever, wait_in_group, acquire_for_ever, wait_in_cond, park_for_ever};
+    size_t i;
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_mutex_lock(&locked, GS_FOREVER), 0);
+    CHECK_EQ(gs_waitgroup_add(&group, 1), 0);
+    for (i = 0; i < LENGTH(ways); i++)
+        go(ways[i], NULL);
+    opts.name = "the named one";
+    go(join_it, go_opts(select_nothing, NULL, &opts));
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    ch = chan_of_ints(0);
+    receive_for_ever(arg);
+}
+
+CHILD(all_ways_to_wait)
+{
+    (void)gs_run(wait_in_every_way, NULL);
+}
+
+TEST(the_report_lists_who_waits_for_what_and_where_it_comes_from)
+{
+    struct outcome out;
+    check_child_dies("all_ways_to_wait", SIGABRT, &out);
+    CHECK_HAS(out.text, "waits to receive from a channel; spawned at ");
+    CHECK_HAS(out.text, "waits to send to a channel");
+    CHECK_HAS(out.text, "waits for a mutex");
+    CHECK_HAS(out.text, "waits for a wait group");
+    CHECK_HAS(out.text, "waits for a semaphore");
+    CHECK_HAS(out.text, "waits for a condition");
+    CHECK_HAS(out.text, "waits for gs_ready");
+    CHECK_HAS(out.text, "waits for the end of a goroutine");
+    CHECK_HAS(out.text, "\"the named one\" waits in a select without channels");
+    CHECK_HAS(out.text, "spawned at /proc/self/exe+0x");
+    CHECK_HAS(out.text, "by goroutine 1");
+    CHECK_HAS(out.text, "by a thread");
+}
+
+/* ---- A handler in place of it ---- */
+
+static int calls;
+
+static void note(void *ctx)
+{
+    CHECK(ctx == &calls);
+    ADD(calls, 1);
+}
+
+static void receive_two(void *arg)
+{
+    CHECK_EQ(recv_int(ch), 7);
+    CHECK_EQ(recv_int(ch), 8);
+    (void)arg;
+}
+
+static void *run_it(void *arg)
+{
+    CHECK_EQ(gs_run(receive_two, NULL), 0);
+    return arg;
+}
+
+CHILD(a_handler_is_told)
+{
+    int64_t v = 7;
+    pthread_t t;
+    int i;
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_set_deadlock_handler(note, &calls), 0);
+    t = start_thread(run_it, NULL);
+    for (i = 0; i < 2; i++, v++) {
+        /* This thread could call in at any time, so it is none yet. */
+        nap(50 * MS);
+        CHECK_EQ(GET(calls), 0);
+        CHECK_EQ(gs_chan_send(ch, &v, GS_FOREVER), 0);
+    }
+    join_thread(t);
+    puts("none");
+}
+
+static void wake(void *ctx)
+{
+    int64_t v = 7 + (ADD(calls, 1) - 1);
+    CHECK_EQ(gs_chan_send(ctx, &v, GS_NOWAIT), 0);
+}
+
+CHILD(a_handler_can_wake)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_set_deadlock_handler(wake, ch), 0);
+    CHECK_EQ(gs_run(receive_two, NULL), 0);
+    CHECK_EQ(GET(calls), 2);
+    CHECK_EQ(gs_set_deadlock_handler(NULL, NULL), 0);
+    puts("woken twice");
+}
+
+TEST(a_handler_is_called_in_place_of_the_report)
+{
+    struct outcome out;
+    run_child("a_handler_is_told", &out);
+    CHECK_HAS(out.text, "none");
+    run_child("a_handler_can_wake", &out);
+    CHECK_HAS(out.text, "woken twice");
+}
+
 /* ---- False ones ---- */
 
 static void *send_later(void *arg)

@@ -51,6 +51,10 @@ pub fn abort() -> ! {
     panic!("the library ends the process");
 }
 
+pub fn place_of(pc: usize) -> String {
+    format!("{pc:#x}")
+}
+
 pub fn symbol(_name: &core::ffi::CStr) -> *mut core::ffi::c_void {
     core::ptr::null_mut()
 }
