@@ -80,7 +80,7 @@ fn a_file_that_its_user_closed_behind_our_back() {
                 // The number is another file now, in no instance.
                 poll::replace(fd);
                 go(move || assert_eq!(read(fd, FOREVER), 1));
-                let _ = park::sleep_until(os::time::now() + 100_000);
+                let _ = park::sleep_until(os::time::now() + 100_000, park::Why::Sleep);
                 poll::write(fd, 1);
             });
             Plain::start(move || poll::write(fd, 1)).join();
