@@ -238,7 +238,7 @@ pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> 
 pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
     let _entered = Entered::new();
     // SAFETY: by contract.
-    unsafe { gs_waitgroup_add(wg, -1) }
+    unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(-1))
 }
 
 /// Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;

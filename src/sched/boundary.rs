@@ -10,11 +10,16 @@ use super::m::{self, MRef};
 use super::{preempt, schedule, world};
 use core::sync::atomic::{Ordering, compiler_fence};
 
+/// Values of [`super::m::M::outside`].
+pub const INSIDE: u8 = 0;
+pub const OUTSIDE: u8 = 1;
+
 /// The library runs on behalf of the caller, until it is dropped. On a plain
 /// thread it does nothing.
 pub struct Entered {
-    /// The caller was outside.
-    was_outside: bool,
+    /// Where the caller was. The goroutine may be on another M when it goes back
+    /// there.
+    from: u8,
 }
 
 impl Entered {
@@ -22,51 +27,53 @@ impl Entered {
     /// an atomic. Gives way if somebody wants that; may come back on another M.
     #[inline(always)]
     pub fn new() -> Entered {
-        let Some(m) = m::current() else { return Entered { was_outside: false } };
-        let was_outside = m.outside.load(Ordering::Relaxed);
-        m.outside.store(false, Ordering::Relaxed);
-        // Pairs with the `membarrier` in `preempt::take`.
-        compiler_fence(Ordering::SeqCst);
-        if world::somebody_is_asked() || preempt::is_claimed(m) {
-            look(m);
+        match m::current() {
+            Some(m) => Entered { from: come_in(m) },
+            None => Entered { from: INSIDE },
         }
-        Entered { was_outside }
     }
 }
 
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.was_outside {
-            leave();
+        // In the child of a fork it is a plain thread.
+        if let Some(m) = m::current() {
+            // Release: pairs with the Acquire of whoever takes the P.
+            m.outside.store(self.from, Ordering::Release);
         }
     }
 }
 
-/// From here on the user's code runs.
+/// The library runs from here on; gives where the caller was.
 #[inline(always)]
-pub fn leave() {
-    // In the child of a fork it is a plain thread.
-    if let Some(m) = m::current() {
-        // Release: pairs with the Acquire of whoever takes the P.
-        m.outside.store(true, Ordering::Release);
+pub fn come_in(m: MRef) -> u8 {
+    let from = m.outside.load(Ordering::Relaxed);
+    m.outside.store(INSIDE, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `preempt::take`.
+    compiler_fence(Ordering::SeqCst);
+    if world::somebody_is_asked() | preempt::is_claimed(m) {
+        look(m);
     }
+    from
 }
 
-/// The goroutine's function has returned.
+/// From here on the user's code runs.
 #[inline(always)]
-pub fn come_back() {
-    core::mem::forget(Entered::new());
+pub fn leave(m: MRef) {
+    // Release: as in `Entered::drop`.
+    m.outside.store(OUTSIDE, Ordering::Release);
 }
 
 /// Calls a function of the user in the middle of the library's.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
-    if m::current().is_none() {
-        return f();
+    if let Some(m) = m::current() {
+        leave(m);
     }
-    leave();
     let result = f();
-    come_back();
+    if let Some(m) = m::current() {
+        come_in(m);
+    }
     result
 }
 

@@ -38,7 +38,7 @@ pub extern "C" fn goroutine_begin() -> Begin {
     schedule::run_commit(m);
     schedule::fresh_thread_state(m);
     let g = m.g();
-    boundary::leave();
+    boundary::leave(m);
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
 }
 
@@ -46,7 +46,7 @@ pub extern "C" fn goroutine_begin() -> Begin {
 /// this stack.
 pub extern "C" fn goroutine_end() {
     end_of_child();
-    boundary::come_back();
+    boundary::come_in(m::must_current());
     end_current();
 }
 

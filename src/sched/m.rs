@@ -1,6 +1,7 @@
 //! M: an OS thread that runs goroutines.
 
 use super::blocking::Call;
+use super::boundary::INSIDE;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
 use super::preempt::claim;
@@ -11,7 +12,9 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
 
 /// What the context that runs next does for the goroutine that has just been
 /// left, now that its registers are saved.
@@ -28,6 +31,10 @@ pub struct M {
     pub curg: Cell<*const G>,
     /// The P it holds; null in a system call and when idle.
     pub p: Cell<*const P>,
+    /// Whether the user's code runs, with a P or in a system call: see `boundary`.
+    pub outside: AtomicU8,
+    /// A [`claim`]: whether somebody takes its P away.
+    pub claim: AtomicU8,
     /// g0's context at rest, while a goroutine runs.
     pub g0_sp: Cell<usize>,
     pub commit: Cell<Option<Commit>>,
@@ -68,10 +75,6 @@ pub struct M {
     pub next_spinning: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
-    /// The user's code runs, with a P or in a system call: see `boundary`.
-    pub outside: AtomicBool,
-    /// A [`claim`]: whether somebody takes its P away.
-    pub claim: AtomicU32,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
@@ -118,6 +121,8 @@ impl M {
         M {
             curg: Cell::new(ptr::null()),
             p: Cell::new(ptr::null()),
+            outside: AtomicU8::new(INSIDE),
+            claim: AtomicU8::new(claim::NONE),
             g0_sp: Cell::new(0),
             commit: Cell::new(None),
             commit_g: Cell::new(ptr::null()),
@@ -139,8 +144,6 @@ impl M {
             bell: AtomicI32::new(-1),
             next_p: AtomicPtr::new(ptr::null_mut()),
             in_syscall: AtomicBool::new(false),
-            outside: AtomicBool::new(false),
-            claim: AtomicU32::new(claim::NONE),
             tid: AtomicI32::new(0),
             context: Cell::new(ptr::null_mut()),
             id,

@@ -5,6 +5,7 @@
 //! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
 //! only when it has a P again.
 
+use super::boundary::{self, INSIDE, OUTSIDE};
 use super::g::{GRef, Status, flags};
 use super::m::MRef;
 use super::p::{PRef, count, status};
@@ -21,12 +22,12 @@ use core::sync::atomic::{Ordering, compiler_fence};
 /// Who has the P of an M that is outside: see [`super::m::M::claim`].
 pub mod claim {
     /// The M.
-    pub const NONE: u32 = 0;
+    pub const NONE: u8 = 0;
     /// Somebody asks for it. Whoever changes this first has it: the asker, to
     /// `TAKEN`, or the M, back to `NONE`.
-    pub const ASKED: u32 = 1;
+    pub const ASKED: u8 = 1;
     /// The asker. The M finds out when it comes back.
-    pub const TAKEN: u32 = 2;
+    pub const TAKEN: u8 = 2;
 }
 
 /// Whether somebody asks for the M's P, or has taken it.
@@ -79,8 +80,8 @@ fn take(p: PRef, m: MRef) -> bool {
     // Either the M sees at its next entry what we have stored, or we see that it
     // is inside.
     membarrier::all_threads();
-    // Acquire: pairs with the Release in `boundary::leave`.
-    let holds = m.outside.load(Ordering::Acquire)
+    // Acquire: pairs with the Release where it goes outside.
+    let holds = m.outside.load(Ordering::Acquire) == OUTSIDE
         && p.m.load(Ordering::Acquire) == m.as_ptr()
         && p.status.load(Ordering::Acquire) == status::RUNNING;
     let to = if holds { claim::TAKEN } else { claim::NONE };
@@ -116,7 +117,7 @@ pub enum Doing {
 /// What the goroutine on this P does. It asks the kernel: some microseconds.
 pub fn doing(p: PRef) -> Doing {
     match runner_of(p) {
-        Some(m) if m.outside.load(Ordering::Relaxed) => {
+        Some(m) if m.outside.load(Ordering::Relaxed) == OUTSIDE => {
             match thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
                 true => Doing::Blocked,
                 false => Doing::Computes,
@@ -150,7 +151,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) {
         return;
     }
     if let Some(m) = runner_of(p)
-        && m.outside.load(Ordering::Relaxed)
+        && m.outside.load(Ordering::Relaxed) == OUTSIDE
     {
         thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
@@ -176,12 +177,12 @@ pub fn allow() -> Option<thread::SignalMask> {
 /// it calls no other.
 fn on_signal(context: *mut c_void) {
     let Some(m) = super::m::current() else { return };
-    if !m.outside.load(Ordering::Relaxed) || m.curg.get().is_null() {
+    if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
         // The library looks by itself.
         return;
     }
     let _errno = KeepErrno::new();
-    m.outside.store(false, Ordering::Relaxed);
+    m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
     let here = !is_claimed(m) || keeps(m);
@@ -202,7 +203,7 @@ fn on_signal(context: *mut c_void) {
         }
     }
     compiler_fence(Ordering::SeqCst);
-    m.outside.store(true, Ordering::Release);
+    boundary::leave(m);
 }
 
 fn is_preemptible(g: GRef) -> bool {
