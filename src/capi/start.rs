@@ -114,7 +114,8 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 /// so at once. The thread's signal mask stays as it is.
 ///
 /// It returns as soon as f has ended and the goroutine that the thread runs by
-/// then, if any, has blocked, yielded or ended.
+/// then, if any, has called the library or ended: one that computes or blocks on
+/// without a call holds the thread until it does.
 ///
 /// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM.
 ///
