@@ -61,7 +61,8 @@ struct sockaddr;
 #define GS_SPAWN_PINNED 1
 
 /**
- * The goroutine is never preempted by a signal.
+ * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
+ * thread without gs_entersyscall.
  */
 #define GS_SPAWN_NOPREEMPT 2
 
@@ -1026,7 +1027,8 @@ void gs_preempt_now(void);
 
 /**
  * From here on the goroutine is not preempted, neither by a signal nor at calls
- * that don't block. Nests. On a plain thread it does nothing.
+ * that don't block, and keeps its P even if it blocks its thread. Nests. On a plain
+ * thread it does nothing.
  */
 void gs_preempt_disable(void);
 

@@ -22,7 +22,8 @@ pub struct gs_g {
 /// After its first run the goroutine stays on one OS thread, so that thread-local
 /// variables of the code it runs are safe.
 pub const GS_SPAWN_PINNED: u32 = 1;
-/// The goroutine is never preempted by a signal.
+/// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
+/// thread without gs_entersyscall.
 pub const GS_SPAWN_NOPREEMPT: u32 = 2;
 
 /// Runs before everything but what the running goroutine has just made ready.

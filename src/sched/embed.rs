@@ -105,10 +105,7 @@ pub fn stop() -> i32 {
         core::mem::forget(Inside::enter());
     }
     let _: world::Stopped = world::stop();
-    if let Some(m) = schedule::on_goroutine() {
-        let off = &m.g().preempt_off;
-        off.set(off.get() + 1);
-    }
+    disable_preemption();
     STOPPER.store(schedule::caller(), Ordering::Relaxed);
     0
 }
@@ -121,13 +118,12 @@ pub fn start() -> i32 {
     STOPPER.store(0, Ordering::Relaxed);
     // SAFETY: `stop` has forgotten one.
     world::start(unsafe { world::Stopped::again() });
-    match schedule::on_goroutine() {
-        Some(m) => {
-            let off = &m.g().preempt_off;
-            off.set(off.get() - 1);
-        }
+    if let Some(g) = schedule::current_g() {
+        change_preempt_off(g, -1);
+    }
+    if schedule::with_p().is_none() {
         // SAFETY: `stop` has forgotten one.
-        None => drop(unsafe { Inside::again() }),
+        drop(unsafe { Inside::again() });
     }
     0
 }
@@ -228,19 +224,25 @@ fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
 /// `gs_preempt_disable`.
 pub fn disable_preemption() {
     if let Some(g) = schedule::current_g() {
-        g.preempt_off.set(g.preempt_off.get() + 1);
+        change_preempt_off(g, 1);
     }
 }
 
 /// `gs_preempt_enable`: gives way if somebody has asked for it meanwhile.
 pub fn enable_preemption() {
     let Some(g) = schedule::current_g() else { return };
-    match g.preempt_off.get() {
+    match g.preempt_off.load(Ordering::Relaxed) {
         0 => {}
         1 => {
-            g.preempt_off.set(0);
+            change_preempt_off(g, -1);
             drop(boundary::Entered::new());
         }
-        n => g.preempt_off.set(n - 1),
+        _ => change_preempt_off(g, -1),
     }
+}
+
+/// Only the goroutine itself changes it.
+fn change_preempt_off(g: GRef, by: i32) {
+    let now = g.preempt_off.load(Ordering::Relaxed).wrapping_add_signed(by);
+    g.preempt_off.store(now, Ordering::Relaxed);
 }

@@ -173,7 +173,7 @@ fn recycle(g: GRef) {
     g.set_status(Status::Dead);
     g.id.store(0, Ordering::Relaxed);
     g.f.set(None);
-    g.preempt_off.set(0);
+    g.preempt_off.store(0, Ordering::Relaxed);
 }
 
 /// Resets the rest, of one that others had pointers to.

@@ -105,7 +105,7 @@ pub struct G {
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// Calls of `gs_preempt_disable` not yet undone.
-    pub preempt_off: Cell<u32>,
+    pub preempt_off: AtomicU32,
     /// Somebody else may have a pointer to it: every wait must be claimed, and
     /// its end is counted in `refs`. Set only by itself or before it first runs.
     pub shared: Cell<bool>,

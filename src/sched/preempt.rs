@@ -83,7 +83,8 @@ fn take(p: PRef, m: MRef) -> bool {
     // Acquire: pairs with the Release where it goes outside.
     let holds = m.outside.load(Ordering::Acquire) == OUTSIDE
         && p.m.load(Ordering::Acquire) == m.as_ptr()
-        && p.status.load(Ordering::Acquire) == status::RUNNING;
+        && p.status.load(Ordering::Acquire) == status::RUNNING
+        && is_preemptible(m.g());
     let to = if holds { claim::TAKEN } else { claim::NONE };
     let settled =
         m.claim.compare_exchange(claim::ASKED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -207,7 +208,7 @@ fn on_signal(context: *mut c_void) {
 }
 
 fn is_preemptible(g: GRef) -> bool {
-    !g.has(flags::NOPREEMPT) && g.preempt_off.get() == 0
+    !g.has(flags::NOPREEMPT) && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
 /// Gives the P to `heir`, or to the stopper of the world, and waits for one, with
