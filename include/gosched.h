@@ -165,7 +165,9 @@ typedef struct gs_config {
     uint32_t flags;
     /**
      * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
-     * The host's handler for it is called when it comes from somebody else.
+     * The host's handler for it, installed before, is called when it comes from
+     * elsewhere. It may interrupt a system call of a goroutine that the kernel
+     * doesn't restart (nanosleep, poll): EINTR, as with any signal.
      * GOSCHED_PREEMPT_SIGNAL (0: none).
      */
     int32_t preempt_signal;
@@ -306,7 +308,8 @@ typedef struct gs_g_info {
     void *sp;
     /**
      * The registers (ucontext_t *) of one that a signal has stopped. NULL: those
-     * that a function must keep are on its stack, above sp.
+     * that a function must keep are on its stack, above sp; but with
+     * GS_G_SYSCALL they are with the kernel, out of reach.
      */
     const void *regs;
     /**
@@ -964,7 +967,8 @@ int gs_gomaxprocs(int n);
 /**
  * Sets how many threads there may be, and gives the former number; n <= 0 only
  * asks. At the limit goroutines wait for a thread; a warning says so once.
- * Threads that there are already stay. debug.SetMaxThreads.
+ * Threads that there are already stay. Each goroutine that is preempted by a signal,
+ * or blocks its thread, keeps one. debug.SetMaxThreads.
  */
 int gs_set_max_threads(int n);
 
@@ -990,8 +994,8 @@ int gs_ready(struct gs_g *g);
 /**
  * Stops all goroutines but the caller: when it returns each one is at rest until
  * gs_start_the_world. One that computes is stopped by the signal; one whose
- * thread is blocked in the kernel counts as at rest, and waits at its next call of
- * the library. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+ * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
+ * when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
  * waited for. The caller must not block meanwhile, nor end.
  *
  * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;

@@ -218,6 +218,9 @@ pub fn address_of_preempt_word() -> *const AtomicU32 {
     at
 }
 
+/// So many bytes below the stack pointer are in use too.
+pub const RED_ZONE: usize = 128;
+
 /// The stack pointer of an interrupted context.
 ///
 /// # Safety

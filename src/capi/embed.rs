@@ -47,8 +47,8 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 
 /// Stops all goroutines but the caller: when it returns each one is at rest until
 /// gs_start_the_world. One that computes is stopped by the signal; one whose
-/// thread is blocked in the kernel counts as at rest, and waits at its next call of
-/// the library. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+/// thread is blocked in the kernel counts as at rest, and is stopped within a few ms
+/// when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
 /// waited for. The caller must not block meanwhile, nor end.
 ///
 /// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
@@ -89,7 +89,8 @@ pub struct gs_g_info {
     /// Its stack pointer: what it uses is from here up.
     pub sp: *mut c_void,
     /// The registers (ucontext_t *) of one that a signal has stopped. NULL: those
-    /// that a function must keep are on its stack, above sp.
+    /// that a function must keep are on its stack, above sp; but with
+    /// GS_G_SYSCALL they are with the kernel, out of reach.
     pub regs: *const c_void,
     /// The argument of its function.
     pub arg: *mut c_void,

@@ -49,7 +49,9 @@ pub struct gs_config {
     /// GS_CONFIG_COOPERATIVE, or 0.
     pub flags: u32,
     /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
-    /// The host's handler for it is called when it comes from somebody else.
+    /// The host's handler for it, installed before, is called when it comes from
+    /// elsewhere. It may interrupt a system call of a goroutine that the kernel
+    /// doesn't restart (nanosleep, poll): EINTR, as with any signal.
     /// GOSCHED_PREEMPT_SIGNAL (0: none).
     pub preempt_signal: i32,
 }
@@ -70,6 +72,7 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// `cfg` is null or a gs_config of the size that it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
+    let _entered = Entered::new();
     // SAFETY: by contract.
     let request =
         unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };

@@ -83,7 +83,8 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
 
 /// Sets how many threads there may be, and gives the former number; n <= 0 only
 /// asks. At the limit goroutines wait for a thread; a warning says so once.
-/// Threads that there are already stay. debug.SetMaxThreads.
+/// Threads that there are already stay. Each goroutine that is preempted by a signal,
+/// or blocks its thread, keeps one. debug.SetMaxThreads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     let _entered = Entered::new();

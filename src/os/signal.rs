@@ -1,7 +1,7 @@
 //! Signals: alternate stacks, the handler that tells a stack overflow from other
 //! faults, and the one that asks a thread to give its P away.
 
-use super::mem;
+use super::{mem, thread};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -154,9 +154,8 @@ pub fn on_preempt(sig: i32, hook: PreemptHook) {
 
 /// The handler: what comes from elsewhere is the host's.
 extern "C" fn handle_preempt(sig: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel filled `info` in; a signal of `tgkill` has a sender.
-    let ours = unsafe { (*info).si_code == SI_TKILL && (*info).si_pid() == libc::getpid() };
-    if ours {
+    // SAFETY: the kernel filled `info` in.
+    if unsafe { thread::is_ours(info) } {
         let hook = PREEMPT.load(Ordering::Acquire);
         // SAFETY: only `on_preempt` stores, and a PreemptHook.
         let hook: PreemptHook = unsafe { core::mem::transmute(hook) };
@@ -167,6 +166,3 @@ extern "C" fn handle_preempt(sig: i32, info: *mut libc::siginfo_t, context: *mut
         pass_on(&before, sig, info, context);
     }
 }
-
-/// Not in libc: the signal was sent by `tgkill` or `tkill`.
-const SI_TKILL: i32 = -6;

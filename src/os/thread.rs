@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
+use std::io::Write;
 
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
@@ -117,7 +118,21 @@ pub fn id() -> i32 {
 /// Whether the thread with this number is blocked in the kernel right now; false
 /// if that can't be told.
 pub fn is_blocked(id: i32) -> bool {
-    let Ok(stat) = std::fs::read(format!("/proc/self/task/{id}/stat")) else { return false };
+    let (mut path, mut stat) = ([0; 48], [0; 512]);
+    let mut rest = &mut path[..];
+    // Room enough; the last byte stays 0.
+    let _ = write!(rest, "/proc/self/task/{id}/stat");
+    // SAFETY: a C string, and a buffer of that size.
+    let n = unsafe {
+        let fd = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return false;
+        }
+        let n = libc::read(fd, stat.as_mut_ptr().cast(), stat.len());
+        libc::close(fd);
+        n
+    };
+    let stat = &stat[..usize::try_from(n).unwrap_or(0)];
     // The name before it, in brackets, may hold anything.
     let Some(name_end) = stat.iter().rposition(|&c| c == b')') else { return false };
     matches!(stat.get(name_end + 2), Some(b'S' | b'D'))
@@ -134,8 +149,47 @@ pub fn stack_pointer(id: i32) -> Option<usize> {
 
 /// Sends a signal to one thread of this process, if it is still there.
 pub fn send_signal(id: i32, signal: i32) {
-    // SAFETY: takes no pointer.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, signal) };
+    // SAFETY: a zeroed siginfo_t is valid; the kernel reads it.
+    unsafe {
+        let mut info: libc::siginfo_t = core::mem::zeroed();
+        let raw = (&raw mut info).cast::<SignalInfo>();
+        (*raw).signo = signal;
+        (*raw).code = libc::SI_QUEUE;
+        (*raw).pid = libc::getpid();
+        (*raw).uid = libc::getuid();
+        (*raw).value = mark();
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), id, signal, &raw mut info);
+    }
+}
+
+/// The beginning of `siginfo_t` for a signal with a value.
+#[repr(C)]
+struct SignalInfo {
+    signo: i32,
+    errno: i32,
+    code: i32,
+    pad: i32,
+    pid: i32,
+    uid: u32,
+    value: usize,
+}
+
+/// What tells our signals from all others.
+fn mark() -> usize {
+    static MARK: u8 = 0;
+    &raw const MARK as usize
+}
+
+/// Whether [`send_signal`] has sent it.
+///
+/// # Safety
+/// `info` is what a handler was given.
+pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        let raw = info.cast::<SignalInfo>();
+        (*raw).code == libc::SI_QUEUE && (*raw).value == mark() && (*raw).pid == libc::getpid()
+    }
 }
 
 /// The lowest address and the size of the calling thread's stack; (0, 0): unknown.

@@ -52,7 +52,9 @@ pub fn come_in(m: MRef) -> u8 {
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `preempt::take`.
     compiler_fence(Ordering::SeqCst);
-    if world::somebody_is_asked() | preempt::is_claimed(m) {
+    // A call from the middle of another one (a commit function's) must not give
+    // way: it isn't on its own stack, maybe.
+    if from == OUTSIDE && (world::somebody_is_asked() | preempt::is_claimed(m)) {
         look(m);
     }
     from

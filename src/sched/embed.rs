@@ -5,11 +5,11 @@ use super::boundary;
 use super::g::{G, GRef, Status};
 use super::m::MRef;
 use super::park::{Block, Cause, FOREVER, Parker, Why, sleep_until};
-use super::preempt::claim;
+use super::preempt::{self, claim};
 use super::runtime::{Inside, Runtime, rt};
 use super::{schedule, timers, world};
 use crate::arch;
-use crate::os::thread;
+use crate::os::{thread, time};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -105,6 +105,10 @@ pub fn stop() -> i32 {
         core::mem::forget(Inside::enter());
     }
     let _: world::Stopped = world::stop();
+    // Those that have lost their P in a block may have come back from it.
+    while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 {
+        time::sleep(100_000);
+    }
     disable_preemption();
     STOPPER.store(schedule::caller(), Ordering::Relaxed);
     0
@@ -155,7 +159,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
     let me = schedule::current_g();
-    let running = rt.ms_with_goroutine();
+    let running = rt.ms_that(|m| !m.curg.get().is_null());
     rt.for_each_g(|g| {
         // SAFETY: a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
@@ -167,7 +171,10 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
             Some(m) => at_rest_on(*m, g, stack.0),
             None => (g.sp.get(), ptr::null()),
         };
-        seen(rt, g, stack, sp, context, &mut f);
+        // Its thread is blocked, though it hasn't said so.
+        let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
+        let status = if blocked { Status::Syscall } else { g.status() };
+        seen(rt, g, status, stack, sp, context, &mut f);
     });
     for node in &rt.nodes {
         node.newborns.for_each(|n| {
@@ -189,6 +196,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
 fn seen(
     rt: &Runtime,
     g: GRef,
+    status: Status,
     stack: (usize, usize),
     sp: usize,
     context: *const c_void,
@@ -196,7 +204,7 @@ fn seen(
 ) {
     f(&Seen {
         id: g.id.load(Ordering::Relaxed),
-        status: g.status(),
+        status,
         node: rt.p_if_made(g.last_p.get() as usize).map_or(0, |p| p.node as usize),
         stack,
         sp,
@@ -210,7 +218,7 @@ fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
     let context = m.context.get();
     if !context.is_null() {
         // SAFETY: the handler that has put it there waits.
-        return (unsafe { arch::interrupted_sp(context) }, context);
+        return (unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE, context);
     }
     if !m.blocking.get().is_null() {
         return (g.sp.get(), ptr::null());
@@ -218,6 +226,7 @@ fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
     let blocked =
         m.claim.load(Ordering::Acquire) == claim::TAKEN || m.in_syscall.load(Ordering::Acquire);
     let sp = if blocked { thread::stack_pointer(m.tid.load(Ordering::Relaxed)) } else { None };
+    let sp = sp.map(|sp| sp - arch::RED_ZONE);
     (sp.filter(|&sp| sp >= lowest).unwrap_or(lowest), ptr::null())
 }
 

@@ -5,6 +5,7 @@ use super::boundary::INSIDE;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
 use super::preempt::claim;
+use super::runtime::rt;
 use super::task::{Fifo, Task};
 use crate::arch::{self, sanitizer};
 use crate::os::{self, thread, thread::Thread};
@@ -75,6 +76,10 @@ pub struct M {
     pub next_spinning: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
+    /// What `outside` was before a fork that is under way.
+    pub forks_from: Cell<u8>,
+    /// It goes into its pool as soon as its thread runs.
+    pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
@@ -144,6 +149,8 @@ impl M {
             bell: AtomicI32::new(-1),
             next_p: AtomicPtr::new(ptr::null_mut()),
             in_syscall: AtomicBool::new(false),
+            forks_from: Cell::new(INSIDE),
+            is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
             context: Cell::new(ptr::null_mut()),
             id,
@@ -170,10 +177,7 @@ impl M {
     /// Looks for the C++ exception globals of this thread: the C++ library may
     /// have been loaded since.
     pub fn find_cxa(&self) {
-        let f = os::symbol(c"__cxa_get_globals");
-        if !f.is_null() {
-            // SAFETY: that is the function's type in the Itanium C++ ABI.
-            let get: extern "C" fn() -> *mut CxaGlobals = unsafe { core::mem::transmute(f) };
+        if let Some(get) = rt().cxa() {
             self.cxa.set(get());
             // SAFETY: the thread's own globals.
             self.own_cxa.set(unsafe { self.cxa.get().read() });

@@ -19,7 +19,13 @@ pub mod priority {
     pub const NORMAL: i8 = 0;
     pub const LOW: i8 = -1;
     pub const IDLE: i8 = -2;
+    /// Not the user's: goroutines that wait in the signal handler.
+    pub const PREEMPTED: i8 = 2;
 }
+
+/// Every priority that has a queue.
+const ALL: [i8; 5] =
+    [priority::PREEMPTED, priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE];
 
 /// See the module.
 pub struct Node {
@@ -30,6 +36,8 @@ pub struct Node {
     pub high: Fifo,
     pub low: Fifo,
     pub idle: Fifo,
+    /// Goroutines that wait in the signal handler, each on a thread of its own.
+    pub preempted: Fifo,
     /// The other nodes, nearest first.
     pub neighbours: Vec<usize>,
     /// P's of this node.
@@ -96,6 +104,7 @@ impl Node {
             high: Fifo::new(),
             low: Fifo::new(),
             idle: Fifo::new(),
+            preempted: Fifo::new(),
             neighbours,
             ps: Ps::new(),
             idle_ps: [const { AtomicU64::new(0) }; MAX / 64],
@@ -116,6 +125,7 @@ impl Node {
             priority::HIGH => &self.high,
             priority::LOW => &self.low,
             priority::IDLE => &self.idle,
+            priority::PREEMPTED => &self.preempted,
             _ => &self.runq,
         }
     }
@@ -129,7 +139,7 @@ impl Node {
     /// Opens the queues, or closes them and gives what they hold to `heir`. The
     /// world is stopped.
     pub fn open_queues(&self, open: bool, heir: &Node) {
-        for queue in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
+        for queue in ALL {
             let left = self.queue(queue).close(!open);
             let to = if open { self } else { heir };
             to.queue(queue).push_batch(left);

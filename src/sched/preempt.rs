@@ -8,13 +8,14 @@
 use super::boundary::{self, INSIDE, OUTSIDE};
 use super::g::{GRef, Status, flags};
 use super::m::MRef;
+use super::node::priority;
 use super::p::{PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::Task;
 use super::world::{self, STOP};
 use super::{blocking, ready, threads};
-use crate::os::{KeepErrno, membarrier, signal, thread};
+use crate::os::{KeepErrno, membarrier, signal, spin::SpinLock, thread};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -71,6 +72,13 @@ fn queue_for_p(m: MRef, g: GRef) {
 /// Takes the P from the M that runs it, if that is outside. The P is the
 /// caller's then, and still `RUNNING` for all others.
 fn take(p: PRef, m: MRef) -> bool {
+    TAKING.with(|| take_alone(p, m))
+}
+
+/// One asker at a time: another one's `ASKED` would look like one's own.
+static TAKING: SpinLock = SpinLock::new();
+
+fn take_alone(p: PRef, m: MRef) -> bool {
     if m.claim
         .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
@@ -82,8 +90,9 @@ fn take(p: PRef, m: MRef) -> bool {
     membarrier::all_threads();
     // Acquire: pairs with the Release where it goes outside.
     let holds = m.outside.load(Ordering::Acquire) == OUTSIDE
-        && p.m.load(Ordering::Acquire) == m.as_ptr()
+        // In this order: who takes a P says so first and sets the status then.
         && p.status.load(Ordering::Acquire) == status::RUNNING
+        && p.m.load(Ordering::Acquire) == m.as_ptr()
         && is_preemptible(m.g());
     let to = if holds { claim::TAKEN } else { claim::NONE };
     let settled =
@@ -153,6 +162,8 @@ pub fn interrupt(rt: &Runtime, p: PRef) {
     }
     if let Some(m) = runner_of(p)
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
+        // SAFETY: null or a descriptor, which stays mapped.
+        && unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_preemptible)
     {
         thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
@@ -186,20 +197,23 @@ fn on_signal(context: *mut c_void) {
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
-    let here = !is_claimed(m) || keeps(m);
-    if here && !m.p.get().is_null() && is_preemptible(m.g()) {
+    if is_claimed(m) && !keeps(m) {
+        // It has lost its P in a block, and runs all the same.
+        m.context.set(context);
+        find_p_here(m);
+        m.context.set(ptr::null_mut());
+    } else if !m.p.get().is_null() && is_preemptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
         let asked = p.attention.load(Ordering::Acquire);
-        let heir = if asked & (STOP | world::SLICE) == world::SLICE {
-            threads::spare_for(rt(), p)
-        } else {
-            None
+        let heir = match asked & (STOP | world::SLICE) {
+            world::SLICE => threads::heir_for(rt(), p),
+            _ => None,
         };
         // Without an heir for the P it goes on; sysmon sees to that and asks again.
         if asked & STOP != 0 || heir.is_some() {
             m.context.set(context);
-            wait_here(m, heir);
+            give_away(m, heir);
             m.context.set(ptr::null_mut());
         }
     }
@@ -211,32 +225,54 @@ fn is_preemptible(g: GRef) -> bool {
     !g.has(flags::NOPREEMPT) && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
-/// Gives the P to `heir`, or to the stopper of the world, and waits for one, with
-/// the goroutine in the middle of whatever it does: it is locked to this thread
-/// until it goes on.
-fn wait_here(m: MRef, heir: Option<MRef>) {
+/// Gives the P to `heir`, or to the stopper of the world, and waits for one.
+fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
+    let p = m.p();
+    // The borrowed thread's `LOOK` comes again with the next P.
+    p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
+    wait_here(m, |g| {
+        rt().push_quietly(p.node as usize, Task::goroutine(g), priority::PREEMPTED);
+        release_p(m);
+        match heir {
+            Some((heir, task)) => {
+                count(&p.stats.handoffs, 1);
+                threads::give(heir, Some(p), task, false);
+            }
+            None => {
+                // Release: the stopper sees what we did with it.
+                p.status.store(status::STOPPED, Ordering::Release);
+                world::arrived();
+            }
+        }
+    });
+}
+
+/// The same for one without a P: takes an idle one, or waits for one.
+fn find_p_here(m: MRef) {
+    m.old_p.set(m.p.get());
+    m.p.set(ptr::null());
+    if !blocking::retake(m) {
+        wait_here(m, |g| {
+            let rt = rt();
+            rt.push_quietly(rt.any_node(), Task::goroutine(g), priority::PREEMPTED);
+            threads::ask_for_m(rt);
+        });
+    }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// Waits in the handler until the goroutine is handed over with a P, in the middle
+/// of whatever it does: it is locked to this thread until it goes on. `publish`
+/// queues it.
+fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
     let locked = m.locked_g.replace(g.as_ptr());
     g.set_flag(flags::BOUND, true);
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
-    let p = m.p();
-    p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
-    // From here on it may be handed over to us.
-    ready::push_preempted(p, g);
-    release_p(m);
-    match heir {
-        Some(heir) => {
-            count(&p.stats.handoffs, 1);
-            threads::give(heir, Some(p), None, false);
-        }
-        None => {
-            // Release: the stopper sees what we did with it.
-            p.status.store(status::STOPPED, Ordering::Release);
-            world::arrived();
-        }
-    }
+    publish(g);
     while m.p.get().is_null() {
         threads::stop_locked(m);
     }
@@ -244,4 +280,23 @@ fn wait_here(m: MRef, heir: Option<MRef>) {
     g.set_flag(flags::BOUND, was_bound);
     m.locked_g.set(locked);
     schedule::assign(m, m.p(), g);
+}
+
+/// Sends the signal to threads that have lost their P in a block and run the
+/// user's code all the same, up to `most` of them beginning with number `from`;
+/// gives how many there were. They have no claim to a CPU, and must not run while
+/// the world is stopped.
+pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
+    if rt.preempt_signal == 0 {
+        return 0;
+    }
+    let is_stray = |m: &MRef| {
+        m.claim.load(Ordering::Acquire) == claim::TAKEN
+            && m.outside.load(Ordering::Relaxed) == OUTSIDE
+            && !thread::is_blocked(m.tid.load(Ordering::Relaxed))
+    };
+    let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
+    let some = lost.iter().cycle().skip(from % lost.len().max(1)).take(most.min(lost.len()));
+    let strays = some.copied().filter(is_stray);
+    strays.map(|m| thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal)).count()
 }

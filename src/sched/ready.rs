@@ -161,17 +161,6 @@ pub fn push_yielded(p: PRef, g: GRef) {
     }
 }
 
-/// A goroutine that is preempted: the same, but nobody is told. It may be called
-/// in a signal handler.
-pub fn push_preempted(p: PRef, g: GRef) {
-    match g.priority.get() {
-        priority::NORMAL => push_shared(p, Task::goroutine(g)),
-        prio => {
-            rt().push_quietly(p.node as usize, Task::goroutine(g), prio);
-        }
-    }
-}
-
 #[cold]
 #[inline(never)]
 fn yield_special(p: PRef, g: GRef) {

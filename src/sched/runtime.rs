@@ -1,12 +1,13 @@
 //! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
 
+use super::boundary;
 use super::config::{Config, Request};
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::idle::Idle;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
-use super::m::{self, M, MRef};
+use super::m::{self, CxaGlobals, M, MRef};
 use super::node::Node;
 use super::p::{P, PRef, status};
 use super::pool::CHUNK;
@@ -23,7 +24,7 @@ use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 use core::{iter, ptr};
 use std::sync::Once;
@@ -80,6 +81,10 @@ pub struct Runtime {
     pub thread_limit_hits: AtomicU64,
     /// A P waits for an M that sysmon is to make.
     pub ms_wanted: AtomicBool,
+    /// The last time no thread could be made.
+    pub lacks_threads: AtomicBool,
+    /// A thread was started that is to be idle.
+    pub spare_comes: AtomicBool,
     runners: AtomicUsize,
     pub exiting: AtomicBool,
     /// How long a goroutine runs before others get their turn, in ns.
@@ -105,7 +110,7 @@ pub struct Runtime {
     watch: SpinLock,
     watcher: AtomicPtr<M>,
     watching_until: AtomicI64,
-    cxa: AtomicBool,
+    cxa: AtomicPtr<c_void>,
     host_mask: SignalMask,
 }
 
@@ -138,6 +143,9 @@ impl Inside {
     pub fn enter() -> Inside {
         loop {
             if let Some(inside) = Inside::try_enter() {
+                if m::current().is_none() {
+                    rt().look_for_cxa();
+                }
                 return inside;
             }
             init_default();
@@ -299,6 +307,8 @@ impl Runtime {
             max_ms: AtomicUsize::new(config.max_threads),
             thread_limit_hits: AtomicU64::new(0),
             ms_wanted: AtomicBool::new(false),
+            spare_comes: AtomicBool::new(false),
+            lacks_threads: AtomicBool::new(false),
             runners: AtomicUsize::new(0),
             exiting: AtomicBool::new(false),
             slice: config.slice,
@@ -317,7 +327,7 @@ impl Runtime {
             watch: SpinLock::new(),
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
-            cxa: AtomicBool::new(false),
+            cxa: AtomicPtr::new(ptr::null_mut()),
             host_mask: SignalMask::current(),
         }
     }
@@ -397,6 +407,7 @@ impl Runtime {
     /// Its P's and its first thread.
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
+        self.look_for_cxa();
         self.make_ps();
         self.sysmon.start()
     }
@@ -682,12 +693,13 @@ impl Runtime {
         result
     }
 
-    /// The M's that have a goroutine on them.
-    pub fn ms_with_goroutine(&self) -> Vec<MRef> {
-        let with = |m: &&M| !m.curg.get().is_null();
+    /// Those M's of which it is true.
+    pub fn ms_that(&self, is_true: impl Fn(&M) -> bool) -> Vec<MRef> {
         // SAFETY: M's stay mapped.
         let found = |m: &M| unsafe { MRef::from_ptr(m) };
-        self.with_ms(|all, _, _| all.iter().map(|m| &**m).filter(with).map(found).collect())
+        self.with_ms(|all, _, _| {
+            all.iter().map(|m| &**m).filter(|m| is_true(m)).map(found).collect()
+        })
     }
 
     /// Every descriptor of a goroutine that is there.
@@ -758,14 +770,18 @@ impl Runtime {
 
     // C++
 
-    /// Whether the C++ runtime is loaded.
-    pub fn cxa_seen(&self) -> bool {
-        self.cxa.load(Ordering::Relaxed)
+    /// `__cxa_get_globals`, if C++ was there when somebody looked.
+    pub fn cxa(&self) -> Option<extern "C" fn() -> *mut CxaGlobals> {
+        let f = self.cxa.load(Ordering::Relaxed);
+        // SAFETY: null or that function, whose type is this in the Itanium C++ ABI.
+        (!f.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, _>(f) })
     }
 
-    pub fn look_for_cxa(&self) {
-        if !self.cxa_seen() && !os::symbol(c"__cxa_get_globals").is_null() {
-            self.cxa.store(true, Ordering::Relaxed);
+    /// Looks whether C++ is loaded. Only a plain thread may: the lock of the loader
+    /// may be with a goroutine that waits for a P.
+    fn look_for_cxa(&self) {
+        if self.cxa.load(Ordering::Relaxed).is_null() {
+            self.cxa.store(os::symbol(c"__cxa_get_globals"), Ordering::Relaxed);
         }
     }
 
@@ -864,6 +880,11 @@ pub fn orphan_released(g: GRef) {
 // fork
 
 extern "C" fn before_fork() {
+    // A goroutine isn't stopped while it has the locks.
+    if let Some(m) = m::current() {
+        m.forks_from.set(m.outside.swap(boundary::INSIDE, Ordering::Relaxed));
+        compiler_fence(Ordering::SeqCst);
+    }
     LIFE.lock();
     keys::lock_table();
     ORPHANS.lock.lock();
@@ -875,6 +896,9 @@ extern "C" fn after_fork() {
     ORPHANS.lock.unlock();
     keys::unlock_table();
     LIFE.unlock();
+    if let Some(m) = m::current() {
+        m.outside.store(m.forks_from.get(), Ordering::Release);
+    }
 }
 
 /// In the child there is only the thread that forked, with the memory of a

@@ -276,7 +276,7 @@ fn next_local(m: MRef, p: PRef) -> Option<Task> {
 #[cold]
 #[inline(never)]
 fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    const QUEUES: u32 = 6;
+    const QUEUES: u32 = 7;
     let node = rt().node_of(p);
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
@@ -285,6 +285,7 @@ fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(Task::from_word),
         3 => m.pinned.pop(),
         4 => node.high.pop(),
+        5 => node.preempted.pop(),
         _ => node.low.pop(),
     };
     let first = match tick {
@@ -339,6 +340,7 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
         && node.runq.is_empty()
         && node.high.is_empty()
         && node.low.is_empty()
+        && node.preempted.is_empty()
         && p.attention.load(Ordering::Relaxed) == 0
 }
 
@@ -402,7 +404,7 @@ fn next(m: MRef) -> Option<GRef> {
             }
             return None;
         }
-        if m.cxa.get().is_null() && rt().cxa_seen() {
+        if m.cxa.get().is_null() {
             m.find_cxa();
         }
         let task = m.stash.take();
@@ -518,7 +520,7 @@ fn find_runnable(m: MRef) -> Option<Task> {
 /// A fair share of the own node's global queue: one to run, the rest for later.
 fn from_global(rt: &Runtime, p: PRef) -> Option<Task> {
     let node = rt.node_of(p);
-    take_share(&node.runq, p, node.ps.len().max(1))
+    take_share(&node.runq, p, node.ps.len().max(1)).or_else(|| node.preempted.pop())
 }
 
 fn take_share(queue: &super::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
@@ -560,8 +562,11 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         }
         for &n in &own.neighbours {
             let node = &rt.nodes[n];
-            if let Some(task) =
-                node.high.pop().or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
+            if let Some(task) = node
+                .high
+                .pop()
+                .or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
+                .or_else(|| node.preempted.pop())
             {
                 count(&p.stats.steals_remote_queue, 1);
                 return Some(task);
@@ -672,7 +677,11 @@ fn go_idle(rt: &Runtime, m: MRef) {
 /// Whether there is work that an idle P could take.
 pub fn work_anywhere(rt: &Runtime) -> bool {
     rt.nodes.iter().any(|n| {
-        !n.runq.is_empty() || !n.high.is_empty() || !n.low.is_empty() || !n.idle.is_empty()
+        !n.runq.is_empty()
+            || !n.high.is_empty()
+            || !n.low.is_empty()
+            || !n.idle.is_empty()
+            || !n.preempted.is_empty()
     }) || rt.ps().any(|p| {
         !p.private.is_empty()
             || !p.shared.is_empty()
@@ -717,6 +726,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     p.status.store(status::RUNNING, Ordering::Release);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
     m.node.set(p.node as usize);
+    super::run::look_if_done(m, p);
 }
 
 /// Gives the P to others for a while, if there are any. Gosched.

@@ -28,12 +28,13 @@ const SYSCALL_GRACE: i64 = 10_000_000;
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
+/// How often it looks for threads that run without a P, and at how many.
+const STRAYS: i64 = 2_000_000;
+const STRAYS_AT_ONCE: usize = 8;
 /// So long after a signal it is looked at again.
 const AGAIN: i64 = 1_000_000;
 /// A goroutine runs for so long before one whose timer is due preempts it.
 const WAKE_UP: i64 = 1_000_000;
-/// How often it asks whether C++ has been loaded.
-const CXX_EVERY: i64 = 1_000_000_000;
 
 /// What others know of it.
 pub struct Sysmon {
@@ -121,18 +122,15 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let mut seen: Vec<Seen> = Vec::new();
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
-    let mut next_cxx = 0;
     let mut watch = deadlock::Watch::new();
+    // When it last looked for strays, and the number of the next.
+    let mut strays = (0, 0);
     let mut poller = netpoll::Sysmon::new();
     while !rt.exiting.load(Ordering::Acquire) {
         // Acquire: pairs with the Release in `wake`.
         let note = rt.sysmon.note.load(Ordering::Acquire);
         let now = time::now();
-        if now >= next_cxx {
-            rt.look_for_cxa();
-            next_cxx = now + CXX_EVERY;
-        }
-        if look(rt, &mut seen, now) | poller.look(rt, now) {
+        if look(rt, &mut seen, &mut strays, now) | poller.look(rt, now) {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
@@ -173,7 +171,7 @@ fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch) {
 }
 
 /// One look at everything. True: something had to be done.
-fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
+fn look(rt: &Runtime, seen: &mut Vec<Seen>, strays: &mut (i64, usize), now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
@@ -186,6 +184,10 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, now: i64) -> bool {
         }
     }
     world::forget_answered(rt);
+    if now - strays.0 >= STRAYS {
+        *strays = (now, strays.1 + STRAYS_AT_ONCE);
+        acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
+    }
     if timers::next_of_idle_ps() <= now {
         acted |= wake_one(rt);
     }
@@ -269,7 +271,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
                 // It has answered soon, or is not to be preempted.
                 seen.check = now + AGAIN;
             }
-            seen.asked
+            false
         }
     }
 }

@@ -9,7 +9,7 @@ use super::preempt;
 use super::ready;
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, acquire_p, make_idle, release_p};
-use super::task::Task;
+use super::task::{Kind, Task};
 use crate::os::signal::AltStack;
 use crate::os::thread;
 use crate::os::time;
@@ -67,16 +67,20 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
             if spinning {
                 rt.idle.spin_ended();
             }
-            leave_to_sysmon(rt, p);
+            match waiting_in_handler(rt, p) {
+                Some((m, task)) => give(m, Some(p), task, false),
+                None => leave_to_sysmon(rt, p),
+            }
         }
     }
 }
 
 /// The same for sysmon: a new M in any case. False: there is none to be had yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
-    match m_for(rt, p, true) {
-        Some(m) => {
-            give(m, Some(p), None, false);
+    let heir = m_for(rt, p, true).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p));
+    match heir {
+        Some((m, task)) => {
+            give(m, Some(p), task, false);
             true
         }
         None => {
@@ -255,30 +259,56 @@ pub fn pass_on(m: MRef, g: GRef) {
     }
 }
 
-/// Makes sure that an M is idle, before a P is taken from one that runs: making
-/// a thread takes the C library's heap, whose lock the one that runs may have.
-/// False: there is none to be had.
+/// Makes sure that an M is idle, before a P is taken from one that runs: making a
+/// thread takes the C library's heap, whose lock that one may have. False: not yet.
+/// If there can be no more threads one that waits in the handler will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     let node = rt.node_of(p);
     if node.has_idle_m() || node.neighbours.iter().any(|&n| rt.nodes[n].has_idle_m()) {
         return true;
     }
-    let spare = new_m(rt, p.node as usize);
-    if let Some(m) = spare {
-        node.add_idle_m(m, false);
+    // It goes into the pool itself: until its thread runs it may wait for locks of
+    // the C library.
+    if !rt.spare_comes.swap(true, Ordering::AcqRel) && new_m_as(rt, p.node as usize, true).is_none()
+    {
+        rt.spare_comes.store(false, Ordering::Release);
     }
-    spare.is_some()
+    rt.lacks_threads.load(Ordering::Relaxed)
 }
 
-/// An idle M for the P, already out of its pool.
-pub fn spare_for(rt: &Runtime, p: PRef) -> Option<MRef> {
-    m_for(rt, p, false)
+/// Who can have the P at once: an idle M, already out of its pool; if there can be
+/// no more threads, one whose goroutine waits in the handler, which comes along.
+pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
+    m_for(rt, p, false).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p))
+}
+
+/// Takes a goroutine that waits in the signal handler out of its queue, if there can
+/// be no more threads.
+fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
+    if !rt.lacks_threads.load(Ordering::Relaxed) {
+        return None;
+    }
+    let node = rt.node_of(p);
+    let task = node
+        .preempted
+        .pop()
+        .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].preempted.pop()))?;
+    match task.kind() {
+        // SAFETY: it is bound to the M that it waits on.
+        Kind::Goroutine(g) => Some((unsafe { MRef::from_ptr(g.bound_m.get()) }, Some(task))),
+        Kind::Newborn(_) => unreachable!("what has not run was not preempted"),
+    }
 }
 
 /// The P, which is the caller's and in no set, waits for a thread that sysmon is
 /// to find or make.
 fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     make_idle(rt, p);
+    ask_for_m(rt);
+}
+
+/// Work waits, and perhaps an idle P: sysmon finds or makes an M.
+pub fn ask_for_m(rt: &Runtime) {
     // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees
     // it, or sysmon finds the M.
     rt.ms_wanted.store(true, Ordering::SeqCst);
@@ -308,10 +338,21 @@ pub fn hand_off(p: PRef) {
 /// A new M with a thread of its own, not yet notified. `None`: the limit is
 /// reached, or the system gives no thread.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
+    new_m_as(rt, node, false)
+}
+
+fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
+    let m = make_m(rt, node, is_spare);
+    rt.lacks_threads.store(m.is_none(), Ordering::Relaxed);
+    m
+}
+
+fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     if !rt.count_m_in() {
         return None;
     }
     let m = rt.add_m(node);
+    m.is_spare.set(is_spare);
     match rt.start_thread(m, thread_main) {
         Ok(()) => Some(m),
         Err(e) => {
@@ -331,6 +372,10 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     m.bind_to_thread();
     m::set_current(Some(m));
     preempt::allow();
+    if m.is_spare.replace(false) {
+        rt().nodes[m.node.get()].add_idle_m(m, false);
+        rt().spare_comes.store(false, Ordering::Release);
+    }
     m.sleep(-1);
     take_gift(m);
     schedule::run(m);

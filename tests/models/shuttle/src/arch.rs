@@ -7,7 +7,9 @@ pub mod sanitizer;
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
 
-pub use x86_64::{FpControl, prepare, restart, switch, valgrind_forget, valgrind_register};
+pub use x86_64::{
+    FpControl, RED_ZONE, prepare, restart, switch, valgrind_forget, valgrind_register,
+};
 
 use crate::machine;
 
