@@ -406,6 +406,27 @@ TEST(the_signal_can_be_another)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
+/* At the limit of threads each one may wait in the handler: the P goes to one of them. */
+TEST(loops_take_turns_at_the_limit_of_threads)
+{
+    gs_config c = GS_CONFIG_INIT;
+    int i;
+    c.max_threads = 3;
+    c.time_slice_ns = 1 * MS;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_init(&c), 0);
+    start_hogs(hog, 3);
+    for (i = 0; i < 20; i++) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+        nap(1 * MS);
+    }
+    for (i = 0; i < 3; i++)
+        NAP_UNTIL(GET(turns[i]) > 0);
+    SET(stop, 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 static int running, most;
 
 static void one_at_a_time(void *arg)
