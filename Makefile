@@ -14,7 +14,7 @@ VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SONAME   := libgosched.so.1
 # Crate 0.2.3 is libgosched.so.1.2.3.
 SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
-EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod
+EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
@@ -29,7 +29,7 @@ build: $(STAMP)/build ## build the library into target/release (plain `make` doe
 
 examples: $(PROGRAMS) ## build examples-c into target/examples
 
-$(PROGRAMS): target/examples/%: examples-c/%.c examples-c/words.h examples-c/server.h include/gosched.h | build
+$(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) include/gosched.h | build
 	@mkdir -p $(@D)
 	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched -Wl,-rpath,$(CURDIR)/target/release
 

@@ -41,7 +41,7 @@ static void echo(connection *c)
     ssize_t n;
     /* 0: the other side has said all; an error: idle for too long, or gone. */
     while ((n = gs_read(c->fd, block, sizeof block, after_s(idle_s))) > 0) {
-        if (write_all(c->fd, block, (size_t)n, after_s(idle_s)) != 0)
+        if (send_all(c->fd, block, (size_t)n, 0, after_s(idle_s)) != 0)
             return;
         echoed += (uint64_t)n;
     }

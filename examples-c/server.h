@@ -101,15 +101,15 @@ static int64_t after_s(long seconds)
     return gs_after_ms(seconds * 1000);
 }
 
-/* Writes everything, unless the deadline comes first. 0, or the error. */
-static int write_all(int fd, const void *data, size_t n, int64_t deadline)
+/* Sends everything, unless the deadline comes first. flags as for send(2). 0, or the error. */
+static int send_all(int fd, const void *data, size_t n, int flags, int64_t deadline)
 {
     for (const char *p = data; n > 0;) {
-        ssize_t written = gs_write(fd, p, n, deadline);
-        if (written < 0)
-            return (int)written;
-        p += written;
-        n -= (size_t)written;
+        ssize_t sent = gs_send(fd, p, n, flags, deadline);
+        if (sent < 0)
+            return (int)sent;
+        p += sent;
+        n -= (size_t)sent;
     }
     return 0;
 }
