@@ -14,7 +14,7 @@ VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SONAME   := libgosched.so.1
 # Crate 0.2.3 is libgosched.so.1.2.3.
 SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
-EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd
+EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
