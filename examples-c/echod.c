@@ -13,7 +13,7 @@
  *
  *   echod: listening on 127.0.0.1:7007
  *   hello
- *   echod: stopped: 0 connections open, 1 accepted, 1 goroutines, 6 bytes echoed
+ *   echod: stopped: 0 connections open, 1 accepted, 6 bytes echoed
  */
 #define _GNU_SOURCE
 #include <getopt.h>

@@ -19,7 +19,7 @@
  *   httpd: /usr/share/doc is at http://127.0.0.1:8080/
  *   HTTP/1.1 200 OK
  *   ...
- *   httpd: stopped: 0 connections open, 1 accepted, 1 goroutines, 1 requests, 0 bytes of files
+ *   httpd: stopped: 0 connections open, 1 accepted, 1 requests, 0 bytes of files
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -528,7 +528,7 @@ static bool answer(client *c)
     }
     int err = status == 0 ? send_answer(c, &r)
                           : send_status(c, status, status == 405 ? "Allow: GET, HEAD\r\n" : "");
-    return err == 0 && c->keep;
+    return err == 0 && c->keep && !the_server.stopping;
 }
 
 /* Lets the client read the end of the answer: closing a socket that has unread data in it resets

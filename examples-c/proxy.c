@@ -14,7 +14,7 @@
  *   proxy: 127.0.0.1:8081 leads to example.org port 80
  *   HTTP/1.1 200 OK
  *   ...
- *   proxy: stopped: 0 connections open, 1 accepted, 1 goroutines, 74 bytes there, 311 bytes back
+ *   proxy: stopped: 0 connections open, 1 accepted, 74 bytes there, 311 bytes back
  */
 #define _GNU_SOURCE
 #include <getopt.h>

@@ -116,8 +116,10 @@ static int send_all(int fd, const void *data, size_t n, int flags, int64_t deadl
 
 static void server_print(const char *when)
 {
-    printf("%s: %s: %d connections open, %" PRIu64 " accepted, %zu goroutines", the_server.name,
-           when, (int)the_server.open, (uint64_t)the_server.accepted, gs_num_goroutines());
+    printf("%s: %s: %d connections open, %" PRIu64 " accepted", the_server.name, when,
+           (int)the_server.open, (uint64_t)the_server.accepted);
+    if (!the_server.stopping)
+        printf(", %zu goroutines", gs_num_goroutines());
     if (the_server.print_more)
         the_server.print_more();
     printf("\n");
