@@ -33,7 +33,7 @@ $(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) includ
 	@mkdir -p $(@D)
 	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched -Wl,-rpath,$(CURDIR)/target/release
 
-run: examples ## run wordcount on a real tree (TREE=DIR to choose one), then the other examples
+run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choose one); the web server last
 	@tools/demo $(TREE)
 
 test: $(STAMP)/test ## run every check and test, with a summary at the end
@@ -82,8 +82,8 @@ uninstall: ## remove what install has put there
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
-setup: ## install what building, testing and benchmarking need (all three at once)
-	@tools/setup build test bench
+setup: ## install what building, running, testing and benchmarking need, all at once
+	@tools/setup build run test bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup
