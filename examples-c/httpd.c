@@ -326,7 +326,8 @@ static int send_listing(client *c, const char *path, const opened *dir)
     listing l = {.fd = dir->fd, .path = path};
     gs_blocking(list_directory, &l);
     int err = l.err ? send_status(c, l.err == EMFILE || l.err == ENOMEM ? 503 : 500, "")
-                    : send_text(c, 200, "Content-Type: text/html; charset=utf-8\r\n", l.text, l.size);
+                    : send_text(c, 200, "Content-Type: text/html; charset=utf-8\r\n", l.text,
+                                l.size);
     free(l.text);
     return err;
 }
