@@ -189,6 +189,21 @@ static void run_connection(void *arg)
     must(gs_waitgroup_done(&the_server.connections), "done");
 }
 
+/* 0, or why there is none; then fd is closed. */
+static int start_connection(int fd)
+{
+    the_server.open++;
+    the_server.accepted++;
+    must(gs_waitgroup_add(&the_server.connections, 1), "add");
+    int err = gs_spawn(run_connection, (void *)(intptr_t)fd);
+    if (err < 0) {
+        the_server.open--;
+        must(gs_waitgroup_done(&the_server.connections), "done");
+        gs_close(fd);
+    }
+    return err;
+}
+
 /* Accepts until it is cancelled. If there is no file or memory left, those who want to connect
  * wait in the listener's queue; it tries again after a while, when others may have left. */
 static void accept_all(void *arg)
@@ -197,25 +212,19 @@ static void accept_all(void *arg)
     bool warned = false;
     while (!the_server.stopping) {
         int fd = gs_accept(the_server.listener, NULL, NULL, GS_FOREVER);
-        if (fd == -ECANCELED)
-            break;
-        if (fd >= 0) {
-            the_server.open++;
-            the_server.accepted++;
-            must(gs_waitgroup_add(&the_server.connections, 1), "add");
-            int err = gs_spawn(run_connection, (void *)(intptr_t)fd);
-            if (err == 0)
-                continue;
-            the_server.open--;
-            must(gs_waitgroup_done(&the_server.connections), "done");
-            gs_close(fd);
-            fd = err;
-        }
+        int err = fd < 0 ? fd : start_connection(fd);
+        if (err == 0 || err == -ECANCELED)
+            continue;
         if (!warned)
-            fprintf(stderr, "%s: accept: %s\n", the_server.name, gs_strerror(fd));
+            fprintf(stderr, "%s: accept: %s\n", the_server.name, gs_strerror(err));
         warned = true;
         gs_sleep(20 * 1000000);
     }
+    /* Those in the queue have come before the stop; closing the listener would reset them. */
+    for (int i = 0, fd; i < SOMAXCONN; i++)
+        if ((fd = gs_accept(the_server.listener, NULL, NULL, GS_NOWAIT)) < 0 ||
+            start_connection(fd) != 0)
+            break;
 }
 
 /* Reads the signals like any other file. Ends when it is cancelled. */
