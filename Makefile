@@ -14,7 +14,7 @@ VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SONAME   := libgosched.so.1
 # Crate 0.2.3 is libgosched.so.1.2.3.
 SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
-EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount
+EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
@@ -29,11 +29,11 @@ build: $(STAMP)/build ## build the library into target/release (plain `make` doe
 
 examples: $(PROGRAMS) ## build examples-c into target/examples
 
-$(PROGRAMS): target/examples/%: examples-c/%.c examples-c/words.h include/gosched.h | build
+$(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) include/gosched.h | build
 	@mkdir -p $(@D)
 	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched -Wl,-rpath,$(CURDIR)/target/release
 
-run: examples ## run wordcount on a real tree (TREE=DIR to choose one), then the other examples
+run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choose one); the web server last
 	@tools/demo $(TREE)
 
 test: $(STAMP)/test ## run every check and test, with a summary at the end
@@ -82,8 +82,8 @@ uninstall: ## remove what install has put there
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
-setup: ## install what building, testing and benchmarking need (all three at once)
-	@tools/setup build test bench
+setup: ## install what building, running, testing and benchmarking need, all at once
+	@tools/setup build run test bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup

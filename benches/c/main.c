@@ -31,6 +31,10 @@ static const struct workload workloads[] = {
     {"timers", timers, 100000, "goroutines", false},
     {"memory", memory, 1000000, "goroutines", true},
     {"syscalls", syscalls, 500, "sleeps for each of 4 goroutines", false},
+    {"echo", echo, 100000, "requests for each number of connections", false},
+    {"timer", timer, 1000, "sleeps", false},
+    {"preempt", preempt, 200, "sleeps", false},
+    {"idle", idle, 3000, "ms", false},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };
 

@@ -4,10 +4,16 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,6 +47,10 @@ var workloads = []workload{
 	{"timers", timers, 100_000, "goroutines", false},
 	{"memory", memory, 1_000_000, "goroutines", true},
 	{"syscalls", syscalls, 500, "sleeps for each of 4 goroutines", false},
+	{"echo", echo, 100_000, "requests for each number of connections", false},
+	{"timer", timer, 1000, "sleeps", false},
+	{"preempt", preempt, 200, "sleeps", false},
+	{"idle", idle, 3000, "ms", false},
 }
 
 type figure struct {
@@ -606,4 +616,111 @@ func syscalls(n int) {
 
 	report("syscalls", ms, "ms")
 	report("syscalls.compute", float64(total.Load())/wholeCore/computingMs, "cores")
+}
+
+// echo: a TCP server that sends back what it gets, a goroutine for each
+// connection; load/echoload, which is beside this program, asks it.
+
+func echoBack(conn net.Conn) {
+	defer conn.Close()
+	block := make([]byte, 4096)
+	for {
+		n, err := conn.Read(block)
+		if err == io.EOF {
+			return
+		}
+		check(err == nil, "echo")
+		_, err = conn.Write(block[:n])
+		check(err == nil, "echo")
+	}
+}
+
+func load(port, connections, n int) {
+	self, err := os.Executable()
+	check(err == nil, "os.Executable")
+	command := exec.Command(filepath.Join(filepath.Dir(self), "echoload"),
+		strconv.Itoa(port), strconv.Itoa(connections), strconv.Itoa(n))
+	command.Stderr = os.Stderr
+	answer, err := command.Output()
+	check(err == nil, "echoload")
+	var rate, p99 float64
+	_, err = fmt.Sscan(string(answer), &rate, &p99)
+	check(err == nil, "echoload")
+	report(fmt.Sprint("echo.rate_", connections), rate, "req/s")
+	report(fmt.Sprint("echo.p99_", connections), p99, "us")
+}
+
+func echo(n int) {
+	var connections sync.WaitGroup
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err == nil, "net.Listen")
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			check(err == nil, "Accept")
+			connections.Go(func() { echoBack(conn) })
+		}
+	}()
+
+	port := listener.Addr().(*net.TCPAddr).Port
+	load(port, 1, n)
+	load(port, 100, n)
+	load(port, 1000, n)
+
+	connections.Wait()
+	listener.Close()
+	<-accepting
+}
+
+// timer, preempt, idle: how late a sleeper wakes, alone or beside an endless
+// loop, and what an idle runtime costs.
+
+func reportLateness(name string, n int, sleep, unit time.Duration, unitName string) {
+	late := make([]time.Duration, n)
+	for i := range late {
+		start := time.Now()
+		time.Sleep(sleep)
+		late[i] = time.Since(start) - sleep
+		check(late[i] >= 0, name)
+	}
+	slices.Sort(late)
+	report(name+".p50", float64(late[n/2])/float64(unit), unitName)
+	report(name+".p99", float64(late[n*99/100])/float64(unit), unitName)
+}
+
+func timer(n int) { reportLateness("timer", n, 2*time.Millisecond, time.Microsecond, "us") }
+
+func preempt(n int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var loop sync.WaitGroup
+	var stop atomic.Bool
+	loop.Go(func() {
+		count := uint64(0)
+		for !stop.Load() {
+			count++
+		}
+		sink.Add(count)
+	})
+	reportLateness("preempt", n, time.Millisecond, time.Millisecond, "ms")
+	stop.Store(true)
+	loop.Wait()
+}
+
+func idle(n int) {
+	// So that all of the runtime has been awake before.
+	var passed sync.WaitGroup
+	for range 1000 {
+		passed.Go(runtime.Gosched)
+	}
+	passed.Wait()
+
+	cpu := cpuSeconds()
+	start := time.Now()
+	time.Sleep(time.Duration(n) * time.Millisecond)
+	report("idle", (cpuSeconds()-cpu)*1e3/msSince(start)*100, "%")
 }

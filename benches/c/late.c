@@ -1,0 +1,90 @@
+/* timer, preempt, idle: how late a sleeper wakes, alone or beside an endless loop, and what an idle runtime costs. */
+#include "bench.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int smaller_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sleeps n times and reports how late it woke: the median and the 99th percentile, in units of unit_ns. */
+static void report_lateness(int64_t n, int64_t sleep_ns, const char *p50, const char *p99, double unit_ns, const char *unit)
+{
+    int64_t *late = new_array(n, sizeof *late);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t due = gs_now() + sleep_ns;
+        MUST(gs_sleep(sleep_ns));
+        late[i] = gs_now() - due;
+        CHECK(late[i] >= 0);
+    }
+    qsort(late, (size_t)n, sizeof *late, smaller_first);
+    report(p50, (double)late[n / 2] / unit_ns, unit);
+    report(p99, (double)late[n * 99 / 100] / unit_ns, unit);
+    free(late);
+}
+
+void timer(int64_t n)
+{
+    report_lateness(n, 2000000, "timer.p50", "timer.p99", 1e3, "us");
+}
+
+static atomic_bool stop;
+
+static void endless(void *arg)
+{
+    volatile uint64_t *count = arg;
+
+    while (!atomic_load_explicit(&stop, memory_order_relaxed))
+        ++*count;
+}
+
+void preempt(int64_t n)
+{
+    uint64_t count = 0;
+    gs_g *loop;
+    int procs = MUST(gs_gomaxprocs(1));
+
+    atomic_store(&stop, false);
+    MUST(gs_spawn_with(endless, &count, NULL, &loop));
+    report_lateness(n, 1000000, "preempt.p50", "preempt.p99", 1e6, "ms");
+    atomic_store(&stop, true);
+    MUST(gs_join(loop, GS_FOREVER));
+    gs_release(loop);
+    MUST(gs_gomaxprocs(procs));
+    CHECK(count > 0);
+}
+
+static double cpu_ms(void)
+{
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e3 +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
+}
+
+static void pass_by(void *arg)
+{
+    gs_yield();
+    MUST(gs_waitgroup_done(arg));
+}
+
+void idle(int64_t n)
+{
+    gs_waitgroup passed = {0};
+
+    /* So that all of the runtime has been awake before. */
+    MUST(gs_waitgroup_add(&passed, 1000));
+    for (int i = 0; i < 1000; i++)
+        MUST(gs_spawn(pass_by, &passed));
+    MUST(gs_waitgroup_wait(&passed, GS_FOREVER));
+
+    double cpu = cpu_ms();
+    int64_t start = gs_now();
+    MUST(gs_sleep(n * 1000000));
+    report("idle", (cpu_ms() - cpu) / ms_since(start) * 100, "%");
+}
