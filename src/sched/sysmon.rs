@@ -140,6 +140,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         rt.reap();
         let all_idle = rt.idle.ps() as usize >= rt.procs();
+        // Nobody needs it then, and timers have a watcher of their own.
+        match (all_idle, idle_since) {
+            (true, None) => delay = LONGEST,
+            (false, Some(_)) => (quiet, delay) = (0, SHORTEST),
+            _ => {}
+        }
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         match idle_since {
             Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
