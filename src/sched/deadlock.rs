@@ -82,6 +82,11 @@ impl Watch {
         if rt.goroutines() == 0 {
             return -1;
         }
+        if waits_for_something(rt) {
+            // When it comes a P is started, and that ends this period.
+            self.suspected = None;
+            return time::now() + LAST;
+        }
         let before = Activity::now(rt);
         let dead = is_deadlocked(rt);
         if dead && self.suspected.take() == Some(Activity::now(rt)) && self.told != before {
@@ -95,12 +100,15 @@ impl Watch {
     }
 }
 
+/// Whether a timer runs, or a file may be ready at any time.
+fn waits_for_something(rt: &Runtime) -> bool {
+    rt.ps().any(|p| p.timers.next() != i64::MAX) || netpoll::anybody_waits(rt)
+}
+
 fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
-        && rt.ps().all(|p| p.timers.next() == i64::MAX)
-        // A file may be ready at any time.
-        && !netpoll::anybody_waits(rt)
+        && !waits_for_something(rt)
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
         // After the count: whoever is counted there has said so before.
         && !rt.any_m_may_bring_work()
