@@ -8,6 +8,17 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::Once;
 
+/// The signals that a fault in a thread's own code raises.
+pub const FAULTS: [i32; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGSYS,
+];
+
 /// Bytes of an alternate signal stack: a handler of the host may run on it.
 const ALT_STACK: usize = 64 << 10;
 

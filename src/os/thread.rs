@@ -83,15 +83,7 @@ fn block_signals() -> SignalMask {
         let mut set = MaybeUninit::uninit();
         libc::sigfillset(set.as_mut_ptr());
         let mut set = set.assume_init();
-        for s in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGFPE,
-            libc::SIGILL,
-            libc::SIGTRAP,
-            libc::SIGABRT,
-            libc::SIGSYS,
-        ] {
+        for s in super::signal::FAULTS {
             libc::sigdelset(&mut set, s);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &set, ptr::null_mut());

@@ -3,6 +3,7 @@
 use super::limits;
 use crate::numa::Topology;
 use crate::os::cgroup;
+use crate::os::signal::FAULTS;
 use crate::stack::{self, Class};
 
 /// What the caller of `gs_init` asks for; `None`: not said.
@@ -80,20 +81,10 @@ impl Request<'_> {
 /// 0 is none. Those that a fault raises, and those that can't be caught, are
 /// taken.
 fn may_be_signal(n: i32) -> bool {
-    let taken = [
-        libc::SIGKILL,
-        libc::SIGSTOP,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-        libc::SIGSYS,
-    ];
     n == 0
         || ((1..=libc::SIGRTMAX()).contains(&n)
-            && !taken.contains(&n)
+            && ![libc::SIGKILL, libc::SIGSTOP].contains(&n)
+            && !FAULTS.contains(&n)
             && !(32..libc::SIGRTMIN()).contains(&n))
 }
 

@@ -6,7 +6,7 @@ use super::g::{G, GRef, Status};
 use super::m::MRef;
 use super::park::{Block, Cause, FOREVER, Parker, Why, sleep_until};
 use super::preempt::{self, claim};
-use super::runtime::{Inside, Runtime, rt};
+use super::runtime::{Inside, rt};
 use super::{schedule, timers, world};
 use crate::arch;
 use crate::os::{thread, time};
@@ -174,7 +174,9 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         // Its thread is blocked, though it hasn't said so.
         let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
         let status = if blocked { Status::Syscall } else { g.status() };
-        seen(rt, g, status, stack, sp, context, &mut f);
+        let node = rt.p_if_made(g.last_p.get() as usize).map_or(0, |p| p.node as usize);
+        let id = g.id.load(Ordering::Relaxed);
+        f(&Seen { id, status, node, stack, sp, context, arg: g.arg.get() });
     });
     for node in &rt.nodes {
         node.newborns.for_each(|n| {
@@ -191,26 +193,6 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
             }
         });
     }
-}
-
-fn seen(
-    rt: &Runtime,
-    g: GRef,
-    status: Status,
-    stack: (usize, usize),
-    sp: usize,
-    context: *const c_void,
-    f: &mut impl FnMut(&Seen),
-) {
-    f(&Seen {
-        id: g.id.load(Ordering::Relaxed),
-        status,
-        node: rt.p_if_made(g.last_p.get() as usize).map_or(0, |p| p.node as usize),
-        stack,
-        sp,
-        context,
-        arg: g.arg.get(),
-    });
 }
 
 /// Stack pointer and registers of a goroutine that is still on a thread.

@@ -43,17 +43,21 @@ pub fn find_p(m: MRef) -> MRef {
     if !is_claimed(m) || keeps(m) {
         return m;
     }
-    let g = m.g();
-    m.old_p.set(m.p.get());
-    m.p.set(ptr::null());
-    if blocking::retake(m) {
+    if replace_p(m) {
         // Release: pairs with the Acquire of the deadlock watch.
         m.claim.store(claim::NONE, Ordering::Release);
         return m;
     }
-    g.set_status(Status::Runnable);
+    m.g().set_status(Status::Runnable);
     schedule::switch_to_g0(m, Some(queue_for_p));
     super::m::must_current()
+}
+
+/// The M has lost its P: takes another one, if one is idle.
+fn replace_p(m: MRef) -> bool {
+    m.old_p.set(m.p.get());
+    m.p.set(ptr::null());
+    blocking::retake(m)
 }
 
 /// Whether the M still has the P that somebody asks for.
@@ -249,9 +253,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
 
 /// The same for one without a P: takes an idle one, or waits for one.
 fn find_p_here(m: MRef) {
-    m.old_p.set(m.p.get());
-    m.p.set(ptr::null());
-    if !blocking::retake(m) {
+    if !replace_p(m) {
         wait_here(m, |g| {
             let rt = rt();
             rt.push_quietly(rt.any_node(), Task::goroutine(g), priority::PREEMPTED);

@@ -30,6 +30,10 @@ use core::{iter, ptr};
 use std::sync::Once;
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
+/// How often it is asked whether C++ has been loaded, in ns: the loader looks
+/// through all libraries for that.
+const CXX_EVERY: i64 = 1_000_000_000;
+
 /// Held while a runtime is made or ended.
 static LIFE: SpinLock = SpinLock::new();
 /// A runtime is being made or ended: plain threads wait until it is there whole,
@@ -111,6 +115,8 @@ pub struct Runtime {
     watcher: AtomicPtr<M>,
     watching_until: AtomicI64,
     cxa: AtomicPtr<c_void>,
+    /// When it is looked for next.
+    cxa_look: AtomicI64,
     host_mask: SignalMask,
 }
 
@@ -328,6 +334,7 @@ impl Runtime {
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
             cxa: AtomicPtr::new(ptr::null_mut()),
+            cxa_look: AtomicI64::new(0),
             host_mask: SignalMask::current(),
         }
     }
@@ -387,6 +394,12 @@ impl Runtime {
             node.ps.set(self.ps().filter(|p| p.node as usize == node.id));
             node.open_queues(node.ps.len() > 0, heir);
         }
+    }
+
+    /// The nodes, this one first and then from near to far. seed: N4
+    pub fn nodes_from(&self, node: usize) -> impl Iterator<Item = &Node> {
+        let own = &self.nodes[node];
+        iter::once(own).chain(own.neighbours.iter().map(|&n| &self.nodes[n]))
     }
 
     /// Puts a task into the queue of a node, or of the nearest that has P's, and
@@ -780,7 +793,12 @@ impl Runtime {
     /// Looks whether C++ is loaded. Only a plain thread may: the lock of the loader
     /// may be with a goroutine that waits for a P.
     fn look_for_cxa(&self) {
-        if self.cxa.load(Ordering::Relaxed).is_null() {
+        if !self.cxa.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let now = time::now();
+        if now >= self.cxa_look.load(Ordering::Relaxed) {
+            self.cxa_look.store(now + CXX_EVERY, Ordering::Relaxed);
             self.cxa.store(os::symbol(c"__cxa_get_globals"), Ordering::Relaxed);
         }
     }

@@ -534,8 +534,7 @@ fn take_share(queue: &super::task::Fifo, p: PRef, sharers: usize) -> Option<Task
 }
 
 fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
-    let node = rt.node_of(p);
-    let nodes = || core::iter::once(node).chain(node.neighbours.iter().map(|&n| &rt.nodes[n]));
+    let nodes = || rt.nodes_from(p.node as usize);
     nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))
 }
 

@@ -247,13 +247,15 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
         return false;
     }
-    if waiting {
-        let end = if due { seen.slice + WAKE_UP } else { seen.slice + rt.slice };
-        seen.next = seen.check.max(end.min(seen.slice + rt.slice));
-    } else {
-        seen.next = timer.max(seen.slice + WAKE_UP);
-    }
-    if now < seen.check && !(due && now - seen.slice >= WAKE_UP && !seen.asked) {
+    let slice_ends = seen.slice + rt.slice;
+    let yields_to_timer = seen.slice + WAKE_UP;
+    seen.next = match waiting {
+        true if due => seen.check.max(yields_to_timer.min(slice_ends)),
+        true => seen.check.max(slice_ends),
+        false => timer.max(yields_to_timer),
+    };
+    let must_ask = due && now >= yields_to_timer && !seen.asked;
+    if now < seen.check && !must_ask {
         return false;
     }
     seen.delay = (seen.delay * 2).min(LONGEST_CHECK);
@@ -268,7 +270,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
             taken
         }
         Doing::Computes => {
-            if due && now - seen.slice >= WAKE_UP && !seen.asked {
+            if must_ask {
                 seen.asked = true;
                 world::ask(p, world::SLICE);
             }

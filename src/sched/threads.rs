@@ -4,6 +4,7 @@ use super::g::{GRef, flags};
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
 use super::netpoll;
+use super::node::Node;
 use super::p::{PRef, count};
 use super::preempt;
 use super::ready;
@@ -42,12 +43,8 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
 /// Takes an idle P out of its set: this one, one of the node, or the nearest.
 pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
     let taken = near.filter(|&p| rt.node_of(p).take_idle_p(p)).or_else(|| {
-        let own = &rt.nodes[node];
         let procs = rt.procs();
-        core::iter::once(&node)
-            .chain(&own.neighbours)
-            .find_map(|&n| rt.nodes[n].take_any_idle_p(procs))
-            .map(|id| rt.p(id))
+        rt.nodes_from(node).find_map(|n| n.take_any_idle_p(procs)).map(|id| rt.p(id))
     })?;
     rt.idle.p_taken();
     Some(taken)
@@ -263,8 +260,7 @@ pub fn pass_on(m: MRef, g: GRef) {
 /// thread takes the C library's heap, whose lock that one may have. False: not yet.
 /// If there can be no more threads one that waits in the handler will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
-    let node = rt.node_of(p);
-    if node.has_idle_m() || node.neighbours.iter().any(|&n| rt.nodes[n].has_idle_m()) {
+    if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
         return true;
     }
     // It goes into the pool itself: until its thread runs it may wait for locks of
@@ -288,11 +284,7 @@ fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     if !rt.lacks_threads.load(Ordering::Relaxed) {
         return None;
     }
-    let node = rt.node_of(p);
-    let task = node
-        .preempted
-        .pop()
-        .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].preempted.pop()))?;
+    let task = rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop())?;
     match task.kind() {
         // SAFETY: it is bound to the M that it waits on.
         Kind::Goroutine(g) => Some((unsafe { MRef::from_ptr(g.bound_m.get()) }, Some(task))),

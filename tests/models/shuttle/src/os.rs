@@ -237,6 +237,8 @@ pub mod membarrier {
 }
 
 pub mod signal {
+    pub const FAULTS: [i32; 0] = [];
+
     pub fn on_preempt(_signal: i32, _hook: fn(*mut core::ffi::c_void)) {}
 
     pub struct AltStack;
