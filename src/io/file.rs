@@ -3,6 +3,7 @@
 
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
+use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::netpoll::{self, Class, Found};
 use crate::sched::p::{PRef, status};
@@ -17,11 +18,26 @@ const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
 /// What lets one that reads, or writes, try again.
 const READABLE: u32 = IN | PRI | RDHUP | ERR | HUP;
 const WRITABLE: u32 = OUT | ERR | HUP;
+/// After these a read that takes all there is isn't followed by an event: the end
+/// of the stream, or what is behind urgent data, is there already.
+const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 
 /// Of [`File::state`]: it is being closed; below are those inside a system call on
 /// it, above is its generation.
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
+
+/// Of [`File::drained`].
+const DRAINED: u64 = 1 << 32;
+
+/// What a read means that gives less than there is room for.
+mod shortness {
+    pub const UNKNOWN: u8 = 0;
+    /// Nothing is left, and what comes will be told.
+    pub const EMPTY: u8 = 1;
+    /// Nothing.
+    pub const NOTHING: u8 = 2;
+}
 
 /// Somebody has begun to wait for a file that must be made sure of.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
@@ -61,7 +77,12 @@ pub struct File {
     kind: AtomicU8,
     /// This library has made it, and so knows that it doesn't block.
     ours: AtomicBool,
+    /// One of [`shortness`].
+    short: AtomicU8,
     happened: [AtomicU32; 2],
+    /// `DRAINED` and how often something had happened to read before a read that
+    /// took all there was.
+    drained: AtomicU64,
 
     // The rest is used with the lock held.
     /// The runtime and the P in whose instance it is; 0: in none.
@@ -184,6 +205,34 @@ impl File {
         SIDES.map(|side| self.happened[side as usize].load(Ordering::Acquire))
     }
 
+    /// Whether a read would give nothing, because the last one took all there was
+    /// and nothing has happened since: what had been seen then.
+    pub fn drained(&self) -> Option<Seen> {
+        let seen = self.seen();
+        // Relaxed: whoever waits compares `seen` once more with the lock held.
+        let drained = self.drained.load(Ordering::Relaxed);
+        let holds = drained == DRAINED | u64::from(seen[Side::Read as usize])
+            && self.short.load(Ordering::Relaxed) == shortness::EMPTY;
+        holds.then_some(seen)
+    }
+
+    /// A read has given less than there was room for; before it, `seen` was seen.
+    pub fn was_short(&self, fd: i32, seen: Seen) {
+        if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
+            let known = match self.ours.load(Ordering::Relaxed) && socket::is_tcp(fd) {
+                true => shortness::EMPTY,
+                false => shortness::NOTHING,
+            };
+            let (unknown, relaxed) = (shortness::UNKNOWN, Ordering::Relaxed);
+            // An event may have said otherwise meanwhile.
+            let _ = self.short.compare_exchange(unknown, known, relaxed, relaxed);
+        }
+        if self.short.load(Ordering::Relaxed) == shortness::EMPTY {
+            let drained = DRAINED | u64::from(seen[Side::Read as usize]);
+            self.drained.store(drained, Ordering::Relaxed);
+        }
+    }
+
     fn queue(&self, side: Side) -> &WaitQueue {
         &self.waiters[side as usize]
     }
@@ -268,6 +317,9 @@ impl File {
                 return;
             }
             self.verified.set(Verified::Yes);
+            if events & ENDS != 0 {
+                self.short.store(shortness::NOTHING, Ordering::Relaxed);
+            }
             for (side, mask) in [(Side::Read, READABLE), (Side::Write, WRITABLE)] {
                 if events & mask == 0 {
                     continue;
@@ -298,6 +350,7 @@ impl File {
                     // Not the file that we made: a user has closed that behind our back.
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
                         self.ours.store(false, Ordering::Relaxed);
+                        self.short.store(shortness::NOTHING, Ordering::Relaxed);
                         let home = rt.p(self.home.get() as usize);
                         let _ = self.add_to(fd, rt, home);
                     }
@@ -393,6 +446,8 @@ impl File {
         self.registration.set(self.registration.get().wrapping_add(1));
         self.kind.store(0, Ordering::Relaxed);
         self.ours.store(false, Ordering::Relaxed);
+        self.short.store(shortness::UNKNOWN, Ordering::Relaxed);
+        self.drained.store(0, Ordering::Relaxed);
     }
 
     /// Closes it: those who wait leave with `-ECANCELED`, and `close` runs when

@@ -59,8 +59,9 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         Kind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
         // To read nothing is no reason to wait, nor to take a datagram.
         Kind::Socket if disk::total(buffers) > 0 => {
+            let want = Want::to_read(disk::total(buffers));
             // SAFETY: by contract.
-            until_done(fd, file, Want::READ, deadline, || unsafe { socket::recv(fd, buffers, 0) })
+            until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, buffers, 0) })
         }
         _ => until_done(fd, file, Want::READ, deadline, || match file.make_nonblocking(fd) {
             // SAFETY: by contract.
@@ -116,8 +117,9 @@ fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
 pub unsafe fn recv(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
+    let want = Want::to_read(if flags == 0 { buffer.iov_len } else { 0 });
     // SAFETY: by contract.
-    until_done(fd, file, Want::READ, deadline, || unsafe { socket::recv(fd, &[buffer], flags) })
+    until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, &[buffer], flags) })
 }
 
 /// send(2).

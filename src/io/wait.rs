@@ -23,14 +23,26 @@ pub struct Want {
     pub class: Class,
     /// The same in poll's words.
     pub events: i16,
+    /// Of a read from a stream: how much there is room for. If it gives less, none
+    /// may be left. 0: that says nothing.
+    pub room: usize,
 }
 
 impl Want {
-    pub const READ: Want =
-        Want { sides: &[Side::Read], class: Class::Read, events: libc::POLLIN | libc::POLLRDHUP };
+    pub const READ: Want = Want {
+        sides: &[Side::Read],
+        class: Class::Read,
+        events: libc::POLLIN | libc::POLLRDHUP,
+        room: 0,
+    };
     pub const WRITE: Want =
-        Want { sides: &[Side::Write], class: Class::Write, events: libc::POLLOUT };
+        Want { sides: &[Side::Write], class: Class::Write, events: libc::POLLOUT, room: 0 };
     pub const ACCEPT: Want = Want { class: Class::Accept, ..Want::READ };
+
+    /// For a read that takes what it gives.
+    pub fn to_read(room: usize) -> Want {
+        Want { room, ..Want::READ }
+    }
 
     /// For events of poll's.
     pub fn events(events: i16) -> Want {
@@ -43,7 +55,7 @@ impl Want {
             // Errors come on both sides.
             _ => (&[Side::Read], Class::Read),
         };
-        Want { sides, class, events }
+        Want { sides, class, events, room: 0 }
     }
 }
 
@@ -70,14 +82,23 @@ pub fn until_done(
     let generation = used.generation;
     let (mut woken, mut in_vain) = (None, 0);
     let mut may_be_done = false;
+    let may_skip = want.room > 0 && deadline != NOWAIT && schedule::on_goroutine().is_some();
+    let mut drained = if may_skip { file.drained() } else { None };
     loop {
-        let seen = file.seen();
-        let result = loop {
-            match attempt() {
-                EINTR => {}
-                result => break result,
-            }
+        let skipped = drained.take();
+        let seen = skipped.unwrap_or_else(|| file.seen());
+        let result = match skipped {
+            Some(_) => EAGAIN,
+            None => loop {
+                match attempt() {
+                    EINTR => {}
+                    result => break result,
+                }
+            },
         };
+        if result > 0 && (result as usize) < want.room {
+            file.was_short(fd, seen);
+        }
         drop(used);
         if result != EAGAIN || deadline == NOWAIT {
             if let Some(side) = woken {

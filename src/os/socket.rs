@@ -116,6 +116,15 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
     answer(unsafe { libc::connect(fd, to, len) } as isize)
 }
 
+/// Whether it is a TCP connection.
+pub fn is_tcp(fd: i32) -> bool {
+    let (mut protocol, mut len) = (0i32, 4u32);
+    let at = (&raw mut protocol).cast();
+    // SAFETY: four writable bytes.
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, at, &mut len) };
+    r == 0 && protocol == libc::IPPROTO_TCP
+}
+
 /// How an attempt to connect has ended: 0, a negative errno value, or
 /// `-EINPROGRESS`.
 pub fn connect_result(fd: i32) -> isize {

@@ -13,7 +13,7 @@ use super::m::{M, MRef};
 use super::node::Node;
 use super::p::{PRef, status};
 use super::ready;
-use super::runtime::Runtime;
+use super::runtime::{Runtime, rt};
 use super::schedule;
 use super::task::{Batch, Task};
 use super::threads;
@@ -84,15 +84,27 @@ impl Found {
         self.writes.len() + self.reads.len() + self.accepts.len()
     }
 
-    /// Into the queues of the caller's P. What is pushed last to the private one
-    /// runs first: so reads, then writes, each from the last to the first.
-    /// seed: N8
+    /// Into the queues of the caller's P: those who write run first, then those who
+    /// read. But behind whatever waits already, which might never have its turn
+    /// else. seed: N8
     pub(super) fn into_queues(self, p: PRef) {
         // One alone is the caller's own next work.
         let for_others = self.len() > 1 || p.has_work();
-        push_each(self.accepts, |task| ready::push_shared(p, task));
-        push_each(self.reads.reversed(), |task| ready::push_private_quietly(p, task));
-        push_each(self.writes.reversed(), |task| ready::push_private_quietly(p, task));
+        let runq = &rt().node_of(p).runq;
+        let (mut in_order, accepts) = ([self.writes, self.reads], self.accepts);
+        if !runq.is_empty() {
+            in_order.into_iter().chain([accepts]).for_each(|b| push_each(b, |t| runq.push(t)));
+        } else {
+            if p.has_work() {
+                in_order.into_iter().for_each(|b| push_each(b, |t| ready::push_shared(p, t)));
+            } else {
+                // What is pushed last runs first.
+                in_order.reverse();
+                let push = |task| ready::push_private_quietly(p, task);
+                in_order.into_iter().for_each(|b| push_each(b.reversed(), push));
+            }
+            push_each(accepts, |task| ready::push_shared(p, task));
+        }
         if for_others && !p.alone.get() {
             schedule::work_added(None, p.node as usize);
         }
@@ -499,7 +511,7 @@ pub struct Sysmon {
 /// A node may be without a watcher for so long, in ns: one is on its way as a rule.
 const PATIENCE: i64 = 1_000_000;
 /// How often waits are verified.
-const VERIFY_EVERY: i64 = 5_000_000;
+const VERIFY_EVERY: i64 = 50_000_000;
 
 impl Sysmon {
     pub fn new() -> Sysmon {
@@ -545,9 +557,4 @@ impl Sysmon {
         rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n))
             && !hooks().is_some_and(|hooks| rt.polls.load(Ordering::Acquire) && (hooks.verify)())
     }
-}
-
-/// For a P whose owner doesn't get to it.
-pub fn look_for(p: PRef) -> bool {
-    p.poll.is_waited_for() && look_from_outside(p)
 }

@@ -28,6 +28,8 @@ const SYSCALL_GRACE: i64 = 10_000_000;
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
+/// And so often the files of its P are.
+const FILES: i64 = 500_000;
 /// How often it looks for threads that run without a P, and at how many.
 const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
@@ -97,6 +99,8 @@ struct Seen {
     /// When its thread is looked at next, and how long after that again.
     check: i64,
     delay: i64,
+    /// When its files are looked at, which its owner doesn't get to.
+    files: i64,
     /// When this P needs the next look, if not before.
     next: i64,
 }
@@ -111,6 +115,7 @@ impl Seen {
             asked: false,
             check: now + CHECK,
             delay: CHECK,
+            files: now + FILES,
             next: i64::MAX,
         }
     }
@@ -143,14 +148,14 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         // Nobody needs it then, and timers have a watcher of their own.
         match (all_idle, idle_since) {
             (true, None) => delay = LONGEST,
-            (false, Some(_)) => (quiet, delay) = (0, SHORTEST),
+            (false, Some(_)) => delay = delay.min(CHECK),
             _ => {}
         }
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         match idle_since {
             Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
                 sleep_deep(rt, note, &mut watch);
-                (quiet, delay, idle_since) = (0, SHORTEST, None);
+                (quiet, delay, idle_since) = (0, CHECK, None);
             }
             _ => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
@@ -223,14 +228,28 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         world::ask(p, world::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
-        *seen = Seen { tick, syscall_tick, since: now, check: now + CHECK, delay: CHECK, ..*seen };
+        *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
         return false;
     }
-    match status {
-        status::SYSCALL => netpoll::look_for(p) | retake(rt, p, now - seen.since),
-        status::RUNNING => netpoll::look_for(p) | stands(rt, p, seen, now),
-        _ => false,
+    let acted = match status {
+        status::SYSCALL => retake(rt, p, now - seen.since),
+        status::RUNNING => stands(rt, p, seen, now),
+        _ => return false,
+    };
+    acted | look_at_files(p, seen, now)
+}
+
+/// The files of a P whose owner doesn't get to it.
+fn look_at_files(p: PRef, seen: &mut Seen, now: i64) -> bool {
+    if !p.poll.is_waited_for() {
+        return false;
     }
+    let due = now >= seen.files;
+    if due {
+        seen.files = now + FILES;
+    }
+    seen.next = seen.next.min(seen.files);
+    due && netpoll::look_from_outside(p)
 }
 
 /// The same goroutine has been on the P since the last look. When others could
