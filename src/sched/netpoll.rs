@@ -2,9 +2,10 @@
 //! whether something has happened. seed: N6, N8, B2
 //!
 //! A P has an epoll instance, in which the files are that were first waited for on
-//! it; its owner looks there when it has nothing else to do, and now and then. A
-//! node has one that holds those of its P's: an idle M, the node's watcher, sleeps
-//! in it. All are made when they are first needed. Which file an event is for, and
+//! it; its owner looks there when it has nothing else to do, and now and then, and
+//! sleeps in it when it gives the P up. A node has one that holds those of its P's:
+//! an idle M, the node's watcher, sleeps in it for P's that nobody attends to. All
+//! are made when they are first needed. Which file an event is for, and
 //! who waits for it, is the business of the room above (`io`), which gives its
 //! functions to [`set_hooks`]. `README.md` says why no event is lost.
 
@@ -26,7 +27,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering, 
 const EVENTS: usize = 128;
 /// A busy P looks after so many scheduling decisions.
 const TICKS: u32 = 128;
-/// Of an instance of a node, the eventfd; other numbers are P's.
+/// Of an instance, the eventfd; other numbers are files', or P's.
 const BELL: u64 = u64::MAX;
 /// P's that a watcher takes note of at once.
 const FIRED: usize = 16;
@@ -136,8 +137,12 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
 pub struct OfP {
     /// -1: none yet.
     epoll: AtomicI32,
+    /// The eventfd in it that ends a sleep there.
+    bell: AtomicI32,
     /// Goroutines that wait for files of this instance.
     waiting: AtomicU32,
+    /// An M sleeps in the instance, or is about to: the one that ran the P last.
+    attended: AtomicBool,
     /// The next event ends the watcher's sleep; cleared when it has.
     armed: AtomicBool,
     /// The tick of the owner's last look.
@@ -148,7 +153,9 @@ impl OfP {
     pub fn new() -> OfP {
         OfP {
             epoll: AtomicI32::new(-1),
+            bell: AtomicI32::new(-1),
             waiting: AtomicU32::new(0),
+            attended: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             looked_at: Cell::new(0),
         }
@@ -164,6 +171,10 @@ impl OfP {
     pub fn epoll(&self) -> i32 {
         // Acquire: pairs with the Release in `make_instance`.
         self.epoll.load(Ordering::Acquire)
+    }
+
+    fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Relaxed)
     }
 }
 
@@ -218,20 +229,28 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     let node = rt.node_of(p);
     let of_node = match node.poll.epoll() {
         Some(fd) => fd,
-        None => make_of_node(node)?,
+        None => {
+            let (fd, bell) = make_epoll_with_bell()?;
+            node.poll.bell.store(bell, Ordering::Relaxed);
+            // Release: the bell goes along.
+            node.poll.epoll.store(fd, Ordering::Release);
+            fd
+        }
     };
-    let fd = epoll::create()?;
+    let (fd, bell) = make_epoll_with_bell()?;
     if let Err(e) = epoll::add(of_node, fd, epoll::ONCE, u64::from(p.id)) {
+        epoll::close(bell);
         epoll::close(fd);
         return Err(e);
     }
-    // Release: pairs with the Acquire of those who use it.
+    p.poll.bell.store(bell, Ordering::Relaxed);
+    // Release: pairs with the Acquire of those who use it; the bell goes along.
     p.poll.epoll.store(fd, Ordering::Release);
     rt.polls.store(true, Ordering::Release);
     Ok(())
 }
 
-fn make_of_node(node: &Node) -> Result<i32, i32> {
+fn make_epoll_with_bell() -> Result<(i32, i32), i32> {
     let fd = epoll::create()?;
     let bell = epoll::create_eventfd().inspect_err(|_| epoll::close(fd))?;
     // Each write is told, so nobody has to read it.
@@ -240,10 +259,7 @@ fn make_of_node(node: &Node) -> Result<i32, i32> {
         epoll::close(fd);
         return Err(e);
     }
-    node.poll.bell.store(bell, Ordering::Relaxed);
-    // Release: the bell goes along.
-    node.poll.epoll.store(fd, Ordering::Release);
-    Ok(fd)
+    Ok((fd, bell))
 }
 
 /// Closes everything: nobody polls any more.
@@ -254,7 +270,7 @@ pub fn close_all(rt: &Runtime) {
             epoll::close(fd);
         }
     };
-    rt.all_made_ps().for_each(|p| close(&p.poll.epoll));
+    rt.all_made_ps().for_each(|p| [&p.poll.epoll, &p.poll.bell].into_iter().for_each(close));
     rt.nodes.iter().flat_map(|n| [&n.poll.epoll, &n.poll.bell]).for_each(close);
 }
 
@@ -262,12 +278,17 @@ pub fn close_all(rt: &Runtime) {
 /// file's lock, so it can't be woken yet.
 pub fn wait_begins(rt: &Runtime, home: PRef) {
     home.poll.waiting.fetch_add(1, Ordering::SeqCst);
-    // Pairs with the fence in `make_idle`: either the one that makes the P idle sees
-    // that it is waited for, or we see that nobody runs it.
+    // Pairs with the fences in `make_idle` and `stop_attending`: either who leaves the
+    // P sees that it is waited for, or we see that nobody attends to it.
     fence(Ordering::SeqCst);
-    if matches!(home.status.load(Ordering::Relaxed), status::IDLE | status::DEAD) {
+    if is_deserted(home) {
         arm(rt, home);
     }
+}
+
+/// Nobody runs the P or sleeps in its instance.
+fn is_deserted(p: PRef) -> bool {
+    matches!(p.status.load(Ordering::Relaxed), status::IDLE | status::DEAD) && !p.poll.is_attended()
 }
 
 /// It runs again.
@@ -281,10 +302,28 @@ pub fn anybody_waits(rt: &Runtime) -> bool {
 }
 
 /// The P has become idle, or will never run again: from here on the next event of
-/// its files, also one that is there already, ends the sleep of its node's watcher.
+/// its files, also one that is there already, ends the sleep of whoever attends to
+/// it, or of its node's watcher.
 #[inline]
 pub fn nobody_runs(rt: &Runtime, p: PRef) {
-    if p.poll.is_waited_for() {
+    if p.poll.is_waited_for() && !p.poll.is_attended() {
+        arm(rt, p);
+    }
+}
+
+/// The M that runs the P is about to make it idle and will sleep in its instance;
+/// it says so by [`Post::leave`] when it doesn't, or no longer. False: nobody waits
+/// there, or another M sleeps there already.
+pub fn attend(p: PRef) -> bool {
+    p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
+}
+
+/// The M doesn't sleep in the instance of the P any more.
+fn stop_attending(rt: &Runtime, p: PRef) {
+    p.poll.attended.store(false, Ordering::Relaxed);
+    // Pairs with those in `wait_begins` and `make_idle`.
+    fence(Ordering::SeqCst);
+    if p.poll.is_waited_for() && is_deserted(p) {
         arm(rt, p);
     }
 }
@@ -316,7 +355,7 @@ pub fn look(m: MRef, of: PRef) -> usize {
     if of == p {
         p.poll.looked_at.set(p.tick.load(Ordering::Relaxed));
     }
-    let found = take_events(of);
+    let found = take_events(of, 0);
     let n = found.len();
     if n > 0 {
         found.into_queues(p);
@@ -326,7 +365,7 @@ pub fn look(m: MRef, of: PRef) -> usize {
 
 /// The same for those who have no P: whoever is found goes to the P's inbox.
 pub fn look_from_outside(of: PRef) -> bool {
-    let found = take_events(of);
+    let found = take_events(of, 0);
     let any = found.len() > 0;
     if any {
         found.into_inbox(of);
@@ -334,15 +373,16 @@ pub fn look_from_outside(of: PRef) -> bool {
     any
 }
 
-fn take_events(of: PRef) -> Found {
+/// Waits for events until the deadline (ns; negative: none; 0: only looks).
+fn take_events(of: PRef, deadline: i64) -> Found {
     let mut found = Found::default();
     let epoll = of.poll.epoll();
     if epoll >= 0
         && let Some(hooks) = hooks()
     {
         let mut events = [epoll::NONE; EVENTS];
-        let n = epoll::wait(epoll, &mut events, 0);
-        for &Event { events, u64: data } in &events[..n] {
+        let n = epoll::wait(epoll, &mut events, deadline);
+        for &Event { events, u64: data } in events[..n].iter().filter(|e| e.u64 != BELL) {
             (hooks.event)(data, events, &mut found);
         }
     }
@@ -351,78 +391,135 @@ fn take_events(of: PRef) -> Found {
 
 // Sleeping
 
+/// Where an M without a P sleeps.
+pub enum Post<'a> {
+    /// On its note.
+    Note,
+    /// In the instance of the P that it ran last and now attends to.
+    P(PRef),
+    /// In that of a node: it is the watcher.
+    Node(&'a Node),
+}
+
 /// How a sleep has ended.
 #[must_use]
 pub struct Woken {
     /// Somebody has notified the M.
     pub notified: bool,
-    /// P's that had events when nobody ran them. They are not armed any more.
+    /// Who is made ready by the events of the P that the M attends to.
+    found: Found,
+    /// P's that had events when nobody attended to them. They are not armed any more.
     fired: [u16; FIRED],
     n: usize,
 }
 
-/// Makes the M the watcher of a node that has none, its own or one that needs
-/// somebody. `None`: it sleeps as others do.
-pub fn begin_watch(rt: &Runtime, m: MRef) -> Option<&Node> {
-    if !rt.polls.load(Ordering::Acquire) {
-        return None;
+impl<'a> Post<'a> {
+    /// Where an M sleeps that attends to no P: it is the watcher of a node that has
+    /// none, its own or one that needs somebody, or sleeps as others do.
+    pub fn find(rt: &'a Runtime, m: MRef) -> Post<'a> {
+        if !rt.polls.load(Ordering::Acquire) {
+            return Post::Note;
+        }
+        let own = &rt.nodes[m.node.get()];
+        let near = || core::iter::once(own).chain(own.neighbours.iter().map(|&n| &rt.nodes[n]));
+        let free = |n: &Node| n.poll.epoll().is_some() && !n.poll.has_watcher();
+        let become_watcher = |n: &Node| {
+            let (none, me) = (ptr::null_mut(), m.as_ptr());
+            n.poll.watcher.compare_exchange(none, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        near()
+            .find(|n| free(n) && needs_watcher(rt, n) && become_watcher(n))
+            .or_else(|| Some(own).filter(|n| free(n) && become_watcher(n)))
+            .map_or(Post::Note, Post::Node)
     }
-    let own = &rt.nodes[m.node.get()];
-    let near = || core::iter::once(own).chain(own.neighbours.iter().map(|&n| &rt.nodes[n]));
-    let free = |n: &Node| n.poll.epoll().is_some() && !n.poll.has_watcher();
-    let become_watcher = |n: &Node| {
-        let (none, me) = (ptr::null_mut(), m.as_ptr());
-        n.poll.watcher.compare_exchange(none, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    near()
-        .find(|n| free(n) && needs_watcher(rt, n) && become_watcher(n))
-        .or_else(|| Some(own).filter(|n| free(n) && become_watcher(n)))
-}
 
-/// The M is the watcher no more.
-pub fn end_watch(watched: Option<&Node>) {
-    if let Some(node) = watched {
-        node.poll.watcher.store(ptr::null_mut(), Ordering::Release);
+    /// Whether others need the M where it is.
+    pub fn is_needed(&self) -> bool {
+        !matches!(self, Post::Note)
     }
-}
 
-/// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
-/// or, as the watcher of a node, until something has happened for a P that nobody
-/// runs.
-pub fn sleep(m: MRef, watched: Option<&Node>, deadline: i64) -> Woken {
-    let mut woken = Woken { notified: false, fired: [0; FIRED], n: 0 };
-    let Some((node, epoll)) = watched.and_then(|n| Some((n, n.poll.epoll()?))) else {
-        woken.notified = m.sleep(deadline);
-        return woken;
-    };
-    let mut events = [epoll::NONE; FIRED];
-    let mut n = 0;
-    m.sleeps_in(node.poll.bell.load(Ordering::Relaxed));
-    woken.notified = m.take_note();
-    if !woken.notified {
-        n = epoll::wait(epoll, &mut events, deadline);
+    /// The M leaves it.
+    pub fn leave(&self, rt: &Runtime) {
+        match self {
+            Post::Note => {}
+            Post::P(p) => stop_attending(rt, *p),
+            Post::Node(node) => node.poll.watcher.store(ptr::null_mut(), Ordering::Release),
+        }
+    }
+
+    /// The M has left it to do other work: another idle M watches the node now, if
+    /// somebody must.
+    pub fn pass_on(&self, rt: &Runtime) {
+        let node = match self {
+            Post::Note => return,
+            Post::P(p) => rt.node_of(*p),
+            Post::Node(node) => node,
+        };
+        if lacks_watcher(rt, node)
+            && let Some(m) = node.pop_idle_m()
+        {
+            threads::give(m, None, None, false);
+        }
+    }
+
+    /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
+    /// or, unless it sleeps on its note, something has happened with a file.
+    pub fn sleep(&self, m: MRef, deadline: i64) -> Woken {
+        let mut woken = Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 };
+        let bell = match self {
+            Post::Note => {
+                woken.notified = m.sleep(deadline);
+                return woken;
+            }
+            Post::P(p) => &p.poll.bell,
+            Post::Node(node) => &node.poll.bell,
+        };
+        m.sleeps_in(bell.load(Ordering::Relaxed));
         woken.notified = m.take_note();
+        if !woken.notified {
+            match self {
+                Post::P(p) => woken.found = take_events(*p, deadline),
+                Post::Node(node) => woken.watch(node, deadline),
+                Post::Note => {}
+            }
+            woken.notified = m.take_note();
+        }
+        m.sleeps_in(-1);
+        woken
     }
-    m.sleeps_in(-1);
-    for &Event { u64: data, .. } in events[..n].iter().filter(|e| e.u64 != BELL) {
-        woken.fired[woken.n] = data as u16;
-        woken.n += 1;
-    }
-    woken
 }
 
 impl Woken {
+    fn watch(&mut self, node: &Node, deadline: i64) {
+        let Some(epoll) = node.poll.epoll() else { return };
+        let mut events = [epoll::NONE; FIRED];
+        let n = epoll::wait(epoll, &mut events, deadline);
+        for &Event { u64: data, .. } in events[..n].iter().filter(|e| e.u64 != BELL) {
+            self.fired[self.n] = data as u16;
+            self.n += 1;
+        }
+    }
+
     fn ps<'a>(&'a self, rt: &'a Runtime) -> impl Iterator<Item = PRef> + 'a {
         self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
     }
 
     /// Takes one of the idle P's that have events; sees to the others.
-    pub fn take_p(&self, rt: &Runtime) -> Option<PRef> {
-        let mut taken = None;
+    pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
+        let take = |p: PRef| {
+            let taken = rt.node_of(p).take_idle_p(p);
+            if taken {
+                rt.idle.p_taken();
+            }
+            taken
+        };
+        let mut taken = match post {
+            Post::P(p) if self.found.len() > 0 && take(*p) => Some(*p),
+            _ => None,
+        };
         for p in self.ps(rt) {
             disarm(p);
-            if taken.is_none() && rt.node_of(p).take_idle_p(p) {
-                rt.idle.p_taken();
+            if taken.is_none() && take(p) {
                 taken = Some(p);
             } else {
                 settle(rt, p);
@@ -431,11 +528,23 @@ impl Woken {
         taken
     }
 
-    /// The M has something else to do: others see to the events.
-    pub fn leave(&self, rt: &Runtime) {
+    /// The M has something else to do: others see to the P's that had events.
+    pub fn leave_ps(&self, rt: &Runtime) {
         for p in self.ps(rt) {
             disarm(p);
             settle(rt, p);
+        }
+    }
+
+    /// Whoever is ready runs: on the M's P, if that is the one it has attended to, else
+    /// where that one is.
+    pub fn deliver(self, m: MRef, post: &Post) {
+        match post {
+            Post::P(p) if self.found.len() > 0 => match m.p.get() == p.as_ptr() {
+                true => self.found.into_queues(*p),
+                false => self.found.into_inbox(*p),
+            },
+            _ => {}
         }
     }
 }
@@ -448,9 +557,10 @@ fn disarm(p: PRef) {
 }
 
 /// A P with events, not armed any more: if it is idle the next watcher is to see
-/// them, if it is run its owner does.
+/// them, if it is run its owner does, and who attends to it sees them anyway.
 fn settle(rt: &Runtime, p: PRef) {
     match p.status.load(Ordering::Relaxed) {
+        _ if p.poll.is_attended() => {}
         status::IDLE => arm(rt, p),
         status::DEAD => {
             look_from_outside(p);
@@ -460,29 +570,15 @@ fn settle(rt: &Runtime, p: PRef) {
     }
 }
 
-/// Whether P's that nobody runs have files that are waited for.
+/// Whether P's that nobody attends to have files that are waited for.
 fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
-    let unattended = |p: &PRef| {
-        p.node as usize == node.id
-            && p.poll.is_waited_for()
-            && matches!(p.status.load(Ordering::Relaxed), status::IDLE | status::DEAD)
-    };
-    rt.all_made_ps().any(|p| unattended(&p))
+    let deserted =
+        |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);
+    rt.all_made_ps().any(|p| deserted(&p))
 }
 
 fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
     node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
-}
-
-/// The watcher has left to do other work: another idle M of the node sleeps there
-/// now, if somebody must.
-pub fn pass_watch(rt: &Runtime, watched: Option<&Node>) {
-    if let Some(node) = watched
-        && lacks_watcher(rt, node)
-        && let Some(m) = node.pop_idle_m()
-    {
-        threads::give(m, None, None, false);
-    }
 }
 
 /// Somebody has left an idle P alone: an M sleeps for its node, a new one if need
@@ -531,8 +627,7 @@ impl Sysmon {
                 continue;
             }
             for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
-                let status = p.status.load(Ordering::Relaxed);
-                if p.poll.is_waited_for() && matches!(status, status::IDLE | status::DEAD) {
+                if p.poll.is_waited_for() && is_deserted(p) {
                     found |= look_from_outside(p);
                 }
             }

@@ -9,10 +9,11 @@ use super::entry;
 use super::g::{GRef, Status, flags};
 use super::idle::StartOne;
 use super::m::{self, Commit, CxaGlobals, MRef};
+use super::netpoll::{self, Post};
 use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
-use super::{blocking, netpoll, ready, threads, timers, world};
+use super::{blocking, ready, threads, timers, world};
 use crate::arch::{self, sanitizer};
 use crate::os::{spin::backoff, time};
 use core::cell::Cell;
@@ -380,7 +381,7 @@ fn next(m: MRef) -> Option<GRef> {
                 return None;
             }
             if m.locked_g.get().is_null() {
-                threads::stop(m);
+                threads::stop(m, None);
             } else {
                 threads::stop_locked(m);
             }
@@ -655,6 +656,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
 
 /// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
 fn go_idle(rt: &Runtime, m: MRef) {
+    let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
     let p = release_p(m);
     make_idle(rt, p);
     if m.spinning.replace(false) {
@@ -663,14 +665,18 @@ fn go_idle(rt: &Runtime, m: MRef) {
     // Work that came before the counters changed was not announced to us.
     let due = timers::next_of_idle_ps();
     if (work_anywhere(rt) || due <= time::now())
-        && let Some(p) = threads::take_idle_p(rt, Some(p), m.node.get())
+        && let Some(new) = threads::take_idle_p(rt, Some(p), m.node.get())
     {
-        acquire_p(m, p);
+        acquire_p(m, new);
         m.spinning.set(true);
         rt.idle.spin_begins();
+        if let Some(post) = attended.map(Post::P) {
+            post.leave(rt);
+            post.pass_on(rt);
+        }
         return;
     }
-    threads::stop(m);
+    threads::stop(m, attended);
 }
 
 /// Whether there is work that an idle P could take.

@@ -236,20 +236,20 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         status::RUNNING => stands(rt, p, seen, now),
         _ => return false,
     };
-    acted | look_at_files(p, seen, now)
+    look_at_files(p, seen, now);
+    acted
 }
 
 /// The files of a P whose owner doesn't get to it.
-fn look_at_files(p: PRef, seen: &mut Seen, now: i64) -> bool {
+fn look_at_files(p: PRef, seen: &mut Seen, now: i64) {
     if !p.poll.is_waited_for() {
-        return false;
+        return;
     }
-    let due = now >= seen.files;
-    if due {
+    if now >= seen.files {
         seen.files = now + FILES;
+        netpoll::look_from_outside(p);
     }
     seen.next = seen.next.min(seen.files);
-    due && netpoll::look_from_outside(p)
 }
 
 /// The same goroutine has been on the P since the last look. When others could

@@ -3,9 +3,9 @@
 use super::g::{GRef, flags};
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
-use super::netpoll;
+use super::netpoll::{self, Post};
 use super::node::Node;
-use super::p::{PRef, count};
+use super::p::{PRef, count, status};
 use super::preempt;
 use super::ready;
 use super::runtime::{Runtime, rt};
@@ -126,20 +126,22 @@ fn take_gift(m: MRef) {
 }
 
 /// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
-/// a timer or a file of an idle P is ready. stopm.
-pub fn stop(m: MRef) {
+/// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
+/// stopm.
+pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
     loop {
-        let watched = netpoll::begin_watch(rt, m);
-        node.add_idle_m(m, watched.is_some());
+        let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
+        node.add_idle_m(m, post.is_needed());
         // Pairs with the fences of those who look for an idle M after they have
         // published something for it.
         fence(Ordering::SeqCst);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
         if called && node.take_idle_m(m) {
-            netpoll::end_watch(watched);
+            post.leave(rt);
             if answer_call(m) {
+                post.pass_on(rt);
                 return;
             }
             continue;
@@ -150,35 +152,43 @@ pub fn stop(m: MRef) {
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
             if node.take_idle_m(m) {
-                netpoll::end_watch(watched);
                 acquire_p(m, p);
-                netpoll::pass_watch(rt, watched);
+                post.leave(rt);
+                post.pass_on(rt);
                 return;
             }
             make_idle(rt, p);
         }
         let deadline = rt.watch(m);
-        let woken = netpoll::sleep(m, watched, deadline);
+        let woken = post.sleep(m, deadline);
         rt.unwatch(m);
-        netpoll::end_watch(watched);
         if woken.notified || !node.take_idle_m(m) {
             if !woken.notified {
                 // Somebody has taken us out just now: it comes.
                 m.sleep(-1);
             }
-            woken.leave(rt);
             take_gift(m);
+            woken.leave_ps(rt);
+            woken.deliver(m, &post);
+            post.leave(rt);
             if !m.p.get().is_null() {
-                netpoll::pass_watch(rt, watched);
+                post.pass_on(rt);
             }
             return;
         }
         // Something has happened, or a timer is due. Its P, if it is still idle, is ours.
-        if let Some(p) = woken.take_p(rt).or_else(|| take_p_with_timer(rt)) {
+        if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
             acquire_p(m, p);
+            woken.deliver(m, &post);
+            post.leave(rt);
             rt.sysmon.wake_if_asleep();
-            netpoll::pass_watch(rt, watched);
+            post.pass_on(rt);
             return;
+        }
+        woken.deliver(m, &post);
+        match post {
+            Post::P(p) if p.status.load(Ordering::Relaxed) == status::IDLE => attended = Some(p),
+            _ => post.leave(rt),
         }
     }
 }
