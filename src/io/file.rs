@@ -316,7 +316,6 @@ impl File {
             if registration != self.registration.get() {
                 return;
             }
-            self.verified.set(Verified::Yes);
             if events & ENDS != 0 {
                 self.short.store(shortness::NOTHING, Ordering::Relaxed);
             }
@@ -519,9 +518,9 @@ impl Waiting<'_> {
             if home.status.load(Ordering::Relaxed) == status::DEAD {
                 epoll::remove(home.poll.epoll(), fd);
             } else if file.ours.load(Ordering::Relaxed) {
-                if file.verified.get() == Verified::Yes {
-                    file.verified.set(Verified::No);
-                }
+                // Not even an event of this registration would be a proof: it may have
+                // been on its way when the file was closed.
+                file.verified.set(Verified::No);
                 return Ok(home);
             } else if file.renew(fd, home) {
                 return Ok(home);

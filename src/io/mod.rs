@@ -3,12 +3,12 @@
 //! thread. `README.md` states the protocol. seed: B2, N6
 
 mod disk;
-mod file;
+pub(crate) mod file;
 mod hooks;
 mod net;
 mod ops;
 mod resolve;
-mod table;
+pub(crate) mod table;
 mod wait;
 
 pub use net::{tcp_connect, tcp_listen};

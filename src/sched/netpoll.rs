@@ -382,8 +382,15 @@ fn take_events(of: PRef, deadline: i64) -> Found {
     {
         let mut events = [epoll::NONE; EVENTS];
         let n = epoll::wait(epoll, &mut events, deadline);
-        for &Event { events, u64: data } in events[..n].iter().filter(|e| e.u64 != BELL) {
-            (hooks.event)(data, events, &mut found);
+        for &Event { events, u64: data } in &events[..n] {
+            match data {
+                // Not for the one who looks, but for the M that sleeps here.
+                BELL if deadline == 0 && of.poll.is_attended() => {
+                    epoll::raise(of.poll.bell.load(Ordering::Relaxed));
+                }
+                BELL => {}
+                _ => (hooks.event)(data, events, &mut found),
+            }
         }
     }
     found

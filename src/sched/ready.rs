@@ -2,11 +2,11 @@
 
 use super::g::{GRef, Status, flags};
 use super::m::MRef;
-use super::node::priority;
+use super::node::{Node, priority};
 use super::p::PRef;
 use super::park::When;
 use super::ring::Ring;
-use super::runtime::{Inside, rt};
+use super::runtime::{Inside, Runtime, rt};
 use super::schedule::{with_p, work_added};
 use super::task::{Batch, Kind, Task};
 use crate::os::spin::backoff;
@@ -191,9 +191,34 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
         }
         return;
     }
-    rt().node_of(p).runq.push_batch(batch);
+    let rt = rt();
+    match rt.nodes.len() {
+        1 => rt.nodes[0].runq.push_batch(batch),
+        _ => spread(rt, rt.node_of(p), batch),
+    }
     let pushed = ring.push(task.to_word());
     debug_assert!(pushed, "half of the ring is free and only we push");
+}
+
+/// The older half of a full ring: who has run stays on the node. The others were
+/// spawned in a burst, faster than the P could begin them: they go to another node
+/// each time. seed: N7
+#[cold]
+fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
+    let (mut newborn, mut others) = (Batch::default(), Batch::default());
+    while let Some(task) = batch.pop() {
+        let is_newborn = match task.kind() {
+            Kind::Newborn(_) => true,
+            Kind::Goroutine(g) => g.has(flags::UNBORN),
+        };
+        if is_newborn { newborn.push(task) } else { others.push(task) }
+    }
+    own.runq.push_batch(others);
+    if newborn.len() > 0 {
+        let node = rt.next_root_p().node as usize;
+        rt.nodes[node].runq.push_batch(newborn);
+        work_added(None, node);
+    }
 }
 
 /// Gives a goroutine that others may hold to the queues, from anywhere.

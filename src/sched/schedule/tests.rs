@@ -293,6 +293,70 @@ fn n7_root_goroutines_go_to_all_nodes_and_ps_in_turn() {
 }
 
 #[test]
+fn n7_a_burst_of_new_goroutines_is_spread_over_the_nodes() {
+    // seed: N7
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let p = s.p(0);
+        let full = p.private.room();
+        let in_queues = |s: &Stage| [0, 1].map(|node: usize| s.rt.nodes[node].runq.len());
+        for _ in 0..full {
+            let task = s.task();
+            ready::push_private_quietly(p, task);
+        }
+        assert_eq!(in_queues(s), [0, 0]);
+        // Each half ring that is too much goes to the next node.
+        for n in 1..=4 {
+            for _ in 0..=full / 2 {
+                let task = s.task();
+                ready::push_private_quietly(p, task);
+            }
+            let [first, second] = in_queues(s);
+            assert!(first.abs_diff(second) <= full / 2, "{first} and {second}");
+            assert!(first + second >= n * full / 2 && (n == 1 || (first > 0 && second > 0)));
+        }
+        for node in &s.rt.nodes {
+            while node.runq.pop().is_some() {}
+        }
+        while p.private.pop_back(true).is_some() {}
+    });
+}
+
+#[test]
+fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
+    // seed: N6
+    use crate::io::file::{Locked, Side};
+    use crate::io::table;
+    Stage::set(2, "node:2 core:1 pu:1", |s| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let file = table::get(fd).expect("open");
+        // As in `io::wait`, but that nobody parks.
+        let wait_on = |p: PRef| {
+            let generation = file.enter().generation;
+            match file.lock_to_wait(generation, &[Side::Read], file.seen()) {
+                Locked::Yes(waiting) => {
+                    let home = waiting.register(fd, s.rt, p);
+                    waiting.unlock();
+                    home.map(|home| home.id)
+                }
+                _ => panic!("nothing has happened"),
+            }
+        };
+        assert_eq!(wait_on(s.p(0)), Ok(0));
+        netpoll::look(s.m, s.p(0));
+        // A thief has it now, and it waits again.
+        assert_eq!(wait_on(s.p(1)), Ok(0));
+        netpoll::look(s.m, s.p(0));
+        let before = file.seen();
+        std::io::Write::write_all(&mut writer, b"x").expect("room");
+        netpoll::look(s.m, s.p(1));
+        assert_eq!(file.seen(), before);
+        netpoll::look(s.m, s.p(0));
+        assert_ne!(file.seen(), before);
+    });
+}
+
+#[test]
 fn n12_one_node_is_a_flat_scheduler() {
     // seed: N12
     Stage::set(4, "flat", |s| {

@@ -86,11 +86,17 @@ pub fn is_open(fd: i32) -> bool {
 
 /// Takes a byte. 1, or -EAGAIN.
 pub fn read(fd: i32) -> isize {
+    read_up_to(fd, 1)
+}
+
+/// Takes what is there, up to so many bytes. How many, or -EAGAIN.
+pub fn read_up_to(fd: i32, room: usize) -> isize {
     with(|files| match &mut files[(fd - FIRST) as usize] {
         File::Bytes(0) => -libc::EAGAIN as isize,
         File::Bytes(n) => {
-            *n -= 1;
-            1
+            let taken = room.min(*n);
+            *n -= taken;
+            taken as isize
         }
         _ => -libc::EBADF as isize,
     })

@@ -4,6 +4,7 @@
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::Kind;
+use shuttle_models::sched::blocking;
 use shuttle_models::sched::park::{self, FOREVER};
 use shuttle_models::{os, poll};
 use std::sync::Arc;
@@ -12,6 +13,13 @@ use std::sync::Arc;
 fn read(fd: i32, deadline: i64) -> isize {
     let file = table::get(fd).expect("open");
     wait::until_done(fd, file, wait::Want::READ, deadline, || poll::read(fd))
+}
+
+/// Reads what is there as `gs_read` does from a TCP connection: the next read relies
+/// on it when less comes than there is room for.
+fn read_up_to(fd: i32, room: usize) -> isize {
+    let file = table::get(fd).expect("open");
+    wait::until_done(fd, file, wait::Want::to_read(room), FOREVER, || poll::read_up_to(fd, room))
 }
 
 fn close(fd: i32) -> i32 {
@@ -84,6 +92,69 @@ fn a_file_that_its_user_closed_behind_our_back() {
                 poll::write(fd, 1);
             });
             Plain::start(move || poll::write(fd, 1)).join();
+        });
+    });
+}
+
+/// Reads until so many bytes have come; 3 at a time, so some reads are short.
+fn read_in_pieces(fd: i32, bytes: usize) {
+    let mut left = bytes;
+    while left > 0 {
+        let n = read_up_to(fd, 3);
+        assert!(n > 0 && n as usize <= left, "{n} of {left}");
+        left -= n as usize;
+    }
+}
+
+#[test]
+fn a_short_read_says_that_the_next_byte_is_an_event() {
+    for procs in [1, 2] {
+        check(2500, move || {
+            in_runtime(procs, 1, move || {
+                let fd = make_file(true);
+                go(move || read_in_pieces(fd, 6));
+                let writer =
+                    Plain::start(move || [1, 4, 1].iter().for_each(|&n| poll::write(fd, n)));
+                writer.join();
+            });
+        });
+    }
+}
+
+#[test]
+fn a_short_read_of_a_file_that_its_user_closed_says_nothing_of_the_next() {
+    check(1500, || {
+        in_runtime(1, 1, || {
+            let fd = make_file(true);
+            go(move || {
+                assert_eq!(read_up_to(fd, 3), 1);
+                poll::replace(fd);
+                poll::write(fd, 1);
+                assert_eq!(read_up_to(fd, 3), 1);
+            });
+            Plain::start(move || poll::write(fd, 1)).join();
+        });
+    });
+}
+
+#[test]
+fn a_p_that_is_run_while_an_m_sleeps_in_its_instance() {
+    check(2500, || {
+        in_runtime(2, 1, || {
+            let fd = make_file(true);
+            go(move || read_in_pieces(fd, 4));
+            for _ in 0..2 {
+                // Whoever comes back takes an idle P and leaves its M asleep.
+                go(|| {
+                    for _ in 0..3 {
+                        blocking::enter();
+                        os::time::sleep(1000);
+                        blocking::exit();
+                    }
+                });
+            }
+            let writer = Plain::start(move || [1, 1, 2].iter().for_each(|&n| poll::write(fd, n)));
+            writer.join();
         });
     });
 }
