@@ -140,23 +140,62 @@ fn a_short_read_of_a_file_that_its_user_closed_says_nothing_of_the_next() {
 #[test]
 fn a_p_that_is_run_while_an_m_sleeps_in_its_instance() {
     check(2500, || {
-        in_runtime(2, 1, || {
-            let fd = make_file(true);
-            go(move || read_in_pieces(fd, 4));
+        in_runtime(3, 1, || {
+            let fds: Vec<i32> = (0..2).map(|_| make_file(true)).collect();
+            for &fd in &fds {
+                go(move || read_in_pieces(fd, 3));
+            }
             for _ in 0..2 {
                 // Whoever comes back takes an idle P and leaves its M asleep.
                 go(|| {
                     for _ in 0..3 {
                         blocking::enter();
-                        os::time::sleep(1000);
+                        os::time::sleep(200_000);
                         blocking::exit();
                     }
                 });
             }
-            let writer = Plain::start(move || [1, 1, 2].iter().for_each(|&n| poll::write(fd, n)));
+            let writer = Plain::start(move || {
+                for n in [1, 2] {
+                    fds.iter().for_each(|&fd| poll::write(fd, n));
+                    // Wakes whoever sleeps, by its bell if it sleeps in an instance.
+                    (0..2).for_each(|_| go(|| ()));
+                }
+            });
             writer.join();
         });
     });
+}
+
+#[test]
+fn a_p_that_a_system_call_has_left_is_watched() {
+    for procs in [1, 2] {
+        check(1500, move || {
+            let count = Arc::new(Count::default());
+            in_runtime(procs, 1, || {
+                let fd = make_file(true);
+                let (read, called) = (count.clone(), count.clone());
+                go(move || {
+                    for _ in 0..3 {
+                        read_in_pieces(fd, 1);
+                        read.add(1);
+                    }
+                });
+                // Its M comes back only when the byte has been read: sysmon takes the P,
+                // and nobody attends to it.
+                go(move || {
+                    for n in 1..=3 {
+                        blocking::enter();
+                        poll::write(fd, 1);
+                        while called.get() < n {
+                            os::time::sleep(500_000);
+                        }
+                        blocking::exit();
+                    }
+                });
+            });
+        });
+    }
 }
 
 #[test]
