@@ -378,8 +378,8 @@ pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline
 }
 
 /// Reads from a file on a disk at an offset, as pread(2). What is in memory is read
-/// at once; else others run meanwhile. The deadline counts until its turn comes: at
-/// most 64 goroutines read or write at the same time.
+/// at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
+/// until its turn comes: at most 64 goroutines read or write at the same time.
 ///
 /// The number of bytes, short only at the end of the file or with GS_NOWAIT;
 /// -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the

@@ -1,27 +1,37 @@
 //! Files on disks. They are always "ready", and then the thread sleeps in the
-//! kernel: so what is not in memory already is read and written between
-//! entersyscall and exitsyscall, by a limited number of threads.
+//! kernel: so what is not in memory already is read, and what must reach the disk is
+//! written, by threads of their own; what only copies between entersyscall and
+//! exitsyscall.
 
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::sched::park::NOWAIT;
-use crate::sched::{blocking, schedule};
+use crate::sched::runtime::rt;
+use crate::sched::{blocking, schedule, workers};
 use crate::sync::Sem;
 
-/// Threads that goroutines keep in such calls at most. The others wait for their
-/// turn without one.
-const THREADS: i64 = 64;
+/// Such calls at a time. The others wait for their turn without a thread.
+const AT_ONCE: i64 = workers::LIMIT as i64;
 
-static USERS: Sem = Sem::with(THREADS);
+static USERS: Sem = Sem::with(AT_ONCE);
 
 /// In the child of a fork they are gone.
 pub fn forget_users() {
-    USERS.reset(THREADS);
+    USERS.reset(AT_ONCE);
+}
+
+/// How long a call keeps its thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Until the disk has answered.
+    ForLong,
+    /// Mostly not at all: it only copies.
+    Briefly,
 }
 
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the
 /// deadline passes before its turn comes.
-pub fn off_p(deadline: i64, f: impl FnOnce() -> isize) -> isize {
+fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
     if schedule::on_goroutine().is_none() {
         return f();
     }
@@ -29,9 +39,22 @@ pub fn off_p(deadline: i64, f: impl FnOnce() -> isize) -> isize {
     if e != 0 {
         return e as isize;
     }
-    blocking::enter();
-    let result = f();
-    blocking::exit();
+    let rt = rt();
+    // Alone it is quicker on the own thread: nobody needs the P.
+    let alone = || {
+        schedule::on_goroutine().is_some_and(|m| schedule::nothing_else(m, m.p()))
+            && rt.workers.is_unused()
+    };
+    let left = match kept {
+        Kept::ForLong if !alone() => rt.workers.call(rt, f),
+        _ => Err(f),
+    };
+    let result = left.unwrap_or_else(|f| {
+        blocking::enter();
+        let result = f();
+        blocking::exit();
+        result
+    });
     USERS.release(1);
     result
 }
@@ -46,8 +69,12 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
     }
     const EAGAIN: isize = -libc::EAGAIN as isize;
     const UNKNOWN: [isize; 2] = [-libc::EOPNOTSUPP as isize, -libc::ENOSYS as isize];
-    // SAFETY: by contract.
-    match unsafe { file::read_cached(fd, buffers, offset) } {
+    let cached = match file::waits_for_disk(fd).0 {
+        true => EAGAIN,
+        // SAFETY: by contract.
+        false => unsafe { file::read_cached(fd, buffers, offset) },
+    };
+    match cached {
         EAGAIN if deadline == NOWAIT => return EAGAIN,
         EAGAIN => {}
         e if UNKNOWN.contains(&e) => {}
@@ -67,7 +94,9 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
 /// As `read`.
 unsafe fn read_all(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
     // SAFETY: by contract.
-    off_p(deadline, || unsafe { until_uninterrupted(|| file::read_at(fd, buffers, offset)) })
+    off_p(deadline, Kept::ForLong, || unsafe {
+        until_uninterrupted(|| file::read_at(fd, buffers, offset))
+    })
 }
 
 /// Writes at the offset, or at the file's own position.
@@ -78,8 +107,9 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: 
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
+    let kept = if file::waits_for_disk(fd).1 { Kept::ForLong } else { Kept::Briefly };
     // SAFETY: by contract.
-    off_p(deadline, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
+    off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
 }
 
 fn until_uninterrupted(mut f: impl FnMut() -> isize) -> isize {

@@ -117,7 +117,8 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
 }
 
 /// Reads what is in memory already, at the offset or at the file's own position.
-/// `-EAGAIN`: nothing is; another error: this file can't say.
+/// `-EAGAIN`: nothing is; another error: this file can't say. With O_DIRECT it waits
+/// for the disk nevertheless.
 ///
 /// # Safety
 /// The buffers are writable.
@@ -125,6 +126,14 @@ pub unsafe fn read_cached(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> i
     let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
     // SAFETY: by contract.
     answer(unsafe { libc::preadv2(fd, at, n, offset.unwrap_or(-1), libc::RWF_NOWAIT) })
+}
+
+/// Whether reads from a file on a disk, and writes, wait for the disk in any case.
+pub fn waits_for_disk(fd: i32) -> (bool, bool) {
+    // SAFETY: no pointers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    let has = |wanted| flags >= 0 && flags & wanted != 0;
+    (has(libc::O_DIRECT), has(libc::O_DIRECT | libc::O_DSYNC))
 }
 
 /// poll(2) without waiting: the events, 0, or a negative errno value.

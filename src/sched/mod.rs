@@ -29,4 +29,5 @@ pub mod sysmon;
 pub mod task;
 pub mod threads;
 pub mod timers;
+pub mod workers;
 pub mod world;

@@ -14,6 +14,7 @@ use super::pool::CHUNK;
 use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
+use super::workers::Workers;
 use super::world::World;
 use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
@@ -64,6 +65,7 @@ pub struct Runtime {
     pub idle: Idle,
     pub world: World,
     pub sysmon: Sysmon,
+    pub workers: Workers,
     pub debug: Debug,
     pub ring_capacity: usize,
     /// The rounding modes that goroutines begin with.
@@ -300,6 +302,7 @@ impl Runtime {
             idle: Idle::new(),
             world: World::new(),
             sysmon: Sysmon::new(),
+            workers: Workers::new(),
             debug,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
             fp: FpControl::current(),
@@ -476,12 +479,18 @@ impl Runtime {
     /// Counts one more thread, unless the limit is reached.
     pub fn count_m_in(&self) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed);
-        let more = |n: usize| (n < max).then_some(n + 1);
+        let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);
         if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return true;
         }
         self.thread_limit_hit();
         false
+    }
+
+    /// Whether the limit allows one more thread that is no M.
+    pub fn has_room_for_thread(&self) -> bool {
+        let threads = self.m_count.load(Ordering::Relaxed) + self.workers.count();
+        threads < self.max_ms.load(Ordering::Relaxed)
     }
 
     /// How many threads may be locked: all but one.
@@ -585,10 +594,11 @@ impl Runtime {
         }
     }
 
-    /// Threads that can't wake a goroutine by themselves: ours, and sysmon.
+    /// Threads that can't wake a goroutine by themselves: ours, sysmon, and workers
+    /// without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
-        self.m_count.load(Ordering::Acquire) + 1
+        self.m_count.load(Ordering::Acquire) + 1 + self.workers.asleep()
     }
 
     /// Whether an M without a P may come back with a goroutine, or its thread go
@@ -807,6 +817,7 @@ impl Runtime {
 
     /// Ends every thread; there are no goroutines.
     fn end_threads(&self) {
+        self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
         self.sysmon.join();
         // One that is starting another right now is counted already.

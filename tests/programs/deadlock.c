@@ -5,6 +5,8 @@
  */
 #include "check.h"
 
+#include <fcntl.h>
+
 static gs_chan *ch;
 
 /* ---- Real ones: all is in gs_run on the only thread of the host ---- */
@@ -92,10 +94,44 @@ CHILD(a_wait_after_system_calls)
     (void)gs_run(wait_after_blocking, NULL);
 }
 
+static int slow_file;
+
+static void write_through(void *group)
+{
+    char block[4096] = "";
+    int i;
+    for (i = 0; i < 8; i++)
+        CHECK_EQ(gs_pwrite(slow_file, block, sizeof block, i * 4096, GS_FOREVER), sizeof block);
+    CHECK_EQ(gs_waitgroup_done(group), 0);
+}
+
+/* Whoever writes for these goroutines sleeps when they have done. */
+static void wait_after_writes(void *arg)
+{
+    static gs_waitgroup writers;
+    char name[] = "/tmp/gosched-deadlock-XXXXXX";
+    int i;
+    slow_file = mkostemp(name, O_DSYNC | O_CLOEXEC);
+    CHECK_GE(slow_file, 0);
+    CHECK_EQ(unlink(name), 0);
+    CHECK_EQ(gs_waitgroup_add(&writers, 4), 0);
+    for (i = 0; i < 4; i++)
+        go(write_through, &writers);
+    CHECK_EQ(gs_waitgroup_wait(&writers, GS_FOREVER), 0);
+    receive_for_ever(arg);
+}
+
+CHILD(a_wait_after_writes_to_a_disk)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(wait_after_writes, NULL);
+}
+
 TEST(a_deadlock_is_reported_and_aborts)
 {
     static const char *const cases[] = {"receive_without_a_sender", "select_of_nothing", "a_mutex_locked_twice",
-                                        "a_waitgroup_without_done", "many_that_wait",    "a_wait_after_system_calls"};
+                                        "a_waitgroup_without_done", "many_that_wait",    "a_wait_after_system_calls",
+                                        "a_wait_after_writes_to_a_disk"};
     struct outcome out;
     size_t i;
     for (i = 0; i < LENGTH(cases); i++) {

@@ -116,3 +116,50 @@ GO_TEST(what_is_not_in_memory_is_read_from_the_disk)
     }
     CHECK_EQ(gs_close(file), 0);
 }
+
+/* ---- Calls that wait for the disk, whatever is in memory ---- */
+
+#define READERS 96
+#define PAGE 4096
+
+static void read_directly(void *arg)
+{
+    static unsigned char blocks[READERS][PAGE] __attribute__((aligned(PAGE)));
+    intptr_t me = (intptr_t)arg;
+    int i, k;
+    for (i = 0; i < 10; i++) {
+        int block = (int)(me * 7 + i) % BLOCKS;
+        CHECK_EQ(gs_pread(file, blocks[me], PAGE, (off_t)block * PAGE, GS_FOREVER), PAGE);
+        for (k = 0; k < PAGE; k++)
+            CHECK_EQ(blocks[me][k], block % 251);
+    }
+    ADD(written, 1);
+}
+
+GO_TEST(many_that_wait_for_the_disk_leave_the_p_to_others)
+{
+    static unsigned char block[PAGE] __attribute__((aligned(PAGE)));
+    char path[64];
+    intptr_t i;
+    int plain = temporary();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", plain);
+    file = open(path, O_RDWR | O_DIRECT | O_DSYNC | O_CLOEXEC);
+    if (file < 0) {
+        printf("skipped: no O_DIRECT in /tmp: %s\n", strerror(errno));
+        CHECK_EQ(gs_close(plain), 0);
+        return;
+    }
+    for (i = 0; i < BLOCKS; i++) {
+        memset(block, (int)(i % 251), PAGE);
+        CHECK_EQ(gs_pwrite(file, block, PAGE, i * PAGE, GS_FOREVER), PAGE);
+    }
+    CHECK_EQ(gs_pread(file, block, PAGE, 0, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_pread(file, block, PAGE, 0, 1), -ETIMEDOUT);
+    SET(written, 0);
+    for (i = 0; i < READERS; i++)
+        go(read_directly, (void *)i);
+    WAIT_UNTIL(GET(written) == READERS);
+    CHECK_LE(count_threads(), 64 + 2 * gs_gomaxprocs(0) + 8);
+    CHECK_EQ(gs_close(file), 0);
+    CHECK_EQ(gs_close(plain), 0);
+}

@@ -4,6 +4,7 @@ use shuttle_models::model::{
     Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime,
 };
 use shuttle_models::sched::p::status;
+use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::schedule::yield_now;
 use shuttle_models::sched::{
     blocking, boundary, entry, lock_thread, m, park, preempt, run, runtime, threads, world,
@@ -153,6 +154,35 @@ fn a_p_goes_to_sysmon_or_back_to_its_thread_when_a_call_ends() {
             }
         });
     });
+}
+
+/// Calls for a pool of threads that is empty at first: each is made once, and its
+/// owner goes on after it.
+#[test]
+fn calls_that_keep_a_thread_are_made_by_a_pool() {
+    for procs in [1, 2] {
+        check(2500, move || {
+            let count = Arc::new(Count::default());
+            in_runtime(procs, 1, || {
+                for i in 0..3 {
+                    let count = count.clone();
+                    go(move || {
+                        for round in 0..2 {
+                            let called = count.clone();
+                            let result = rt().workers.call(rt(), move || {
+                                os::time::sleep(10_000);
+                                called.add(1);
+                                i * 2 + round
+                            });
+                            assert!(result.is_ok_and(|r| r == i * 2 + round));
+                        }
+                        count.add(100);
+                    });
+                }
+            });
+            assert_eq!(count.get(), 3 * 100 + 6);
+        });
+    }
 }
 
 /// A P is taken from a thread that is in the user's code, while that comes back:
