@@ -21,7 +21,7 @@ const LONGEST: i64 = 2_000_000;
 /// After so many looks without an event the sleeps become longer.
 const PATIENCE: u32 = 50;
 /// All P's idle for so long: it sleeps until it is woken.
-const DEEP_AFTER: i64 = 50_000_000;
+const DEEP_AFTER: i64 = 4_000_000;
 /// A P in a system call is left to its M for so long when nobody needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
