@@ -55,6 +55,15 @@ struct sockaddr;
 #define GS_CONFIG_COOPERATIVE 1
 
 /**
+ * gs_config.flags: on a machine with several NUMA nodes threads may run on each of
+ * them and memory comes from where it is first touched. Else each thread of the
+ * library is bound to the CPUs of a node; never the caller's own. A program that is
+ * started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
+ * fork(2) doesn't. GOSCHED_BIND=0.
+ */
+#define GS_CONFIG_UNBOUND 2
+
+/**
  * After its first run the goroutine stays on one OS thread, so that thread-local
  * variables of the code it runs are safe.
  */
@@ -106,6 +115,17 @@ struct sockaddr;
 #define GS_G_WAITING 3
 
 #define GS_G_SYSCALL 4
+
+/**
+ * gs_numa_alloc: memory of the caller's node.
+ */
+#define GS_NUMA_LOCAL -1
+
+/**
+ * gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
+ * alike.
+ */
+#define GS_NUMA_STRIPE -2
 
 /**
  * A channel. Any number of goroutines and plain threads may use it at once.
@@ -160,7 +180,7 @@ typedef struct gs_config {
      */
     uint64_t time_slice_ns;
     /**
-     * GS_CONFIG_COOPERATIVE, or 0.
+     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
      */
     uint32_t flags;
     /**
@@ -317,6 +337,61 @@ typedef struct gs_g_info {
      */
     void *arg;
 } gs_g_info;
+
+/**
+ * What has been counted since the runtime was started. Set size to sizeof(gs_stats)
+ * first. Fields may be added at the end.
+ */
+typedef struct gs_stats {
+    /**
+     * sizeof(gs_stats).
+     */
+    size_t size;
+    /**
+     * Goroutines that there are; of a node: those in its queues, ready to run.
+     */
+    uint64_t goroutines;
+    /**
+     * Goroutines begun and ended. Those that plain threads have spawned count in the
+     * sum only; of a node the rest that its P's have spawned, and ended.
+     */
+    uint64_t created;
+    uint64_t ended;
+    /**
+     * P's, and how many of them have nothing to do.
+     */
+    uint64_t procs;
+    uint64_t idle_procs;
+    /**
+     * Threads that run goroutines, or could. 0 for a node.
+     */
+    uint64_t threads;
+    /**
+     * How often goroutines were switched to. 0 for a node.
+     */
+    uint64_t switches;
+    /**
+     * How often a P went to another thread, because its own was blocked.
+     */
+    uint64_t handoffs;
+    /**
+     * How often work was stolen: from P's of the node, from the queue of another node,
+     * from P's of another node.
+     */
+    uint64_t steals_near;
+    uint64_t steals_remote_queue;
+    uint64_t steals_remote_p;
+    /**
+     * Stacks that goroutines have left on another node than their own, and that went
+     * back.
+     */
+    uint64_t stacks_sent_home;
+    /**
+     * Goroutines whose stack was moved to the node where they run, and its pages.
+     */
+    uint64_t migrations;
+    uint64_t pages_moved;
+} gs_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1040,6 +1115,60 @@ void gs_preempt_disable(void);
  * Undoes one gs_preempt_disable; a surplus one does nothing.
  */
 void gs_preempt_enable(void);
+
+/* ---- NUMA nodes ---- */
+
+/**
+ * How many NUMA nodes there are with CPUs that this process may use; at least 1.
+ * Their numbers are this process's own, in an order that differs from process to
+ * process, so that not all fill the same node first. Goroutines and plain threads.
+ * seed: N10.
+ */
+int gs_numa_nodes(void);
+
+/**
+ * The node that the caller is on. A goroutine may be on another after any call that
+ * can switch, a plain thread at any time.
+ */
+int gs_numa_node(void);
+
+/**
+ * How far a node's memory is from another's CPUs, in the system's scale: 10 is the
+ * own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
+ * threads.
+ */
+int gs_numa_distance(int a, int b);
+
+/**
+ * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
+ * GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
+ * another. On a synthetic machine, and with one node, policies make no difference.
+ *
+ * For what is large: each call is a system call or two. NULL: size is 0, policy is
+ * none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
+ * plain threads.
+ */
+void *gs_numa_alloc(size_t size, int policy);
+
+/**
+ * Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
+ * also after gs_shutdown.
+ */
+void gs_numa_free(void *p, size_t size);
+
+/* ---- Statistics ---- */
+
+/**
+ * Reads the statistics of the whole runtime; without one all are 0. The counters go
+ * on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
+ * small. Goroutines and plain threads.
+ */
+int gs_stats_read(struct gs_stats *out);
+
+/**
+ * The same for a node. -EINVAL also: there is no such node, or no runtime.
+ */
+int gs_stats_node(int node, struct gs_stats *out);
 
 /* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
 extern const volatile uint32_t gs_preempt_word;

@@ -87,6 +87,7 @@ programs! {
     chan_lifetime "chan_lifetime.c" widened;
     select "select.c" widened;
     mutex "mutex.c" matrix;
+    numa "numa.c" matrix;
     rwmutex "rwmutex.c" matrix;
     cond "cond.c" matrix;
     waitgroup "waitgroup.c" matrix;

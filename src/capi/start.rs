@@ -46,7 +46,7 @@ pub struct gs_config {
     /// others wait gives way at its next call of the library; if none comes, its
     /// thread gets a signal. 0: 10 ms.
     pub time_slice_ns: u64,
-    /// GS_CONFIG_COOPERATIVE, or 0.
+    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
     pub flags: u32,
     /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
     /// The host's handler for it, installed before, is called when it comes from
@@ -60,6 +60,12 @@ pub struct gs_config {
 /// and a goroutine that blocks its thread without saying so keeps its P. With one
 /// P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
 pub const GS_CONFIG_COOPERATIVE: u32 = 1;
+/// gs_config.flags: on a machine with several NUMA nodes threads may run on each of
+/// them and memory comes from where it is first touched. Else each thread of the
+/// library is bound to the CPUs of a node; never the caller's own. A program that is
+/// started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
+/// fork(2) doesn't. GOSCHED_BIND=0.
+pub const GS_CONFIG_UNBOUND: u32 = 2;
 
 /// Starts the runtime. Optional: the first call of any function that needs it
 /// does so with the defaults. cfg may be NULL.
@@ -85,7 +91,7 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
 /// # Safety
 /// The topology is null or a C string, which outlives the answer.
 unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
-    if c.flags & !GS_CONFIG_COOPERATIVE != 0 {
+    if c.flags & !(GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND) != 0 {
         return Err(EINVAL);
     }
     let slice = i64::try_from(c.time_slice_ns).map_err(|_| EINVAL)?;
@@ -109,6 +115,7 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
         slice: (slice != 0).then_some(slice),
         preempt_signal,
         cooperative: c.flags & GS_CONFIG_COOPERATIVE != 0,
+        unbound: c.flags & GS_CONFIG_UNBOUND != 0,
     })
 }
 

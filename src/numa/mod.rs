@@ -1,6 +1,10 @@
 //! What the machine looks like: NUMA nodes, their CPUs, their distances; and
 //! which P belongs to which node. The topology may be synthetic.
 
+mod alloc;
+
+pub use alloc::{Policy, alloc, free};
+
 use crate::os::cpu;
 use hwlocality::Topology as Hwloc;
 use hwlocality::object::types::ObjectType;
@@ -26,6 +30,8 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// `distances[a][b]`, in the operating system's scale: 10 is local.
     pub distances: Vec<Vec<u64>>,
+    /// It is this machine's: threads and memory can be bound to its nodes.
+    pub is_real: bool,
 }
 
 impl Topology {
@@ -43,7 +49,7 @@ impl Topology {
     /// One node with every CPU of the affinity mask.
     pub fn flat() -> Topology {
         let node = Node { os_index: 0, cpus: cpu::affinity() };
-        Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]] }
+        Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]], is_real: false }
     }
 
     /// `None`: there is nothing to find out. With one node hwloc isn't asked: its
@@ -56,7 +62,8 @@ impl Topology {
         let hwloc =
             Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?.build().ok()?;
         let allowed = cpu::affinity();
-        let t = Topology::from_hwloc(&hwloc, |cpu| allowed.binary_search(&cpu).is_ok());
+        let mut t = Topology::from_hwloc(&hwloc, |cpu| allowed.binary_search(&cpu).is_ok());
+        t.is_real = true;
         // A CPU that no node has must not be lost.
         let known: usize = t.nodes.iter().map(|n| n.cpus.len()).sum();
         (known == allowed.len()).then_some(t)
@@ -79,7 +86,7 @@ impl Topology {
             })
             .collect();
         let distances = distances(hwloc, &nodes);
-        Topology { nodes, distances }
+        Topology { nodes, distances, is_real: false }
     }
 
     /// Reorders the nodes (`order[new] = old`). Seed 003: processes that all
@@ -109,6 +116,14 @@ impl Topology {
                 cpu < before
             })
             .unwrap_or(0)
+    }
+
+    /// The node that the calling thread is on right now; 0 if the machine isn't the
+    /// real one.
+    pub fn here(&self) -> usize {
+        let cpu = if self.is_real { cpu::current() } else { None };
+        let has = |cpu| self.nodes.iter().position(|n| n.cpus.contains(&cpu));
+        cpu.and_then(has).unwrap_or(0)
     }
 
     /// The other nodes as seen from `node`, nearest first.

@@ -20,6 +20,32 @@ pub fn affinity() -> Vec<usize> {
     }
 }
 
+/// The CPU that the calling thread is on right now.
+pub fn current() -> Option<usize> {
+    // SAFETY: no preconditions.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// A set of CPUs, ready for the system.
+pub struct CpuSet(Vec<u64>);
+
+impl CpuSet {
+    pub fn new(cpus: &[usize]) -> CpuSet {
+        let mut mask = vec![0u64; cpus.iter().max().map_or(1, |&last| last / 64 + 1)];
+        cpus.iter().for_each(|&c| mask[c / 64] |= 1 << (c % 64));
+        CpuSet(mask)
+    }
+
+    /// Binds the calling thread to them. False: the system refuses, because none of
+    /// them may be used any more, or a filter forbids it.
+    pub fn bind(&self) -> bool {
+        let _errno = super::KeepErrno::new();
+        let (len, mask) = (self.0.len() * 8, self.0.as_ptr());
+        // SAFETY: the mask is readable for its length.
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask) == 0 }
+    }
+}
+
 /// Whether Linux knows of one NUMA node only, number 0.
 pub fn one_node() -> bool {
     std::fs::read_to_string("/sys/devices/system/node/online").is_ok_and(|s| s.trim() == "0")

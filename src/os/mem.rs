@@ -34,6 +34,69 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
     Some(at)
 }
 
+/// Memory for a user: `len` bytes, zeroed, in pages of whatever size the system likes.
+pub fn map(len: usize) -> Option<usize> {
+    let _errno = super::KeepErrno::new();
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let p = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
+    (p != libc::MAP_FAILED).then_some(p as usize)
+}
+
+/// Asks for the memory of a range to come from this NUMA node, as the system numbers
+/// it, as long as that has any. On what is there already it has no effect.
+pub fn prefer_node(at: usize, len: usize, node: usize) {
+    const MPOL_PREFERRED: i32 = 1;
+    set_policy(at, len, MPOL_PREFERRED, core::iter::once(node));
+}
+
+/// The same from all of these nodes in turn, page by page.
+pub fn interleave(at: usize, len: usize, nodes: impl Iterator<Item = usize>) {
+    const MPOL_INTERLEAVE: i32 = 3;
+    set_policy(at, len, MPOL_INTERLEAVE, nodes);
+}
+
+fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = usize>) {
+    let _errno = super::KeepErrno::new();
+    let mut mask = vec![0u64];
+    for node in nodes {
+        mask.resize(mask.len().max(node / 64 + 1), 0);
+        mask[node / 64] |= 1 << (node % 64);
+    }
+    // One more than there are bits: the kernel takes one off.
+    let bits = mask.len() * 64 + 1;
+    // SAFETY: the caller owns the range; the mask is readable. A node without memory,
+    // or a filter, means an error, and that memory comes from where it always does.
+    unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
+}
+
+/// Moves what is touched of a range to a NUMA node; addresses stay. Gives how many
+/// pages are there afterwards.
+pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
+    const MPOL_MF_MOVE: i32 = 2;
+    /// Pages that one system call moves.
+    const BATCH: usize = 64;
+    let _errno = super::KeepErrno::new();
+    let (first, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
+    let nodes = [node as i32; BATCH];
+    let mut moved = 0;
+    for batch in (first..end).step_by(BATCH * PAGE) {
+        let mut pages = [0usize; BATCH];
+        let mut status = [-1i32; BATCH];
+        let n = ((end - batch) / PAGE).min(BATCH);
+        pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * PAGE);
+        // SAFETY: three arrays of `n` entries; moving pages changes no content. A page
+        // that was never touched, or can't be moved, says so in its status.
+        unsafe {
+            let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
+            libc::syscall(libc::SYS_move_pages, 0, n, pages, nodes, status, MPOL_MF_MOVE);
+        }
+        moved += status[..n].iter().filter(|&&s| s == node as i32).count();
+    }
+    moved
+}
+
 /// Gives a range back that [`reserve`] gave, or a part of it.
 pub fn release(at: usize, len: usize) {
     if len > 0 {

@@ -18,6 +18,7 @@ pub struct Request<'a> {
     /// 0: none.
     pub preempt_signal: Option<i32>,
     pub cooperative: bool,
+    pub unbound: bool,
 }
 
 /// All questions answered.
@@ -29,6 +30,8 @@ pub struct Config {
     pub slice: i64,
     pub preempt_signal: i32,
     pub cooperative: bool,
+    /// Threads and memory belong to nodes.
+    pub bind: bool,
 }
 
 impl Request<'_> {
@@ -74,7 +77,17 @@ impl Request<'_> {
         {
             return Err(-libc::EINVAL);
         }
-        Ok(Config { procs, max_threads, stack_class, topology, slice, preempt_signal, cooperative })
+        let bind = !self.unbound && named("GOSCHED_BIND").is_none_or(|s| s.trim() != "0");
+        Ok(Config {
+            procs,
+            max_threads,
+            stack_class,
+            topology,
+            slice,
+            preempt_signal,
+            cooperative,
+            bind,
+        })
     }
 }
 

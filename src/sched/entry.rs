@@ -90,7 +90,7 @@ fn end_current() {
     }
     let next = schedule::next_direct(m, p);
     if let Some(Kind::Newborn(n)) = next.map(Task::kind)
-        && g.stack_of_running().class() == rt().stack_class
+        && g.stack_of_running().kind() == p.stack_kind
     {
         // Its stack is warm and at hand: no switch at all.
         begin_as(m, p, n, g);
@@ -146,7 +146,7 @@ fn commit_special_end(m: MRef, g: GRef) {
     if g.shared.get() {
         // The stack goes, the descriptor stays for those who have references.
         if let Some(stack) = g.stack.take() {
-            rt().node_of(m.p()).stacks.put(stack);
+            rt().nodes[stack.home()].stacks.put(stack);
         }
         g.set_status(Status::Dead);
         // SAFETY: `joiners` is used with the lock held.
@@ -200,16 +200,17 @@ pub fn release(g: GRef) {
     recycle_shared(g);
     let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
     match try_rt() {
-        Some(rt) if runtime::owns(g) => rt.nodes[rt.any_node()].gs.put(g.as_non_null()),
+        Some(rt) if runtime::owns(g) => rt.nodes[g.home.get() as usize].gs.put(g.as_non_null()),
         _ => runtime::orphan_released(g),
     }
 }
 
 /// Keeps a descriptor with its stack for the next goroutine: here, or in the
-/// node, or taken apart when the stack is of an unusual size.
+/// node, or taken apart when the stack is of an unusual size. What belongs to
+/// another node goes back there. seed: N9
 #[inline(always)]
 fn keep(p: PRef, g: GRef) {
-    if g.stack_of_running().class() == rt().stack_class && p.free_gs.len() < 2 * P_CACHE {
+    if g.stack_of_running().kind() == p.stack_kind && p.free_gs.len() < 2 * P_CACHE {
         p.free_gs.push(g.as_non_null());
     } else {
         keep_in_node(p, g);
@@ -219,14 +220,20 @@ fn keep(p: PRef, g: GRef) {
 #[cold]
 #[inline(never)]
 fn keep_in_node(p: PRef, g: GRef) {
-    let node = rt().node_of(p);
-    if g.stack_of_running().class() != rt().stack_class {
-        if let Some(stack) = g.stack.take() {
-            node.stacks.put(stack);
-        }
-        node.gs.put(g.as_non_null());
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.home() != p.node as usize {
+        count(&p.stats.stacks_sent_home, 1);
+    }
+    if stack.class() != rt.stack_class || stack.home() != stack.node() as usize {
+        g.stack.set(None);
+        rt.nodes[stack.home()].stacks.put(stack);
+        rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         return;
     }
+    if stack.node() != p.node {
+        return keep_one_in_node(&rt.nodes[stack.home()], g);
+    }
+    let node = rt.node_of(p);
     for _ in 0..P_CACHE {
         if let Some(old) = p.free_gs.pop() {
             keep_one_in_node(node, GRef::from_non_null(old));
@@ -265,6 +272,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
         }
     }
     let g = GRef::from_non_null(node.gs.get()?);
+    g.home.set(node.id as u16);
     let Some(stack) = node.stacks.get(rt().stack_class) else {
         node.gs.put(g.as_non_null());
         return None;

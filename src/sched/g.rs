@@ -29,8 +29,10 @@ pub mod flags {
     pub const ACCEPTS: u32 = 1 << 13;
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
+    /// Its stack's memory is on another node than the one that ran it last.
+    pub const REMOTE: u32 = 1 << 14;
     /// What makes the direct switch look twice.
-    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN;
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It must not run next on a thread that others are pinned to.
@@ -82,6 +84,10 @@ pub struct G {
     pub why: Cell<Why>,
     /// The P it last ran on.
     pub last_p: Cell<u16>,
+    /// The node whose pool the descriptor comes from.
+    pub home: Cell<u16>,
+    /// How often in a row it has run on a node where its stack isn't.
+    pub remote_runs: Cell<u16>,
 
     pub f: Cell<Option<GoFn>>,
     pub arg: Cell<*mut c_void>,

@@ -88,6 +88,8 @@ pub struct M {
     pub id: u32,
     /// The node whose pool it belongs to.
     pub node: Cell<usize>,
+    /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
+    bound_to: Cell<usize>,
     /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
     pub runner: AtomicBool,
     pub root: Cell<*const G>,
@@ -155,6 +157,7 @@ impl M {
             context: Cell::new(ptr::null_mut()),
             id,
             node: Cell::new(node),
+            bound_to: Cell::new(usize::MAX),
             runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),
             root_done: AtomicBool::new(false),
@@ -181,6 +184,24 @@ impl M {
             self.cxa.set(get());
             // SAFETY: the thread's own globals.
             self.own_cxa.set(unsafe { self.cxa.get().read() });
+        }
+    }
+
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. One that is
+    /// the caller's own stays as it is, and so does one that a goroutine has locked:
+    /// whatever is done to that is the goroutine's business. seed: N1
+    #[inline]
+    pub fn bind_to(&self, node: usize) {
+        if rt().binds && self.bound_to.get() != node {
+            self.bind_now(node);
+        }
+    }
+
+    #[cold]
+    fn bind_now(&self, node: usize) {
+        if !self.is_runner() && self.locked_g.get().is_null() {
+            self.bound_to.set(node);
+            rt().nodes[node].cpus.bind();
         }
     }
 

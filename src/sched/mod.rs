@@ -25,6 +25,7 @@ pub mod run;
 pub mod runtime;
 pub mod schedule;
 pub mod spawn;
+pub mod stats;
 pub mod sysmon;
 pub mod task;
 pub mod threads;

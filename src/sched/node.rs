@@ -7,6 +7,7 @@ use super::netpoll;
 use super::p::{P, PRef};
 use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
+use crate::os::cpu::CpuSet;
 use crate::os::spin::SpinLock;
 use crate::stack;
 use core::cell::UnsafeCell;
@@ -38,6 +39,11 @@ pub struct Node {
     pub idle: Fifo,
     /// Goroutines that wait in the signal handler, each on a thread of its own.
     pub preempted: Fifo,
+    /// Its CPUs that the process may use; threads are bound to them if the machine is
+    /// the real one.
+    pub cpus: CpuSet,
+    /// Its number in the system, if memory can be had from it.
+    pub memory: Option<usize>,
     /// The other nodes, nearest first.
     pub neighbours: Vec<usize>,
     /// P's of this node.
@@ -97,9 +103,12 @@ impl Ps {
 }
 
 impl Node {
-    pub fn new(id: usize, neighbours: Vec<usize>) -> Node {
+    /// `memory`: its number in the system, if memory can be had from it.
+    pub fn new(id: usize, neighbours: Vec<usize>, cpus: &[usize], memory: Option<usize>) -> Node {
         Node {
             id,
+            cpus: CpuSet::new(cpus),
+            memory,
             runq: Fifo::new(),
             high: Fifo::new(),
             low: Fifo::new(),
@@ -110,11 +119,11 @@ impl Node {
             idle_ps: [const { AtomicU64::new(0) }; MAX / 64],
             idle_ms: SpinLock::new(),
             idle_m_list: UnsafeCell::default(),
-            gs: Pool::new(),
-            gs_with_stack: Pool::new(),
+            gs: Pool::new(memory),
+            gs_with_stack: Pool::new(None),
             with_stack_len: AtomicUsize::new(0),
-            newborns: Pool::new(),
-            stacks: stack::Pool::new(),
+            newborns: Pool::new(memory),
+            stacks: stack::Pool::new(id as u16, memory),
             poll: netpoll::OfNode::new(),
         }
     }

@@ -7,6 +7,7 @@ use super::pool::FreeList;
 use super::ring::Ring;
 use super::task::{Fifo, Newborn};
 use super::timers::Timers;
+use crate::stack::{Class, Kind};
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
@@ -42,6 +43,8 @@ pub struct P {
     pub alone: Cell<bool>,
     pub id: u16,
     pub node: u16,
+    /// That of the stacks in `free_gs`.
+    pub stack_kind: Kind,
     pub status: AtomicU32,
     /// Counts system calls; sysmon looks whether it moves.
     pub syscall_tick: AtomicU32,
@@ -83,6 +86,11 @@ pub struct Stats {
     pub steals_remote_queue: AtomicU64,
     pub steals_remote_p: AtomicU64,
     pub handoffs: AtomicU64,
+    /// Stacks that were freed here and went back to their own node.
+    pub stacks_sent_home: AtomicU64,
+    /// Goroutines whose stack was moved to this node, and its pages.
+    pub migrations: AtomicU64,
+    pub pages_moved: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes.
@@ -92,7 +100,7 @@ pub fn count(counter: &AtomicU64, n: u64) {
 }
 
 impl P {
-    pub fn new(id: usize, node: usize, ring_capacity: usize) -> P {
+    pub fn new(id: usize, node: usize, stack_class: Class, ring_capacity: usize) -> P {
         P {
             runnext: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
@@ -100,6 +108,7 @@ impl P {
             alone: Cell::new(false),
             id: id as u16,
             node: node as u16,
+            stack_kind: Kind::new(stack_class, node as u16),
             status: AtomicU32::new(status::DEAD),
             syscall_tick: AtomicU32::new(0),
             poll: netpoll::OfP::new(),
@@ -124,6 +133,12 @@ impl P {
             || !self.shared.is_empty()
             || !self.inbox.is_empty()
             || self.runnext.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many tasks wait here to run; may be old when it is read.
+    pub fn queued(&self) -> usize {
+        let next = usize::from(self.runnext.load(Ordering::Relaxed) != 0);
+        self.private.len() + self.shared.len() + self.inbox.len() + next
     }
 
     /// Changes the status if it is `from`. AcqRel: the queues and caches go

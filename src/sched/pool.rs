@@ -62,6 +62,8 @@ impl<T: Linked> FreeList<T> {
 
 /// A node's free ones and the memory they are cut from.
 pub struct Pool<T> {
+    /// The node's number in the system, if memory can be had from it.
+    memory: Option<usize>,
     lock: SpinLock,
     free: FreeList<T>,
     chunks: UnsafeCell<Vec<usize>>,
@@ -78,8 +80,9 @@ pub const CHUNK: usize = 64 << 10;
 impl<T: Linked> Pool<T> {
     const EACH: usize = CHUNK / size_of::<T>();
 
-    pub fn new() -> Pool<T> {
-        Pool { lock: SpinLock::new(), free: FreeList::new(), chunks: UnsafeCell::default() }
+    pub fn new(memory: Option<usize>) -> Pool<T> {
+        let chunks = UnsafeCell::default();
+        Pool { memory, lock: SpinLock::new(), free: FreeList::new(), chunks }
     }
 
     /// Moves up to `n` free ones to `to`, at least one unless memory is used up.
@@ -118,6 +121,9 @@ impl<T: Linked> Pool<T> {
     /// Cuts a new chunk; the lock is held.
     fn carve(&self) {
         let Some(at) = mem::reserve(CHUNK, CHUNK) else { return };
+        if let Some(node) = self.memory {
+            mem::prefer_node(at, CHUNK, node);
+        }
         // SAFETY: the lock is held.
         unsafe { &mut *self.chunks.get() }.push(at);
         for i in (0..Self::EACH).rev() {
@@ -169,7 +175,7 @@ mod tests {
     #[test]
     fn the_last_freed_is_given_out_first_and_lists_pass_batches() {
         // seed: S4
-        let mut pool = Pool::<Item>::new();
+        let mut pool = Pool::<Item>::new(None);
         let mine = FreeList::new();
         pool.refill(&mine, 8);
         assert_eq!(mine.len(), 8);

@@ -102,6 +102,12 @@ impl Ring {
         true
     }
 
+    /// How many entries there are; may be old when it is read.
+    pub fn len(&self) -> usize {
+        let tail = self.tail.load(Ordering::Relaxed);
+        (tail.wrapping_sub(self.head(Ordering::Relaxed).real) as i32).max(0) as usize
+    }
+
     /// Owner: how many entries can be pushed for sure; what a thief still copies
     /// takes room.
     pub fn room(&self) -> usize {

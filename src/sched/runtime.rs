@@ -19,6 +19,7 @@ use super::world::World;
 use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
+use crate::os::cpu::{self, CpuSet};
 use crate::os::thread::{SignalMask, Thread};
 use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
@@ -120,6 +121,10 @@ pub struct Runtime {
     /// When it is looked for next.
     cxa_look: AtomicI64,
     host_mask: SignalMask,
+    /// Threads and memory are bound to nodes. seed: N1, N9
+    pub binds: bool,
+    /// The CPUs that the thread had that made the runtime.
+    host_cpus: CpuSet,
 }
 
 // SAFETY: the cells are only used with `ms` held.
@@ -290,8 +295,12 @@ impl Runtime {
         if !debug.no_shuffle {
             topology.reorder(&shuffled(topology.nodes.len()));
         }
-        let nodes =
-            (0..topology.nodes.len()).map(|n| Node::new(n, topology.by_distance(n))).collect();
+        let binds = topology.is_real && topology.nodes.len() > 1 && config.bind;
+        let nodes = topology.nodes.iter().enumerate().map(|(n, node)| {
+            let memory = binds.then_some(node.os_index);
+            Node::new(n, topology.by_distance(n), &node.cpus, memory)
+        });
+        let nodes = nodes.collect();
         Runtime {
             number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
             topology,
@@ -339,6 +348,16 @@ impl Runtime {
             cxa: AtomicPtr::new(ptr::null_mut()),
             cxa_look: AtomicI64::new(0),
             host_mask: SignalMask::current(),
+            binds,
+            host_cpus: CpuSet::new(&cpu::affinity()),
+        }
+    }
+
+    /// The calling thread, which may have been started by one that is bound to a node,
+    /// may run where the process may.
+    pub fn unbind_thread(&self) {
+        if self.binds {
+            self.host_cpus.bind();
         }
     }
 
@@ -383,7 +402,7 @@ impl Runtime {
             return p;
         }
         let node = self.topology.node_of_p(id, count);
-        let p = Box::into_raw(Box::new(P::new(id, node, self.ring_capacity)));
+        let p = Box::into_raw(Box::new(P::new(id, node, self.stack_class, self.ring_capacity)));
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
         self.p(id)
@@ -612,6 +631,11 @@ impl Runtime {
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
         self.with_ms(|all, _, _| all.iter().any(|m| may(m)))
+    }
+
+    /// How many threads run goroutines, or could.
+    pub fn threads(&self) -> usize {
+        self.m_count.load(Ordering::Relaxed)
     }
 
     /// How often goroutines have been switched to.
@@ -939,6 +963,7 @@ extern "C" fn in_child() {
         let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
         if !m.is_runner() {
             rt.host_mask.restore();
+            rt.unbind_thread();
         }
     }
     if let Some(rt) = try_rt() {

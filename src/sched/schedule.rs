@@ -28,6 +28,8 @@ const GLOBAL: u32 = 61;
 const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
+/// A goroutine that has run so often in a row where its stack isn't takes it along.
+const REMOTE_RUNS: u16 = 8;
 /// Rounds over all victims before a thief gives up.
 const STEAL_ROUNDS: u32 = 4;
 
@@ -215,8 +217,49 @@ pub fn avoids(g: GRef, m: MRef) -> bool {
 #[inline(always)]
 pub fn assign(m: MRef, p: PRef, g: GRef) {
     g.m.set(m.as_ptr());
-    g.last_p.set(p.id);
+    if g.last_p.get() != p.id {
+        moved(p, g);
+    }
     g.set_status(Status::Running);
+}
+
+/// The goroutine was on another P before.
+#[cold]
+#[inline(never)]
+fn moved(p: PRef, g: GRef) {
+    g.last_p.set(p.id);
+    if rt().nodes.len() > 1 {
+        let remote = g.stack_of_running().node() != p.node;
+        if remote != g.has(flags::REMOTE) {
+            g.remote_runs.set(0);
+            g.set_flag(flags::REMOTE, remote);
+        }
+    }
+}
+
+/// A goroutine is about to run whose stack was on another node when it last ran: if
+/// that has been so often enough the stack's memory moves here. On g0. seed: N9
+#[cold]
+#[inline(never)]
+fn run_remote(p: PRef, g: GRef) {
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.node() == p.node {
+        return;
+    }
+    let runs = g.remote_runs.get() + 1;
+    g.remote_runs.set(runs);
+    if runs < REMOTE_RUNS {
+        return;
+    }
+    g.remote_runs.set(0);
+    g.set_flag(flags::REMOTE, false);
+    // On a synthetic machine there is nothing to move.
+    if let Some(os_node) = rt.node_of(p).memory {
+        let (stack, pages) = stack.migrated(g.sp.get(), p.node, os_node);
+        g.stack.set(Some(stack));
+        count(&p.stats.migrations, 1);
+        count(&p.stats.pages_moved, pages as u64);
+    }
 }
 
 /// Does what the goroutine that has just been left has asked for.
@@ -427,6 +470,9 @@ fn next(m: MRef) -> Option<GRef> {
         match task.kind() {
             Kind::Goroutine(g) if !may_run(m, g) => threads::pass_on(m, g),
             Kind::Goroutine(g) if !g.has(flags::UNBORN) || entry::equip(m, g).is_some() => {
+                if g.has(flags::REMOTE) {
+                    run_remote(m.p(), g);
+                }
                 assign(m, m.p(), g);
                 return Some(g);
             }
@@ -731,6 +777,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     p.status.store(status::RUNNING, Ordering::Release);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
     m.node.set(p.node as usize);
+    m.bind_to(p.node as usize);
     super::run::look_if_done(m, p);
 }
 

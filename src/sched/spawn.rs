@@ -113,6 +113,7 @@ fn create(
 ) -> Result<GRef, i32> {
     let g: NonNull<G> = rt.nodes[node].gs.get().ok_or(-libc::ENOMEM)?;
     let g = GRef::from_non_null(g);
+    g.home.set(node as u16);
     g.f.set(Some(f));
     g.arg.set(arg);
     g.pc.set(pc);

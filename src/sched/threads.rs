@@ -373,6 +373,7 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     let alt = AltStack::set_up();
     m.bind_to_thread();
     m::set_current(Some(m));
+    m.bind_to(m.node.get());
     preempt::allow();
     if m.is_spare.replace(false) {
         rt().nodes[m.node.get()].add_idle_m(m, false);

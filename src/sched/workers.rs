@@ -236,6 +236,7 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-disk");
     // SAFETY: the pool is the runtime's, which joins its threads before it goes.
     let this = unsafe { &*workers.cast::<Workers>().cast_const() };
+    rt().unbind_thread();
     this.lock.lock();
     loop {
         let (job, more) = this.next();

@@ -78,6 +78,20 @@ pub struct Stack {
     /// The lowest byte of the reserved range: the guard's.
     base: usize,
     class: Class,
+    /// The node whose pool it comes from, and the one where its memory is.
+    home: u16,
+    node: u16,
+}
+
+/// Size class and node of a stack, as one word to compare.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Kind(u32);
+
+impl Kind {
+    #[inline(always)]
+    pub fn new(class: Class, node: u16) -> Kind {
+        Kind(u32::from(class.0) << 16 | u32::from(node))
+    }
 }
 
 impl Stack {
@@ -108,6 +122,30 @@ impl Stack {
         self.class
     }
 
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        Kind::new(self.class, self.node)
+    }
+
+    /// The node whose pool it comes from.
+    pub fn home(&self) -> usize {
+        self.home as usize
+    }
+
+    /// The node where its memory is.
+    #[inline(always)]
+    pub fn node(&self) -> u16 {
+        self.node
+    }
+
+    /// Moves the memory from `from` up to another node, `node`, which is `os_node` for
+    /// the system; addresses stay. Gives the stack as it is then, and how many pages
+    /// were touched.
+    pub fn migrated(self, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
+        let pages = mem::move_to_node(from, self.hi() - from, os_node);
+        (Stack { node, ..self }, pages)
+    }
+
     /// Whether an access to this address has run into the guard.
     pub fn guards(&self, address: usize) -> bool {
         (self.base..self.lo()).contains(&address)
@@ -128,6 +166,9 @@ impl Stack {
 
 /// Free stacks of one node and the slabs they come from.
 pub struct Pool {
+    /// The node, and its number in the system if memory can be had from it.
+    node: u16,
+    memory: Option<usize>,
     lock: SpinLock,
     inner: UnsafeCell<Inner>,
 }
@@ -153,8 +194,8 @@ struct Slab {
 }
 
 impl Pool {
-    pub fn new() -> Pool {
-        Pool { lock: SpinLock::new(), inner: UnsafeCell::default() }
+    pub fn new(node: u16, memory: Option<usize>) -> Pool {
+        Pool { node, memory, lock: SpinLock::new(), inner: UnsafeCell::default() }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
@@ -167,31 +208,47 @@ impl Pool {
     pub fn get(&self, class: Class) -> Option<Stack> {
         self.with(|p| {
             if p.free[class.index()].is_empty() {
-                p.carve(class)?;
+                p.carve(class, self.node, self.memory)?;
             }
             p.free[class.index()].pop()
         })
     }
 
-    /// Takes a stack back.
+    /// Takes a stack back that is its own.
     pub fn put(&self, stack: Stack) {
+        debug_assert_eq!(stack.home, self.node);
+        let stack = self.at_home(stack);
         // The system call is made without the lock; the length is good enough.
         stack.cool(self.with(|p| p.free[stack.class.index()].len()));
         self.with(|p| p.free[stack.class.index()].push(stack));
     }
 }
 
+impl Pool {
+    /// One whose memory was moved to another node comes back without it.
+    fn at_home(&self, stack: Stack) -> Stack {
+        if stack.node != self.node {
+            mem::discard(stack.lo(), stack.hi() - stack.lo());
+        }
+        Stack { node: self.node, ..stack }
+    }
+}
+
 impl Inner {
     /// Cuts a new slab into stacks.
-    fn carve(&mut self, class: Class) -> Option<()> {
+    fn carve(&mut self, class: Class, node: u16, memory: Option<usize>) -> Option<()> {
         let size = class.size();
         let before = self.slabs.iter().filter(|s| s.class == class).count();
         let most = (1usize << 26).div_ceil(size).min(LARGEST_SLAB);
         let count = (FIRST_SLAB << before.min(8)).min(most).max(1);
         let len = count * size;
         let at = mem::reserve(len, size.min(2 << 20))?;
+        if let Some(memory) = memory {
+            mem::prefer_node(at, len, memory);
+        }
         let mapped = guard(at, size, count);
-        let stacks = (0..count).rev().map(|i| Stack { base: at + i * size, class });
+        let stacks =
+            (0..count).rev().map(|i| Stack { base: at + i * size, class, home: node, node });
         let free = &mut self.free[class.index()];
         free.extend(stacks);
         let ids =
@@ -269,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_freed_stack_is_given_out_first_and_keeps_its_content() {
-        let pool = Pool::new();
+        let pool = Pool::new(0, None);
         let class = Class::for_reserved(DEFAULT).expect("fits");
         let a = pool.get(class).expect("memory");
         let word = (a.top() - 8) as *mut u64;
@@ -284,7 +341,7 @@ mod tests {
 
     #[test]
     fn first_frames_of_neighbours_lie_at_different_offsets() {
-        let pool = Pool::new();
+        let pool = Pool::new(0, None);
         let class = Class::for_reserved(DEFAULT).expect("fits");
         let offsets: std::collections::HashSet<_> =
             (0..16).map(|_| pool.get(class).expect("memory").top() % PAGE).collect();

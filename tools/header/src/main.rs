@@ -3,8 +3,18 @@
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 8] =
-    ["start", "goroutines", "channels", "sync", "timers", "io", "syscalls", "embed"];
+const SECTIONS: [&str; 10] = [
+    "start",
+    "goroutines",
+    "channels",
+    "sync",
+    "timers",
+    "io",
+    "syscalls",
+    "embed",
+    "numa",
+    "stats",
+];
 
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");

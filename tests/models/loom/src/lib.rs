@@ -16,8 +16,19 @@ pub mod stack {
     pub struct Pool;
 
     impl Pool {
-        pub fn new() -> Pool {
+        pub fn new(_node: u16, _memory: Option<usize>) -> Pool {
             Pool
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    pub struct Class;
+
+    pub struct Kind;
+
+    impl Kind {
+        pub fn new(_class: Class, _node: u16) -> Kind {
+            Kind
         }
     }
 }

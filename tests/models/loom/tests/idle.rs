@@ -10,6 +10,7 @@ use loom_models::check::check;
 use loom_models::sched::idle::{Idle, StartOne};
 use loom_models::sched::node::Node;
 use loom_models::sched::p::{P, PRef, status};
+use loom_models::stack::Class;
 
 struct World {
     idle: Idle,
@@ -32,8 +33,8 @@ impl World {
     fn new(procs: usize) -> Arc<World> {
         let world = World {
             idle: Idle::new(),
-            node: Node::new(0, Vec::new()),
-            ps: (0..procs).map(|id| P::new(id, 0, 4)).collect(),
+            node: Node::new(0, Vec::new(), &[0], None),
+            ps: (0..procs).map(|id| P::new(id, 0, Class, 4)).collect(),
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             spinners: Default::default(),

@@ -2,12 +2,14 @@
 
 #[derive(Clone)]
 pub struct Node {
+    pub os_index: usize,
     pub cpus: Vec<usize>,
 }
 
 #[derive(Clone)]
 pub struct Topology {
     pub nodes: Vec<Node>,
+    pub is_real: bool,
 }
 
 impl Topology {
@@ -17,7 +19,8 @@ impl Topology {
             Some(n) => n.parse().ok()?,
         };
         let cpus = |node: usize| if nodes == 1 { vec![0, 1] } else { vec![node] };
-        Some(Topology { nodes: (0..nodes).map(|n| Node { cpus: cpus(n) }).collect() })
+        let nodes = (0..nodes).map(|n| Node { os_index: n, cpus: cpus(n) }).collect();
+        Some(Topology { nodes, is_real: false })
     }
 
     pub fn reorder(&mut self, _order: &[usize]) {}

@@ -7,7 +7,9 @@ mod real_mem;
 
 pub mod mem {
     use super::real_mem;
-    pub use super::real_mem::{discard, install_guards, max_map_count, protect_none, reserve};
+    pub use super::real_mem::{
+        discard, install_guards, max_map_count, move_to_node, prefer_node, protect_none, reserve,
+    };
 
     /// Before the memory goes, what is stored there late.
     pub fn release(at: usize, len: usize) {
@@ -66,6 +68,19 @@ pub mod cpu {
 
     pub fn count() -> usize {
         2
+    }
+
+    /// Threads are never bound here.
+    pub struct CpuSet;
+
+    impl CpuSet {
+        pub fn new(_cpus: &[usize]) -> CpuSet {
+            CpuSet
+        }
+
+        pub fn bind(&self) -> bool {
+            true
+        }
     }
 }
 

@@ -1,0 +1,97 @@
+//! NUMA nodes
+
+use super::EINVAL;
+use crate::numa::{self, Policy};
+use crate::sched::boundary::Entered;
+use crate::sched::m;
+use crate::sched::runtime::{Inside, Runtime, rt};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// gs_numa_alloc: memory of the caller's node.
+pub const GS_NUMA_LOCAL: c_int = -1;
+/// gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
+/// alike.
+pub const GS_NUMA_STRIPE: c_int = -2;
+
+/// Calls `f` with the runtime, which is started if need be.
+fn with<R>(f: impl FnOnce(&Runtime) -> R) -> R {
+    let _entered = Entered::new();
+    let _inside = m::current().is_none().then(Inside::enter);
+    f(rt())
+}
+
+fn caller_node(rt: &Runtime) -> usize {
+    match m::current() {
+        Some(m) => m.node.get(),
+        None => rt.topology.here(),
+    }
+}
+
+/// How many NUMA nodes there are with CPUs that this process may use; at least 1.
+/// Their numbers are this process's own, in an order that differs from process to
+/// process, so that not all fill the same node first. Goroutines and plain threads.
+/// seed: N10.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_numa_nodes() -> c_int {
+    with(|rt| rt.nodes.len() as c_int)
+}
+
+/// The node that the caller is on. A goroutine may be on another after any call that
+/// can switch, a plain thread at any time.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_numa_node() -> c_int {
+    with(|rt| caller_node(rt) as c_int)
+}
+
+/// How far a node's memory is from another's CPUs, in the system's scale: 10 is the
+/// own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
+/// threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
+    with(|rt| {
+        let index = |n| usize::try_from(n).ok().filter(|&n| n < rt.nodes.len());
+        match (index(a), index(b)) {
+            (Some(a), Some(b)) => rt.topology.distances[a][b] as c_int,
+            _ => EINVAL,
+        }
+    })
+}
+
+/// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
+/// GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
+/// another. On a synthetic machine, and with one node, policies make no difference.
+///
+/// For what is large: each call is a system call or two. NULL: size is 0, policy is
+/// none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
+/// plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
+    with(|rt| {
+        let policy = match policy {
+            GS_NUMA_LOCAL => Policy::Node(caller_node(rt)),
+            GS_NUMA_STRIPE => Policy::Stripe,
+            n => match usize::try_from(n) {
+                Ok(n) if n < rt.nodes.len() => Policy::Node(n),
+                _ => return ptr::null_mut(),
+            },
+        };
+        if size == 0 {
+            return ptr::null_mut();
+        }
+        numa::alloc(&rt.topology, size, policy).map_or(ptr::null_mut(), |at| at as *mut c_void)
+    })
+}
+
+/// Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
+/// also after gs_shutdown.
+///
+/// # Safety
+/// `p` is null, or was given by `gs_numa_alloc` for `size` and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_numa_free(p: *mut c_void, size: usize) {
+    let _entered = Entered::new();
+    if !p.is_null() {
+        numa::free(p as usize, size);
+    }
+}

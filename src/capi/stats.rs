@@ -1,0 +1,111 @@
+//! Statistics
+
+use super::EINVAL;
+use crate::sched::boundary::Entered;
+use crate::sched::m;
+use crate::sched::runtime::Inside;
+use crate::sched::stats::{self, Stats};
+use core::ffi::c_int;
+
+/// What has been counted since the runtime was started. Set size to sizeof(gs_stats)
+/// first. Fields may be added at the end.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_stats {
+    /// sizeof(gs_stats).
+    pub size: usize,
+    /// Goroutines that there are; of a node: those in its queues, ready to run.
+    pub goroutines: u64,
+    /// Goroutines begun and ended. Those that plain threads have spawned count in the
+    /// sum only; of a node the rest that its P's have spawned, and ended.
+    pub created: u64,
+    pub ended: u64,
+    /// P's, and how many of them have nothing to do.
+    pub procs: u64,
+    pub idle_procs: u64,
+    /// Threads that run goroutines, or could. 0 for a node.
+    pub threads: u64,
+    /// How often goroutines were switched to. 0 for a node.
+    pub switches: u64,
+    /// How often a P went to another thread, because its own was blocked.
+    pub handoffs: u64,
+    /// How often work was stolen: from P's of the node, from the queue of another node,
+    /// from P's of another node.
+    pub steals_near: u64,
+    pub steals_remote_queue: u64,
+    pub steals_remote_p: u64,
+    /// Stacks that goroutines have left on another node than their own, and that went
+    /// back.
+    pub stacks_sent_home: u64,
+    /// Goroutines whose stack was moved to the node where they run, and its pages.
+    pub migrations: u64,
+    pub pages_moved: u64,
+}
+
+impl gs_stats {
+    fn of(s: Stats) -> gs_stats {
+        gs_stats {
+            size: size_of::<gs_stats>(),
+            goroutines: s.goroutines,
+            created: s.created,
+            ended: s.ended,
+            procs: s.procs,
+            idle_procs: s.idle_procs,
+            threads: s.threads,
+            switches: s.switches,
+            handoffs: s.handoffs,
+            steals_near: s.steals_near,
+            steals_remote_queue: s.steals_remote_queue,
+            steals_remote_p: s.steals_remote_p,
+            stacks_sent_home: s.stacks_sent_home,
+            migrations: s.migrations,
+            pages_moved: s.pages_moved,
+        }
+    }
+}
+
+/// Fills in as much as the caller has room for; what this version doesn't know is 0.
+///
+/// # Safety
+/// `out` is null, or writable for as many bytes as its first word says.
+unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_int {
+    if out.is_null() {
+        return EINVAL;
+    }
+    let _entered = Entered::new();
+    let _inside = m::current().is_none().then(Inside::enter_if_there);
+    // SAFETY: by contract.
+    unsafe {
+        let size = out.cast::<usize>().read_unaligned();
+        if size < size_of::<gs_stats>() || size > 4096 {
+            return EINVAL;
+        }
+        let Some(stats) = read() else { return EINVAL };
+        out.write_unaligned(gs_stats { size, ..gs_stats::of(stats) });
+        out.cast::<u8>().add(size_of::<gs_stats>()).write_bytes(0, size - size_of::<gs_stats>());
+    }
+    0
+}
+
+/// Reads the statistics of the whole runtime; without one all are 0. The counters go
+/// on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
+/// small. Goroutines and plain threads.
+///
+/// # Safety
+/// `out` is null, or a gs_stats of the size that it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_stats_read(out: *mut gs_stats) -> c_int {
+    // SAFETY: by contract.
+    unsafe { give(out, || Some(stats::read())) }
+}
+
+/// The same for a node. -EINVAL also: there is no such node, or no runtime.
+///
+/// # Safety
+/// As gs_stats_read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int {
+    let read = || stats::read_node(usize::try_from(node).ok()?);
+    // SAFETY: by contract.
+    unsafe { give(out, read) }
+}

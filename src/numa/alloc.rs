@@ -1,0 +1,34 @@
+//! Memory on a node, or spread over all: whole pages, for what is large.
+
+use super::Topology;
+use crate::os::mem;
+
+/// Where memory comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// The node with this number in the topology, as long as it has any.
+    Node(usize),
+    /// All nodes in turn, page by page. seed: N10
+    Stripe,
+}
+
+/// Zeroed memory; `None`: there is no address space. On a machine that is not the
+/// real one, or has one node, it comes from where it is first touched.
+pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> {
+    let at = mem::map(size)?;
+    if topology.is_real {
+        let os_index = |n: usize| topology.nodes[n].os_index;
+        match policy {
+            Policy::Node(n) => mem::prefer_node(at, size, os_index(n)),
+            Policy::Stripe => {
+                mem::interleave(at, size, (0..topology.nodes.len()).map(os_index));
+            }
+        }
+    }
+    Some(at)
+}
+
+/// Gives back what [`alloc`] gave for the same size.
+pub fn free(at: usize, size: usize) {
+    mem::release(at, size);
+}
