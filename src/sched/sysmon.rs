@@ -131,9 +131,13 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     // When it last looked for strays, and the number of the next.
     let mut strays = (0, 0);
     let mut poller = netpoll::Sysmon::new();
-    while !rt.exiting.load(Ordering::Acquire) {
-        // Acquire: pairs with the Release in `wake`.
+    loop {
+        // Acquire: pairs with the Release in `wake`. First: whoever changes it has said
+        // before what it is about.
         let note = rt.sysmon.note.load(Ordering::Acquire);
+        if rt.exiting.load(Ordering::Acquire) {
+            break;
+        }
         let now = time::now();
         if look(rt, &mut seen, &mut strays, now) | poller.look(rt, now) {
             (quiet, delay) = (0, SHORTEST);
