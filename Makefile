@@ -23,9 +23,14 @@ STAMP    := target/setup
 
 all: build
 
-build: $(STAMP)/build ## build the library into target/release (plain `make` does this)
+build: $(STAMP)/build ## build the library into target/release (plain `make` does this), and gosched-topo
 	$(CARGO) build --release
 	@ln -sf libgosched.so target/release/$(SONAME)
+	@$(MAKE) --no-print-directory target/release/gosched-topo
+
+# Beside the library here, and in bin beside lib when it is installed.
+target/release/gosched-topo: tools/gosched-topo.c include/gosched.h
+	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$(LIBDIR)'
 
 examples: $(PROGRAMS) ## build examples-c into target/examples
 
@@ -63,12 +68,13 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 
 install: ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
 	@test -e target/release/libgosched.so || { echo "nothing is built yet: run make first" >&2; exit 1; }
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.h
 	install -m 755 target/release/libgosched.so $(DESTDIR)$(LIBDIR)/$(SOFILE)
 	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
 	install -m 644 target/release/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.a
+	install -m 755 target/release/gosched-topo $(DESTDIR)$(PREFIX)/bin/gosched-topo
 	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$(LIBDIR)' '' \
 	    'Name: gosched' 'Description: Go'"'"'s scheduler as a C library' 'Version: $(VERSION)' \
 	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgosched' \
@@ -78,7 +84,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
 
 uninstall: ## remove what install has put there
-	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 

@@ -1140,6 +1140,17 @@ int gs_numa_node(void);
 int gs_numa_distance(int a, int b);
 
 /**
+ * The CPUs of a node that this process may use, as sched_getaffinity(2) gives a
+ * mask: bit c % 8 of byte c / 8 is CPU c. set has size bytes, of which all are
+ * written; it may be NULL with size 0, to ask how many there are. On a synthetic
+ * machine they are made up.
+ *
+ * How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
+ * Goroutines and plain threads.
+ */
+int gs_numa_cpus(int node, size_t size, void *set);
+
+/**
  * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
  * GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
  * another. On a synthetic machine, and with one node, policies make no difference.

@@ -58,6 +58,38 @@ pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
     })
 }
 
+/// The CPUs of a node that this process may use, as sched_getaffinity(2) gives a
+/// mask: bit c % 8 of byte c / 8 is CPU c. set has size bytes, of which all are
+/// written; it may be NULL with size 0, to ask how many there are. On a synthetic
+/// machine they are made up.
+///
+/// How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
+/// Goroutines and plain threads.
+///
+/// # Safety
+/// `set` is null, or writable for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void) -> c_int {
+    with(|rt| {
+        let node = usize::try_from(node).ok().and_then(|n| rt.topology.nodes.get(n));
+        let Some(node) = node else { return EINVAL };
+        let fits = node.cpus.iter().all(|&cpu| cpu / 8 < size);
+        match set.is_null() {
+            true if size == 0 => {}
+            false if fits => {
+                let set = set.cast::<u8>();
+                // SAFETY: by contract; each CPU is within the size.
+                unsafe {
+                    set.write_bytes(0, size);
+                    node.cpus.iter().for_each(|&cpu| *set.add(cpu / 8) |= 1 << (cpu % 8));
+                }
+            }
+            _ => return EINVAL,
+        }
+        node.cpus.len() as c_int
+    })
+}
+
 /// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
 /// GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
 /// another. On a synthetic machine, and with one node, policies make no difference.

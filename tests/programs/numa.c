@@ -22,6 +22,30 @@ static void see_nodes(void)
     CHECK_EQ(gs_numa_distance(0, GS_NUMA_STRIPE), -EINVAL);
 }
 
+TEST(each_cpu_is_on_one_node)
+{
+    unsigned char all[128] = {0}, one[128];
+    int node, n = gs_numa_nodes(), sum = 0;
+    size_t i;
+    for (node = 0; node < n; node++) {
+        int cpus = gs_numa_cpus(node, sizeof one, one), bits = 0;
+        CHECK_GE(cpus, 1);
+        CHECK_EQ(gs_numa_cpus(node, 0, NULL), cpus);
+        for (i = 0; i < sizeof one; i++) {
+            CHECK_EQ(all[i] & one[i], 0);
+            all[i] |= one[i];
+            bits += __builtin_popcount(one[i]);
+        }
+        CHECK_EQ(bits, cpus);
+        sum += cpus;
+    }
+    CHECK_GE(sum, n);
+    CHECK_EQ(gs_numa_cpus(n, sizeof one, one), -EINVAL);
+    CHECK_EQ(gs_numa_cpus(-1, sizeof one, one), -EINVAL);
+    CHECK_EQ(gs_numa_cpus(0, sizeof one, NULL), -EINVAL);
+    CHECK_EQ(gs_numa_cpus(0, 0, one), -EINVAL);
+}
+
 GO_TEST(goroutines_see_the_nodes)
 {
     see_nodes();
