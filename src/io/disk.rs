@@ -3,6 +3,7 @@
 //! written, by threads of their own; what only copies between entersyscall and
 //! exitsyscall.
 
+use super::table;
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::sched::park::NOWAIT;
@@ -32,9 +33,10 @@ enum Kept {
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the
 /// deadline passes before its turn comes.
 fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
-    if schedule::on_goroutine().is_none() {
-        return f();
-    }
+    let Some(m) = schedule::on_goroutine() else { return f() };
+    // What is special about its thread (its own table of files, say) is wanted here too.
+    let is_locked = !m.locked_g.get().is_null();
+    table::set_up();
     let e = USERS.acquire(1, deadline);
     if e != 0 {
         return e as isize;
@@ -46,7 +48,7 @@ fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
             && rt.workers.is_unused()
     };
     let left = match kept {
-        Kept::ForLong if !alone() => rt.workers.call(rt, f),
+        Kept::ForLong if !is_locked && !alone() => rt.workers.call(rt, f),
         _ => Err(f),
     };
     let result = left.unwrap_or_else(|f| {

@@ -510,14 +510,25 @@ pub struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
+    /// If its P is not there any more the file leaves that, and all who wait for it are
+    /// the caller's, to be woken: who waits is counted in the P where it began, so they
+    /// must begin anew.
+    pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<[*const Waiter; 2]> {
+        let home = self.file.registered_with(rt)?;
+        if home.status.load(Ordering::Relaxed) != status::DEAD {
+            return None;
+        }
+        epoll::remove(home.poll.epoll(), fd);
+        self.file.runtime.set(0);
+        Some([0, 1].map(|side| self.file.waiters[side].pop_all()))
+    }
+
     /// Makes sure that an event will come, in the instance of the P in the answer:
     /// the caller's, if the file is in none yet.
     pub fn register(&self, fd: i32, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
         let file = self.file;
         if let Some(home) = file.registered_with(rt) {
-            if home.status.load(Ordering::Relaxed) == status::DEAD {
-                epoll::remove(home.poll.epoll(), fd);
-            } else if file.ours.load(Ordering::Relaxed) {
+            if file.ours.load(Ordering::Relaxed) {
                 // Not even an event of this registration would be a proof: it may have
                 // been on its way when the file was closed.
                 file.verified.set(Verified::No);

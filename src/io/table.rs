@@ -46,13 +46,18 @@ pub fn known(fd: i32) -> Option<&'static File> {
     }
 }
 
-#[cold]
-fn make(fd: usize) -> Option<&'static File> {
+/// Before the first file is used in any way.
+pub fn set_up() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         thread::at_fork(nothing, nothing, forget_all);
         super::hooks::set();
     });
+}
+
+#[cold]
+fn make(fd: usize) -> Option<&'static File> {
+    set_up();
     // SAFETY: both are valid when all bytes are zero.
     unsafe {
         let group = made(&TABLE[fd / FILES / CHUNKS])?;

@@ -64,20 +64,26 @@ pub fn is_past(deadline: i64) -> bool {
     deadline != FOREVER && deadline != NOWAIT && deadline <= time::now()
 }
 
-/// Calls `attempt`, a system call that doesn't wait, until it gives something else
+/// Calls `once`, a system call that doesn't wait, until it gives something else
 /// than `-EAGAIN` or `-EINTR`, and waits for the file in between.
 pub fn until_done(
     fd: i32,
     file: &File,
     want: Want,
     deadline: i64,
-    mut attempt: impl FnMut() -> isize,
+    mut once: impl FnMut() -> isize,
 ) -> isize {
     const EAGAIN: isize = -libc::EAGAIN as isize;
     const EINTR: isize = -libc::EINTR as isize;
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
+    let mut attempt = || loop {
+        match once() {
+            EINTR => {}
+            result => break result,
+        }
+    };
     let mut used = file.enter();
     let generation = used.generation;
     let (mut woken, mut in_vain) = (None, 0);
@@ -89,12 +95,7 @@ pub fn until_done(
         let seen = skipped.unwrap_or_else(|| file.seen());
         let result = match skipped {
             Some(_) => EAGAIN,
-            None => loop {
-                match attempt() {
-                    EINTR => {}
-                    result => break result,
-                }
-            },
+            None => attempt(),
         };
         if result > 0 && (result as usize) < want.room {
             file.was_short(fd, seen);
@@ -118,6 +119,15 @@ pub fn until_done(
         };
         match waited {
             Ok(side) => woken = side.or(woken),
+            // What has come in time but was not told yet counts.
+            Err(e) if skipped.is_some() && e == -libc::ETIMEDOUT => {
+                let used = file.enter_again(generation);
+                return match used.map(|_used| attempt()) {
+                    None => -libc::ECANCELED as isize,
+                    Some(EAGAIN) => e as isize,
+                    Some(result) => result,
+                };
+            }
             Err(e) => return e as isize,
         }
         may_be_done = true;
@@ -146,6 +156,12 @@ fn wait(
         Locked::Closed => return Err(-libc::ECANCELED),
         Locked::Happened => return Ok(None),
     };
+    if let Some(lists) = waiting.leave_dead_home(fd, rt) {
+        waiting.unlock();
+        // SAFETY: the lists are ours.
+        lists.into_iter().for_each(|list| unsafe { park::ready_all(list) });
+        return Ok(None);
+    }
     let unused = Parker::for_thread();
     let begun = waiting.register(fd, rt, p).and_then(|home| {
         let several = want.sides.len() > 1;

@@ -34,6 +34,11 @@ impl Slots {
         Slots { lock: SpinLock::new(), taken: Cell::new(0), queue: WaitQueue::default() }
     }
 
+    /// How many threads are locked.
+    pub fn taken(&self) -> usize {
+        self.lock.with(|| self.taken.get())
+    }
+
     fn take(&self) {
         self.lock.lock();
         if self.taken.get() < rt().lockable_threads() {

@@ -21,7 +21,7 @@ use super::threads;
 use crate::os::epoll::{self, Event};
 use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering, fence};
 
 /// Events taken with one look.
 const EVENTS: usize = 128;
@@ -147,6 +147,8 @@ pub struct OfP {
     armed: AtomicBool,
     /// The tick of the owner's last look.
     looked_at: Cell<u32>,
+    /// When somebody has last looked, in ns.
+    last_look: AtomicI64,
 }
 
 impl OfP {
@@ -158,6 +160,7 @@ impl OfP {
             attended: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             looked_at: Cell::new(0),
+            last_look: AtomicI64::new(0),
         }
     }
 
@@ -171,6 +174,11 @@ impl OfP {
     pub fn epoll(&self) -> i32 {
         // Acquire: pairs with the Release in `make_instance`.
         self.epoll.load(Ordering::Acquire)
+    }
+
+    /// When somebody has last looked, in ns.
+    pub fn last_look(&self) -> i64 {
+        self.last_look.load(Ordering::Relaxed)
     }
 
     fn is_attended(&self) -> bool {
@@ -382,6 +390,7 @@ fn take_events(of: PRef, deadline: i64) -> Found {
     {
         let mut events = [epoll::NONE; EVENTS];
         let n = epoll::wait(epoll, &mut events, deadline);
+        of.poll.last_look.store(crate::os::time::now(), Ordering::Relaxed);
         for &Event { events, u64: data } in &events[..n] {
             match data {
                 // Not for the one who looks, but for the M that sleeps here.
@@ -454,18 +463,21 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// The M has left it to do other work: another idle M watches the node now, if
-    /// somebody must.
+    /// The M has left it to do other work, or for good: another idle M watches the node
+    /// now, if somebody must; if there is none sysmon sees to that.
     pub fn pass_on(&self, rt: &Runtime) {
         let node = match self {
             Post::Note => return,
             Post::P(p) => rt.node_of(*p),
             Post::Node(node) => node,
         };
-        if lacks_watcher(rt, node)
-            && let Some(m) = node.pop_idle_m()
-        {
-            threads::give(m, None, None, false);
+        if !lacks_watcher(rt, node) {
+            return;
+        }
+        match node.pop_idle_m() {
+            Some(m) => threads::give(m, None, None, false),
+            // It may have gone to sleep while the M was still there.
+            None => rt.sysmon.wake_if_asleep(),
         }
     }
 

@@ -202,7 +202,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
 
 /// The older half of a full ring: who has run stays on the node. The others were
 /// spawned in a burst, faster than the P could begin them: they go to another node
-/// each time. seed: N7
+/// each time. It wakes nobody: whoever pushes announces it. seed: N7
 #[cold]
 fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     let (mut newborn, mut others) = (Batch::default(), Batch::default());
@@ -217,7 +217,6 @@ fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     if newborn.len() > 0 {
         let node = rt.next_root_p().node as usize;
         rt.nodes[node].runq.push_batch(newborn);
-        work_added(None, node);
     }
 }
 

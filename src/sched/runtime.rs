@@ -502,14 +502,17 @@ impl Runtime {
         if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return true;
         }
+        self.workers.give_one_up();
         self.thread_limit_hit();
         false
     }
 
-    /// Whether the limit allows one more thread that is no M.
-    pub fn has_room_for_thread(&self) -> bool {
-        let threads = self.m_count.load(Ordering::Relaxed) + self.workers.count();
-        threads < self.max_ms.load(Ordering::Relaxed)
+    /// Whether the limit allows one more worker where there are `workers`: they have at
+    /// most a quarter of it, and leave room for an M for each P and each locked one.
+    pub fn has_room_for_worker(&self, workers: usize) -> bool {
+        let max = self.max_ms.load(Ordering::Relaxed);
+        let ms = self.m_count.load(Ordering::Relaxed).max(self.procs() + self.locked.taken() + 1);
+        workers < max / 4 && workers + ms < max
     }
 
     /// How many threads may be locked: all but one.

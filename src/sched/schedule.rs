@@ -778,6 +778,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     m.p.set(p.as_ptr().cast_const().cast::<P>());
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
+    rt().sysmon.wake_if_asleep();
     super::run::look_if_done(m, p);
 }
 

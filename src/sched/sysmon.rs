@@ -28,8 +28,10 @@ const SYSCALL_GRACE: i64 = 10_000_000;
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
-/// And so often the files of its P are.
+/// Files of a P that stands are looked at when nobody has for so long, and those of one
+/// that does not after as long as Go's.
 const FILES: i64 = 500_000;
+const FILES_OF_BUSY: i64 = 10_000_000;
 /// How often it looks for threads that run without a P, and at how many.
 const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
@@ -99,8 +101,6 @@ struct Seen {
     /// When its thread is looked at next, and how long after that again.
     check: i64,
     delay: i64,
-    /// When its files are looked at, which its owner doesn't get to.
-    files: i64,
     /// When this P needs the next look, if not before.
     next: i64,
 }
@@ -115,7 +115,6 @@ impl Seen {
             asked: false,
             check: now + CHECK,
             delay: CHECK,
-            files: now + FILES,
             next: i64::MAX,
         }
     }
@@ -233,6 +232,9 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
         *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
+        if matches!(status, status::RUNNING | status::SYSCALL) {
+            look_at_files(p, seen, now, FILES_OF_BUSY);
+        }
         return false;
     }
     let acted = match status {
@@ -240,20 +242,23 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         status::RUNNING => stands(rt, p, seen, now),
         _ => return false,
     };
-    look_at_files(p, seen, now);
+    look_at_files(p, seen, now, FILES);
     acted
 }
 
-/// The files of a P whose owner doesn't get to it.
-fn look_at_files(p: PRef, seen: &mut Seen, now: i64) {
+/// The files of a P whose owner doesn't get to it: it stands, or it has more to do
+/// between two of its looks than they have time.
+fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
     if !p.poll.is_waited_for() {
         return;
     }
-    if now >= seen.files {
-        seen.files = now + FILES;
+    let due = p.poll.last_look() + patience;
+    if now >= due {
         netpoll::look_from_outside(p);
+        seen.next = seen.next.min(now + patience);
+    } else {
+        seen.next = seen.next.min(due);
     }
-    seen.next = seen.next.min(seen.files);
 }
 
 /// The same goroutine has been on the P since the last look. When others could

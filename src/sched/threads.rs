@@ -58,7 +58,6 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
     match m_for(rt, p, prompt) {
         Some(m) => {
             give(m, Some(p), None, spinning);
-            rt.sysmon.wake_if_asleep();
         }
         None => {
             if spinning {
@@ -171,7 +170,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             woken.leave_ps(rt);
             woken.deliver(m, &post);
             post.leave(rt);
-            if !m.p.get().is_null() {
+            if !m.p.get().is_null() || schedule::must_leave(m) {
                 post.pass_on(rt);
             }
             return;
@@ -181,7 +180,6 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             acquire_p(m, p);
             woken.deliver(m, &post);
             post.leave(rt);
-            rt.sysmon.wake_if_asleep();
             post.pass_on(rt);
             return;
         }
@@ -338,9 +336,12 @@ pub fn hand_off(p: PRef) {
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is
-/// reached, or the system gives no thread.
+/// reached, the system gives no thread, or the caller's is locked by a goroutine: what
+/// that may have done to it (a table of files of its own, a namespace) would be the new
+/// one's too, so sysmon has to make it. startTemplateThread.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
-    new_m_as(rt, node, false)
+    let is_locked = m::current().is_some_and(|m| !m.locked_g.get().is_null());
+    if is_locked { None } else { new_m_as(rt, node, false) }
 }
 
 fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {

@@ -22,7 +22,7 @@ pub struct Workers {
     lock: SpinLock,
     /// Threads that sleep for want of a job. Changes with the lock held.
     asleep: AtomicUsize,
-    /// Threads there are. Changes with the lock held.
+    /// Threads there are: those that have been started. Changes with the lock held.
     count: AtomicUsize,
     /// How many sleepers may wake.
     permits: AtomicU32,
@@ -33,6 +33,9 @@ pub struct Workers {
     last: Cell<*const Job>,
     /// These, and those under way.
     jobs: Cell<usize>,
+    /// Threads that are being started, and those asleep that are to end.
+    starting: Cell<usize>,
+    surplus: Cell<usize>,
     stopping: Cell<bool>,
     threads: UnsafeCell<Vec<Thread>>,
 }
@@ -77,6 +80,8 @@ impl Workers {
             first: Cell::new(ptr::null()),
             last: Cell::new(ptr::null()),
             jobs: Cell::new(0),
+            starting: Cell::new(0),
+            surplus: Cell::new(0),
             stopping: Cell::new(false),
             threads: UnsafeCell::new(Vec::new()),
         }
@@ -107,9 +112,6 @@ impl Workers {
             self.start_one(rt);
             blocking::exit();
         }
-        if self.count() == 0 {
-            return Err(f);
-        }
         let call = JobOf {
             job: Job {
                 next: Cell::new(ptr::null()),
@@ -119,12 +121,17 @@ impl Workers {
             f: Cell::new(Some(f)),
             result: Cell::new(0),
         };
+        self.lock.lock();
+        // The last one ends only when it finds no job, with the lock held.
+        if self.count() == 0 {
+            self.lock.unlock();
+            return Err(call.f.take().expect("nobody has taken it"));
+        }
         let unused = Parker::for_thread();
         let block = Block::begin_uncancellable(&unused, Why::File);
         let waiter = block.waiter();
         call.job.waiter.set(&waiter);
-        self.lock.lock();
-        self.push(&call.job);
+        self.push((&raw const call).cast());
         // SAFETY: the lock is held, and `release` releases it.
         let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
         Ok(call.result.get())
@@ -133,24 +140,47 @@ impl Workers {
     /// One more thread, if the limits allow it.
     fn start_one(&self, rt: &Runtime) {
         let allowed = self.lock.with(|| {
-            let allowed = self.count() < LIMIT && rt.has_room_for_thread();
-            if allowed {
-                self.count.fetch_add(1, Ordering::SeqCst);
-            }
+            let threads = self.count() + self.starting.get();
+            let allowed = threads < LIMIT && rt.has_room_for_worker(threads);
+            self.starting.set(self.starting.get() + usize::from(allowed));
             allowed
         });
         if allowed {
             let started = Thread::start(main, ptr::from_ref(self).cast_mut().cast());
-            self.lock.with(|| match started {
-                // SAFETY: the lock is held.
-                Ok(thread) => unsafe { (*self.threads.get()).push(thread) },
-                Err(_) => drop(self.count.fetch_sub(1, Ordering::SeqCst)),
+            self.lock.with(|| {
+                self.starting.set(self.starting.get() - 1);
+                if let Ok(thread) = started {
+                    self.count.fetch_add(1, Ordering::SeqCst);
+                    // SAFETY: the lock is held.
+                    unsafe { (*self.threads.get()).push(thread) };
+                }
             });
         }
     }
 
+    /// A thread is wanted for goroutines, and the limit is reached: one of those asleep
+    /// ends, if there is one.
+    pub fn give_one_up(&self) {
+        let wakes = self.lock.with(|| {
+            let wakes = self.asleep.load(Ordering::Relaxed) > 0;
+            if wakes {
+                self.asleep.fetch_sub(1, Ordering::SeqCst);
+                self.surplus.set(self.surplus.get() + 1);
+            }
+            wakes
+        });
+        if wakes {
+            self.permit(1);
+        }
+    }
+
+    fn permit(&self, n: u32) {
+        self.permits.fetch_add(n, Ordering::Release);
+        futex::wake(&self.permits, n as i32);
+    }
+
     /// With the lock held.
-    fn push(&self, job: &Job) {
+    fn push(&self, job: *const Job) {
         self.jobs.set(self.jobs.get() + 1);
         let last = self.last.replace(job);
         // SAFETY: who is in the queue is parked.
@@ -183,19 +213,17 @@ impl Workers {
         let wakes = this.asleep.load(Ordering::Relaxed) > 0;
         if wakes {
             this.asleep.fetch_sub(1, Ordering::SeqCst);
-            this.permits.fetch_add(1, Ordering::Release);
         }
         this.lock.unlock();
         if wakes {
-            futex::wake(&this.permits, 1);
+            this.permit(1);
         }
     }
 
     /// Ends the threads; there are no goroutines any more.
     pub fn stop(&self) {
         self.lock.with(|| self.stopping.set(true));
-        self.permits.fetch_add(LIMIT as u32, Ordering::Release);
-        futex::wake(&self.permits, i32::MAX);
+        self.permit(LIMIT as u32);
         loop {
             // SAFETY: the lock is held.
             let threads = self.lock.with(|| core::mem::take(unsafe { &mut *self.threads.get() }));
@@ -212,7 +240,12 @@ impl Workers {
     fn next(&self) -> (*const Job, bool) {
         loop {
             let job = self.pop();
-            if !job.is_null() || self.stopping.get() {
+            let leaves = job.is_null() && self.surplus.get() > 0;
+            if leaves {
+                self.surplus.set(self.surplus.get() - 1);
+                self.count.fetch_sub(1, Ordering::SeqCst);
+            }
+            if !job.is_null() || leaves || self.stopping.get() {
                 let more = !self.first.get().is_null();
                 return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
             }

@@ -17,7 +17,7 @@ use super::task::{Kind, Task};
 use super::{netpoll, ready, threads, timers};
 use crate::arch;
 use crate::os::{futex, spin::SpinLock, time};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// Bits of [`super::p::P::attention`]: the world is being stopped.
 pub const STOP: u32 = 1;
@@ -254,6 +254,9 @@ pub fn set_procs(world: &Stopped, n: usize) {
     {
         let old = release_p(m);
         old.status.store(status::DEAD, Ordering::Release);
+        // As in `retire`, which has found nothing to arm in one that was running.
+        fence(Ordering::SeqCst);
+        netpoll::nobody_runs(rt, old);
         schedule::acquire_p(m, first);
     }
 }
@@ -272,6 +275,8 @@ fn retire(rt: &Runtime, p: PRef, to: PRef) {
     p.timers.close(true, Some(to));
     entry::flush_caches(p, rt.node_of(p));
     p.status.store(status::DEAD, Ordering::Release);
+    // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
+    fence(Ordering::SeqCst);
     netpoll::nobody_runs(rt, p);
 }
 
