@@ -167,6 +167,13 @@ impl M {
         }
     }
 
+    /// For another thread than before.
+    pub fn reuse(&self, node: usize) {
+        self.node.set(node);
+        self.bound_to.set(usize::MAX);
+        self.ended.store(false, Ordering::Relaxed);
+    }
+
     /// Fills in what only the thread itself can tell, at its start.
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());

@@ -190,6 +190,12 @@ impl Node {
         self.idle_ms.with(|| f(unsafe { &mut *self.idle_m_list.get() }))
     }
 
+    /// There are so many M's: the pool has room for all, so that nobody allocates with
+    /// its lock held. Somebody who forks would have to be waited for.
+    pub fn reserve_idle_ms(&self, count: usize) {
+        self.idle_ms(|list| list.reserve(count.saturating_sub(list.len())));
+    }
+
     /// Adds an M to the pool. A watcher is the last that is taken: it would leave
     /// its place to another.
     pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {

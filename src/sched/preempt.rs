@@ -279,6 +279,9 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
         threads::stop_locked(m);
     }
     m.stash.set(None::<Task>);
+    // sysmon sees that the P has another goroutine: it has a time slice of its own.
+    let tick = m.p().tick.load(Ordering::Relaxed);
+    m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
     g.set_flag(flags::BOUND, was_bound);
     m.locked_g.set(locked);
     schedule::assign(m, m.p(), g);

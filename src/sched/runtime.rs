@@ -548,11 +548,11 @@ impl Runtime {
     pub fn add_m(&self, node: usize) -> MRef {
         self.with_ms(|all, free, _| {
             if let Some(m) = free.pop() {
-                m.node.set(node);
-                m.ended.store(false, Ordering::Relaxed);
+                m.reuse(node);
                 return m;
             }
             all.push(Box::new(M::new(all.len() as u32, node)));
+            self.nodes.iter().for_each(|n| n.reserve_idle_ms(all.len()));
             let m: *const M = &raw const **all.last().expect("just pushed");
             // SAFETY: a box's content stays where it is.
             unsafe { MRef::from_ptr(m) }
@@ -935,12 +935,41 @@ pub fn orphan_released(g: GRef) {
 
 // fork
 
+/// While a thread forks it has the locks of both heaps, and waits for those that others
+/// have. Whoever helps these others on must do without memory and threads.
+static FORKING: AtomicBool = AtomicBool::new(false);
+/// Who has it may allocate; sysmon, and whoever forks.
+static ALLOCATES: SpinLock = SpinLock::new();
+
+/// sysmon has begun a look while somebody forked: another may begin at any moment.
+static SYSMON_ABSTAINS: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody forks, or might: no thread is made then.
+pub fn is_forking() -> bool {
+    FORKING.load(Ordering::SeqCst) || SYSMON_ABSTAINS.load(Ordering::Relaxed)
+}
+
+/// sysmon is about to look at everything: until [`may_fork`] nobody begins to fork.
+/// False: somebody does already.
+pub fn keep_from_forking() -> bool {
+    let kept = ALLOCATES.try_lock();
+    SYSMON_ABSTAINS.store(!kept, Ordering::Relaxed);
+    kept
+}
+
+/// Ends what [`keep_from_forking`] has begun.
+pub fn may_fork() {
+    ALLOCATES.unlock();
+}
+
 extern "C" fn before_fork() {
     // A goroutine isn't stopped while it has the locks.
     if let Some(m) = m::current() {
         m.forks_from.set(m.outside.swap(boundary::INSIDE, Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
     }
+    FORKING.store(true, Ordering::SeqCst);
+    ALLOCATES.lock();
     LIFE.lock();
     keys::lock_table();
     ORPHANS.lock.lock();
@@ -952,6 +981,8 @@ extern "C" fn after_fork() {
     ORPHANS.lock.unlock();
     keys::unlock_table();
     LIFE.unlock();
+    FORKING.store(false, Ordering::SeqCst);
+    ALLOCATES.unlock();
     if let Some(m) = m::current() {
         m.outside.store(m.forks_from.get(), Ordering::Release);
     }
@@ -974,6 +1005,7 @@ extern "C" fn in_child() {
         netpoll::close_all(rt);
     }
     m::set_current(None);
+    SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);

@@ -7,7 +7,7 @@
 
 use super::p::{PRef, status};
 use super::preempt::{self, Doing};
-use super::runtime::{Runtime, rt};
+use super::runtime::{self, Runtime, is_forking, rt};
 use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
 use core::cell::Cell;
@@ -138,7 +138,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             break;
         }
         let now = time::now();
-        if look(rt, &mut seen, &mut strays, now) | poller.look(rt, now) {
+        let allocates = runtime::keep_from_forking();
+        if allocates {
+            seen.resize(rt.procs(), Seen::new(now));
+        }
+        let acted = look(rt, &mut seen, &mut strays, now);
+        if acted | (allocates && poller.look(rt, now)) {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
@@ -146,7 +151,9 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 delay = (delay * 2).min(LONGEST);
             }
         }
-        rt.reap();
+        if allocates {
+            rt.reap();
+        }
         let all_idle = rt.idle.ps() as usize >= rt.procs();
         // Nobody needs it then, and timers have a watcher of their own.
         match (all_idle, idle_since) {
@@ -155,12 +162,17 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             _ => {}
         }
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
-        match idle_since {
-            Some(since) if now - since >= DEEP_AFTER && netpoll::Sysmon::may_sleep(rt) => {
+        let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
+        let deep = allocates && long_idle && netpoll::Sysmon::may_sleep(rt);
+        if allocates {
+            runtime::may_fork();
+        }
+        match deep {
+            true => {
                 sleep_deep(rt, note, &mut watch);
                 (quiet, delay, idle_since) = (0, CHECK, None);
             }
-            _ => {
+            false => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
                 let until = next.min(timers::next_of_idle_ps()).max(now + SHORTEST);
                 let until = until.min(now + delay);
@@ -190,7 +202,6 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, strays: &mut (i64, usize), now: i64)
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
     }
-    seen.resize(rt.procs(), Seen::new(now));
     // A P that is left while the world is stopped is the stopper's.
     if !world::is_stopping() {
         for (p, seen) in rt.ps().zip(seen.iter_mut()) {
@@ -198,7 +209,7 @@ fn look(rt: &Runtime, seen: &mut Vec<Seen>, strays: &mut (i64, usize), now: i64)
         }
     }
     world::forget_answered(rt);
-    if now - strays.0 >= STRAYS {
+    if now - strays.0 >= STRAYS && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
     }

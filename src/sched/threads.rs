@@ -8,7 +8,7 @@ use super::node::Node;
 use super::p::{PRef, count, status};
 use super::preempt;
 use super::ready;
-use super::runtime::{Runtime, rt};
+use super::runtime::{Runtime, is_forking, rt};
 use super::schedule::{self, acquire_p, make_idle, release_p};
 use super::task::{Kind, Task};
 use crate::os::signal::AltStack;
@@ -266,9 +266,13 @@ pub fn pass_on(m: MRef, g: GRef) {
 
 /// Makes sure that an M is idle, before a P is taken from one that runs: making a
 /// thread takes the C library's heap, whose lock that one may have. False: not yet.
-/// If there can be no more threads one that waits in the handler will do.
+/// If there can be no more threads, or somebody forks, one that waits in the handler
+/// will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
+        return true;
+    }
+    if is_forking() {
         return true;
     }
     // It goes into the pool itself: until its thread runs it may wait for locks of
@@ -287,9 +291,9 @@ pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
 }
 
 /// Takes a goroutine that waits in the signal handler out of its queue, if there can
-/// be no more threads.
+/// be no more threads for now.
 fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
-    if !rt.lacks_threads.load(Ordering::Relaxed) {
+    if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
         return None;
     }
     let task = rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop())?;
@@ -336,12 +340,13 @@ pub fn hand_off(p: PRef) {
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is
-/// reached, the system gives no thread, or the caller's is locked by a goroutine: what
+/// reached, the system gives no thread, somebody forks (sysmon makes it afterwards), or
+/// the caller's is locked by a goroutine: what
 /// that may have done to it (a table of files of its own, a namespace) would be the new
 /// one's too, so sysmon has to make it. startTemplateThread.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     let is_locked = m::current().is_some_and(|m| !m.locked_g.get().is_null());
-    if is_locked { None } else { new_m_as(rt, node, false) }
+    if is_locked || is_forking() { None } else { new_m_as(rt, node, false) }
 }
 
 fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {

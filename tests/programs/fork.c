@@ -320,3 +320,42 @@ TEST(a_foreign_thread_keeps_its_mask)
     CHECK_EQ(compare_mask(&host), 0);
     join_thread(start_thread(compare_in_thread, &host));
 }
+
+/* ---- fork waits for the locks of malloc, and others are stopped in the middle of malloc ---- */
+
+static int churning, enough;
+
+static void churn(void *arg)
+{
+    uint64_t seed = (uintptr_t)arg;
+    while (!GET(enough)) {
+        void *blocks[64];
+        size_t i;
+        for (i = 0; i < LENGTH(blocks); i++)
+            blocks[i] = malloc(random_next(&seed) % 9000);
+        for (i = 0; i < LENGTH(blocks); i++)
+            free(blocks[i]);
+    }
+    ADD(churning, -1);
+}
+
+/* Whoever holds an arena may wait for a P, which sysmon must be able to give it without any memory. */
+TEST(fork_while_goroutines_allocate)
+{
+    uintptr_t i;
+    for (i = 1; i <= 8; i++) {
+        ADD(churning, 1);
+        go(churn, (void *)i);
+    }
+    for (i = 0; i < 10; i++) {
+        int status;
+        pid_t pid = fork();
+        CHECK_GE(pid, 0);
+        if (pid == 0)
+            _exit(0);
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        CHECK_EQ(status, 0);
+    }
+    SET(enough, 1);
+    NAP_UNTIL(GET(churning) == 0);
+}

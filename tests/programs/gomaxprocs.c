@@ -4,6 +4,8 @@
  */
 #include "check.h"
 
+#include <sys/socket.h>
+
 static void count(void *n)
 {
     ADD(*(long *)n, 1);
@@ -426,4 +428,67 @@ GO_TEST(goroutines_in_system_calls_do_not_hold_it_up)
     SET(in_syscall, -1000);
     WAIT_UNTIL(GET(fired) == 6);
     gs_gomaxprocs(procs);
+}
+
+/* ---- Files of a P that is no more ---- */
+
+static int ends[2], got, wrote, spinning, enough;
+
+static void read_one(void *arg)
+{
+    char c;
+    (void)arg;
+    CHECK_EQ(gs_read(ends[0], &c, 1, GS_FOREVER), 1);
+    SET(got, 1);
+}
+
+static void write_one(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_write(ends[0], "x", 1, GS_FOREVER), 1);
+    SET(wrote, 1);
+}
+
+static void yield_on(void *arg)
+{
+    (void)arg;
+    ADD(spinning, 1);
+    while (!GET(enough))
+        gs_yield();
+    ADD(spinning, -1);
+}
+
+/* The file moves with the one who writes; the one who has waited to read since before is not left behind. */
+TEST(who_waits_for_a_file_outlives_its_p)
+{
+    static char block[65536];
+    int trial, k;
+    for (trial = 0; trial < 4; trial++) {
+        gs_gomaxprocs(8);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        SET(got, 0);
+        SET(wrote, 0);
+        SET(enough, 0);
+        for (k = 0; k < 8; k++)
+            go(yield_on, NULL);
+        nap(MS);
+        go(read_one, NULL);
+        nap(20 * MS);
+        SET(enough, 1);
+        NAP_UNTIL(GET(spinning) == 0);
+        gs_gomaxprocs(1);
+        while (send(ends[0], block, sizeof block, MSG_DONTWAIT) > 0)
+            continue;
+        while (send(ends[0], block, 1, MSG_DONTWAIT) > 0)
+            continue;
+        go(write_one, NULL);
+        nap(10 * MS);
+        while (recv(ends[1], block, sizeof block, MSG_DONTWAIT) > 0)
+            continue;
+        NAP_UNTIL(GET(wrote));
+        CHECK_EQ(write(ends[1], "y", 1), 1);
+        NAP_UNTIL(GET(got));
+        CHECK_EQ(gs_close(ends[0]), 0);
+        CHECK_EQ(gs_close(ends[1]), 0);
+    }
 }

@@ -159,7 +159,110 @@ GO_TEST(many_that_wait_for_the_disk_leave_the_p_to_others)
     for (i = 0; i < READERS; i++)
         go(read_directly, (void *)i);
     WAIT_UNTIL(GET(written) == READERS);
-    CHECK_LE(count_threads(), 64 + 2 * gs_gomaxprocs(0) + 8);
+    /* 64 of the pool, and those that a P has gone to and fro between */
+    CHECK_LE(count_threads(), 64 + 4 * gs_gomaxprocs(0) + 16);
     CHECK_EQ(gs_close(file), 0);
     CHECK_EQ(gs_close(plain), 0);
+}
+
+/* ---- The pool of threads that wait for the disk, and others ---- */
+
+/* A file whose reads and writes wait for the disk, or at least its writes where /tmp has no O_DIRECT. */
+static int slow_file(void)
+{
+    static unsigned char block[PAGE] __attribute__((aligned(PAGE)));
+    char path[64];
+    int fd, i, plain = temporary();
+    for (i = 0; i < 16; i++)
+        CHECK_EQ(write(plain, block, PAGE), PAGE);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", plain);
+    fd = open(path, O_RDWR | O_DIRECT | O_DSYNC | O_CLOEXEC);
+    if (fd < 0)
+        fd = open(path, O_RDWR | O_DSYNC | O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(close(plain), 0);
+    return fd;
+}
+
+static int keep_on;
+
+static void write_slowly(void *arg)
+{
+    static unsigned char blocks[128][PAGE] __attribute__((aligned(PAGE)));
+    intptr_t me = (intptr_t)arg;
+    do
+        CHECK_EQ(gs_pwrite(file, blocks[me], PAGE, me % 16 * PAGE, GS_FOREVER), PAGE);
+    while (GET(keep_on));
+    ADD(written, 1);
+}
+
+/* The child begins with all places free, though the parent has all taken, and nothing else of this room was used. */
+TEST(a_child_of_fork_reads_and_writes_too)
+{
+    intptr_t i;
+    int k, status;
+    file = slow_file();
+    SET(written, 0);
+    SET(keep_on, 1);
+    for (i = 0; i < 100; i++)
+        go(write_slowly, (void *)i);
+    nap(30 * MS);
+    for (k = 0; k < 4; k++) {
+        pid_t pid = fork();
+        CHECK_GE(pid, 0);
+        if (pid == 0) {
+            SET(keep_on, 0);
+            SET(written, 0);
+            for (i = 0; i < 8; i++)
+                go(write_slowly, (void *)i);
+            NAP_UNTIL(GET(written) == 8);
+            _exit(0);
+        }
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        CHECK_EQ(status, 0);
+    }
+    SET(keep_on, 0);
+    NAP_UNTIL(GET(written) == 100);
+    CHECK_EQ(close(file), 0);
+}
+
+static gs_chan *there, *back;
+
+static void answer_locked(void *arg)
+{
+    int i;
+    (void)arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    for (i = 0; i < 10; i++)
+        send_int(back, recv_int(there));
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+/* Threads that have waited for the disk leave those that goroutines need. */
+GO_TEST(the_pool_leaves_threads_to_goroutines)
+{
+    static const int limits[] = {3, 5, 9, 16};
+    int former = gs_set_max_threads(0);
+    size_t k;
+    intptr_t i;
+    file = slow_file();
+    there = chan_of_ints(0);
+    back = chan_of_ints(0);
+    for (k = 0; k < LENGTH(limits); k++) {
+        (void)gs_set_max_threads(limits[k] + gs_gomaxprocs(0));
+        SET(written, 0);
+        SET(keep_on, 0);
+        for (i = 0; i < 32; i++)
+            go(write_slowly, (void *)i);
+        WAIT_UNTIL(GET(written) == 32);
+        go(answer_locked, NULL);
+        for (i = 0; i < 10; i++) {
+            send_int(there, i);
+            CHECK_EQ(recv_int(back), i);
+        }
+    }
+    (void)gs_set_max_threads(former);
+    free_chan(there);
+    free_chan(back);
+    CHECK_EQ(gs_close(file), 0);
 }

@@ -471,3 +471,75 @@ GO_TEST(an_answer_that_nobody_waits_for_is_dropped)
         join(g);
     }
 }
+
+/* ---- A read that relies on the last one having taken all there was ---- */
+
+static int ends[2];
+
+static void *send_one_more(void *arg)
+{
+    CHECK_EQ(send(ends[1], "y", 1, 0), 1);
+    return arg;
+}
+
+static void keep_busy(void *arg)
+{
+    int64_t end = clock_now() + 5 * MS;
+    (void)arg;
+    while (clock_now() < end)
+        continue;
+}
+
+/* What was there before the call is had, however late anybody looks. */
+GO_TEST(a_deadline_hides_nothing_that_was_there)
+{
+    int i;
+    for (i = 0; i < 20; i++) {
+        char c[100];
+        struct pollfd is_there;
+        make_tcp(ends);
+        CHECK_EQ(gs_write(ends[1], "x", 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(ends[0], c, sizeof c, GS_FOREVER), 1);
+        CHECK_EQ(gs_poll_fd(ends[0], POLLIN, gs_now() + MS), -ETIMEDOUT);
+        join_thread(start_thread(send_one_more, NULL));
+        is_there = (struct pollfd){.fd = ends[0], .events = POLLIN};
+        CHECK_EQ(poll(&is_there, 1, 10000), 1);
+        go(keep_busy, NULL);
+        CHECK_EQ(gs_read(ends[0], c, sizeof c, gs_now() + 2 * MS), 1);
+        CHECK_EQ(c[0], 'y');
+        close_both(ends);
+    }
+}
+
+/* The end, an error and urgent data come though a read has taken all before them. */
+GO_TEST(what_is_no_data_comes_after_a_short_read_too)
+{
+    char c[100];
+    int way;
+    for (way = 0; way < 4; way++) {
+        struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+        make_tcp(ends);
+        CHECK_EQ(gs_write(ends[1], "x", 1, GS_FOREVER), 1);
+        if (way == 0)
+            CHECK_EQ(shutdown(ends[1], SHUT_WR), 0); /* with the data */
+        CHECK_EQ(gs_read(ends[0], c, sizeof c, GS_FOREVER), 1);
+        if (way == 1)
+            CHECK_EQ(shutdown(ends[1], SHUT_WR), 0);
+        if (way == 2) {
+            CHECK_EQ(send(ends[1], "u", 1, MSG_OOB), 1);
+            CHECK_EQ(gs_write(ends[1], "b", 1, GS_FOREVER), 1);
+            CHECK_EQ(gs_read(ends[0], c, sizeof c, gs_after_ms(20000)), 1);
+            CHECK_EQ(c[0], 'b');
+        } else if (way == 3) {
+            CHECK_EQ(setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+            CHECK_EQ(gs_close(ends[1]), 0);
+            CHECK_EQ(gs_read(ends[0], c, sizeof c, gs_after_ms(20000)), -ECONNRESET);
+            CHECK_EQ(gs_close(ends[0]), 0);
+            continue;
+        } else {
+            CHECK_EQ(gs_read(ends[0], c, sizeof c, gs_after_ms(20000)), 0);
+            CHECK_EQ(gs_read(ends[0], c, sizeof c, gs_after_ms(20000)), 0);
+        }
+        close_both(ends);
+    }
+}
