@@ -197,7 +197,7 @@ fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch) {
 }
 
 /// One look at everything. True: something had to be done.
-fn look(rt: &Runtime, seen: &mut Vec<Seen>, strays: &mut (i64, usize), now: i64) -> bool {
+fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
