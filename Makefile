@@ -18,7 +18,7 @@ EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd 
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
-.PHONY: all build examples run test models bench soak lint header check-header install uninstall setup clean help
+.PHONY: all build examples run test models lab bench soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -46,6 +46,9 @@ test: $(STAMP)/test ## run every check and test, with a summary at the end
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
+
+lab: ## run the programs of tests/numa-vm on emulated machines with NUMA nodes (ARGS: see tests/numa-vm/run --help)
+	@MAKE="$(MAKE)" tests/numa-vm/run $(ARGS)
 
 bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS: see benches/compare --help)
 	benches/compare $(ARGS)
@@ -89,7 +92,7 @@ uninstall: ## remove what install has put there
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test bench
+	@tools/setup build run test lab bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup
