@@ -119,7 +119,11 @@ pub fn unlock() -> i32 {
     match g.lock_depth.get() {
         0 => return -libc::EPERM,
         1 => {
-            m::must_current().locked_g.set(ptr::null());
+            let m = m::must_current();
+            m.locked_g.set(ptr::null());
+            if !m.p.get().is_null() {
+                m.bind_to(m.p().node as usize);
+            }
             rt().locked.give_back();
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
         }

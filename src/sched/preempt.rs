@@ -97,7 +97,7 @@ fn take_alone(p: PRef, m: MRef) -> bool {
         // In this order: who takes a P says so first and sets the status then.
         && p.status.load(Ordering::Acquire) == status::RUNNING
         && p.m.load(Ordering::Acquire) == m.as_ptr()
-        && is_preemptible(m.g());
+        && runs_preemptible(m);
     let to = if holds { claim::TAKEN } else { claim::NONE };
     let settled =
         m.claim.compare_exchange(claim::ASKED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -166,8 +166,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) {
     }
     if let Some(m) = runner_of(p)
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
-        // SAFETY: null or a descriptor, which stays mapped.
-        && unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_preemptible)
+        && runs_preemptible(m)
     {
         thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
@@ -223,6 +222,13 @@ fn on_signal(context: *mut c_void) {
     }
     compiler_fence(Ordering::SeqCst);
     boundary::leave(m);
+}
+
+/// The same of the goroutine of another thread, which may come by at any moment and
+/// leave it: the answer counts only if it has not.
+fn runs_preemptible(m: MRef) -> bool {
+    // SAFETY: null or a descriptor, which stays mapped.
+    unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_preemptible)
 }
 
 fn is_preemptible(g: GRef) -> bool {
@@ -284,6 +290,7 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
     g.set_flag(flags::BOUND, was_bound);
     m.locked_g.set(locked);
+    m.bind_to(m.p().node as usize);
     schedule::assign(m, m.p(), g);
 }
 

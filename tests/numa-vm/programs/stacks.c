@@ -1,7 +1,6 @@
 /*
  * The memory of a stack is on the node of the CPU that first runs the goroutine.
  * seed: N2
- * not yet: new_stacks_are_on_the_node_that_runs_their_goroutine: only 87 to 93 of 100 pages are
  */
 #include "lab.h"
 
