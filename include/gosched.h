@@ -138,6 +138,20 @@ typedef struct gs_chan gs_chan;
 typedef struct gs_g gs_g;
 
 /**
+ * Goroutines that exchange messages, or wait for each other, all the time: they are
+ * run at the same time, each on a P of its own (on one NUMA node if that has enough),
+ * for a time slice at a stretch; then all others have their turn.
+ *
+ * In its turn a gang has as many P's as it has members; if there are fewer, all of
+ * them, for several slices. A P whose member has to wait is lent to others after a
+ * while, and taken back when a member becomes ready. The others' turn lasts until each
+ * of them has run once; meanwhile members run on P's that have nothing else to do. A
+ * gang pays off when its members exchange messages many times in a slice
+ * (gs_config.time_slice_ns) and others want their P's.
+ */
+typedef struct gs_gang gs_gang;
+
+/**
  * A timer that runs a function.
  */
 typedef struct gs_timer gs_timer;
@@ -1115,6 +1129,36 @@ void gs_preempt_disable(void);
  * Undoes one gs_preempt_disable; a surplus one does nothing.
  */
 void gs_preempt_enable(void);
+
+/* ---- Gangs ---- */
+
+/**
+ * Makes a gang without members.
+ *
+ * A reference, to be given back with gs_gang_free. Never NULL. Goroutines and plain
+ * threads.
+ */
+struct gs_gang *gs_gang_create(void);
+
+/**
+ * Gives the reference back: nobody can join the gang any more. Its members stay one
+ * until they have ended. Nothing for NULL.
+ */
+void gs_gang_free(struct gs_gang *gang);
+
+/**
+ * Starts f(arg) as a goroutine and member of the gang, until it ends. What a member
+ * spawns with gs_spawn is no member. opts and out are those of gs_spawn_with; a member
+ * has priority GS_PRIO_NORMAL, and runs where its gang does: node -1.
+ *
+ * 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
+ * members; -ENOMEM. Goroutines and plain threads.
+ */
+int gs_gang_spawn(struct gs_gang *gang,
+                  gs_fn f,
+                  void *arg,
+                  const struct gs_spawn_opts *opts,
+                  struct gs_g **out);
 
 /* ---- NUMA nodes ---- */
 

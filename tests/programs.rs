@@ -75,6 +75,7 @@ programs! {
     keys "keys.c" matrix;
     priority "priority.c" matrix;
     fairness "fairness.c" matrix;
+    gang "gang.c" matrix;
     state "state.c" widened;
     stacks "stacks.c" matrix;
     many "many.c" matrix;

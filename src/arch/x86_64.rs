@@ -315,5 +315,6 @@ macro_rules! with_return_address {
     (2, $f:path) => { core::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym $f) };
     (3, $f:path) => { core::arch::naked_asm!("mov rcx, [rsp]", "jmp {}", sym $f) };
     (4, $f:path) => { core::arch::naked_asm!("mov r8, [rsp]", "jmp {}", sym $f) };
+    (5, $f:path) => { core::arch::naked_asm!("mov r9, [rsp]", "jmp {}", sym $f) };
 }
 pub(crate) use with_return_address;

@@ -4,6 +4,7 @@ use super::{EINVAL, gs_fn, versioned};
 use crate::arch::with_return_address;
 use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
+use crate::sched::gang::Gang;
 use crate::sched::node::priority;
 use crate::sched::park::Parker;
 use crate::sched::runtime::{self, Inside};
@@ -109,10 +110,31 @@ unsafe extern "C" fn spawn_with_at(
     out: *mut *mut gs_g,
     pc: usize,
 ) -> c_int {
-    let _entered = Entered::new();
     // SAFETY: by contract of `gs_spawn_with`.
+    unsafe { spawn_in(None, f, arg, opts, out, pc) }
+}
+
+/// The same as a member of a gang.
+///
+/// # Safety
+/// As [`gs_spawn_with`].
+pub(super) unsafe fn spawn_in(
+    gang: Option<&'static Gang>,
+    f: gs_fn,
+    arg: *mut c_void,
+    opts: *const gs_spawn_opts,
+    out: *mut *mut gs_g,
+    pc: usize,
+) -> c_int {
+    let _entered = Entered::new();
+    // SAFETY: by contract.
     let (result, out) = unsafe { (versioned(opts).and_then(|o| options(o, out)), out.as_mut()) };
-    let spawned = result.and_then(|o| spawn::spawn_with(f.ok_or(EINVAL)?, arg, pc, &o));
+    let spawned = result.and_then(|o| {
+        if gang.is_some() && (o.priority != priority::NORMAL || o.node.is_some()) {
+            return Err(EINVAL);
+        }
+        spawn::spawn_with(f.ok_or(EINVAL)?, arg, pc, &Options { gang, ..o })
+    });
     if let Some(out) = out {
         *out = spawned.as_ref().map_or(ptr::null_mut(), |g| g.as_ptr().cast());
     }
@@ -131,6 +153,7 @@ unsafe fn options(
             name: None,
             stack: None,
             priority: priority::NORMAL,
+            gang: None,
             node: None,
             flags: 0,
             referenced,
@@ -149,6 +172,7 @@ unsafe fn options(
             Some(Class::for_usable(o.stack_size).ok_or(EINVAL)?)
         },
         priority: o.priority as i8,
+        gang: None,
         node: usize::try_from(o.node).ok(),
         flags: o.flags,
         referenced,

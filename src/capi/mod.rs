@@ -5,6 +5,7 @@
 
 mod channels;
 mod embed;
+mod gangs;
 mod goroutines;
 mod io;
 mod numa;
@@ -16,6 +17,7 @@ mod timers;
 
 pub use channels::*;
 pub use embed::*;
+pub use gangs::*;
 pub use goroutines::*;
 pub use io::*;
 pub use numa::*;

@@ -156,6 +156,7 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
         name: Some(c"gs_getaddrinfo"),
         stack: None,
         priority: crate::sched::node::priority::NORMAL,
+        gang: None,
         node: None,
         flags: 0,
         referenced: true,

@@ -87,7 +87,7 @@ fn look(m: MRef) {
 
 /// Lets others go first if somebody wants that; may come back on another M.
 pub fn give_way_if_asked(m: MRef) {
-    let wanted = !m.p.get().is_null() && m.p().attention.load(Ordering::Relaxed) != 0;
+    let wanted = !m.p.get().is_null() && schedule::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {
         schedule::give_way();
     }

@@ -1,6 +1,7 @@
 //! The first and the last moment of a goroutine.
 
 use super::g::{G, GRef, Status, end, flags};
+use super::gang;
 use super::keys;
 use super::m::{self, MRef};
 use super::node::{Node, priority};
@@ -122,6 +123,7 @@ fn end_special(m: MRef, g: GRef) {
             m.ended.store(true, Ordering::Relaxed);
         }
     }
+    gang::leave(rt(), g);
     count(&m.p().ended, 1);
     if rt().draining() {
         rt().one_ended();

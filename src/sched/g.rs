@@ -1,5 +1,6 @@
 //! G: a goroutine.
 
+use super::gang::Gang;
 use super::keys::Values;
 use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
@@ -129,6 +130,8 @@ pub struct G {
     pub joiners: UnsafeCell<WaitQueue>,
     /// Values of `gs_setspecific`.
     pub values: Cell<*mut Values>,
+    /// The gang that it is a member of, or null.
+    pub gang: Cell<*const Gang>,
     /// A C string of its own, or null.
     pub name: AtomicPtr<i8>,
 }

@@ -8,6 +8,7 @@ pub mod debug;
 pub mod embed;
 pub mod entry;
 pub mod g;
+pub mod gang;
 pub mod idle;
 pub mod keys;
 pub mod limits;

@@ -22,6 +22,8 @@ pub mod priority {
     pub const IDLE: i8 = -2;
     /// Not the user's: goroutines that wait in the signal handler.
     pub const PREEMPTED: i8 = 2;
+    /// Nor this: members of gangs, which have a queue of their own.
+    pub const MEMBER: i8 = 3;
 }
 
 /// Every priority that has a queue.

@@ -1,6 +1,7 @@
 //! P: the right to run goroutines, and all that running them needs.
 
 use super::g::G;
+use super::gang;
 use super::m::M;
 use super::netpoll;
 use super::pool::FreeList;
@@ -72,6 +73,7 @@ pub struct P {
     /// The M that held it last. seed: N3
     pub last_m: AtomicPtr<M>,
     pub stats: Stats,
+    pub gang: gang::OfP,
 }
 
 // SAFETY: the comment of the struct says who may use what; the status says who
@@ -124,6 +126,7 @@ impl P {
             m: AtomicPtr::new(ptr::null_mut()),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: Stats::default(),
+            gang: gang::OfP::new(),
         }
     }
 

@@ -241,7 +241,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     // The borrowed thread's `LOOK` comes again with the next P.
     p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
     wait_here(m, |g| {
-        rt().push_quietly(p.node as usize, Task::goroutine(g), priority::PREEMPTED);
+        rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
         release_p(m);
         match heir {
             Some((heir, task)) => {
@@ -262,12 +262,23 @@ fn find_p_here(m: MRef) {
     if !replace_p(m) {
         wait_here(m, |g| {
             let rt = rt();
-            rt.push_quietly(rt.any_node(), Task::goroutine(g), priority::PREEMPTED);
+            rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
             threads::ask_for_m(rt);
         });
     }
     // Release: pairs with the Acquire of the deadlock watch.
     m.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// Into which queue a goroutine goes that waits in the handler.
+fn preempted(g: GRef) -> i8 {
+    if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
+}
+
+/// Whether it waits in the handler. It is the caller's.
+pub fn is_interrupted(g: GRef) -> bool {
+    // SAFETY: a bound goroutine has an M; what is in a queue waits, and so does its M.
+    g.has(flags::BOUND) && !unsafe { &*g.bound_m.get() }.context.get().is_null()
 }
 
 /// Waits in the handler until the goroutine is handed over with a P, in the middle

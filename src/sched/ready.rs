@@ -74,6 +74,7 @@ fn set_runnext(p: PRef, task: Task) {
 fn ready_special(m: MRef, g: GRef) {
     let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
     if g.has(flags::BOUND)
+        && g.priority.get() != priority::MEMBER
         && g.bound_m.get() == m.as_ptr().cast_const()
         && m.locked_g.get().is_null()
     {

@@ -4,11 +4,12 @@ use super::boundary;
 use super::config::{Config, Request};
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
+use super::gang::{self, Gangs};
 use super::idle::Idle;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
 use super::m::{self, CxaGlobals, M, MRef};
-use super::node::Node;
+use super::node::{Node, priority};
 use super::p::{P, PRef, status};
 use super::pool::CHUNK;
 use super::preempt::{self, claim};
@@ -67,6 +68,7 @@ pub struct Runtime {
     pub world: World,
     pub sysmon: Sysmon,
     pub workers: Workers,
+    pub gangs: Gangs,
     pub debug: Debug,
     pub ring_capacity: usize,
     /// The rounding modes that goroutines begin with.
@@ -312,6 +314,7 @@ impl Runtime {
             world: World::new(),
             sysmon: Sysmon::new(),
             workers: Workers::new(),
+            gangs: Gangs::new(),
             debug,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
             fp: FpControl::current(),
@@ -427,12 +430,19 @@ impl Runtime {
     /// Puts a task into the queue of a node, or of the nearest that has P's, and
     /// announces it.
     pub fn push(&self, node: usize, task: Task, priority: i8) {
+        if priority == priority::MEMBER {
+            return gang::push(self, task);
+        }
         let taken = self.push_quietly(node, task, priority);
         schedule::work_added(None, taken);
     }
 
     /// The same without announcing it; gives the node that has it.
     pub fn push_quietly(&self, node: usize, task: Task, priority: i8) -> usize {
+        if priority == priority::MEMBER {
+            gang::push_quietly(self, task);
+            return node;
+        }
         let wanted = &self.nodes[node];
         let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
         // Ends: P 0's node is always open.
@@ -973,11 +983,13 @@ extern "C" fn before_fork() {
     LIFE.lock();
     keys::lock_table();
     ORPHANS.lock.lock();
+    gang::lock_free();
     heap::lock();
 }
 
 extern "C" fn after_fork() {
     heap::unlock();
+    gang::unlock_free();
     ORPHANS.lock.unlock();
     keys::unlock_table();
     LIFE.unlock();

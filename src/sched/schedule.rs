@@ -7,6 +7,7 @@
 
 use super::entry;
 use super::g::{GRef, Status, flags};
+use super::gang;
 use super::idle::StartOne;
 use super::m::{self, Commit, CxaGlobals, MRef};
 use super::netpoll::{self, Post};
@@ -283,7 +284,25 @@ pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
         p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         return None;
     }
-    next_local(m, p)
+    let tick = next_tick(p);
+    if p.attention.load(Ordering::Relaxed) != 0 {
+        return gang::next_direct(p, || next_queued(m, p, tick));
+    }
+    next_queued(m, p, tick)
+}
+
+/// Whether somebody wants something of whoever runs the P.
+#[inline(always)]
+pub fn is_asked(p: PRef) -> bool {
+    p.attention.load(Ordering::Relaxed) & !world::GANG != 0
+}
+
+/// Counts one more scheduling decision.
+#[inline(always)]
+fn next_tick(p: PRef) -> u32 {
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    p.tick.store(tick, Ordering::Relaxed);
+    tick
 }
 
 #[inline(always)]
@@ -292,15 +311,16 @@ fn timer_is_due(p: PRef) -> bool {
     next != i64::MAX && next <= time::now()
 }
 
+/// The next task of the own P, on g0.
+fn next_local(m: MRef, p: PRef) -> Option<Task> {
+    let tick = next_tick(p);
+    if is_asked(p) { None } else { next_queued(m, p, tick) }
+}
+
 /// The next task of the own P and of the queues that must not starve. It wakes
 /// nobody. seed: B7, N4, N5, N8, W1
 #[inline(always)]
-fn next_local(m: MRef, p: PRef) -> Option<Task> {
-    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
-    p.tick.store(tick, Ordering::Relaxed);
-    if p.attention.load(Ordering::Relaxed) != 0 {
-        return None;
-    }
+fn next_queued(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     if (out_of_order || rt().debug.random_order)
         && let Some(task) = now_and_then(m, p, tick)
@@ -431,7 +451,7 @@ fn next(m: MRef) -> Option<GRef> {
             continue;
         }
         let p = m.p();
-        if p.attention.load(Ordering::Relaxed) != 0 && world::give_way(m, p) {
+        if is_asked(p) && world::give_way(m, p) {
             continue;
         }
         if must_leave(m) {
@@ -537,6 +557,11 @@ fn find_runnable(m: MRef) -> Option<Task> {
     if netpoll::is_due(p) {
         netpoll::look(m, p);
     }
+    if p.attention.load(Ordering::Relaxed) & world::GANG != 0
+        && let Some(task) = gang::next(rt, p)
+    {
+        return Some(task);
+    }
     if let Some(task) = next_local(m, p).or_else(|| from_global(rt, p)) {
         return Some(task);
     }
@@ -546,7 +571,7 @@ fn find_runnable(m: MRef) -> Option<Task> {
     {
         return Some(task);
     }
-    if p.attention.load(Ordering::Relaxed) != 0 {
+    if is_asked(p) {
         return None;
     }
     if !p.alone.get()
@@ -554,10 +579,10 @@ fn find_runnable(m: MRef) -> Option<Task> {
     {
         return Some(task);
     }
-    if let Some(task) = of_low_priority(rt, p) {
+    if let Some(task) = gang::out_of_turn(rt).or_else(|| of_low_priority(rt, p)) {
         return Some(task);
     }
-    if p.attention.load(Ordering::Relaxed) != 0 {
+    if is_asked(p) {
         return None;
     }
     go_idle(rt, m);
@@ -598,7 +623,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     }
     let own = rt.node_of(p);
     for round in 0..STEAL_ROUNDS {
-        if p.attention.load(Ordering::Relaxed) != 0 {
+        if is_asked(p) {
             return None;
         }
         let last = round == STEAL_ROUNDS - 1;
@@ -739,7 +764,7 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
             || !p.inbox.is_empty()
             || (p.status.load(Ordering::Relaxed) == status::IDLE
                 && p.runnext.load(Ordering::Relaxed) != 0)
-    })
+    }) || rt.gangs.any_ready()
 }
 
 /// Puts a P into its node's set of idle ones. The caller looks for work once
@@ -819,7 +844,7 @@ pub fn give_way() {
     let Some(m) = on_goroutine() else { return };
     if m.g().has(flags::NOPREEMPT) {
         let asked = m.p().attention.fetch_and(!world::SLICE, Ordering::Relaxed);
-        if asked & !world::SLICE == 0 {
+        if asked & !(world::SLICE | world::GANG) == 0 {
             return;
         }
     }

@@ -2,6 +2,7 @@
 
 use super::entry;
 use super::g::{G, GRef, Status, flags};
+use super::gang::{self, Gang};
 use super::m::MRef;
 use super::node::priority;
 use super::p::count;
@@ -19,6 +20,7 @@ pub struct Options<'a> {
     /// `None`: the default.
     pub stack: Option<Class>,
     pub priority: i8,
+    pub gang: Option<&'static Gang>,
     /// A node of this process's numbering; `None`: any.
     pub node: Option<usize>,
     /// [`flags::PUBLIC`].
@@ -129,8 +131,11 @@ fn create(
     if let Some(name) = options.name {
         g.name.store(name.to_owned().into_raw(), Ordering::Relaxed);
     }
-    // A name needs the end that frees it.
-    if options.referenced || options.name.is_some() {
+    if let Some(gang) = options.gang {
+        gang::join(rt, gang, g);
+    }
+    // A name and a gang need the end that frees them.
+    if options.referenced || options.name.is_some() || options.gang.is_some() {
         g.shared.set(true);
         g.refs.store(1 + u32::from(options.referenced), Ordering::Relaxed);
     }
@@ -144,7 +149,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
     match m {
         Some(m)
             if options.node.is_none()
-                && options.priority == priority::NORMAL
+                && g.priority.get() == priority::NORMAL
                 && !rt.debug.migrate =>
         {
             if spawns_roots() {
@@ -154,7 +159,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
             }
         }
         _ => {
-            rt.push(node, task, options.priority);
+            rt.push(node, task, g.priority.get());
         }
     }
 }
@@ -166,6 +171,7 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
         name: None,
         stack: None,
         priority: priority::NORMAL,
+        gang: None,
         node: None,
         flags: flags::ROOT,
         referenced: false,

@@ -142,6 +142,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         if allocates {
             seen.resize(rt.procs(), Seen::new(now));
         }
+        let gangs = rt.gangs.tick(rt, now);
         let acted = look(rt, &mut seen, &mut strays, now);
         if acted | (allocates && poller.look(rt, now)) {
             (quiet, delay) = (0, SHORTEST);
@@ -174,7 +175,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
             false => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-                let until = next.min(timers::next_of_idle_ps()).max(now + SHORTEST);
+                let until = next.min(timers::next_of_idle_ps()).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
                 futex::wait(&rt.sysmon.note, note, until);
             }

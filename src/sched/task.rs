@@ -220,6 +220,24 @@ impl Fifo {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
+    /// The oldest of which it is true; the others stay in order.
+    pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
+        self.with(|q| {
+            let mut found = None;
+            for _ in 0..q.len {
+                let task = q.pop()?;
+                if found.is_none() && is_it(&task) { found = Some(task) } else { q.push(task) }
+            }
+            found
+        })
+    }
+
+    /// What is in it is nobody's any more: the child of a fork.
+    pub fn forget(&self) {
+        self.lock.unlock();
+        self.with(core::mem::take);
+    }
+
     /// The oldest `most(length)` tasks.
     pub fn pop_batch(&self, most: impl FnOnce(usize) -> usize) -> Batch {
         let mut out = Batch::default();

@@ -1,6 +1,7 @@
 //! M's and P's find each other: starting, stopping and handing over.
 
 use super::g::{GRef, flags};
+use super::gang;
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
 use super::netpoll::{self, Post};
@@ -296,7 +297,8 @@ fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
         return None;
     }
-    let task = rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop())?;
+    let preempted = rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
+    let task = preempted.or_else(|| gang::waiting_in_handler(rt))?;
     match task.kind() {
         // SAFETY: it is bound to the M that it waits on.
         Kind::Goroutine(g) => Some((unsafe { MRef::from_ptr(g.bound_m.get()) }, Some(task))),

@@ -25,6 +25,9 @@ pub const STOP: u32 = 1;
 pub const LOOK: u32 = 2;
 /// The running goroutine's time slice is over: others have their turn.
 pub const SLICE: u32 = 4;
+/// Nobody is asked for anything: it may be a gang's turn here, so whoever picks the next
+/// task looks there first.
+pub const GANG: u32 = 8;
 
 /// How long a stopper sleeps before it looks again whether a P has entered a
 /// system call, in ns.
@@ -68,7 +71,7 @@ pub fn forget_answered(rt: &Runtime) {
         // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
         WANTED.0.store(false, Ordering::SeqCst);
         show_wanted(false);
-        if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) != 0) {
+        if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0) {
             WANTED.0.store(true, Ordering::SeqCst);
             show_wanted(true);
         }
@@ -242,6 +245,7 @@ pub fn set_procs(world: &Stopped, n: usize) {
         p.status.store(status::STOPPED, Ordering::Release);
     }
     rt.set_proc_count(n);
+    rt.gangs.reset(rt);
     let first = rt.p(0);
     for id in n..before {
         retire(rt, rt.p(id), first);

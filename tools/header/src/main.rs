@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "start",
     "goroutines",
     "channels",
@@ -12,6 +12,7 @@ const SECTIONS: [&str; 10] = [
     "io",
     "syscalls",
     "embed",
+    "gangs",
     "numa",
     "stats",
 ];

@@ -1,0 +1,97 @@
+//! Gangs
+
+use super::goroutines::spawn_in;
+use super::{EINVAL, gs_fn, gs_g, gs_spawn_opts};
+use crate::arch::with_return_address;
+use crate::sched::boundary::Entered;
+use crate::sched::gang::{self, Gang};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// Goroutines that exchange messages, or wait for each other, all the time: they are
+/// run at the same time, each on a P of its own (on one NUMA node if that has enough),
+/// for a time slice at a stretch; then all others have their turn.
+///
+/// In its turn a gang has as many P's as it has members; if there are fewer, all of
+/// them, for several slices. A P whose member has to wait is lent to others after a
+/// while, and taken back when a member becomes ready. The others' turn lasts until each
+/// of them has run once; meanwhile members run on P's that have nothing else to do. A
+/// gang pays off when its members exchange messages many times in a slice
+/// (gs_config.time_slice_ns) and others want their P's.
+pub struct gs_gang {
+    _private: [u8; 0],
+}
+
+/// Makes a gang without members.
+///
+/// A reference, to be given back with gs_gang_free. Never NULL. Goroutines and plain
+/// threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_gang_create() -> *mut gs_gang {
+    let _entered = Entered::new();
+    ptr::from_ref(gang::create()).cast_mut().cast()
+}
+
+/// Gives the reference back: nobody can join the gang any more. Its members stay one
+/// until they have ended. Nothing for NULL.
+///
+/// # Safety
+/// `gang` is null or a gang that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_gang_free(gang: *mut gs_gang) {
+    let _entered = Entered::new();
+    // SAFETY: by contract.
+    if let Some(gang) = unsafe { given(gang) } {
+        gang::release(gang);
+    }
+}
+
+/// # Safety
+/// `gang` is null or a gang.
+unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
+    // SAFETY: by contract; gangs stay mapped.
+    unsafe { gang.cast::<Gang>().as_ref() }
+}
+
+/// Starts f(arg) as a goroutine and member of the gang, until it ends. What a member
+/// spawns with gs_spawn is no member. opts and out are those of gs_spawn_with; a member
+/// has priority GS_PRIO_NORMAL, and runs where its gang does: node -1.
+///
+/// 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
+/// members; -ENOMEM. Goroutines and plain threads.
+///
+/// # Safety
+/// `gang` is null or a gang; the rest as `gs_spawn_with`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_gang_spawn(
+    gang: *mut gs_gang,
+    f: gs_fn,
+    arg: *mut c_void,
+    opts: *const gs_spawn_opts,
+    out: *mut *mut gs_g,
+) -> c_int {
+    with_return_address!(5, spawn_at)
+}
+
+unsafe extern "C" fn spawn_at(
+    gang: *mut gs_gang,
+    f: gs_fn,
+    arg: *mut c_void,
+    opts: *const gs_spawn_opts,
+    out: *mut *mut gs_g,
+    pc: usize,
+) -> c_int {
+    // SAFETY: by contract of `gs_gang_spawn`.
+    unsafe {
+        match given(gang) {
+            Some(gang) => spawn_in(Some(gang), f, arg, opts, out, pc),
+            None => {
+                if let Some(out) = out.as_mut() {
+                    *out = ptr::null_mut();
+                }
+                EINVAL
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+/*
+ * Gangs: whatever members do, all of them and all others get on; beside others that compute a gang
+ * exchanges more messages between two turns of theirs than goroutines without one.
+ * seed: R1 (co-scheduling after Ousterhout's matrix)
+ */
+#include "check.h"
+
+static gs_g *join_gang(gs_gang *gang, gs_fn fn, void *arg)
+{
+    gs_g *g = NULL;
+    CHECK_EQ(gs_gang_spawn(gang, fn, arg, NULL, &g), 0);
+    CHECK(g != NULL);
+    return g;
+}
+
+static gs_gang *new_gang(void)
+{
+    gs_gang *gang = gs_gang_create();
+    CHECK(gang != NULL);
+    return gang;
+}
+
+/* ---- Others that compute until they are told to stop, and count their turns ---- */
+
+#define OTHERS 6
+
+static int stop, last_turn;
+static long turns[OTHERS];
+static gs_g *others[OTHERS];
+
+static void compute(void *arg)
+{
+    int i = (int)(intptr_t)arg;
+    while (!GET(stop))
+        if (__atomic_exchange_n(&last_turn, i, __ATOMIC_SEQ_CST) != i)
+            ADD(turns[i], 1);
+}
+
+static void start_others(int n)
+{
+    int i;
+    SET(stop, 0);
+    memset(turns, 0, sizeof turns);
+    for (i = 0; i < n; i++)
+        others[i] = go_ref(compute, (void *)(intptr_t)i);
+}
+
+static void stop_others(int n)
+{
+    int i;
+    SET(stop, 1);
+    for (i = 0; i < n; i++)
+        join(others[i]);
+}
+
+/* ---- A ring of members that pass messages on ---- */
+
+#define MEMBERS 4
+
+struct ring {
+    gs_chan *ch[MEMBERS];
+    long rounds;
+    int ended;
+};
+
+struct place {
+    struct ring *ring;
+    int at;
+};
+
+static void exchange(void *arg)
+{
+    struct place *me = arg;
+    struct ring *ring = me->ring;
+    int64_t i;
+    for (i = 0; i < ring->rounds; i++) {
+        send_int(ring->ch[(me->at + 1) % MEMBERS], i);
+        CHECK_EQ(recv_int(ring->ch[me->at]), i);
+    }
+    ADD(ring->ended, 1);
+}
+
+/* Spawned in a gang, or without one. */
+static void run_ring(gs_gang *gang, long rounds)
+{
+    struct ring ring = {.rounds = rounds};
+    struct place places[MEMBERS];
+    gs_g *gs[MEMBERS];
+    int i;
+    for (i = 0; i < MEMBERS; i++)
+        ring.ch[i] = chan_of_ints(1);
+    for (i = 0; i < MEMBERS; i++) {
+        places[i] = (struct place){&ring, i};
+        gs[i] = gang ? join_gang(gang, exchange, &places[i]) : go_ref(exchange, &places[i]);
+    }
+    for (i = 0; i < MEMBERS; i++) {
+        join(gs[i]);
+        free_chan(ring.ch[i]);
+    }
+    CHECK_EQ(ring.ended, MEMBERS);
+}
+
+/* ---- Misuse ---- */
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+GO_TEST(what_is_wrong_is_EINVAL)
+{
+    gs_gang *gang = new_gang();
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *g = gs_self();
+    CHECK_EQ(gs_gang_spawn(NULL, nothing, NULL, NULL, &g), -EINVAL);
+    CHECK(g == NULL);
+    g = gs_self();
+    CHECK_EQ(gs_gang_spawn(gang, NULL, NULL, NULL, &g), -EINVAL);
+    CHECK(g == NULL);
+    o.priority = GS_PRIO_HIGH;
+    CHECK_EQ(gs_gang_spawn(gang, nothing, NULL, &o, NULL), -EINVAL);
+    o.priority = GS_PRIO_NORMAL;
+    o.node = 0;
+    CHECK_EQ(gs_gang_spawn(gang, nothing, NULL, &o, NULL), -EINVAL);
+    o.node = -1;
+    o.flags = 1u << 31;
+    CHECK_EQ(gs_gang_spawn(gang, nothing, NULL, &o, NULL), -EINVAL);
+    o.flags = 0;
+    CHECK_EQ(gs_gang_spawn(gang, nothing, NULL, &o, NULL), 0);
+    gs_gang_free(gang);
+    gs_gang_free(NULL);
+}
+
+/* ---- All get on ---- */
+
+GO_TEST(a_gang_alone)
+{
+    gs_gang *gang = new_gang();
+    run_ring(gang, 2000);
+    run_ring(gang, 1);
+    gs_gang_free(gang);
+}
+
+TEST(a_gang_of_a_plain_thread)
+{
+    gs_gang *gang = new_gang();
+    run_ring(gang, 100);
+    gs_gang_free(gang);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    gang = new_gang();
+    run_ring(gang, 100); /* in the next runtime */
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    run_ring(gang, 100);
+    gs_gang_free(gang);
+}
+
+GO_TEST(a_gang_beside_others)
+{
+    gs_gang *gang = new_gang();
+    int i;
+    start_others(OTHERS);
+    run_ring(gang, 3000);
+    for (i = 0; i < OTHERS; i++)
+        WAIT_UNTIL(GET(turns[i]) > 0);
+    stop_others(OTHERS);
+    gs_gang_free(gang);
+}
+
+/* Of three gangs at most one or two fit in side by side. */
+static void one_gang(void *gang)
+{
+    run_ring(gang, 500);
+}
+
+GO_TEST(several_gangs_beside_others)
+{
+    gs_gang *gangs[3];
+    gs_g *gs[3];
+    size_t i;
+    start_others(3);
+    for (i = 0; i < LENGTH(gangs); i++) {
+        gangs[i] = new_gang();
+        gs[i] = go_ref(one_gang, gangs[i]);
+    }
+    for (i = 0; i < LENGTH(gangs); i++) {
+        join(gs[i]);
+        gs_gang_free(gangs[i]);
+    }
+    stop_others(3);
+}
+
+/* Members that never wait nor call anything, and others that do the same: each has its turns. */
+static long steps[MEMBERS];
+
+static void step(void *at)
+{
+    while (!GET(stop))
+        ADD(steps[(intptr_t)at], 1);
+}
+
+GO_TEST(members_that_only_compute_share_with_others_that_do)
+{
+    gs_gang *gang = new_gang();
+    gs_g *gs[MEMBERS];
+    long before;
+    int i, round;
+    memset(steps, 0, sizeof steps);
+    start_others(OTHERS);
+    for (i = 0; i < MEMBERS; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    gs_gang_free(gang); /* they stay a gang */
+    for (round = 0; round < 2; round++) {
+        for (i = 0; i < MEMBERS; i++) {
+            before = GET(steps[i]);
+            WAIT_UNTIL(GET(steps[i]) > before);
+        }
+        for (i = 0; i < OTHERS; i++) {
+            before = GET(turns[i]);
+            WAIT_UNTIL(GET(turns[i]) > before);
+        }
+    }
+    stop_others(OTHERS);
+    for (i = 0; i < MEMBERS; i++)
+        join(gs[i]);
+}
+
+/* Members do everything that goroutines do. */
+static gs_mutex mutex;
+static int sum;
+
+static void do_everything(void *arg)
+{
+    int64_t byte = 0;
+    int fds[2], i;
+    gs_g *g;
+    (void)arg;
+    CHECK_EQ(pipe(fds), 0);
+    for (i = 0; i < 5; i++) {
+        CHECK_EQ(gs_sleep(200 * US), 0);
+        gs_yield();
+        CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+        sum++;
+        CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+        CHECK_EQ(gs_entersyscall(), 0);
+        nap(300 * US);
+        CHECK_EQ(gs_exitsyscall(), 0);
+        gs_lock_os_thread();
+        gs_yield();
+        CHECK_EQ(gs_unlock_os_thread(), 0);
+        g = go_ref(nothing, NULL);
+        join(g);
+        CHECK_EQ(write(fds[1], &byte, 1), 1);
+        CHECK_EQ(gs_read(fds[0], &byte, 1, GS_FOREVER), 1);
+    }
+    nap(2 * MS); /* unannounced */
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    if ((intptr_t)arg % 2)
+        gs_exit();
+}
+
+GO_TEST(members_do_everything)
+{
+    gs_gang *gang = new_gang();
+    gs_spawn_opts pinned = GS_SPAWN_OPTS_INIT;
+    gs_g *gs[12];
+    size_t i;
+    sum = 0;
+    pinned.flags = GS_SPAWN_PINNED;
+    start_others(2);
+    for (i = 0; i < LENGTH(gs); i++)
+        CHECK_EQ(gs_gang_spawn(gang, do_everything, (void *)i, i % 3 ? NULL : &pinned, &gs[i]), 0);
+    for (i = 0; i < LENGTH(gs); i++)
+        join(gs[i]);
+    stop_others(2);
+    gs_gang_free(gang);
+    CHECK_EQ(sum, 5 * (int)LENGTH(gs));
+}
+
+/* P's come and go, and the world is stopped, in the middle of turns. */
+GO_TEST(gangs_while_the_number_of_ps_changes)
+{
+    int procs = gs_gomaxprocs(0), i;
+    gs_gang *gang = new_gang();
+    gs_g *gs[3];
+    start_others(4);
+    for (i = 0; i < 3; i++)
+        gs[i] = go_ref(one_gang, gang);
+    for (i = 0; i < 30; i++) {
+        CHECK_GE(gs_gomaxprocs(1 + i % 5), 1);
+        CHECK_EQ(gs_sleep(MS), 0);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+    for (i = 0; i < 3; i++)
+        join(gs[i]);
+    stop_others(4);
+    gs_gomaxprocs(procs);
+    gs_gang_free(gang);
+}
+
+static void wait_for_ever(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(3600 * SEC), -ECANCELED);
+}
+
+GO_TEST(members_are_cancelled_like_others)
+{
+    gs_gang *gang = new_gang();
+    gs_g *gs[8];
+    size_t i;
+    for (i = 0; i < LENGTH(gs); i++)
+        gs[i] = join_gang(gang, wait_for_ever, NULL);
+    gs_yield();
+    for (i = 0; i < LENGTH(gs); i++)
+        CHECK_EQ(gs_cancel(gs[i]), 0);
+    for (i = 0; i < LENGTH(gs); i++)
+        join(gs[i]);
+    gs_gang_free(gang);
+}
+
+/* The memory of a gang is used again, maybe while a P still knows the old one. */
+static void begin_gangs(void *arg)
+{
+    gs_g *gs[2];
+    int i, k;
+    (void)arg;
+    for (i = 0; i < 200; i++) {
+        gs_gang *gang = new_gang();
+        for (k = 0; k < 2; k++)
+            gs[k] = join_gang(gang, nothing, NULL);
+        if (i % 2)
+            gs_gang_free(gang);
+        for (k = 0; k < 2; k++)
+            join(gs[k]);
+        if (i % 2 == 0)
+            gs_gang_free(gang);
+    }
+}
+
+GO_TEST(gangs_come_and_go)
+{
+    gs_g *gs[4];
+    size_t i;
+    start_others(2);
+    for (i = 0; i < LENGTH(gs); i++)
+        gs[i] = go_ref(begin_gangs, NULL);
+    for (i = 0; i < LENGTH(gs); i++)
+        join(gs[i]);
+    stop_others(2);
+}
+
+/* ---- fork ---- */
+
+TEST(a_gang_of_the_parent_is_a_new_one_in_the_child)
+{
+    gs_gang *gang = new_gang();
+    gs_g *gs[8];
+    int status;
+    size_t i;
+    pid_t pid;
+    for (i = 0; i < LENGTH(gs); i++)
+        gs[i] = join_gang(gang, wait_for_ever, NULL);
+    pid = fork();
+    CHECK_GE(pid, 0);
+    if (pid == 0) {
+        alarm(check_seconds());
+        run_ring(gang, 100);
+        gs_gang_free(gang);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        _exit(0);
+    }
+    for (i = 0; i < LENGTH(gs); i++) {
+        CHECK_EQ(gs_cancel(gs[i]), 0);
+        join(gs[i]);
+    }
+    run_ring(gang, 100);
+    gs_gang_free(gang);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+}
+
+/* ---- What it is for ---- */
+
+static long turns_during_a_ring(gs_gang *gang)
+{
+    long all = 0;
+    int i;
+    start_others(4);
+    run_ring(gang, 5000);
+    for (i = 0; i < 4; i++)
+        all += GET(turns[i]);
+    stop_others(4);
+    return all;
+}
+
+/* Without a gang one of the others is let in after some fifty messages. */
+GO_TEST(between_the_messages_of_a_gang_others_have_fewer_turns)
+{
+    int procs = gs_gomaxprocs(1);
+    gs_gang *gang = new_gang();
+    long with, without;
+    without = turns_during_a_ring(NULL);
+    with = turns_during_a_ring(gang);
+    printf("%ld turns of others during 5000 rounds, without a gang %ld\n", with, without);
+    CHECK_LE(with, without - 1);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
