@@ -65,7 +65,8 @@ struct sockaddr;
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
- * variables of the code it runs are safe.
+ * variables of the code it runs are safe. Others run there too: it waits while one of
+ * them computes and calls nothing of the library, see gs_lock_os_thread.
  */
 #define GS_SPAWN_PINNED 1
 

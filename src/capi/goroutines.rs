@@ -21,7 +21,8 @@ pub struct gs_g {
 }
 
 /// After its first run the goroutine stays on one OS thread, so that thread-local
-/// variables of the code it runs are safe.
+/// variables of the code it runs are safe. Others run there too: it waits while one of
+/// them computes and calls nothing of the library, see gs_lock_os_thread.
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
 /// thread without gs_entersyscall.

@@ -5,6 +5,7 @@ use crate::machine;
 use crate::os::thread::Thread;
 use crate::sched::config::Request;
 use crate::sched::g::GRef;
+use crate::sched::gang::Gang;
 use crate::sched::task::GoFn;
 use crate::sched::{runtime, spawn};
 use core::ffi::c_void;
@@ -199,14 +200,28 @@ pub fn go(f: impl FnOnce() + Send + 'static) {
 
 /// Begins a goroutine and keeps a reference to it.
 pub fn go_referenced(f: impl FnOnce() + Send + 'static) -> GRef {
+    go_with(None, true, f)
+}
+
+/// Begins a member of a gang.
+pub fn go_in_gang(gang: &'static Gang, f: impl FnOnce() + Send + 'static) {
+    go_with(Some(gang), false, f);
+}
+
+fn go_with(
+    gang: Option<&'static Gang>,
+    referenced: bool,
+    f: impl FnOnce() + Send + 'static,
+) -> GRef {
     let (f, arg) = body(f);
     let options = spawn::Options {
         name: None,
         stack: None,
         priority: 0,
+        gang,
         node: None,
         flags: 0,
-        referenced: true,
+        referenced,
     };
     match spawn::spawn_with(f, arg, 0, &options) {
         Ok(g) => g,

@@ -1,15 +1,15 @@
 //! The scheduler: parking and waking of its threads, and who owns a P.
 
 use shuttle_models::model::{
-    Alone, Count, Plain, actor, body, check, go, go_referenced, in_runtime,
+    Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
 };
 use shuttle_models::sched::p::status;
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::schedule::yield_now;
 use shuttle_models::sched::{
-    blocking, boundary, entry, lock_thread, m, park, preempt, run, runtime, threads, world,
+    blocking, boundary, entry, gang, lock_thread, m, park, preempt, run, runtime, threads, world,
 };
-use shuttle_models::sync::WaitGroup;
+use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::sync::Arc;
 
@@ -595,3 +595,111 @@ fn the_end_of_a_goroutine_meets_its_joiners() {
 struct Shared(shuttle_models::sched::g::GRef);
 // SAFETY: a pointer to what stays while there are references.
 unsafe impl Send for Shared {}
+
+/// A semaphore that begins with nothing.
+struct Units(Sem);
+
+impl Units {
+    fn new() -> Units {
+        Units(Sem::with(0))
+    }
+
+    fn take(&self) {
+        assert_eq!(self.0.acquire(1, park::FOREVER), 0);
+    }
+
+    fn give(&self) {
+        assert_eq!(self.0.release(1), 0);
+    }
+}
+
+// SAFETY: any thread may use a semaphore.
+unsafe impl Send for Units {}
+
+/// A member is ready and no P takes it: its gang waits for its turn, or a P of the gang
+/// waits for members, runs something else, or has just gone idle.
+fn gangs_beside_another(procs: usize, gangs: u64) {
+    check(1000, move || {
+        let count = Arc::new(Count::default());
+        in_runtime(procs, 1, || {
+            for _ in 0..gangs {
+                let gang = gang::create();
+                let (there, back) = (Arc::new(Units::new()), Arc::new(Units::new()));
+                let (count1, there1, back1) = (count.clone(), there.clone(), back.clone());
+                go_in_gang(gang, move || {
+                    for _ in 0..2 {
+                        there1.give();
+                        back1.take();
+                    }
+                    count1.add(1);
+                });
+                let count2 = count.clone();
+                go_in_gang(gang, move || {
+                    for _ in 0..2 {
+                        there.take();
+                        yield_now();
+                        back.give();
+                    }
+                    count2.add(1);
+                });
+                gang::release(gang);
+            }
+            let count = count.clone();
+            go(move || {
+                for _ in 0..3 {
+                    yield_now();
+                }
+                count.add(1);
+            });
+        });
+        assert_eq!(count.get(), 2 * gangs + 1);
+    });
+}
+
+#[test]
+fn members_of_a_gang_run_beside_another_on_one_p() {
+    gangs_beside_another(1, 1);
+}
+
+#[test]
+fn members_of_a_gang_run_beside_another_on_two_ps() {
+    gangs_beside_another(2, 1);
+}
+
+#[test]
+fn members_of_two_gangs_run_beside_another() {
+    gangs_beside_another(2, 2);
+}
+
+/// They meet only if they run at the same time: the P that fills its slot with the
+/// other, which never parks, must take the member that becomes ready meanwhile.
+#[test]
+fn a_member_gets_a_p_though_another_goroutine_fills_the_slot() {
+    check(1500, || {
+        let done = Arc::new(Count::default());
+        in_runtime(2, 1, || {
+            let gang = gang::create();
+            let there = Arc::new(Units::new());
+            let (done1, there1) = (done.clone(), there.clone());
+            go_in_gang(gang, move || {
+                there1.take();
+                done1.add(1);
+            });
+            let done2 = done.clone();
+            go_in_gang(gang, move || {
+                there.give();
+                done2.add(1);
+            });
+            gang::release(gang);
+            let done = done.clone();
+            go(move || {
+                let patience = os::time::now() + 1_000_000_000;
+                while done.get() < 2 {
+                    assert!(os::time::now() < patience, "the members do not run");
+                    boundary::outside(|| os::spin::backoff(0));
+                }
+            });
+        });
+        assert_eq!(done.get(), 2);
+    });
+}
