@@ -35,6 +35,7 @@ static const struct workload workloads[] = {
     {"timer", timer, 1000, "sleeps", false},
     {"preempt", preempt, 200, "sleeps", false},
     {"idle", idle, 3000, "ms", false},
+    {"gang", gang, 3000, "ms for each part", true},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };
 

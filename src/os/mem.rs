@@ -97,6 +97,30 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     moved
 }
 
+/// Moves a value into memory of its own, from this NUMA node if possible; to be ended
+/// with [`drop_placed`]. Aborts if there is none, as `Box` does.
+pub fn place<T>(value: T, node: Option<usize>) -> *mut T {
+    let len = size_of::<T>().next_multiple_of(PAGE);
+    let Some(at) = reserve(len, PAGE) else { super::abort() };
+    if let Some(node) = node {
+        prefer_node(at, len, node);
+    }
+    let p = at as *mut T;
+    // SAFETY: large enough, aligned to a page, and nobody else's.
+    unsafe { p.write(value) };
+    p
+}
+
+/// Ends a value that [`place`] has placed.
+///
+/// # Safety
+/// It was, and is used no more.
+pub unsafe fn drop_placed<T>(p: *mut T) {
+    // SAFETY: by contract.
+    unsafe { p.drop_in_place() };
+    release(p as usize, size_of::<T>().next_multiple_of(PAGE));
+}
+
 /// Gives a range back that [`reserve`] gave, or a part of it.
 pub fn release(at: usize, len: usize) {
     if len > 0 {

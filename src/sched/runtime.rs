@@ -405,7 +405,8 @@ impl Runtime {
             return p;
         }
         let node = self.topology.node_of_p(id, count);
-        let p = Box::into_raw(Box::new(P::new(id, node, self.stack_class, self.ring_capacity)));
+        let p = P::new(id, node, self.stack_class, self.ring_capacity);
+        let p = mem::place(p, self.nodes[node].memory);
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
         self.p(id)
@@ -874,8 +875,8 @@ impl Runtime {
         netpoll::close_all(&rt);
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
-            // SAFETY: made by `Box::into_raw` in `make_p`.
-            drop(unsafe { Box::from_raw(p.as_ptr()) });
+            // SAFETY: placed there in `make_p`, and nobody has it any more.
+            unsafe { mem::drop_placed(p.as_ptr()) };
         }
         for node in &mut rt.nodes {
             node.newborns.release(|_| false);

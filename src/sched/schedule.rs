@@ -256,7 +256,8 @@ fn run_remote(p: PRef, g: GRef) {
     g.set_flag(flags::REMOTE, false);
     // On a synthetic machine there is nothing to move.
     if let Some(os_node) = rt.node_of(p).memory {
-        let (stack, pages) = stack.migrated(g.sp.get(), p.node, os_node);
+        let pool = &rt.nodes[stack.home()].stacks;
+        let (stack, pages) = pool.migrate(stack, g.sp.get(), p.node, os_node);
         g.stack.set(Some(stack));
         count(&p.stats.migrations, 1);
         count(&p.stats.pages_moved, pages as u64);

@@ -81,6 +81,8 @@ pub struct Stack {
     /// The node whose pool it comes from, and the one where its memory is.
     home: u16,
     node: u16,
+    /// What is touched from now on comes from `node` too.
+    rebound: bool,
 }
 
 /// Size class and node of a stack, as one word to compare.
@@ -138,14 +140,6 @@ impl Stack {
         self.node
     }
 
-    /// Moves the memory from `from` up to another node, `node`, which is `os_node` for
-    /// the system; addresses stay. Gives the stack as it is then, and how many pages
-    /// were touched.
-    pub fn migrated(self, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
-        let pages = mem::move_to_node(from, self.hi() - from, os_node);
-        (Stack { node, ..self }, pages)
-    }
-
     /// Whether an access to this address has run into the guard.
     pub fn guards(&self, address: usize) -> bool {
         (self.base..self.lo()).contains(&address)
@@ -169,6 +163,9 @@ pub struct Pool {
     /// The node, and its number in the system if memory can be had from it.
     node: u16,
     memory: Option<usize>,
+    /// Stacks whose memory comes from another node for now, and how many may be.
+    rebound: AtomicUsize,
+    most_rebound: usize,
     lock: SpinLock,
     inner: UnsafeCell<Inner>,
 }
@@ -195,7 +192,9 @@ struct Slab {
 
 impl Pool {
     pub fn new(node: u16, memory: Option<usize>) -> Pool {
-        Pool { node, memory, lock: SpinLock::new(), inner: UnsafeCell::default() }
+        let most_rebound = memory.map_or(0, |_| mem::max_map_count() / 64);
+        let (rebound, lock) = (AtomicUsize::new(0), SpinLock::new());
+        Pool { node, memory, rebound, most_rebound, lock, inner: UnsafeCell::default() }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
@@ -225,12 +224,41 @@ impl Pool {
 }
 
 impl Pool {
+    /// Moves the memory of a stack of this pool, from `from` up, to another node, `node`,
+    /// which is `os_node` for the system; addresses stay. Gives the stack as it is then,
+    /// and how many pages were touched.
+    pub fn migrate(&self, stack: Stack, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
+        let pages = mem::move_to_node(from, stack.hi() - from, os_node);
+        (self.bound_to(Stack { node, ..stack }, os_node), pages)
+    }
+
+    /// What is touched of the stack from now on comes from its node, `os_node`. That
+    /// takes two mappings more, of which a process may have only so many.
+    fn bound_to(&self, stack: Stack, os_node: usize) -> Stack {
+        let away = stack.node != self.node;
+        let full = self.rebound.load(Ordering::Relaxed) >= self.most_rebound;
+        if away && !stack.rebound && full {
+            return stack;
+        }
+        mem::prefer_node(stack.lo(), stack.hi() - stack.lo(), os_node);
+        match (away, stack.rebound) {
+            (true, false) => drop(self.rebound.fetch_add(1, Ordering::Relaxed)),
+            (false, true) => drop(self.rebound.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        Stack { rebound: away, ..stack }
+    }
+
     /// One whose memory was moved to another node comes back without it.
     fn at_home(&self, stack: Stack) -> Stack {
         if stack.node != self.node {
             mem::discard(stack.lo(), stack.hi() - stack.lo());
         }
-        Stack { node: self.node, ..stack }
+        let stack = Stack { node: self.node, ..stack };
+        match self.memory {
+            Some(memory) if stack.rebound => self.bound_to(stack, memory),
+            _ => stack,
+        }
     }
 }
 
@@ -247,8 +275,8 @@ impl Inner {
             mem::prefer_node(at, len, memory);
         }
         let mapped = guard(at, size, count);
-        let stacks =
-            (0..count).rev().map(|i| Stack { base: at + i * size, class, home: node, node });
+        let stack = |i| Stack { base: at + i * size, class, home: node, node, rebound: false };
+        let stacks = (0..count).rev().map(stack);
         let free = &mut self.free[class.index()];
         free.extend(stacks);
         let ids =

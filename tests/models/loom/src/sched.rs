@@ -54,6 +54,16 @@ pub mod m {
     }
 }
 
+pub mod gang {
+    pub struct OfP;
+
+    impl OfP {
+        pub fn new() -> OfP {
+            OfP
+        }
+    }
+}
+
 pub mod netpoll {
     pub struct OfP;
 

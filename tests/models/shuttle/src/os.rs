@@ -8,13 +8,24 @@ mod real_mem;
 pub mod mem {
     use super::real_mem;
     pub use super::real_mem::{
-        discard, install_guards, max_map_count, move_to_node, prefer_node, protect_none, reserve,
+        discard, install_guards, max_map_count, move_to_node, place, prefer_node, protect_none,
+        reserve,
     };
 
     /// Before the memory goes, what is stored there late.
     pub fn release(at: usize, len: usize) {
         core::order::finish_stores();
         real_mem::release(at, len);
+    }
+
+    /// The same.
+    ///
+    /// # Safety
+    /// As the real one.
+    pub unsafe fn drop_placed<T>(p: *mut T) {
+        core::order::finish_stores();
+        // SAFETY: by contract.
+        unsafe { real_mem::drop_placed(p) };
     }
 }
 
