@@ -11,7 +11,7 @@
 use super::g::GRef;
 use super::node::priority;
 use super::p::{PRef, status};
-use super::runtime::{Runtime, is_forking, rt};
+use super::runtime::{Runtime, is_forking};
 use super::schedule::{self, is_asked};
 use super::task::{Fifo, Kind, Task};
 use super::{preempt, threads, world};
@@ -265,27 +265,6 @@ fn call(p: PRef) {
 }
 
 // The P's side
-
-/// The next task for a direct switch on a P that is asked for something, or whose turn
-/// it may be. As there nobody may be woken.
-#[cold]
-#[inline(never)]
-pub fn next_direct(p: PRef, others: impl FnOnce() -> Option<Task>) -> Option<Task> {
-    if is_asked(p) {
-        return None;
-    }
-    let gang = p.gang.turn()?;
-    match gang.ready.len() {
-        // g0 waits, unless it has already.
-        0 if p.gang.filling.load(Ordering::Relaxed) => others(),
-        1 => {
-            has_left(p);
-            take(rt(), p, gang)
-        }
-        // Of several another P may have to be told.
-        _ => None,
-    }
-}
 
 /// On g0: the next member, if it is a gang's turn; waits for one if the last one that
 /// ran here was one.

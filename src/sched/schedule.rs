@@ -287,7 +287,7 @@ pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
     }
     let tick = next_tick(p);
     if p.attention.load(Ordering::Relaxed) != 0 {
-        return gang::next_direct(p, || next_queued(m, p, tick));
+        return None;
     }
     next_queued(m, p, tick)
 }
@@ -396,10 +396,13 @@ fn drain_inbox(p: PRef) {
 /// Whether anything but the running goroutine could run here now; for `yield`.
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
+    // First where those who yield are.
+    if !p.shared.is_empty() {
+        return false;
+    }
     let node = rt().node_of(p);
     p.runnext.load(Ordering::Relaxed) == 0
         && p.private.is_empty()
-        && p.shared.is_empty()
         && p.inbox.is_empty()
         && m.pinned.is_empty()
         && node.runq.is_empty()
