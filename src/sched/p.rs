@@ -4,6 +4,7 @@ use super::g::G;
 use super::gang;
 use super::m::M;
 use super::netpoll;
+use super::node::Node;
 use super::pool::FreeList;
 use super::ring::Ring;
 use super::task::{Fifo, Newborn};
@@ -44,6 +45,8 @@ pub struct P {
     pub alone: Cell<bool>,
     pub id: u16,
     pub node: u16,
+    /// The same, for those who need it at each switch: it outlives the P.
+    pub of_node: *const Node,
     /// That of the stacks in `free_gs`.
     pub stack_kind: Kind,
     pub status: AtomicU32,
@@ -102,15 +105,16 @@ pub fn count(counter: &AtomicU64, n: u64) {
 }
 
 impl P {
-    pub fn new(id: usize, node: usize, stack_class: Class, ring_capacity: usize) -> P {
+    pub fn new(id: usize, node: &Node, stack_class: Class, ring_capacity: usize) -> P {
         P {
             runnext: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             alone: Cell::new(false),
             id: id as u16,
-            node: node as u16,
-            stack_kind: Kind::new(stack_class, node as u16),
+            node: node.id as u16,
+            of_node: node,
+            stack_kind: Kind::new(stack_class, node.id as u16),
             status: AtomicU32::new(status::DEAD),
             syscall_tick: AtomicU32::new(0),
             poll: netpoll::OfP::new(),

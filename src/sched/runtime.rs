@@ -395,7 +395,8 @@ impl Runtime {
 
     #[inline(always)]
     pub fn node_of(&self, p: PRef) -> &Node {
-        &self.nodes[p.node as usize]
+        // SAFETY: nodes stay where they are as long as the runtime.
+        unsafe { &*p.of_node }
     }
 
     /// P number `id`, made if it isn't yet, for a total of `count`. It keeps the
@@ -405,8 +406,9 @@ impl Runtime {
             return p;
         }
         let node = self.topology.node_of_p(id, count);
+        let node = &self.nodes[node];
         let p = P::new(id, node, self.stack_class, self.ring_capacity);
-        let p = mem::place(p, self.nodes[node].memory);
+        let p = mem::place(p, node.memory);
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
         self.p(id)

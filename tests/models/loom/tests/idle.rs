@@ -14,7 +14,7 @@ use loom_models::stack::Class;
 
 struct World {
     idle: Idle,
-    node: Node,
+    node: Box<Node>,
     ps: Vec<P>,
     /// Tasks in a queue; Relaxed, as the queues' lengths are.
     work: AtomicUsize,
@@ -31,10 +31,11 @@ unsafe impl Send for World {}
 impl World {
     /// All P's are taken.
     fn new(procs: usize) -> Arc<World> {
+        let node = Box::new(Node::new(0, Vec::new(), &[0], None));
         let world = World {
             idle: Idle::new(),
-            node: Node::new(0, Vec::new(), &[0], None),
-            ps: (0..procs).map(|id| P::new(id, 0, Class, 4)).collect(),
+            ps: (0..procs).map(|id| P::new(id, &node, Class, 4)).collect(),
+            node,
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             spinners: Default::default(),
