@@ -183,7 +183,8 @@ fn successor(m: MRef, next: Option<Task>) -> usize {
 fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
         Kind::Goroutine(g) => {
-            if g.flags.get() & flags::SPECIAL != 0 && (g.has(flags::UNBORN) || !may_run(m, g)) {
+            let needs_g0 = flags::UNBORN | flags::REMOTE;
+            if g.flags.get() & flags::SPECIAL != 0 && (g.has(needs_g0) || !may_run(m, g)) {
                 return None;
             }
             assign(m, p, g);
