@@ -10,7 +10,7 @@
 #define TRIPS 6
 
 static gs_chan *calls;
-static int reads, calls_taken, node, system_is;
+static int begun, reads, calls_taken, node, system_is;
 
 static void note_where(void)
 {
@@ -24,6 +24,7 @@ static void read_and_be_called(void *file)
     int fd = *(int *)file;
     int64_t call;
     char byte;
+    SET(begun, 1);
     while (gs_read(fd, &byte, 1, GS_FOREVER) == 1) {
         note_where();
         ADD(reads, 1);
@@ -45,24 +46,24 @@ static void travel(int home, int away, int to_read, int to_write)
 {
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
     int trip, let_go = 1;
-    reads = calls_taken = 0;
+    begun = reads = calls_taken = 0;
     calls = chan_of_ints(0);
     gather_crowd(8);
     let_one_go(home);
     wait_until_idle(home, 1);
     opts.node = home;
     CHECK_EQ(gs_spawn_with(read_and_be_called, &to_read, &opts, NULL), 0);
+    NAP_UNTIL(GET(begun)); /* so that it waits for the first byte here */
     for (trip = 1; trip <= TRIPS; trip++) {
         /* At home, while P's of both nodes are free. */
-        nap(MS);
-        wait_until_idle(home, 1);
-        wait_until_idle(away, trip > 1);
+        wait_until_idle(home, trip > 1 ? 2 : 1);
+        wait_until_idle(away, trip > 1 ? 1 : 0);
         CHECK_EQ(write(to_write, "x", 1), 1);
         NAP_UNTIL(GET(reads) == trip);
         check_is_on(home);
         /* Stolen: at home all P's are busy. It reads its file away from home. */
-        wait_until_idle(home, 1);
-        while (crowd.size - let_go < 8) /* one or both of the two */
+        wait_until_idle(home, trip > 1 ? 2 : 1);
+        while (crowd.size - let_go < 8)
             add_to_crowd(-1);
         let_one_go(away);
         let_go++;
@@ -72,7 +73,8 @@ static void travel(int home, int away, int to_read, int to_write)
         check_is_on(away);
         wait_until_idle(away, 1);
         let_one_go(home);
-        let_go++;
+        let_one_go(home);
+        let_go += 2;
     }
     close(to_write);
     dismiss_crowd();

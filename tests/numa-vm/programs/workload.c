@@ -139,7 +139,7 @@ TEST(local_placement_makes_few_accesses_remote)
     double share[PLACEMENTS];
     int how, i;
     for (i = 0; i < 8; i++)
-        go(work, NULL);
+        gs_release(go_steady(work, NULL));
     for (i = 0; i < 4; i++)
         wait_until_idle(i, 0);
     for (how = 0; how < PLACEMENTS; how++)
