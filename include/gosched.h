@@ -1226,6 +1226,13 @@ int gs_stats_read(struct gs_stats *out);
  */
 int gs_stats_node(int node, struct gs_stats *out);
 
+/**
+ * How often P's of a node have stolen work from another node, its queue or its P's;
+ * with the same number twice, from P's of their own. -EINVAL: there is no such node,
+ * or no runtime. Goroutines and plain threads.
+ */
+int64_t gs_stats_steals(int node, int from);
+
 /* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
 extern const volatile uint32_t gs_preempt_word;
 

@@ -109,3 +109,14 @@ pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int
     // SAFETY: by contract.
     unsafe { give(out, read) }
 }
+
+/// How often P's of a node have stolen work from another node, its queue or its P's;
+/// with the same number twice, from P's of their own. -EINVAL: there is no such node,
+/// or no runtime. Goroutines and plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
+    let _entered = Entered::new();
+    let _inside = m::current().is_none().then(Inside::enter_if_there);
+    let read = || stats::read_steals(usize::try_from(node).ok()?, usize::try_from(from).ok()?);
+    read().map_or(i64::from(EINVAL), |n| n as i64)
+}

@@ -21,6 +21,8 @@ pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> 
         match policy {
             Policy::Node(n) => mem::prefer_node(at, size, os_index(n)),
             Policy::Stripe => {
+                // With huge pages a stripe would be 2 MiB wide.
+                mem::small_pages(at, size);
                 mem::interleave(at, size, (0..topology.nodes.len()).map(os_index));
             }
         }

@@ -27,11 +27,17 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
     // What alignment costs goes back at once.
     release(start, at - start);
     release(at + len, start + span - (at + len));
-    // Huge pages would make every touched stack cost 2 MiB. Kernels without
-    // them answer with an error that means the same.
-    // SAFETY: the range is ours.
-    unsafe { libc::madvise(at as *mut _, len, libc::MADV_NOHUGEPAGE) };
+    // Huge pages would make every touched stack cost 2 MiB.
+    small_pages(at, len);
     Some(at)
+}
+
+/// Never uses huge pages for this range. Kernels without them answer with an error that
+/// means the same.
+pub fn small_pages(at: usize, len: usize) {
+    let _errno = super::KeepErrno::new();
+    // SAFETY: the caller owns the range; no content changes.
+    unsafe { libc::madvise(at as *mut _, len, libc::MADV_NOHUGEPAGE) };
 }
 
 /// Memory for a user: `len` bytes, zeroed, in pages of whatever size the system likes.

@@ -81,7 +81,7 @@ fn end_current() {
         end_of_child();
     }
     let m = m::must_current();
-    if g.shared.get() || g.flags.get() & (flags::ROOT | flags::BOUND) != 0 {
+    if g.shared.get() || g.flags.get() & flags::ENDS_SPECIALLY != 0 {
         return end_special(m, g);
     }
     let p = m.p();
@@ -106,8 +106,8 @@ fn end_current() {
     schedule::leave_for(m, g, commit_end, next);
 }
 
-/// The end of a goroutine that somebody has a reference to, of `gs_run`'s, and
-/// of one that has a thread of its own.
+/// The end of a goroutine that somebody has a reference to, of `gs_run`'s, of one that
+/// has a thread of its own, and of one whose parts go to different nodes.
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) {
@@ -162,7 +162,11 @@ fn commit_special_end(m: MRef, g: GRef) {
         release(g);
     } else {
         recycle(g);
-        keep(m.p(), g);
+        if g.has(flags::FOREIGN) {
+            take_apart(m.p(), g);
+        } else {
+            keep(m.p(), g);
+        }
     }
     if root {
         super::run::root_ended(runner);
@@ -223,16 +227,11 @@ fn keep(p: PRef, g: GRef) {
 #[inline(never)]
 fn keep_in_node(p: PRef, g: GRef) {
     let (rt, stack) = (rt(), g.stack_of_running());
-    if stack.home() != p.node as usize {
-        count(&p.stats.stacks_sent_home, 1);
-    }
     if stack.class() != rt.stack_class || stack.home() != stack.node() as usize {
-        g.stack.set(None);
-        rt.nodes[stack.home()].stacks.put(stack);
-        rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
-        return;
+        return take_apart(p, g);
     }
     if stack.node() != p.node {
+        count(&p.stats.stacks_sent_home, 1);
         return keep_one_in_node(&rt.nodes[stack.home()], g);
     }
     let node = rt.node_of(p);
@@ -242,6 +241,18 @@ fn keep_in_node(p: PRef, g: GRef) {
         }
     }
     p.free_gs.push(g.as_non_null());
+}
+
+/// Descriptor and stack go back each to its own node.
+#[cold]
+fn take_apart(p: PRef, g: GRef) {
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.home() != p.node as usize {
+        count(&p.stats.stacks_sent_home, 1);
+    }
+    g.stack.set(None);
+    rt.nodes[stack.home()].stacks.put(stack);
+    rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
 }
 
 fn keep_one_in_node(node: &Node, g: GRef) {
@@ -301,6 +312,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.sp.set(unsafe { arch::prepare(stack.top(), rt().fp) });
     g.set_flag(flags::UNBORN, false);
+    g.set_flag(flags::FOREIGN, usize::from(g.home.get()) != stack.home());
     if g.has(flags::PINNED) {
         count_pinned(m, 1);
         g.set_flag(flags::BOUND, true);

@@ -32,8 +32,12 @@ pub mod flags {
     pub const UNBORN: u32 = 1 << 11;
     /// Its stack's memory is on another node than the one that ran it last.
     pub const REMOTE: u32 = 1 << 14;
+    /// Its descriptor is of another node than its stack.
+    pub const FOREIGN: u32 = 1 << 15;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
+    /// What makes the end look twice.
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It must not run next on a thread that others are pinned to.

@@ -59,6 +59,8 @@ pub struct Node {
     pub with_stack_len: AtomicUsize,
     pub newborns: Pool<Newborn>,
     pub stacks: stack::Pool,
+    /// How often its P's have stolen from each node.
+    pub steals_from: Box<[AtomicU64]>,
     pub poll: netpoll::OfNode,
 }
 
@@ -111,6 +113,7 @@ impl Node {
             id,
             cpus: CpuSet::new(cpus),
             memory,
+            steals_from: (0..=neighbours.len()).map(|_| AtomicU64::new(0)).collect(),
             runq: Fifo::new(),
             high: Fifo::new(),
             low: Fifo::new(),

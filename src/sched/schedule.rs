@@ -11,6 +11,7 @@ use super::gang;
 use super::idle::StartOne;
 use super::m::{self, Commit, CxaGlobals, MRef};
 use super::netpoll::{self, Post};
+use super::node::Node;
 use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
@@ -20,7 +21,7 @@ use crate::os::{spin::backoff, time};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Of so many scheduling decisions one begins with the node's global queue. A
 /// prime, and Go's number. seed: W1
@@ -183,7 +184,8 @@ fn successor(m: MRef, next: Option<Task>) -> usize {
 fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
         Kind::Goroutine(g) => {
-            if g.flags.get() & flags::SPECIAL != 0 && (g.has(flags::UNBORN) || !may_run(m, g)) {
+            let needs_g0 = flags::UNBORN | flags::REMOTE;
+            if g.flags.get() & flags::SPECIAL != 0 && (g.has(needs_g0) || !may_run(m, g)) {
                 return None;
             }
             assign(m, p, g);
@@ -632,7 +634,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         }
         let last = round == STEAL_ROUNDS - 1;
         if let Some(task) = steal_from_node(m, p, own.id, last) {
-            count(&p.stats.steals_near, 1);
+            note_steal(own, &p.stats.steals_near, own.id);
             return Some(task);
         }
         for &n in &own.neighbours {
@@ -643,11 +645,11 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
                 .or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
                 .or_else(|| node.preempted.pop())
             {
-                count(&p.stats.steals_remote_queue, 1);
+                note_steal(own, &p.stats.steals_remote_queue, n);
                 return Some(task);
             }
             if let Some(task) = steal_from_node(m, p, n, last) {
-                count(&p.stats.steals_remote_p, 1);
+                note_steal(own, &p.stats.steals_remote_p, n);
                 return Some(task);
             }
         }
@@ -657,6 +659,12 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         backoff(round);
     }
     None
+}
+
+/// A P of `own` has stolen from a node: counts it by its kind and by its node.
+fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
+    count(kind, 1);
+    own.steals_from[from].fetch_add(1, Ordering::Relaxed);
 }
 
 /// Visits the P's of a node in a random order. `last`: take a `runnext` too, and

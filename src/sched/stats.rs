@@ -1,4 +1,4 @@
-//! What the scheduler has counted. Each counter is written by one thread at a time and
+//! What the scheduler has counted. A P's counters are written by one thread at a time and
 //! read by anybody: a sum is a little older or newer than the next.
 
 use super::p::{self, status};
@@ -43,6 +43,12 @@ pub fn read() -> Stats {
 pub fn read_node(node: usize) -> Option<Stats> {
     let rt = try_rt()?;
     (node < rt.nodes.len()).then(|| of_node(rt, node))
+}
+
+/// How often P's of a node have stolen from a node; `None`: there is no such.
+pub fn read_steals(node: usize, from: usize) -> Option<u64> {
+    let rt = try_rt()?;
+    Some(rt.nodes.get(node)?.steals_from.get(from)?.load(Ordering::Relaxed))
 }
 
 fn of_node(rt: &Runtime, node: usize) -> Stats {

@@ -159,6 +159,32 @@ GO_TEST(counters_of_nodes_add_up)
     CHECK_GE(sum.created + 1000, all.created); /* gs_run's goroutines come from outside */
 }
 
+GO_TEST(steals_by_pair_add_up_to_those_by_kind)
+{
+    int i, k, n = gs_numa_nodes();
+    SET(done, 0);
+    for (i = 0; i < 5000; i++)
+        go(pass_by, NULL);
+    WAIT_UNTIL(GET(done) == 5000);
+    for (i = 0; i < n; i++) {
+        /* P's may look for work meanwhile; each counts a steal by its kind first. */
+        gs_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+        uint64_t near, remote = 0, procs = (uint64_t)gs_gomaxprocs(0);
+        CHECK_EQ(gs_stats_node(i, &before), 0);
+        near = (uint64_t)gs_stats_steals(i, i);
+        for (k = 0; k < n; k++) {
+            CHECK_GE(gs_stats_steals(i, k), 0);
+            if (k != i)
+                remote += (uint64_t)gs_stats_steals(i, k);
+        }
+        CHECK_EQ(gs_stats_node(i, &after), 0);
+        CHECK_GE(near + procs, before.steals_near);
+        CHECK_LE(near, after.steals_near);
+        CHECK_GE(remote + procs, before.steals_remote_queue + before.steals_remote_p);
+        CHECK_LE(remote, after.steals_remote_queue + after.steals_remote_p);
+    }
+}
+
 TEST(wrong_arguments_of_the_counters)
 {
     struct {
@@ -176,6 +202,9 @@ TEST(wrong_arguments_of_the_counters)
     (void)gs_numa_nodes(); /* now there is a runtime */
     CHECK_EQ(gs_stats_node(-1, &s), -EINVAL);
     CHECK_EQ(gs_stats_node(gs_numa_nodes(), &s), -EINVAL);
+    CHECK_EQ(gs_stats_steals(-1, 0), -EINVAL);
+    CHECK_EQ(gs_stats_steals(0, gs_numa_nodes()), -EINVAL);
+    CHECK_GE(gs_stats_steals(0, 0), 0);
     /* One that was built with a newer header: what we don't know is 0. */
     CHECK_EQ(gs_stats_read(&large.s), 0);
     CHECK_EQ(large.s.size, sizeof large);
@@ -184,4 +213,5 @@ TEST(wrong_arguments_of_the_counters)
     CHECK_EQ(gs_stats_read(&s), 0);
     CHECK_EQ(s.procs + s.threads + s.created, 0);
     CHECK_EQ(gs_stats_node(0, &s), -EINVAL);
+    CHECK_EQ(gs_stats_steals(0, 0), -EINVAL);
 }

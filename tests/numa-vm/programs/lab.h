@@ -1,6 +1,6 @@
 /*
- * What the lab's programs share besides check.h: lists of CPUs, nodes as Linux shows them, the masks
- * and names of threads.
+ * What the lab's programs share besides check.h: lists of CPUs, nodes as Linux and as the library show
+ * them, the masks and names of threads, where pages are, goroutines that keep P's busy.
  */
 #ifndef LAB_H
 #define LAB_H
@@ -172,44 +172,152 @@ static inline void move_workers(uint64_t *seed)
     }
 }
 
-/* ---- A crowd: goroutines that keep all P's busy at the same time ---- */
+/* ---- Nodes by the library's numbers, which differ from the system's ---- */
+
+/* The system's number of one of the library's nodes. */
+static inline int system_node(int node)
+{
+    unsigned char set[MAX_CPUS / 8];
+    uint64_t cpus = 0;
+    size_t i;
+    CHECK_GE(gs_numa_cpus(node, sizeof set, set), 1);
+    for (i = 0; i < sizeof set; i++)
+        cpus |= (uint64_t)set[i] << (8 * i);
+    return node_with(cpus);
+}
+
+/* A node that is so far away; on a ring there are two neighbours, and this is the first. */
+static inline int node_at_distance(int node, int distance)
+{
+    int n, nodes = gs_numa_nodes();
+    for (n = 0; n < nodes; n++)
+        if (gs_numa_distance(node, n) == distance)
+            return n;
+    failed(__FILE__, __LINE__, "there is no node at this distance", NULL);
+    return -1;
+}
+
+/* The system's number of the node that the caller is on. */
+static inline int node_here(void)
+{
+    unsigned node;
+    CHECK_EQ(getcpu(NULL, &node), 0);
+    return (int)node;
+}
+
+static inline gs_stats stats_of(int node)
+{
+    gs_stats s = {.size = sizeof s};
+    CHECK_EQ(gs_stats_node(node, &s), 0);
+    return s;
+}
+
+/* What runs there has parked then, and nobody looks for work from there. */
+static inline void wait_until_idle(int node, uint64_t ps)
+{
+    NAP_UNTIL(stats_of(node).idle_procs == ps);
+}
+
+/* ---- Pages ---- */
+
+#define PAGE 4096
+
+/* The nodes that have these pages, by the system's numbers; -ENOENT: never touched. */
+static inline void nodes_of_pages(void *const *at, int *nodes, size_t count)
+{
+    /* Without a list of nodes it moves nothing and says where they are. */
+    CHECK_EQ(syscall(SYS_move_pages, 0, count, at, NULL, nodes, 0), 0);
+}
+
+static inline int node_of_page(const void *at)
+{
+    void *page = (void *)(uintptr_t)at;
+    int node;
+    nodes_of_pages(&page, &node, 1);
+    return node;
+}
+
+/* How many pages of a range each node has; gives how many there are on all. */
+static inline long count_pages(const void *start, size_t size, long on[4])
+{
+    void *at[64];
+    int nodes[LENGTH(at)];
+    size_t i, n, done, pages = (size + PAGE - 1) / PAGE;
+    long sum = 0;
+    memset(on, 0, 4 * sizeof on[0]);
+    for (done = 0; done < pages; done += n) {
+        n = pages - done < LENGTH(at) ? pages - done : LENGTH(at);
+        for (i = 0; i < n; i++)
+            at[i] = (char *)(uintptr_t)start + (done + i) * PAGE;
+        nodes_of_pages(at, nodes, n);
+        for (i = 0; i < n; i++)
+            if (nodes[i] >= 0) {
+                on[nodes[i]]++;
+                sum++;
+            }
+    }
+    return sum;
+}
+
+/* ---- A crowd: goroutines that each keep a P busy, so that only the others are free ---- */
 
 static struct crowd {
-    int size, here, leave;
+    int size, here;
     pid_t tids[MAX_CPUS]; /* the thread that each one is on */
     unsigned cpus[MAX_CPUS];
+    int nodes[MAX_CPUS]; /* the library's number */
+    int leave[MAX_CPUS];
 } crowd;
 
-static void be_one_of_the_crowd(void *number)
+static inline void be_one_of_the_crowd(void *number)
 {
     long i = (long)number;
     crowd.tids[i] = thread_id();
+    crowd.nodes[i] = gs_numa_node();
     CHECK_EQ(getcpu(&crowd.cpus[i], NULL), 0);
     ADD(crowd.here, 1);
-    while (!GET(crowd.leave))
-        ;
+    NAP_UNTIL(GET(crowd.leave[i])); /* keeps its P, and leaves the emulator's CPU to others */
 }
 
-/*
- * Starts `size` goroutines that compute. When it returns each one is on a P, and on a thread, of its
- * own, and stays there until the crowd is dismissed.
- */
-static inline void gather_crowd(int size)
+/* One more; node -1 is any. Returns when it has a P of its own, on which it stays until it is let go. */
+static inline int add_to_crowd(int node)
 {
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
-    long i;
-    CHECK(size <= MAX_CPUS);
-    memset(&crowd, 0, sizeof crowd);
-    crowd.size = size;
+    long i = crowd.size++;
+    CHECK(crowd.size <= MAX_CPUS);
     opts.flags = GS_SPAWN_NOPREEMPT;
-    for (i = 0; i < size; i++)
-        CHECK_EQ(gs_spawn_with(be_one_of_the_crowd, (void *)i, &opts, NULL), 0);
-    NAP_UNTIL(GET(crowd.here) == size);
+    opts.node = node;
+    CHECK_EQ(gs_spawn_with(be_one_of_the_crowd, (void *)i, &opts, NULL), 0);
+    NAP_UNTIL(GET(crowd.here) == crowd.size);
+    CHECK(node < 0 || crowd.nodes[i] == node);
+    return (int)i;
+}
+
+/* So many at once. */
+static inline void gather_crowd(int size)
+{
+    memset(&crowd, 0, sizeof crowd);
+    while (crowd.size < size)
+        add_to_crowd(-1);
+}
+
+/* Lets one go that is on this node. */
+static inline void let_one_go(int node)
+{
+    int i;
+    for (i = 0; i < crowd.size; i++)
+        if (crowd.nodes[i] == node && !crowd.leave[i]) {
+            SET(crowd.leave[i], 1);
+            return;
+        }
+    failed(__FILE__, __LINE__, "nobody of the crowd is on this node", NULL);
 }
 
 static inline void dismiss_crowd(void)
 {
-    SET(crowd.leave, 1);
+    int i;
+    for (i = 0; i < crowd.size; i++)
+        SET(crowd.leave[i], 1);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
