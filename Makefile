@@ -18,7 +18,7 @@ EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd 
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
-.PHONY: all build examples run test models lab bench soak lint header check-header install uninstall setup clean help
+.PHONY: all build examples run test models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -52,6 +52,9 @@ lab: ## run the programs of tests/numa-vm on emulated machines with NUMA nodes (
 
 bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS: see benches/compare --help)
 	benches/compare $(ARGS)
+
+counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
+	@benches/counts/check $(ARGS)
 
 soak: build ## run the stress program for SOAK_MINUTES (10)
 	@tools/soak

@@ -4,7 +4,6 @@
  * seed: N9
  * lab:
  * lab: GOSCHED_BIND=0
- * not yet: memory_touched_after_a_migration_is_on_the_new_node: it comes from the node of the stack's pool
  */
 #include "lab.h"
 
