@@ -9,6 +9,7 @@ use super::ring::Ring;
 use super::runtime::{Inside, Runtime, rt};
 use super::schedule::{with_p, work_added};
 use super::task::{Batch, Kind, Task};
+use super::threads;
 use crate::os::spin::backoff;
 use core::sync::atomic::Ordering;
 
@@ -113,6 +114,12 @@ fn ready_from_outside(g: GRef) {
 pub fn push_root(task: Task) {
     let rt = rt();
     let p = rt.next_root_p();
+    // If it is idle the task goes along with it: in a queue whoever looks for work just
+    // then would find it first, which is mostly the P that has accepted.
+    if rt.node_of(p).take_idle_p(p) {
+        rt.idle.p_taken();
+        return threads::start_with(rt, p, task);
+    }
     if p.inbox.try_push(task) {
         work_added(Some(p), p.node as usize);
     } else {

@@ -55,8 +55,7 @@ pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef
 /// an idle one of its node, or on a new one if there are few. Else sysmon looks
 /// for one. seed: N1, N3
 pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
-    let prompt = rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1;
-    match m_for(rt, p, prompt) {
+    match m_for(rt, p, may_create(rt)) {
         Some(m) => {
             give(m, Some(p), None, spinning);
         }
@@ -70,6 +69,24 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
             }
         }
     }
+}
+
+/// The same with a task to begin with.
+pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
+    match m_for(rt, p, may_create(rt)) {
+        Some(m) => give(m, Some(p), Some(task), false),
+        None => {
+            if !p.inbox.try_push(task) {
+                ready::push_global(task, super::node::priority::NORMAL);
+            }
+            start_m(rt, p, false);
+        }
+    }
+}
+
+/// Whether an M may be made at once.
+fn may_create(rt: &Runtime) -> bool {
+    rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
 /// The same for sysmon: a new M in any case. False: there is none to be had yet.
