@@ -307,7 +307,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
 }
 
 /// What ran on the P last doesn't any more. True: it was a member in its turn.
-fn has_left(p: PRef) -> bool {
+pub fn has_left(p: PRef) -> bool {
     // SAFETY: null or a gang.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
     p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);

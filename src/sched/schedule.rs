@@ -772,6 +772,8 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
 /// more afterwards, or knows that somebody will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status.load(Ordering::Relaxed), status::IDLE);
+    // A member may have left it without a decision here: locked to its thread, or in a call.
+    gang::has_left(p);
     // Counted first: whoever takes it out of the set counts it out.
     rt.idle.p_idle();
     rt.node_of(p).add_idle_p(p);

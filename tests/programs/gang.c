@@ -362,6 +362,68 @@ GO_TEST(gangs_come_and_go)
     stop_others(2);
 }
 
+/* ---- A member leaves its P without a decision there; a plain thread makes one ready ---- */
+
+static void receive_two(void *ch)
+{
+    (void)recv_int(ch);
+    (void)recv_int(ch);
+}
+
+static void receive_two_locked(void *ch)
+{
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    receive_two(ch);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+/* Each time when all P's have long been idle. */
+static void send_two_late(gs_chan *ch)
+{
+    nap(20 * MS);
+    send_int(ch, 1);
+    nap(20 * MS);
+    send_int(ch, 2);
+}
+
+TEST(a_member_that_is_locked_to_its_thread_is_woken)
+{
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = join_gang(gang, receive_two_locked, ch);
+    send_two_late(ch);
+    join(g);
+    free_chan(ch);
+    gs_gang_free(gang);
+}
+
+static void call_until_stopped(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_entersyscall(), 0);
+    NAP_UNTIL(GET(stop));
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+TEST(a_member_is_woken_while_another_is_in_a_system_call)
+{
+    int procs = gs_gomaxprocs(1);
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver = join_gang(gang, receive_two, ch), *caller;
+    SET(stop, 0);
+    nap(20 * MS);
+    caller = join_gang(gang, call_until_stopped, NULL);
+    nap(20 * MS);
+    send_two_late(ch);
+    join(receiver);
+    SET(stop, 1);
+    join(caller);
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
 /* ---- fork ---- */
 
 TEST(a_gang_of_the_parent_is_a_new_one_in_the_child)
