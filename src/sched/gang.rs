@@ -238,13 +238,16 @@ fn gang_of(task: Task) -> &'static Gang {
 }
 
 /// A member waits in the queue: a P of the gang that does nothing, or something else,
-/// takes it. If one waits for members, or all run some, they will see it.
+/// takes it; or one that is idle, for the gang may have grown since its turn began, and
+/// what runs in its turn may not be one to give way. If one waits for members, or all
+/// run some, they will see it.
 fn call_one(rt: &Runtime, gang: &Gang) {
-    let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
-    if gang.lingering.load(Ordering::Relaxed) != 0 || all_run {
+    if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
     }
-    for p in rt.ps().filter(|p| p.gang.is_turn_of(gang)) {
+    let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
+    let own = |p: &PRef| !all_run && p.gang.is_turn_of(gang);
+    for p in rt.ps().filter(own) {
         if rt.node_of(p).take_idle_p(p) {
             rt.idle.p_taken();
             threads::start_m(rt, p, false);
@@ -253,8 +256,11 @@ fn call_one(rt: &Runtime, gang: &Gang) {
         if p.gang.filling.load(Ordering::Relaxed) && p.gang.filling.swap(false, Ordering::Relaxed) {
             call(p);
             rt.sysmon.wake();
-            return;
+            break;
         }
+    }
+    if rt.idle.ps() > 0 {
+        schedule::work_added(None, rt.any_node());
     }
 }
 
@@ -640,11 +646,12 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     let node = node.unwrap_or(most);
     gang.node.set(node);
     gang.columns.store(columns as u32, Ordering::Relaxed);
-    let ps = |idle: bool| {
+    let ps = || {
         let all = rt.nodes_from(node).flat_map(|n| (0..n.ps.len()).map(|i| n.ps.get(i)));
-        all.filter(is_free).filter(move |p| is_idle(*p) == idle)
+        all.filter(is_free)
     };
-    for p in ps(true).chain(ps(false)).take(columns) {
+    // Then any: one may have gone idle since.
+    for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
         // Release: pairs with the Acquire in `OfP::turn`. SeqCst: pairs with `turn_is_over`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
         p.attention.fetch_or(world::GANG, Ordering::SeqCst);

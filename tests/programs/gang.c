@@ -424,6 +424,49 @@ TEST(a_member_is_woken_while_another_is_in_a_system_call)
     gs_gomaxprocs(procs);
 }
 
+/* ---- Members are ready, and P's idle that are not the gang's ---- */
+
+TEST(a_gang_that_has_grown_in_its_turn_runs_on_idle_ps)
+{
+    int procs = gs_gomaxprocs(4);
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver = join_gang(gang, receive_two, ch), *computes;
+    SET(stop, 0);
+    nap(20 * MS);
+    memset(steps, 0, sizeof steps);
+    computes = join_gang(gang, step, (void *)0);
+    NAP_UNTIL(GET(steps[0]) > 0);
+    send_two_late(ch);
+    join(receiver);
+    SET(stop, 1);
+    join(computes);
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
+TEST(a_member_does_not_wait_for_one_that_never_gives_way_if_a_p_is_idle)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver, *computes;
+    for (i = 0; i < 8; i++) {
+        SET(stop, 0);
+        receiver = join_gang(gang, receive_two, ch);
+        nap(20 * MS);
+        computes = go_steady(compute, (void *)0);
+        send_two_late(ch);
+        join(receiver);
+        SET(stop, 1);
+        join(computes);
+    }
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
 /* ---- fork ---- */
 
 TEST(a_gang_of_the_parent_is_a_new_one_in_the_child)
