@@ -511,12 +511,11 @@ impl Gangs {
     /// The world is stopped: turns begin anew, with other P's.
     pub fn reset(&self, rt: &Runtime) {
         self.with(|m| {
-            for gang in m.iter() {
-                end_turn(rt, gang);
-                gang.running.store(0, Ordering::Relaxed);
-            }
+            m.iter().for_each(|gang| end_turn(rt, gang));
+            // Those too that GOMAXPROCS doesn't allow any more: they come back.
             for p in rt.all_made_ps() {
-                p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
+                has_left(p);
+                p.gang.turn.store(ptr::null_mut(), Ordering::Release);
                 p.gang.called.store(false, Ordering::Relaxed);
             }
             m.ends = None;

@@ -190,7 +190,9 @@ GO_TEST(several_gangs_beside_others)
 }
 
 /* Members that never wait nor call anything, and others that do the same: each has its turns. */
-static long steps[MEMBERS];
+#define STEPS 8
+
+static long steps[STEPS];
 
 static void step(void *at)
 {
@@ -464,6 +466,90 @@ TEST(a_member_does_not_wait_for_one_that_never_gives_way_if_a_p_is_idle)
     }
     free_chan(ch);
     gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
+/* ---- Everybody has a turn beside a gang that always has members to run ---- */
+
+static void yield_on(void *at)
+{
+    while (!GET(stop)) {
+        ADD(steps[(intptr_t)at], 1);
+        gs_yield();
+    }
+}
+
+static void wait_for_steps(int from, int to)
+{
+    long before;
+    int i;
+    for (i = from; i < to; i++) {
+        before = GET(steps[i]);
+        NAP_UNTIL(GET(steps[i]) > before);
+    }
+}
+
+static int others_stop;
+
+static void step_of_another(void *at)
+{
+    while (!GET(others_stop))
+        ADD(steps[(intptr_t)at], 1);
+}
+
+/* It has all of the P's as its columns, which it gets only in a turn that begins when it is whole. */
+static void begin_whole_gang(gs_gang *gang, gs_g **gs, int n, gs_fn fn)
+{
+    gs_g *computes[2];
+    int i;
+    memset(steps, 0, sizeof steps);
+    SET(stop, 0);
+    SET(others_stop, 0);
+    for (i = 0; i < 2; i++)
+        computes[i] = go_ref(step_of_another, (void *)(intptr_t)(STEPS - 1 - i));
+    for (i = 0; i < n; i++)
+        gs[i] = join_gang(gang, fn, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++) {
+        wait_for_steps(0, n);
+        wait_for_steps(STEPS - 2, STEPS);
+    }
+    SET(others_stop, 1);
+    for (i = 0; i < 2; i++)
+        join(computes[i]);
+    nap(50 * MS);
+}
+
+static void end_gang(gs_gang *gang, gs_g **gs, int n)
+{
+    int i;
+    SET(stop, 1);
+    for (i = 0; i < n; i++)
+        join(gs[i]);
+    gs_gang_free(gang);
+}
+
+/* The P that goes has a gang's turn. */
+TEST(a_p_that_comes_back_is_nobodys)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang(), *next = new_gang();
+    gs_g *gs[4], *others_too[4];
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    CHECK_EQ(gs_gomaxprocs(1), 2);
+    end_gang(gang, gs, LENGTH(gs));
+    CHECK_EQ(gs_gomaxprocs(2), 1);
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 4; i++)
+        others_too[i] = go_ref(step, (void *)(intptr_t)i);
+    wait_for_steps(0, 4);
+    for (i = 0; i < 4; i++)
+        gs[i] = join_gang(next, yield_on, (void *)(intptr_t)(4 + i));
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, STEPS);
+    end_gang(next, gs, LENGTH(gs));
+    for (i = 0; i < 4; i++)
+        join(others_too[i]);
     gs_gomaxprocs(procs);
 }
 
