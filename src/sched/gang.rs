@@ -617,14 +617,14 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let count = m.iter().count();
     for _ in 0..count {
         let Some(gang) = m.iter().find(|g| !is_active(g) && !g.ready.is_empty()) else { break };
-        m.remove(gang);
-        m.append(gang);
         let columns = columns_of(rt, gang);
-        if activate(rt, gang, columns as usize) {
-            slices = slices.max(gang.members.load(Ordering::Relaxed).div_ceil(columns));
-        } else {
+        if !activate(rt, gang, columns as usize) {
+            // It is the first of the next row.
             break;
         }
+        m.remove(gang);
+        m.append(gang);
+        slices = slices.max(gang.members.load(Ordering::Relaxed).div_ceil(columns));
     }
     slices
 }

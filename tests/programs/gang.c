@@ -528,6 +528,30 @@ static void end_gang(gs_gang *gang, gs_g **gs, int n)
     gs_gang_free(gang);
 }
 
+/* Two gangs that fit in side by side, one that only fits in alone, and others. */
+TEST(a_wide_gang_has_its_turn_beside_narrow_ones)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gangs[3];
+    gs_g *gs[6];
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 3; i++)
+        gangs[i] = new_gang();
+    for (i = 0; i < 2; i++)
+        gs[i] = go_ref(step, (void *)(intptr_t)i);
+    for (i = 2; i < 6; i++)
+        gs[i] = join_gang(gangs[i < 4 ? i - 2 : 2], step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 6);
+    SET(stop, 1);
+    for (i = 0; i < 6; i++)
+        join(gs[i]);
+    for (i = 0; i < 3; i++)
+        gs_gang_free(gangs[i]);
+    gs_gomaxprocs(procs);
+}
+
 /* The P that goes has a gang's turn. */
 TEST(a_p_that_comes_back_is_nobodys)
 {
