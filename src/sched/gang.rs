@@ -306,6 +306,8 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
+    // For sysmon it has a time slice of its own.
+    schedule::next_tick(p);
     if !gang.ready.is_empty() {
         call_one(rt, gang);
     }

@@ -300,7 +300,7 @@ pub fn is_asked(p: PRef) -> bool {
 
 /// Counts one more scheduling decision.
 #[inline(always)]
-fn next_tick(p: PRef) -> u32 {
+pub fn next_tick(p: PRef) -> u32 {
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
     p.tick.store(tick, Ordering::Relaxed);
     tick

@@ -528,6 +528,21 @@ static void end_gang(gs_gang *gang, gs_g **gs, int n)
     gs_gang_free(gang);
 }
 
+TEST(members_that_only_compute_share_a_p)
+{
+    int procs = gs_gomaxprocs(1), i;
+    gs_gang *gang = new_gang();
+    gs_g *gs[4];
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 4; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 4);
+    end_gang(gang, gs, LENGTH(gs));
+    gs_gomaxprocs(procs);
+}
+
 /* Two gangs that fit in side by side, one that only fits in alone, and others. */
 TEST(a_wide_gang_has_its_turn_beside_narrow_ones)
 {
