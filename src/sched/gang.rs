@@ -573,10 +573,12 @@ fn is_idle(p: PRef) -> bool {
     p.status.load(Ordering::Relaxed) == status::IDLE
 }
 
-/// Tasks that wait in queues, apart from members.
+/// Tasks that wait in other queues than members'.
 fn others_queued(rt: &Runtime) -> usize {
     let of_nodes = rt.nodes.iter().map(|n| n.runq.len() + n.high.len() + n.preempted.len());
-    of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>()
+    // Members too that are pinned to a thread that runs another.
+    let of_ms = rt.ps().filter_map(preempt::runner_of).map(|m| m.pinned.len());
+    of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()
 }
 
 fn others_wait(rt: &Runtime) -> bool {

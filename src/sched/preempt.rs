@@ -109,7 +109,7 @@ fn take_alone(p: PRef, m: MRef) -> bool {
 }
 
 /// The M that runs the P.
-fn runner_of(p: PRef) -> Option<MRef> {
+pub fn runner_of(p: PRef) -> Option<MRef> {
     let m = p.m.load(Ordering::Acquire);
     if m.is_null() || p.status.load(Ordering::Acquire) != status::RUNNING {
         return None;

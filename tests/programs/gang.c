@@ -528,6 +528,43 @@ static void end_gang(gs_gang *gang, gs_g **gs, int n)
     gs_gang_free(gang);
 }
 
+static void echo(void *arg)
+{
+    gs_chan **ch = arg;
+    int64_t v;
+    do {
+        v = recv_int(ch[0]);
+        send_int(ch[1], v);
+    } while (v >= 0);
+}
+
+TEST(members_that_are_pinned_have_their_turns)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang();
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_chan *ch[4][2];
+    gs_g *gs[4], *pinned[4];
+    o.flags = GS_SPAWN_PINNED;
+    for (i = 0; i < 4; i++) {
+        ch[i][0] = chan_of_ints(1);
+        ch[i][1] = chan_of_ints(1);
+        CHECK_EQ(gs_gang_spawn(gang, echo, ch[i], &o, &pinned[i]), 0);
+    }
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    for (i = 0; i < 204; i++) {
+        send_int(ch[i % 4][0], i < 200 ? i : -1);
+        CHECK_EQ(recv_int(ch[i % 4][1]), i < 200 ? i : -1);
+    }
+    end_gang(gang, gs, LENGTH(gs));
+    for (i = 0; i < 4; i++) {
+        join(pinned[i]);
+        free_chan(ch[i][0]);
+        free_chan(ch[i][1]);
+    }
+    gs_gomaxprocs(procs);
+}
+
 TEST(members_that_only_compute_share_a_p)
 {
     int procs = gs_gomaxprocs(1), i;
