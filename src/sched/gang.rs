@@ -277,7 +277,7 @@ fn call(p: PRef) {
 #[cold]
 #[inline(never)]
 pub fn next_direct(p: PRef, others: impl FnOnce() -> Option<Task>) -> Option<Task> {
-    if is_asked(p) {
+    if is_asked(p) || is_time_for_low(p) {
         return None;
     }
     let gang = p.gang.turn()?;
@@ -303,6 +303,13 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         turn_is_over(p);
         return None;
     };
+    if is_time_for_low(p)
+        && let Some(task) = rt.node_of(p).low.pop()
+    {
+        p.gang.filling.store(false, Ordering::Relaxed);
+        schedule::next_tick(p);
+        return Some(task);
+    }
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
@@ -312,6 +319,12 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         call_one(rt, gang);
     }
     Some(task)
+}
+
+/// Whether one of low priority has its turn on the P, as it has now and then beside all
+/// others.
+fn is_time_for_low(p: PRef) -> bool {
+    p.tick.load(Ordering::Relaxed).is_multiple_of(schedule::OTHERS)
 }
 
 /// What ran on the P last doesn't any more. True: it was a member in its turn.

@@ -26,7 +26,7 @@ use core::sync::atomic::{Ordering, fence};
 /// prime, and Go's number. seed: W1
 const GLOBAL: u32 = 61;
 /// And of so many, one begins with another queue that could starve.
-const OTHERS: u32 = 53;
+pub const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
 /// A goroutine that has run so often in a row where its stack isn't takes it along.

@@ -528,6 +528,22 @@ static void end_gang(gs_gang *gang, gs_g **gs, int n)
     gs_gang_free(gang);
 }
 
+TEST(those_of_low_priority_run_now_and_then)
+{
+    int procs = gs_gomaxprocs(2);
+    gs_gang *gang = new_gang();
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *gs[4], *low;
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    o.priority = GS_PRIO_LOW;
+    low = go_opts(yield_on, (void *)4, &o);
+    wait_for_steps(0, 5);
+    wait_for_steps(0, 5);
+    end_gang(gang, gs, LENGTH(gs));
+    join(low);
+    gs_gomaxprocs(procs);
+}
+
 static void echo(void *arg)
 {
     gs_chan **ch = arg;
