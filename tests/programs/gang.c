@@ -645,6 +645,45 @@ TEST(a_p_that_comes_back_is_nobodys)
     gs_gomaxprocs(procs);
 }
 
+/* ---- No thread is left: who waits in the signal handler goes on where he is ---- */
+
+static void start_with(unsigned procs, unsigned threads)
+{
+    gs_config c = GS_CONFIG_INIT;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    c.gomaxprocs = procs;
+    c.max_threads = threads;
+    CHECK_EQ(gs_init(&c), 0);
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+}
+
+/* Its thread's handler has somebody else's registers. */
+TEST(a_pinned_member_is_not_taken_for_the_one_in_the_handler_of_its_thread)
+{
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *gs[2], *pinned = NULL;
+    int i;
+    start_with(1, 2);
+    o.flags = GS_SPAWN_PINNED;
+    CHECK_EQ(gs_gang_spawn(gang, receive_two, ch, &o, &pinned), 0);
+    nap(20 * MS);
+    for (i = 0; i < 2; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 2);
+    send_int(ch, 1);
+    for (i = 0; i < 10; i++)
+        wait_for_steps(0, 2);
+    end_gang(gang, gs, LENGTH(gs));
+    send_int(ch, 2);
+    join(pinned);
+    free_chan(ch);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 /* ---- fork ---- */
 
 TEST(a_gang_of_the_parent_is_a_new_one_in_the_child)
