@@ -337,10 +337,15 @@ pub fn has_left(p: PRef) -> bool {
 
 fn take(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     let task = pop(rt, gang)?;
+    takes(p, gang);
+    Some(task)
+}
+
+/// A member is about to run on the P, in its turn.
+fn takes(p: PRef, gang: &Gang) {
     p.gang.filling.store(false, Ordering::Relaxed);
     p.gang.member.store(ptr::from_ref(gang).cast_mut(), Ordering::Relaxed);
     gang.running.fetch_add(1, Ordering::Relaxed);
-    Some(task)
 }
 
 fn pop(rt: &Runtime, gang: &Gang) -> Option<Task> {
@@ -395,20 +400,37 @@ pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
     rt.gangs.with(|m| m.iter().find_map(|gang| pop(rt, gang)))
 }
 
-/// A member that waits in the signal handler, for its thread's sake.
-pub fn waiting_in_handler(rt: &Runtime) -> Option<Task> {
-    let waits =
-        |task: &Task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g));
-    if !rt.gangs.any_ready() {
+/// Who waits in the signal handler and gets the P, which is the caller's, for its
+/// thread's sake: a member if it is its gang's turn, else one of the others, else any
+/// member.
+pub fn waiting_in_handler(
+    rt: &Runtime,
+    p: PRef,
+    others: impl FnOnce() -> Option<Task>,
+) -> Option<Task> {
+    if let Some(gang) = p.gang.turn()
+        && let Some(task) = pop_interrupted(rt, gang)
+    {
+        has_left(p);
+        takes(p, gang);
+        return Some(task);
+    }
+    let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
+    let task = others().or_else(|| if rt.gangs.any_ready() { any() } else { None })?;
+    has_left(p);
+    p.gang.filling.store(true, Ordering::Relaxed);
+    Some(task)
+}
+
+fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
+    if gang.ready.is_empty() {
         return None;
     }
-    rt.gangs.with(|m| {
-        m.iter().find_map(|gang| {
-            let found = gang.ready.pop_that(waits)?;
-            rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
-            Some(found)
-        })
-    })
+    let task = gang
+        .ready
+        .pop_that(|task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g)))?;
+    rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
+    Some(task)
 }
 
 // The matrix

@@ -658,6 +658,22 @@ static void start_with(unsigned procs, unsigned threads)
     memset(steps, 0, sizeof steps);
 }
 
+TEST(with_few_threads_members_and_others_that_compute_have_their_turns)
+{
+    gs_gang *gang = new_gang();
+    gs_g *gs[4];
+    int i;
+    start_with(1, 4);
+    for (i = 0; i < 2; i++)
+        gs[i] = go_ref(step, (void *)(intptr_t)i);
+    for (i = 2; i < 4; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 4);
+    end_gang(gang, gs, LENGTH(gs));
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 /* Its thread's handler has somebody else's registers. */
 TEST(a_pinned_member_is_not_taken_for_the_one_in_the_handler_of_its_thread)
 {
