@@ -238,13 +238,16 @@ fn gang_of(task: Task) -> &'static Gang {
 }
 
 /// A member waits in the queue: a P of the gang that does nothing, or something else,
-/// takes it. If one waits for members, or all run some, they will see it.
+/// takes it; or one that is idle, for the gang may have grown since its turn began, and
+/// what runs in its turn may not be one to give way. If one waits for members, or all
+/// run some, they will see it.
 fn call_one(rt: &Runtime, gang: &Gang) {
-    let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
-    if gang.lingering.load(Ordering::Relaxed) != 0 || all_run {
+    if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
     }
-    for p in rt.ps().filter(|p| p.gang.is_turn_of(gang)) {
+    let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
+    let own = |p: &PRef| !all_run && p.gang.is_turn_of(gang);
+    for p in rt.ps().filter(own) {
         if rt.node_of(p).take_idle_p(p) {
             rt.idle.p_taken();
             threads::start_m(rt, p, false);
@@ -253,8 +256,11 @@ fn call_one(rt: &Runtime, gang: &Gang) {
         if p.gang.filling.load(Ordering::Relaxed) && p.gang.filling.swap(false, Ordering::Relaxed) {
             call(p);
             rt.sysmon.wake();
-            return;
+            break;
         }
+    }
+    if rt.idle.ps() > 0 {
+        schedule::work_added(None, rt.any_node());
     }
 }
 
@@ -276,17 +282,32 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         turn_is_over(p);
         return None;
     };
+    if is_time_for_low(p)
+        && let Some(task) = rt.node_of(p).low.pop()
+    {
+        p.gang.filling.store(false, Ordering::Relaxed);
+        schedule::next_tick(p);
+        return Some(task);
+    }
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
+    // For sysmon it has a time slice of its own.
+    schedule::next_tick(p);
     if !gang.ready.is_empty() {
         call_one(rt, gang);
     }
     Some(task)
 }
 
+/// Whether one of low priority has its turn on the P, as it has now and then beside all
+/// others.
+fn is_time_for_low(p: PRef) -> bool {
+    p.tick.load(Ordering::Relaxed).is_multiple_of(schedule::OTHERS)
+}
+
 /// What ran on the P last doesn't any more. True: it was a member in its turn.
-fn has_left(p: PRef) -> bool {
+pub fn has_left(p: PRef) -> bool {
     // SAFETY: null or a gang.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
     p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
@@ -295,10 +316,15 @@ fn has_left(p: PRef) -> bool {
 
 fn take(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     let task = pop(rt, gang)?;
+    takes(p, gang);
+    Some(task)
+}
+
+/// A member is about to run on the P, in its turn.
+fn takes(p: PRef, gang: &Gang) {
     p.gang.filling.store(false, Ordering::Relaxed);
     p.gang.member.store(ptr::from_ref(gang).cast_mut(), Ordering::Relaxed);
     gang.running.fetch_add(1, Ordering::Relaxed);
-    Some(task)
 }
 
 fn pop(rt: &Runtime, gang: &Gang) -> Option<Task> {
@@ -353,20 +379,37 @@ pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
     rt.gangs.with(|m| m.iter().find_map(|gang| pop(rt, gang)))
 }
 
-/// A member that waits in the signal handler, for its thread's sake.
-pub fn waiting_in_handler(rt: &Runtime) -> Option<Task> {
-    let waits =
-        |task: &Task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g));
-    if !rt.gangs.any_ready() {
+/// Who waits in the signal handler and gets the P, which is the caller's, for its
+/// thread's sake: a member if it is its gang's turn, else one of the others, else any
+/// member.
+pub fn waiting_in_handler(
+    rt: &Runtime,
+    p: PRef,
+    others: impl FnOnce() -> Option<Task>,
+) -> Option<Task> {
+    if let Some(gang) = p.gang.turn()
+        && let Some(task) = pop_interrupted(rt, gang)
+    {
+        has_left(p);
+        takes(p, gang);
+        return Some(task);
+    }
+    let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
+    let task = others().or_else(|| if rt.gangs.any_ready() { any() } else { None })?;
+    has_left(p);
+    p.gang.filling.store(true, Ordering::Relaxed);
+    Some(task)
+}
+
+fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
+    if gang.ready.is_empty() {
         return None;
     }
-    rt.gangs.with(|m| {
-        m.iter().find_map(|gang| {
-            let found = gang.ready.pop_that(waits)?;
-            rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
-            Some(found)
-        })
-    })
+    let task = gang
+        .ready
+        .pop_that(|task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g)))?;
+    rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
+    Some(task)
 }
 
 // The matrix
@@ -484,12 +527,11 @@ impl Gangs {
     /// The world is stopped: turns begin anew, with other P's.
     pub fn reset(&self, rt: &Runtime) {
         self.with(|m| {
-            for gang in m.iter() {
-                end_turn(rt, gang);
-                gang.running.store(0, Ordering::Relaxed);
-            }
+            m.iter().for_each(|gang| end_turn(rt, gang));
+            // Those too that GOMAXPROCS doesn't allow any more: they come back.
             for p in rt.all_made_ps() {
-                p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
+                has_left(p);
+                p.gang.turn.store(ptr::null_mut(), Ordering::Release);
                 p.gang.called.store(false, Ordering::Relaxed);
             }
             m.ends = None;
@@ -545,10 +587,12 @@ fn is_idle(p: PRef) -> bool {
     p.status.load(Ordering::Relaxed) == status::IDLE
 }
 
-/// Tasks that wait in queues, apart from members.
+/// Tasks that wait in other queues than members'.
 fn others_queued(rt: &Runtime) -> usize {
     let of_nodes = rt.nodes.iter().map(|n| n.runq.len() + n.high.len() + n.preempted.len());
-    of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>()
+    // Members too that are pinned to a thread that runs another.
+    let of_ms = rt.ps().filter_map(preempt::runner_of).map(|m| m.pinned.len());
+    of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()
 }
 
 fn others_wait(rt: &Runtime) -> bool {
@@ -591,14 +635,14 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let count = m.iter().count();
     for _ in 0..count {
         let Some(gang) = m.iter().find(|g| !is_active(g) && !g.ready.is_empty()) else { break };
-        m.remove(gang);
-        m.append(gang);
         let columns = columns_of(rt, gang);
-        if activate(rt, gang, columns as usize) {
-            slices = slices.max(gang.members.load(Ordering::Relaxed).div_ceil(columns));
-        } else {
+        if !activate(rt, gang, columns as usize) {
+            // It is the first of the next row.
             break;
         }
+        m.remove(gang);
+        m.append(gang);
+        slices = slices.max(gang.members.load(Ordering::Relaxed).div_ceil(columns));
     }
     slices
 }
@@ -619,11 +663,12 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     let node = node.unwrap_or(most);
     gang.node.set(node);
     gang.columns.store(columns as u32, Ordering::Relaxed);
-    let ps = |idle: bool| {
+    let ps = || {
         let all = rt.nodes_from(node).flat_map(|n| (0..n.ps.len()).map(|i| n.ps.get(i)));
-        all.filter(is_free).filter(move |p| is_idle(*p) == idle)
+        all.filter(is_free)
     };
-    for p in ps(true).chain(ps(false)).take(columns) {
+    // Then any: one may have gone idle since.
+    for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
         // Release: pairs with the Acquire in `OfP::turn`. SeqCst: pairs with `turn_is_over`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
         p.attention.fetch_or(world::GANG, Ordering::SeqCst);

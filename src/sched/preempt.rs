@@ -109,7 +109,7 @@ fn take_alone(p: PRef, m: MRef) -> bool {
 }
 
 /// The M that runs the P.
-fn runner_of(p: PRef) -> Option<MRef> {
+pub fn runner_of(p: PRef) -> Option<MRef> {
     let m = p.m.load(Ordering::Acquire);
     if m.is_null() || p.status.load(Ordering::Acquire) != status::RUNNING {
         return None;
@@ -277,8 +277,13 @@ fn preempted(g: GRef) -> i8 {
 
 /// Whether it waits in the handler. It is the caller's.
 pub fn is_interrupted(g: GRef) -> bool {
-    // SAFETY: a bound goroutine has an M; what is in a queue waits, and so does its M.
-    g.has(flags::BOUND) && !unsafe { &*g.bound_m.get() }.context.get().is_null()
+    if !g.has(flags::BOUND) {
+        return false;
+    }
+    // SAFETY: a bound goroutine has an M.
+    let m = unsafe { MRef::from_ptr(g.bound_m.get()) };
+    // One that is pinned there may wait in a queue while another is interrupted.
+    m.locked_g.get() == g.as_ptr().cast_const() && !m.context.get().is_null()
 }
 
 /// Waits in the handler until the goroutine is handed over with a P, in the middle

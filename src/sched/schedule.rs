@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 /// prime, and Go's number. seed: W1
 const GLOBAL: u32 = 61;
 /// And of so many, one begins with another queue that could starve.
-const OTHERS: u32 = 53;
+pub const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
 /// A goroutine that has run so often in a row where its stack isn't takes it along.
@@ -302,7 +302,7 @@ pub fn is_asked(p: PRef) -> bool {
 
 /// Counts one more scheduling decision.
 #[inline(always)]
-fn next_tick(p: PRef) -> u32 {
+pub fn next_tick(p: PRef) -> u32 {
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
     p.tick.store(tick, Ordering::Relaxed);
     tick
@@ -783,6 +783,8 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
 /// more afterwards, or knows that somebody will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status.load(Ordering::Relaxed), status::IDLE);
+    // A member may have left it without a decision here: locked to its thread, or in a call.
+    gang::has_left(p);
     // Counted first: whoever takes it out of the set counts it out.
     rt.idle.p_idle();
     rt.node_of(p).add_idle_p(p);

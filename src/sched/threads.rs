@@ -314,8 +314,8 @@ fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
         return None;
     }
-    let preempted = rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
-    let task = preempted.or_else(|| gang::waiting_in_handler(rt))?;
+    let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
+    let task = gang::waiting_in_handler(rt, p, others)?;
     match task.kind() {
         // SAFETY: it is bound to the M that it waits on.
         Kind::Goroutine(g) => Some((unsafe { MRef::from_ptr(g.bound_m.get()) }, Some(task))),

@@ -190,7 +190,9 @@ GO_TEST(several_gangs_beside_others)
 }
 
 /* Members that never wait nor call anything, and others that do the same: each has its turns. */
-static long steps[MEMBERS];
+#define STEPS 8
+
+static long steps[STEPS];
 
 static void step(void *at)
 {
@@ -360,6 +362,342 @@ GO_TEST(gangs_come_and_go)
     for (i = 0; i < LENGTH(gs); i++)
         join(gs[i]);
     stop_others(2);
+}
+
+/* ---- A member leaves its P without a decision there; a plain thread makes one ready ---- */
+
+static void receive_two(void *ch)
+{
+    (void)recv_int(ch);
+    (void)recv_int(ch);
+}
+
+static void receive_two_locked(void *ch)
+{
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    receive_two(ch);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+/* Each time when all P's have long been idle. */
+static void send_two_late(gs_chan *ch)
+{
+    nap(20 * MS);
+    send_int(ch, 1);
+    nap(20 * MS);
+    send_int(ch, 2);
+}
+
+TEST(a_member_that_is_locked_to_its_thread_is_woken)
+{
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = join_gang(gang, receive_two_locked, ch);
+    send_two_late(ch);
+    join(g);
+    free_chan(ch);
+    gs_gang_free(gang);
+}
+
+static void call_until_stopped(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_entersyscall(), 0);
+    NAP_UNTIL(GET(stop));
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+TEST(a_member_is_woken_while_another_is_in_a_system_call)
+{
+    int procs = gs_gomaxprocs(1);
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver = join_gang(gang, receive_two, ch), *caller;
+    SET(stop, 0);
+    nap(20 * MS);
+    caller = join_gang(gang, call_until_stopped, NULL);
+    nap(20 * MS);
+    send_two_late(ch);
+    join(receiver);
+    SET(stop, 1);
+    join(caller);
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
+/* ---- Members are ready, and P's idle that are not the gang's ---- */
+
+TEST(a_gang_that_has_grown_in_its_turn_runs_on_idle_ps)
+{
+    int procs = gs_gomaxprocs(4);
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver = join_gang(gang, receive_two, ch), *computes;
+    SET(stop, 0);
+    nap(20 * MS);
+    memset(steps, 0, sizeof steps);
+    computes = join_gang(gang, step, (void *)0);
+    NAP_UNTIL(GET(steps[0]) > 0);
+    send_two_late(ch);
+    join(receiver);
+    SET(stop, 1);
+    join(computes);
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
+TEST(a_member_does_not_wait_for_one_that_never_gives_way_if_a_p_is_idle)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *receiver, *computes;
+    for (i = 0; i < 8; i++) {
+        SET(stop, 0);
+        receiver = join_gang(gang, receive_two, ch);
+        nap(20 * MS);
+        computes = go_steady(compute, (void *)0);
+        send_two_late(ch);
+        join(receiver);
+        SET(stop, 1);
+        join(computes);
+    }
+    free_chan(ch);
+    gs_gang_free(gang);
+    gs_gomaxprocs(procs);
+}
+
+/* ---- Everybody has a turn beside a gang that always has members to run ---- */
+
+static void yield_on(void *at)
+{
+    while (!GET(stop)) {
+        ADD(steps[(intptr_t)at], 1);
+        gs_yield();
+    }
+}
+
+static void wait_for_steps(int from, int to)
+{
+    long before;
+    int i;
+    for (i = from; i < to; i++) {
+        before = GET(steps[i]);
+        NAP_UNTIL(GET(steps[i]) > before);
+    }
+}
+
+static int others_stop;
+
+static void step_of_another(void *at)
+{
+    while (!GET(others_stop))
+        ADD(steps[(intptr_t)at], 1);
+}
+
+/* It has all of the P's as its columns, which it gets only in a turn that begins when it is whole. */
+static void begin_whole_gang(gs_gang *gang, gs_g **gs, int n, gs_fn fn)
+{
+    gs_g *computes[2];
+    int i;
+    memset(steps, 0, sizeof steps);
+    SET(stop, 0);
+    SET(others_stop, 0);
+    for (i = 0; i < 2; i++)
+        computes[i] = go_ref(step_of_another, (void *)(intptr_t)(STEPS - 1 - i));
+    for (i = 0; i < n; i++)
+        gs[i] = join_gang(gang, fn, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++) {
+        wait_for_steps(0, n);
+        wait_for_steps(STEPS - 2, STEPS);
+    }
+    SET(others_stop, 1);
+    for (i = 0; i < 2; i++)
+        join(computes[i]);
+    nap(50 * MS);
+}
+
+static void end_gang(gs_gang *gang, gs_g **gs, int n)
+{
+    int i;
+    SET(stop, 1);
+    for (i = 0; i < n; i++)
+        join(gs[i]);
+    gs_gang_free(gang);
+}
+
+TEST(those_of_low_priority_run_now_and_then)
+{
+    int procs = gs_gomaxprocs(2);
+    gs_gang *gang = new_gang();
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *gs[4], *low;
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    o.priority = GS_PRIO_LOW;
+    low = go_opts(yield_on, (void *)4, &o);
+    wait_for_steps(0, 5);
+    wait_for_steps(0, 5);
+    end_gang(gang, gs, LENGTH(gs));
+    join(low);
+    gs_gomaxprocs(procs);
+}
+
+static void echo(void *arg)
+{
+    gs_chan **ch = arg;
+    int64_t v;
+    do {
+        v = recv_int(ch[0]);
+        send_int(ch[1], v);
+    } while (v >= 0);
+}
+
+TEST(members_that_are_pinned_have_their_turns)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang();
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_chan *ch[4][2];
+    gs_g *gs[4], *pinned[4];
+    o.flags = GS_SPAWN_PINNED;
+    for (i = 0; i < 4; i++) {
+        ch[i][0] = chan_of_ints(1);
+        ch[i][1] = chan_of_ints(1);
+        CHECK_EQ(gs_gang_spawn(gang, echo, ch[i], &o, &pinned[i]), 0);
+    }
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    for (i = 0; i < 204; i++) {
+        send_int(ch[i % 4][0], i < 200 ? i : -1);
+        CHECK_EQ(recv_int(ch[i % 4][1]), i < 200 ? i : -1);
+    }
+    end_gang(gang, gs, LENGTH(gs));
+    for (i = 0; i < 4; i++) {
+        join(pinned[i]);
+        free_chan(ch[i][0]);
+        free_chan(ch[i][1]);
+    }
+    gs_gomaxprocs(procs);
+}
+
+TEST(members_that_only_compute_share_a_p)
+{
+    int procs = gs_gomaxprocs(1), i;
+    gs_gang *gang = new_gang();
+    gs_g *gs[4];
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 4; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 4);
+    end_gang(gang, gs, LENGTH(gs));
+    gs_gomaxprocs(procs);
+}
+
+/* Two gangs that fit in side by side, one that only fits in alone, and others. */
+TEST(a_wide_gang_has_its_turn_beside_narrow_ones)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gangs[3];
+    gs_g *gs[6];
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 3; i++)
+        gangs[i] = new_gang();
+    for (i = 0; i < 2; i++)
+        gs[i] = go_ref(step, (void *)(intptr_t)i);
+    for (i = 2; i < 6; i++)
+        gs[i] = join_gang(gangs[i < 4 ? i - 2 : 2], step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 6);
+    SET(stop, 1);
+    for (i = 0; i < 6; i++)
+        join(gs[i]);
+    for (i = 0; i < 3; i++)
+        gs_gang_free(gangs[i]);
+    gs_gomaxprocs(procs);
+}
+
+/* The P that goes has a gang's turn. */
+TEST(a_p_that_comes_back_is_nobodys)
+{
+    int procs = gs_gomaxprocs(2), i;
+    gs_gang *gang = new_gang(), *next = new_gang();
+    gs_g *gs[4], *others_too[4];
+    begin_whole_gang(gang, gs, LENGTH(gs), yield_on);
+    CHECK_EQ(gs_gomaxprocs(1), 2);
+    end_gang(gang, gs, LENGTH(gs));
+    CHECK_EQ(gs_gomaxprocs(2), 1);
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+    for (i = 0; i < 4; i++)
+        others_too[i] = go_ref(step, (void *)(intptr_t)i);
+    wait_for_steps(0, 4);
+    for (i = 0; i < 4; i++)
+        gs[i] = join_gang(next, yield_on, (void *)(intptr_t)(4 + i));
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, STEPS);
+    end_gang(next, gs, LENGTH(gs));
+    for (i = 0; i < 4; i++)
+        join(others_too[i]);
+    gs_gomaxprocs(procs);
+}
+
+/* ---- No thread is left: who waits in the signal handler goes on where he is ---- */
+
+static void start_with(unsigned procs, unsigned threads)
+{
+    gs_config c = GS_CONFIG_INIT;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    c.gomaxprocs = procs;
+    c.max_threads = threads;
+    CHECK_EQ(gs_init(&c), 0);
+    SET(stop, 0);
+    memset(steps, 0, sizeof steps);
+}
+
+TEST(with_few_threads_members_and_others_that_compute_have_their_turns)
+{
+    gs_gang *gang = new_gang();
+    gs_g *gs[4];
+    int i;
+    start_with(1, 4);
+    for (i = 0; i < 2; i++)
+        gs[i] = go_ref(step, (void *)(intptr_t)i);
+    for (i = 2; i < 4; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 4);
+    end_gang(gang, gs, LENGTH(gs));
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+/* Its thread's handler has somebody else's registers. */
+TEST(a_pinned_member_is_not_taken_for_the_one_in_the_handler_of_its_thread)
+{
+    gs_gang *gang = new_gang();
+    gs_chan *ch = chan_of_ints(0);
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *gs[2], *pinned = NULL;
+    int i;
+    start_with(1, 2);
+    o.flags = GS_SPAWN_PINNED;
+    CHECK_EQ(gs_gang_spawn(gang, receive_two, ch, &o, &pinned), 0);
+    nap(20 * MS);
+    for (i = 0; i < 2; i++)
+        gs[i] = join_gang(gang, step, (void *)(intptr_t)i);
+    for (i = 0; i < 3; i++)
+        wait_for_steps(0, 2);
+    send_int(ch, 1);
+    for (i = 0; i < 10; i++)
+        wait_for_steps(0, 2);
+    end_gang(gang, gs, LENGTH(gs));
+    send_int(ch, 2);
+    join(pinned);
+    free_chan(ch);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
 /* ---- fork ---- */
