@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
@@ -435,20 +437,23 @@ static void timer(int64_t n)
 static void wake(int64_t n)
 {
     fibers::buffered_channel<time_point> times(2);
-    std::atomic<int64_t> answered{0};
+    std::mutex lock;
+    std::condition_variable heard;
+    int64_t answered = 0;
     std::thread waker([&] {
         for (int64_t i = 0; i < n; i++) {
             std::this_thread::sleep_for(std::chrono::microseconds(500));
-            check(answered == i, "wake");
             times.push(clock_type::now());
-            while (answered == i)
-                std::this_thread::sleep_for(std::chrono::microseconds(100));
+            std::unique_lock<std::mutex> locked(lock);
+            heard.wait(locked, [&] { return answered > i; });
         }
     });
     std::vector<double> late;
     for (int64_t i = 0; i < n; i++) {
         late.push_back(ns_since(times.value_pop()));
+        std::lock_guard<std::mutex> locked(lock);
         answered++;
+        heard.notify_one();
     }
     waker.join();
     report_late("wake", late);

@@ -137,7 +137,7 @@ static struct {
 static void add_by_cas(int64_t n)
 {
     int64_t seen = atomic_load_explicit(&cell.count, memory_order_relaxed);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++, seen++)
         while (!atomic_compare_exchange_weak(&cell.count, &seen, seen + 1))
             ;
 }
@@ -192,12 +192,13 @@ static void fault(int64_t n, int procs)
     CHECK(munmap(memory, size) == 0);
 }
 
-/* wake: one thread wakes another, on another CPU, that waits on a futex. */
+/* wake: one thread wakes another that waits on a futex; futex: the same across CPUs. */
 
 static struct {
     _Atomic uint32_t rung; /* 1: there is something for the sleeper */
     _Atomic int64_t rung_at;
     int64_t count;
+    bool pinned;
 } bell;
 
 static void futex(_Atomic uint32_t *word, int op, uint32_t value)
@@ -215,38 +216,53 @@ static void sleep_ns(int64_t ns)
 static void *ringer(void *arg)
 {
     (void)arg;
-    pin(1);
+    if (bell.pinned)
+        pin(1);
     for (int64_t i = 0; i < bell.count; i++) {
         sleep_ns(500000);
-        while (atomic_load(&bell.rung) != 0)
-            sleep_ns(100000);
         atomic_store(&bell.rung_at, now());
         atomic_store(&bell.rung, 1);
         futex(&bell.rung, FUTEX_WAKE_PRIVATE, 1);
+        while (atomic_load(&bell.rung) != 0)
+            futex(&bell.rung, FUTEX_WAIT_PRIVATE, 1);
     }
     return NULL;
 }
 
-static void wake(int64_t n, int procs)
+static void wake_by_futex(int64_t n, bool pinned, const char *p50, const char *p99)
 {
     int64_t *late = calloc((size_t)n, sizeof *late);
 
-    (void)procs;
     CHECK(late != NULL);
     bell.count = n;
+    bell.pinned = pinned;
     pthread_t other = start_thread(ringer, NULL);
-    pin(0);
+    if (pinned)
+        pin(0);
     for (int64_t i = 0; i < n; i++) {
         while (atomic_load(&bell.rung) == 0)
             futex(&bell.rung, FUTEX_WAIT_PRIVATE, 0);
         late[i] = now() - atomic_load(&bell.rung_at);
         CHECK(late[i] >= 0);
         atomic_store(&bell.rung, 0);
+        futex(&bell.rung, FUTEX_WAKE_PRIVATE, 1);
     }
     wait_for_thread(other);
     unpin();
-    report_late(late, n, "wake.p50", "wake.p99", 1e3, "us");
+    report_late(late, n, p50, p99, 1e3, "us");
     free(late);
+}
+
+static void wake(int64_t n, int procs)
+{
+    (void)procs;
+    wake_by_futex(n, false, "wake.p50", "wake.p99");
+}
+
+static void futex_across(int64_t n, int procs)
+{
+    (void)procs;
+    wake_by_futex(n, true, "futex.p50", "futex.p99");
 }
 
 /* timer, preempt: how late a thread wakes from nanosleep, alone or beside an endless loop on its CPU. */
@@ -327,10 +343,13 @@ static void *serve(void *arg)
                 continue;
             }
             ssize_t got = recv(fd, block, sizeof block, 0);
-            if (got == 0)
+            if (got == 0) {
+                /* close alone isn't enough while a child that popen has forked still has a copy. */
+                CHECK(epoll_ctl(poll, EPOLL_CTL_DEL, fd, NULL) == 0);
                 CHECK(close(fd) == 0);
-            else
+            } else {
                 CHECK(got > 0 && send(fd, block, (size_t)got, MSG_NOSIGNAL) == got);
+            }
         }
     }
     return NULL;
@@ -390,6 +409,7 @@ static const struct workload {
     {"switch", context_switch, 50000000, "switches"},
     {"cas", cas, 50000000, "compare-and-swaps"},
     {"fault", fault, 100000, "pages"},
+    {"futex", futex_across, 2000, "wakes"},
     {"echo", echo, 100000, "requests for each number of connections"},
     {"timer", timer, 1000, "sleeps"},
     {"preempt", preempt, 200, "sleeps"},
