@@ -20,8 +20,9 @@ static int queue_count;
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t filled;
-    _Atomic int sleeping;
-    _Atomic bool ended;
+    _Atomic int sleeping; /* and not woken yet */
+    int woken;
+    bool ended;
 } idle = {.lock = PTHREAD_MUTEX_INITIALIZER, .filled = PTHREAD_COND_INITIALIZER};
 
 void queue_open(int workers)
@@ -65,10 +66,14 @@ static void insert(struct queue *queue, struct task *task, bool first)
     atomic_fetch_add(&queue->count, 1);
     unlock(queue);
 
-    /* Who goes to sleep says so before it looks at the queues for the last time. */
+    /* Who goes to sleep says so before it looks at the queues for the last time. One is woken for each task. */
     if (atomic_load(&idle.sleeping) > 0) {
         pthread_mutex_lock(&idle.lock);
-        pthread_cond_signal(&idle.filled);
+        if (idle.sleeping > 0) {
+            idle.sleeping--;
+            idle.woken++;
+            pthread_cond_signal(&idle.filled);
+        }
         pthread_mutex_unlock(&idle.lock);
     }
 }
@@ -118,12 +123,18 @@ struct task *queue_take(int worker)
             if ((task = take_or_steal(worker)) != NULL)
                 return task;
         pthread_mutex_lock(&idle.lock);
-        atomic_fetch_add(&idle.sleeping, 1);
-        while ((task = take_or_steal(worker)) == NULL && !idle.ended)
-            pthread_cond_wait(&idle.filled, &idle.lock);
-        atomic_fetch_sub(&idle.sleeping, 1);
+        idle.sleeping++;
+        task = take_or_steal(worker);
+        if (task == NULL)
+            while (idle.woken == 0 && !idle.ended)
+                pthread_cond_wait(&idle.filled, &idle.lock);
+        if (task == NULL && idle.woken > 0)
+            idle.woken--;
+        else
+            idle.sleeping--;
+        bool ended = idle.ended;
         pthread_mutex_unlock(&idle.lock);
-        if (task != NULL || idle.ended)
+        if (task != NULL || ended)
             return task;
     }
 }
