@@ -63,6 +63,7 @@ lint: $(STAMP)/build ## check the format and run clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	cd tests/models && $(CARGO) fmt --all --check
+	cd benches/rust && $(CARGO) fmt --all --check
 
 header: $(STAMP)/build ## generate include/gosched.h anew from src/capi
 	cargo run --quiet --release -p header -- include/gosched.h

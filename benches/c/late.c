@@ -1,9 +1,12 @@
-/* timer, preempt, idle: how late a sleeper wakes, alone or beside an endless loop, and what an idle runtime costs. */
+/* timer, preempt, wake, idle: how late a sleeper wakes, alone or beside an endless loop, or whom a thread wakes that is
+ * none of the library's; and what an idle runtime costs. */
 #include "bench.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 static int smaller_first(const void *a, const void *b)
 {
@@ -11,7 +14,15 @@ static int smaller_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sleeps n times and reports how late it woke: the median and the 99th percentile, in units of unit_ns. */
+/* The median and the 99th percentile, in units of unit_ns. */
+static void report_late(int64_t *late, int64_t n, const char *p50, const char *p99, double unit_ns, const char *unit)
+{
+    qsort(late, (size_t)n, sizeof *late, smaller_first);
+    report(p50, (double)late[n / 2] / unit_ns, unit);
+    report(p99, (double)late[n * 99 / 100] / unit_ns, unit);
+}
+
+/* Sleeps n times and reports how late it woke. */
 static void report_lateness(int64_t n, int64_t sleep_ns, const char *p50, const char *p99, double unit_ns, const char *unit)
 {
     int64_t *late = new_array(n, sizeof *late);
@@ -22,9 +33,7 @@ static void report_lateness(int64_t n, int64_t sleep_ns, const char *p50, const 
         late[i] = gs_now() - due;
         CHECK(late[i] >= 0);
     }
-    qsort(late, (size_t)n, sizeof *late, smaller_first);
-    report(p50, (double)late[n / 2] / unit_ns, unit);
-    report(p99, (double)late[n * 99 / 100] / unit_ns, unit);
+    report_late(late, n, p50, p99, unit_ns, unit);
     free(late);
 }
 
@@ -57,6 +66,46 @@ void preempt(int64_t n)
     gs_release(loop);
     MUST(gs_gomaxprocs(procs));
     CHECK(count > 0);
+}
+
+struct bell {
+    gs_chan *rung, *heard;
+    int64_t rings;
+};
+
+/* A plain thread: says when it rings, waits until it has been heard, and lets all come to rest. */
+static void *ringer(void *arg)
+{
+    struct bell *bell = arg;
+    const struct timespec rest = {.tv_nsec = 500000};
+
+    for (int64_t i = 0; i < bell->rings; i++) {
+        CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, NULL) == 0);
+        int64_t now = gs_now();
+        MUST(gs_chan_send(bell->rung, &now, GS_FOREVER));
+        MUST(gs_chan_recv(bell->heard, NULL, GS_FOREVER));
+    }
+    return NULL;
+}
+
+void wake(int64_t n)
+{
+    struct bell bell = {new_chan(sizeof(int64_t), 1), new_chan(0, 1), n};
+    int64_t *late = new_array(n, sizeof *late), rung;
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, ringer, &bell) == 0);
+    for (int64_t i = 0; i < n; i++) {
+        MUST(gs_chan_recv(bell.rung, &rung, GS_FOREVER));
+        late[i] = gs_now() - rung;
+        CHECK(late[i] >= 0);
+        MUST(gs_chan_send(bell.heard, NULL, GS_FOREVER));
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    report_late(late, n, "wake.p50", "wake.p99", 1e3, "us");
+    free(late);
+    MUST(gs_chan_free(bell.rung));
+    MUST(gs_chan_free(bell.heard));
 }
 
 static double cpu_ms(void)

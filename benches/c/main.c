@@ -34,6 +34,7 @@ static const struct workload workloads[] = {
     {"echo", echo, 100000, "requests for each number of connections", false},
     {"timer", timer, 1000, "sleeps", false},
     {"preempt", preempt, 200, "sleeps", false},
+    {"wake", wake, 2000, "wakes", false},
     {"idle", idle, 3000, "ms", false},
     {"gang", gang, 3000, "ms for each part", true},
 };

@@ -50,6 +50,7 @@ var workloads = []workload{
 	{"echo", echo, 100_000, "requests for each number of connections", false},
 	{"timer", timer, 1000, "sleeps", false},
 	{"preempt", preempt, 200, "sleeps", false},
+	{"wake", wake, 2000, "wakes", false},
 	{"idle", idle, 3000, "ms", false},
 }
 
@@ -677,8 +678,14 @@ func echo(n int) {
 	<-accepting
 }
 
-// timer, preempt, idle: how late a sleeper wakes, alone or beside an endless
-// loop, and what an idle runtime costs.
+// timer, preempt, wake, idle: how late a sleeper wakes, alone or beside an endless
+// loop, or whom another thread wakes; and what an idle runtime costs.
+
+func reportLate(name string, late []time.Duration, unit time.Duration, unitName string) {
+	slices.Sort(late)
+	report(name+".p50", float64(late[len(late)/2])/float64(unit), unitName)
+	report(name+".p99", float64(late[len(late)*99/100])/float64(unit), unitName)
+}
 
 func reportLateness(name string, n int, sleep, unit time.Duration, unitName string) {
 	late := make([]time.Duration, n)
@@ -688,9 +695,7 @@ func reportLateness(name string, n int, sleep, unit time.Duration, unitName stri
 		late[i] = time.Since(start) - sleep
 		check(late[i] >= 0, name)
 	}
-	slices.Sort(late)
-	report(name+".p50", float64(late[n/2])/float64(unit), unitName)
-	report(name+".p99", float64(late[n*99/100])/float64(unit), unitName)
+	reportLate(name, late, unit, unitName)
 }
 
 func timer(n int) { reportLateness("timer", n, 2*time.Millisecond, time.Microsecond, "us") }
@@ -709,6 +714,26 @@ func preempt(n int) {
 	reportLateness("preempt", n, time.Millisecond, time.Millisecond, "ms")
 	stop.Store(true)
 	loop.Wait()
+}
+
+// wake: a goroutine that has an OS thread for itself stands for a thread that is
+// none of the runtime's, which would need cgo.
+func wake(n int) {
+	rung, heard := make(chan time.Time, 1), make(chan struct{}, 1)
+	go func() {
+		runtime.LockOSThread()
+		for range n {
+			time.Sleep(500 * time.Microsecond)
+			rung <- time.Now()
+			<-heard
+		}
+	}()
+	late := make([]time.Duration, n)
+	for i := range late {
+		late[i] = time.Since(<-rung)
+		heard <- struct{}{}
+	}
+	reportLate("wake", late, time.Microsecond, "us")
 }
 
 func idle(n int) {
