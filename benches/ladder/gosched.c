@@ -22,7 +22,7 @@ void yield(void)
 
 void blocking_call(void)
 {
-    CHECK(gs_entersyscall() == 0);
+    CHECK(gs_entersyscallblock() == 0);
     sleep_1ms();
     CHECK(gs_exitsyscall() == 0);
 }
