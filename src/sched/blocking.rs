@@ -145,6 +145,7 @@ pub fn exit() -> i32 {
 /// On g0, without a P: whoever has one takes the goroutine.
 fn queue_for_p(m: MRef, g: GRef) {
     ready::ready_global(g);
+    rt().back_from_call.store(true, Ordering::Relaxed);
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
 }

@@ -105,6 +105,8 @@ pub struct Runtime {
     warned_thread: AtomicBool,
     warned_stack: AtomicBool,
 
+    /// One that is back from a system call may wait in a node's queue.
+    pub back_from_call: AtomicBool,
     pub created_outside: AtomicU64,
     next_id: AtomicU64,
     next_node: AtomicUsize,
@@ -337,6 +339,7 @@ impl Runtime {
             cooperative: config.cooperative,
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
+            back_from_call: AtomicBool::new(false),
             created_outside: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),

@@ -37,7 +37,8 @@ const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// So long after a signal it is looked at again.
 const AGAIN: i64 = 1_000_000;
-/// A goroutine runs for so long before one whose timer is due preempts it.
+/// A goroutine runs for so long before one preempts it whose timer is due, or that is
+/// back from a system call.
 const WAKE_UP: i64 = 1_000_000;
 
 /// What others know of it.
@@ -247,6 +248,11 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         if matches!(status, status::RUNNING | status::SYSCALL) {
             look_at_files(p, seen, now, FILES_OF_BUSY);
         }
+        // Only the second look at the same call takes the P: a call is mostly over by
+        // the next one if that comes when it would.
+        if status == status::SYSCALL && (p.has_work() || schedule::work_anywhere(rt)) {
+            seen.next = seen.next.min(now + SHORTEST);
+        }
         return false;
     }
     let acted = match status {
@@ -277,7 +283,7 @@ fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
 /// use it, its thread is looked at, more and more seldom.
 fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let timer = p.timers.next();
-    let due = timer <= now;
+    let due = timer <= now || somebody_is_back(rt, p);
     // Somebody who looks for work takes it, timers of others included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
@@ -322,6 +328,18 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
             false
         }
     }
+}
+
+/// Whether one that is back from a system call waits for a P of the node.
+fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
+    if !rt.back_from_call.load(Ordering::Relaxed) {
+        return false;
+    }
+    let waits = !rt.node_of(p).runq.is_empty();
+    if !waits && rt.nodes.iter().all(|n| n.runq.is_empty()) {
+        rt.back_from_call.store(false, Ordering::Relaxed);
+    }
+    waits
 }
 
 /// Takes the P of an M in a system call, if it has lasted since the last look.
