@@ -1,114 +1,97 @@
 //! x86-64, System V ABI: the context switch, the first frame of a goroutine and
 //! the thread-local slot.
 //!
-//! A context at rest is one stack pointer. What it points at:
-//!
-//! ```text
-//!   high   +----------------------+
-//!          | return address       |  where the context goes on
-//!          | rbp rbx r12 ... r15  |  callee-saved registers
-//!          | mxcsr | x87 cw | 0   |  rounding modes, 8 bytes
-//!   sp --> +----------------------+
-//! ```
-//!
-//! A new goroutine gets the same frame, all zero but the two rounding modes and
-//! `start` as its return address, so that one switch serves both.
+//! A context at rest is the address of a [`Context`], which lies in the frame of
+//! the function that has switched away; all registers but those in it are saved by
+//! that function. A new goroutine gets one at the upper end of its stack, with
+//! `start` as the place where it goes on, so that one switch serves both.
 
 use crate::atomic::AtomicU32;
 use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::c_void;
+use core::mem::{MaybeUninit, offset_of};
 
-/// Bytes of a context at rest, return address included.
-const FRAME: usize = 8 * 8;
+/// What a context at rest leaves on its stack.
+#[repr(C)]
+struct Context {
+    sp: usize,
+    rbp: usize,
+    rbx: usize,
+    /// Where it goes on.
+    pc: usize,
+    fp: FpControl,
+}
 
-/// Saves the running context, stores its stack pointer in `*save` and goes on
-/// with the context at rest `to`. Returns when something switches back.
+/// Saves the running context, stores the address of what is saved in `*save` and
+/// goes on with the context at rest `to`. Returns when something switches back.
 ///
-/// It ends in `jmp` and not in `ret`: the return predictor knows the caller of
-/// this function and would always be wrong. The rounding modes are loaded only
-/// when they differ, because loading them drains the pipeline.
+/// It is no call, and ends in a jump. A call would leave its return address on the
+/// processor's stack of them, where a jump doesn't take it away: then every return
+/// after the switch would be predicted wrongly, since it would find its caller's
+/// callee's. With no call two goroutines that wait at the same depth even have the
+/// right ones. The compiler saves what it needs of the other registers; it won't
+/// let rbp and rbx be named. The rounding modes are loaded only when they differ,
+/// because loading them drains the pipeline.
 ///
 /// # Safety
 /// `to` is a context at rest that nobody else resumes; `save` is writable and
 /// stays so until then.
-#[unsafe(naked)]
-pub unsafe extern "C" fn switch(save: *mut usize, to: usize) {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbp, 0",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbx, 0",
-        "push r12",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r12, 0",
-        "push r13",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r13, 0",
-        "push r14",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r14, 0",
-        "push r15",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r15, 0",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov eax, [rsp]",
-        "mov cx, [rsp + 4]",
-        "mov [rdi], rsp",
-        // From here the frame is the other context's; it has the same shape, so
-        // the unwind rules above hold for it too.
-        "mov rsp, rsi",
-        "cmp eax, [rsp]",
-        "jne 3f",
-        "2:",
-        "cmp cx, [rsp + 4]",
-        "jne 4f",
-        "5:",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r15",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r15",
-        "pop r14",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r14",
-        "pop r13",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r13",
-        "pop r12",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore r12",
-        "pop rbx",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore rbx",
-        "pop rbp",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_restore rbp",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_register rip, rcx",
-        "jmp rcx",
-        "3:",
-        ".cfi_adjust_cfa_offset 64",
-        ".cfi_offset rip, -8",
-        ".cfi_offset rbp, -16",
-        ".cfi_offset rbx, -24",
-        ".cfi_offset r12, -32",
-        ".cfi_offset r13, -40",
-        ".cfi_offset r14, -48",
-        ".cfi_offset r15, -56",
-        "ldmxcsr [rsp]",
-        "jmp 2b",
-        "4:",
-        "fldcw [rsp + 4]",
-        "jmp 5b",
-        ".cfi_endproc",
-    )
+#[inline(always)]
+pub unsafe fn switch(save: *mut usize, to: usize) {
+    let mut here = MaybeUninit::<Context>::uninit();
+    // SAFETY: by contract; whoever switches back restores the stack and frame pointers.
+    unsafe {
+        asm!(
+            "mov [rdx + {sp}], rsp",
+            "mov [rdx + {rbp}], rbp",
+            "mov [rdx + {rbx}], rbx",
+            "lea rax, [rip + 2f]",
+            "mov [rdx + {pc}], rax",
+            "stmxcsr [rdx + {fp}]",
+            "fnstcw [rdx + {fp} + 4]",
+            "mov eax, [rdx + {fp}]",
+            "movzx ecx, word ptr [rdx + {fp} + 4]",
+            "mov [rdi], rdx",
+            "mov rsp, [rsi + {sp}]",
+            "mov rbp, [rsi + {rbp}]",
+            "mov rbx, [rsi + {rbx}]",
+            "cmp eax, [rsi + {fp}]",
+            "jne 4f",
+            "3:",
+            "cmp cx, [rsi + {fp} + 4]",
+            "jne 5f",
+            "jmp [rsi + {pc}]",
+            "4:",
+            "ldmxcsr [rsi + {fp}]",
+            "jmp 3b",
+            "5:",
+            "fldcw [rsi + {fp} + 4]",
+            "jmp [rsi + {pc}]",
+            "2:",
+            sp = const offset_of!(Context, sp),
+            rbp = const offset_of!(Context, rbp),
+            rbx = const offset_of!(Context, rbx),
+            pc = const offset_of!(Context, pc),
+            fp = const offset_of!(Context, fp),
+            inout("rdi") save => _,
+            inout("rsi") to => _,
+            inout("rdx") here.as_mut_ptr() => _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+}
+
+/// The lowest address in use on the stack of a context at rest.
+///
+/// # Safety
+/// It is one, and nobody resumes it meanwhile.
+pub unsafe fn lowest_in_use(context: usize) -> usize {
+    // SAFETY: by contract.
+    context.min(unsafe { (*(context as *const Context)).sp })
 }
 
 /// What a new goroutine calls: `begin` gives function and argument, `end` is
@@ -188,19 +171,13 @@ impl FpControl {
 /// Makes the context at rest of a new goroutine at the upper end of its stack.
 ///
 /// # Safety
-/// `top` is 16-byte aligned and [`FRAME`] plus 8 bytes below it are writable.
+/// `top` is 16-byte aligned and the bytes of a [`Context`] below it are writable.
 pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
-    let sp = top - FRAME;
+    let context = top - size_of::<Context>();
+    let pc = start as *const () as usize;
     // SAFETY: by contract.
-    unsafe {
-        let frame = sp as *mut usize;
-        frame.cast::<FpControl>().write(fp);
-        for i in 1..7 {
-            frame.add(i).write(0);
-        }
-        frame.add(7).write(start as *const () as usize);
-    }
-    sp
+    unsafe { (context as *mut Context).write(Context { sp: top, rbp: 0, rbx: 0, pc, fp }) };
+    context
 }
 
 /// Where `gs_preempt_word` is for the whole process: in the program, if that has

@@ -169,7 +169,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
             _ if Some(g) == me => (here, ptr::null()),
             _ if stack.1 == 0 => (0, ptr::null()),
             Some(m) => at_rest_on(*m, g, stack.0),
-            None => (g.sp.get(), ptr::null()),
+            None => (sp_at_rest(g), ptr::null()),
         };
         // Its thread is blocked, though it hasn't said so.
         let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
@@ -195,6 +195,12 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
     }
 }
 
+/// The lowest address in use of a goroutine's stack, which keeps its registers too.
+fn sp_at_rest(g: GRef) -> usize {
+    // SAFETY: the world is stopped, and its stack isn't run.
+    unsafe { arch::lowest_in_use(g.context.get()) }
+}
+
 /// Stack pointer and registers of a goroutine that is still on a thread.
 fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
     let context = m.context.get();
@@ -203,7 +209,7 @@ fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
         return (unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE, context);
     }
     if !m.blocking.get().is_null() {
-        return (g.sp.get(), ptr::null());
+        return (sp_at_rest(g), ptr::null());
     }
     let blocked =
         m.claim.load(Ordering::Acquire) == claim::TAKEN || m.in_syscall.load(Ordering::Acquire);

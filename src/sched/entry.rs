@@ -300,7 +300,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
 pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     begin_as(m, p, newborn, g);
     // SAFETY: the stack is the goroutine's and nothing is on it.
-    g.sp.set(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) });
+    g.context.set(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) });
 }
 
 /// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no
@@ -310,7 +310,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let stack = rt().node_of(m.p()).stacks.get(class)?;
     g.stack.set(Some(stack));
     // SAFETY: the stack is the goroutine's and nothing is on it.
-    g.sp.set(unsafe { arch::prepare(stack.top(), rt().fp) });
+    g.context.set(unsafe { arch::prepare(stack.top(), rt().fp) });
     g.set_flag(flags::UNBORN, false);
     g.set_flag(flags::FOREIGN, usize::from(g.home.get()) != stack.home());
     if g.has(flags::PINNED) {

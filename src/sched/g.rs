@@ -77,7 +77,7 @@ pub struct G {
     /// What wakers claim it by.
     pub parker: Parker,
     /// The context at rest.
-    pub sp: Cell<usize>,
+    pub context: Cell<usize>,
     /// The link of the queue or free list it is in.
     pub run_link: Cell<usize>,
     /// The M that runs it.

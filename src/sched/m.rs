@@ -37,7 +37,7 @@ pub struct M {
     /// A [`claim`]: whether somebody takes its P away.
     pub claim: AtomicU8,
     /// g0's context at rest, while a goroutine runs.
-    pub g0_sp: Cell<usize>,
+    pub g0_context: Cell<usize>,
     pub commit: Cell<Option<Commit>>,
     pub commit_g: Cell<*const G>,
     /// g0's stack; known only when a sanitizer asks for it.
@@ -130,7 +130,7 @@ impl M {
             p: Cell::new(ptr::null()),
             outside: AtomicU8::new(INSIDE),
             claim: AtomicU8::new(claim::NONE),
-            g0_sp: Cell::new(0),
+            g0_context: Cell::new(0),
             commit: Cell::new(None),
             commit_g: Cell::new(ptr::null()),
             stack_bounds: Cell::new((0, 0)),

@@ -41,6 +41,8 @@ pub struct P {
     pub attention: AtomicU32,
     /// Counts scheduling decisions; sysmon looks whether it moves.
     pub tick: AtomicU32,
+    /// The tick of the next decision that is no usual one: something may be due with it.
+    pub unusual_at: Cell<u32>,
     /// GOMAXPROCS is 1: no thieves.
     pub alone: Cell<bool>,
     pub id: u16,
@@ -110,6 +112,7 @@ impl P {
             runnext: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
             tick: AtomicU32::new(0),
+            unusual_at: Cell::new(0),
             alone: Cell::new(false),
             id: id as u16,
             node: node.id as u16,

@@ -109,9 +109,9 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
         m.curg.set(ptr::null());
         m.commit.set(commit);
         m.commit_g.set(g.as_ptr());
-        let away = Away::to(m, m.g0_sp.get(), false);
+        let away = Away::to(m, m.g0_context.get(), false);
         // SAFETY: g0 is at rest while a goroutine runs.
-        unsafe { arch::switch(g.sp.as_ptr(), m.g0_sp.get()) };
+        unsafe { arch::switch(g.context.as_ptr(), m.g0_context.get()) };
         away.back();
         run_commit(m::must_current());
     });
@@ -132,7 +132,7 @@ fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: boo
     let away = Away::to(m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
     // after the commit, which runs behind the switch.
-    unsafe { arch::switch(g.sp.as_ptr(), to) };
+    unsafe { arch::switch(g.context.as_ptr(), to) };
     away.back();
 }
 
@@ -140,13 +140,13 @@ fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: boo
 struct Away(*mut c_void);
 
 impl Away {
-    /// Before the switch to the context `sp`, g0's or that of `M::curg`.
+    /// Before the switch to the context at rest, g0's or that of `M::curg`.
     #[inline(always)]
-    fn to(m: MRef, sp: usize, for_ever: bool) -> Away {
+    fn to(m: MRef, context: usize, for_ever: bool) -> Away {
         if !sanitizer::is_on() {
             return Away(ptr::null_mut());
         }
-        let bounds = if sp == m.g0_sp.get() {
+        let bounds = if context == m.g0_context.get() {
             m.stack_bounds.get()
         } else {
             m.g().stack_of_running().bounds()
@@ -171,12 +171,12 @@ fn successor(m: MRef, next: Option<Task>) -> usize {
         if let Some(g) = direct(m, m.p(), task) {
             m.curg.set(g.as_ptr());
             count(&m.switches, 1);
-            return g.sp.get();
+            return g.context.get();
         }
         m.stash.set(Some(task));
     }
     m.curg.set(ptr::null());
-    m.g0_sp.get()
+    m.g0_context.get()
 }
 
 /// Makes the task ready to be switched to, if that needs nothing but the P.
@@ -259,7 +259,9 @@ fn run_remote(p: PRef, g: GRef) {
     // On a synthetic machine there is nothing to move.
     if let Some(os_node) = rt.node_of(p).memory {
         let pool = &rt.nodes[stack.home()].stacks;
-        let (stack, pages) = pool.migrate(stack, g.sp.get(), p.node, os_node);
+        // SAFETY: it is at rest, and ours.
+        let from = unsafe { arch::lowest_in_use(g.context.get()) };
+        let (stack, pages) = pool.migrate(stack, from, p.node, os_node);
         g.stack.set(Some(stack));
         count(&p.stats.migrations, 1);
         count(&p.stats.pages_moved, pages as u64);
@@ -276,22 +278,24 @@ pub fn run_commit(m: MRef) {
 }
 
 /// The next task of the own P, for a direct switch. The caller may hold the lock
-/// of what it is about to wait for, so nothing may be woken here: when a timer is
-/// due, g0 sees to it.
+/// of what it is about to wait for, so nothing may be woken here: when a timer or
+/// the poller is due, g0 sees to it.
 #[inline(always)]
 pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
-    if netpoll::is_due(p) {
-        return None;
-    }
-    if p.tick.load(Ordering::Relaxed).is_multiple_of(CLOCK) && timer_is_due(p) {
-        p.tick.store(p.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        return None;
-    }
     let tick = next_tick(p);
     if p.attention.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    next_queued(m, p, tick)
+    if is_unusual(p, tick) { next_unusual_direct(m, p, tick) } else { next_in_order(m, p) }
+}
+
+#[cold]
+#[inline(never)]
+fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    if netpoll::is_due(p) || (tick.is_multiple_of(CLOCK) && timer_is_due(p)) {
+        return None;
+    }
+    next_unusual(m, p, tick)
 }
 
 /// Whether somebody wants something of whoever runs the P.
@@ -317,19 +321,39 @@ fn timer_is_due(p: PRef) -> bool {
 /// The next task of the own P, on g0.
 fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
-    if is_asked(p) { None } else { next_queued(m, p, tick) }
+    match () {
+        _ if is_asked(p) => None,
+        _ if is_unusual(p, tick) => next_unusual(m, p, tick),
+        _ => next_in_order(m, p),
+    }
+}
+
+/// Whether something else than the queues in their order may be due with this
+/// decision; most have only this to ask.
+#[inline(always)]
+fn is_unusual(p: PRef, tick: u32) -> bool {
+    tick.wrapping_sub(p.unusual_at.get()) as i32 >= 0
+}
+
+#[cold]
+#[inline(never)]
+fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    let random_order = rt().debug.random_order;
+    let until = |of: u32| of - tick % of;
+    let ordinary = match random_order {
+        true => 1,
+        false => until(CLOCK).min(until(GLOBAL)).min(until(OTHERS)),
+    };
+    p.unusual_at.set(tick.wrapping_add(ordinary));
+    let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
+    if out_of_order || random_order { now_and_then(m, p, tick) } else { None }
+        .or_else(|| next_in_order(m, p))
 }
 
 /// The next task of the own P and of the queues that must not starve. It wakes
 /// nobody. seed: B7, N4, N5, N8, W1
 #[inline(always)]
-fn next_queued(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
-    if (out_of_order || rt().debug.random_order)
-        && let Some(task) = now_and_then(m, p, tick)
-    {
-        return Some(task);
-    }
+fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     let alone = p.alone.get();
     take_runnext(p, alone)
         .or_else(|| if m.pinned.is_empty() { None } else { m.pinned.pop() })
@@ -340,8 +364,6 @@ fn next_queued(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 
 /// Fairness between the queues, each of which has its turn: two goroutines that
 /// wake each other through `runnext` must not keep everybody else waiting.
-#[cold]
-#[inline(never)]
 fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
     let node = rt().node_of(p);
@@ -431,9 +453,9 @@ pub fn run(m: MRef) {
     while let Some(g) = next(m) {
         m.curg.set(g.as_ptr());
         count(&m.switches, 1);
-        let away = Away::to(m, g.sp.get(), false);
+        let away = Away::to(m, g.context.get(), false);
         // SAFETY: the goroutine is at rest and ours.
-        unsafe { arch::switch(m.g0_sp.as_ptr(), g.sp.get()) };
+        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.get()) };
         away.back();
         run_commit(m);
         if !m.blocking.get().is_null() {
