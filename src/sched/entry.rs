@@ -7,7 +7,8 @@ use super::m::{self, MRef};
 use super::node::{Node, priority};
 use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, Why, ready_all};
-use super::runtime::{self, Inside, rt, try_rt};
+use super::pool::FreeList;
+use super::runtime::{self, Inside, Runtime, rt, try_rt};
 use super::task::{GoFn, Kind, Newborn, Task};
 use super::{blocking, boundary, schedule, world};
 use crate::arch::{self, FpControl, sanitizer};
@@ -256,8 +257,25 @@ fn take_apart(p: PRef, g: GRef) {
 }
 
 fn keep_one_in_node(node: &Node, g: GRef) {
-    g.stack_of_running().cool(node.with_stack_len.fetch_add(1, Ordering::Relaxed));
+    // First, so that nobody has taken more than there are.
+    node.with_stack.added(1);
     node.gs_with_stack.put(g.as_non_null());
+}
+
+/// Up to `most` of the descriptors that a node keeps lose their stacks, which give their
+/// memory back. Gives how many did.
+pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
+    let some = FreeList::new();
+    node.gs_with_stack.give_existing(&some, most);
+    node.with_stack.taken(some.len());
+    let n = some.len();
+    while let Some(g) = some.pop().map(GRef::from_non_null) {
+        if let Some(stack) = g.stack.take() {
+            rt.nodes[stack.home()].stacks.put_cold(stack);
+        }
+        rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
+    }
+    n
 }
 
 /// Everything a P keeps goes to its node: the P is about to end.
@@ -275,11 +293,10 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
         return Some(GRef::from_non_null(g));
     }
     let node = rt().node_of(p);
-    if node.with_stack_len.load(Ordering::Relaxed) > 0 {
+    if node.with_stack.len() > 0 {
         let before = p.free_gs.len();
         node.gs_with_stack.give_existing(&p.free_gs, P_CACHE / 2);
-        let n = p.free_gs.len() - before;
-        node.with_stack_len.fetch_sub(n, Ordering::Relaxed);
+        node.with_stack.taken(p.free_gs.len() - before);
         if let Some(g) = p.free_gs.pop() {
             return Some(GRef::from_non_null(g));
         }

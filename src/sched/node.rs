@@ -9,7 +9,7 @@ use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
 use crate::os::spin::SpinLock;
-use crate::stack;
+use crate::stack::{self, Warm};
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ pub struct Node {
     /// Descriptors without a stack, and with a warm one of the default size.
     pub gs: Pool<G>,
     pub gs_with_stack: Pool<G>,
-    pub with_stack_len: AtomicUsize,
+    pub with_stack: Warm,
     pub newborns: Pool<Newborn>,
     pub stacks: stack::Pool,
     /// How often its P's have stolen from each node.
@@ -126,7 +126,7 @@ impl Node {
             idle_m_list: UnsafeCell::default(),
             gs: Pool::new(memory),
             gs_with_stack: Pool::new(None),
-            with_stack_len: AtomicUsize::new(0),
+            with_stack: Warm::default(),
             newborns: Pool::new(memory),
             stacks: stack::Pool::new(id as u16, memory),
             poll: netpoll::OfNode::new(),

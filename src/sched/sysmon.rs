@@ -5,7 +5,9 @@
 //! It looks every 20 us at first and less often while nothing happens, up to
 //! 2 ms; when every P has been idle for a while it sleeps until one is started.
 
+use super::entry;
 use super::p::{PRef, status};
+use super::park::FOREVER;
 use super::preempt::{self, Doing};
 use super::runtime::{self, Runtime, is_forking, rt};
 use super::{deadlock, netpoll, schedule, threads, timers, world};
@@ -40,6 +42,12 @@ const AGAIN: i64 = 1_000_000;
 /// A goroutine runs for so long before one preempts it whose timer is due, or that is
 /// back from a system call.
 const WAKE_UP: i64 = 1_000_000;
+
+/// How often it asks how many free stacks were not needed lately, and how many of those
+/// give their memory back at once, with a pause then: that costs about 1 us each.
+const TRIM: i64 = 100_000_000;
+const TRIM_AT_ONCE: usize = 256;
+const TRIM_PAUSE: i64 = 1_000_000;
 
 /// What others know of it.
 pub struct Sysmon {
@@ -121,6 +129,48 @@ impl Seen {
     }
 }
 
+/// Has free stacks give their memory back that were not needed lately.
+struct Trimmer {
+    /// When it does the next thing, and when it asks next.
+    next: i64,
+    ask: i64,
+    /// Of each node: descriptors that are to lose their stacks, and stacks without one.
+    surplus: Vec<(usize, usize)>,
+}
+
+impl Trimmer {
+    fn new() -> Trimmer {
+        Trimmer { next: 0, ask: 0, surplus: Vec::new() }
+    }
+
+    fn look(&mut self, rt: &Runtime, now: i64) {
+        if now < self.next {
+            return;
+        }
+        if now >= self.ask {
+            self.ask = now + TRIM;
+            let surplus = rt.nodes.iter().map(|n| (n.with_stack.surplus(), n.stacks.surplus()));
+            self.surplus.clear();
+            self.surplus.extend(surplus);
+        }
+        let mut left = TRIM_AT_ONCE;
+        for (node, (of_gs, of_stacks)) in rt.nodes.iter().zip(&mut self.surplus) {
+            let n = entry::trim(rt, node, left.min(*of_gs));
+            left -= n;
+            *of_gs = if n == 0 { 0 } else { *of_gs - n };
+            let n = node.stacks.trim(left.min(*of_stacks));
+            left -= n;
+            *of_stacks = if n == 0 { 0 } else { *of_stacks - n };
+        }
+        self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
+    }
+
+    /// Whether there is something left that will be given back if it isn't needed.
+    fn is_needed(rt: &Runtime) -> bool {
+        rt.nodes.iter().any(|n| n.with_stack.has_spare() || n.stacks.has_spare())
+    }
+}
+
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
     let rt = rt();
@@ -131,6 +181,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     // When it last looked for strays, and the number of the next.
     let mut strays = (0, 0);
     let mut poller = netpoll::Sysmon::new();
+    let mut trimmer = Trimmer::new();
     loop {
         // Acquire: pairs with the Release in `wake`. First: whoever changes it has said
         // before what it is about.
@@ -155,6 +206,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         if allocates {
             rt.reap();
+            trimmer.look(rt, now);
         }
         let all_idle = rt.idle.ps() as usize >= rt.procs();
         // Nobody needs it then, and timers have a watcher of their own.
@@ -171,7 +223,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         match deep {
             true => {
-                sleep_deep(rt, note, &mut watch);
+                let end = Trimmer::is_needed(rt).then_some(trimmer.next);
+                sleep_deep(rt, note, &mut watch, end);
                 (quiet, delay, idle_since) = (0, CHECK, None);
             }
             false => {
@@ -185,14 +238,21 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Sleeps until a P is started; watches for deadlock meanwhile, less and less
-/// often.
-fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch) {
+/// Sleeps until a P is started, or that time; watches for deadlock meanwhile, less and
+/// less often.
+fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<i64>) {
     rt.sysmon.deep.store(true, Ordering::SeqCst);
     // From here on whoever starts a P wakes us.
     watch.again();
-    while rt.idle.ps() as usize >= rt.procs() && rt.sysmon.note.load(Ordering::Acquire) == note {
-        let until = watch.check(rt);
+    let is_over = || {
+        rt.sysmon.note.load(Ordering::Acquire) != note || end.is_some_and(|end| end <= time::now())
+    };
+    while rt.idle.ps() as usize >= rt.procs() && !is_over() {
+        let until = match (watch.check(rt), end) {
+            (FOREVER, Some(end)) => end,
+            (until, Some(end)) => until.min(end),
+            (until, None) => until,
+        };
         futex::wait(&rt.sysmon.note, note, until);
     }
     rt.sysmon.deep.store(false, Ordering::SeqCst);

@@ -20,6 +20,7 @@ use crate::arch;
 use crate::os::{self, PAGE, mem, spin::SpinLock};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::VecDeque;
 
 /// Bytes below each stack that fault: frames of up to this size can't jump over.
 pub const GUARD: usize = 4 * PAGE;
@@ -34,13 +35,10 @@ const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
 /// Stacks of a slab: the first slab of a class is small, later ones are not.
 const FIRST_SLAB: usize = 16;
 const LARGEST_SLAB: usize = 256;
-/// Free stacks of up to this size keep their memory, if they are few.
+/// Free stacks of up to this size keep their memory for a while.
 const KEEP_WARM: usize = 1 << 20;
-/// The part at the upper end that is touched in any case.
-const SHALLOW: usize = 4 * PAGE;
-/// So many free ones keep all their memory, and so many the upper end.
+/// So many free ones always keep it.
 const FEW: usize = 128;
-const MANY: usize = 1024;
 
 /// A size class: stacks of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,16 +143,48 @@ impl Stack {
         (self.base..self.lo()).contains(&address)
     }
 
-    /// One more free stack where there are `others` already: gives memory back
-    /// when they are many. The stack stays usable and its guard armed.
-    pub fn cool(&self, others: usize) {
-        let keep = match others {
-            _ if self.class.size() > KEEP_WARM => 0,
-            0..FEW => return,
-            FEW..MANY => SHALLOW,
-            _ => 0,
-        };
-        mem::discard(self.lo(), self.hi() - keep - self.lo());
+    /// Gives its memory back. The stack stays usable and its guard armed.
+    fn cool(&self) {
+        mem::discard(self.lo(), self.hi() - self.lo());
+    }
+}
+
+/// How many there are of something that keeps memory while it is free, and how many of
+/// them were not needed lately: those give it back, more and more slowly. Giving it
+/// back and having it again costs more than a microsecond each time, which a program
+/// whose goroutines come and go by the thousand would pay for each of them.
+#[derive(Default)]
+pub struct Warm {
+    len: AtomicUsize,
+    /// The least that `len` was since the last [`Warm::surplus`].
+    least: AtomicUsize,
+}
+
+impl Warm {
+    /// How many there are; may be old when it is read.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub fn added(&self, n: usize) {
+        self.len.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn taken(&self, n: usize) {
+        let left = self.len.fetch_sub(n, Ordering::Relaxed) - n;
+        self.least.fetch_min(left, Ordering::Relaxed);
+    }
+
+    /// How many are to give their memory back, of those that were not needed since this
+    /// was asked the last time.
+    pub fn surplus(&self) -> usize {
+        let spare = self.least.swap(self.len(), Ordering::Relaxed).saturating_sub(FEW);
+        spare / 4 + spare.min(64)
+    }
+
+    /// Whether there will be a surplus if none is needed.
+    pub fn has_spare(&self) -> bool {
+        self.len() > FEW
     }
 }
 
@@ -177,8 +207,29 @@ unsafe impl Send for Pool {}
 
 #[derive(Default)]
 struct Inner {
-    free: [Vec<Stack>; CLASSES],
+    free: [Free; CLASSES],
     slabs: Vec<Slab>,
+}
+
+/// Free stacks of one class: with memory, the last freed at the end, and without.
+#[derive(Default)]
+struct Free {
+    warm: VecDeque<Stack>,
+    cold: Vec<Stack>,
+    count: Warm,
+}
+
+impl Free {
+    fn pop(&mut self) -> Option<Stack> {
+        let Some(stack) = self.warm.pop_back() else { return self.cold.pop() };
+        self.count.taken(1);
+        Some(stack)
+    }
+
+    fn push_warm(&mut self, stack: Stack) {
+        self.warm.push_back(stack);
+        self.count.added(1);
+    }
 }
 
 struct Slab {
@@ -206,9 +257,10 @@ impl Pool {
     /// is no address space for another.
     pub fn get(&self, class: Class) -> Option<Stack> {
         self.with(|p| {
-            if p.free[class.index()].is_empty() {
-                p.carve(class, self.node, self.memory)?;
+            if let Some(stack) = p.free[class.index()].pop() {
+                return Some(stack);
             }
+            p.carve(class, self.node, self.memory)?;
             p.free[class.index()].pop()
         })
     }
@@ -217,9 +269,40 @@ impl Pool {
     pub fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
         let stack = self.at_home(stack);
-        // The system call is made without the lock; the length is good enough.
-        stack.cool(self.with(|p| p.free[stack.class.index()].len()));
-        self.with(|p| p.free[stack.class.index()].push(stack));
+        match stack.class.size() {
+            ..=KEEP_WARM => self.with(|p| p.free[stack.class.index()].push_warm(stack)),
+            _ => self.put_cold(stack),
+        }
+    }
+
+    /// The same, and its memory goes back to the system.
+    pub fn put_cold(&self, stack: Stack) {
+        // The system call is made without the lock.
+        stack.cool();
+        self.with(|p| p.free[stack.class.index()].cold.push(stack));
+    }
+
+    /// How many free stacks are to give their memory back: see [`Warm::surplus`].
+    pub fn surplus(&self) -> usize {
+        self.with(|p| p.free.iter().map(|f| f.count.surplus()).sum())
+    }
+
+    /// Whether some could.
+    pub fn has_spare(&self) -> bool {
+        self.with(|p| p.free.iter().any(|f| f.count.has_spare()))
+    }
+
+    /// Up to `most` of them give it back, those that were not used for longest first. Gives
+    /// how many did.
+    pub fn trim(&self, most: usize) -> usize {
+        let coldest = || {
+            self.with(|p| {
+                let free = p.free.iter_mut().find(|f| f.count.has_spare())?;
+                free.count.taken(1);
+                free.warm.pop_front()
+            })
+        };
+        (0..most).map_while(|_| coldest()).map(|stack| self.put_cold(stack)).count()
     }
 }
 
@@ -276,11 +359,10 @@ impl Inner {
         }
         let mapped = guard(at, size, count);
         let stack = |i| Stack { base: at + i * size, class, home: node, node, rebound: false };
-        let stacks = (0..count).rev().map(stack);
-        let free = &mut self.free[class.index()];
-        free.extend(stacks);
+        let cold = &mut self.free[class.index()].cold;
+        cold.extend((0..count).rev().map(stack));
         let ids =
-            free.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
+            cold.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
         let valgrind = ids.collect();
         self.slabs.push(Slab { class, at, len, mapped, valgrind });
         Some(())
