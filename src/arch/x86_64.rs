@@ -7,6 +7,7 @@
 //! `start` as the place where it goes on, so that one switch serves both.
 
 use crate::atomic::AtomicU32;
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
@@ -83,6 +84,13 @@ pub unsafe fn switch(save: *mut usize, to: usize) {
             clobber_abi("sysv64"),
         );
     }
+}
+
+/// Lets the processor get the cache line of an address, valid or not.
+#[inline(always)]
+pub fn prefetch(at: usize) {
+    // SAFETY: it never faults.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
 /// The lowest address in use on the stack of a context at rest.

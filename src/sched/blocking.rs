@@ -206,7 +206,7 @@ pub fn run_on_g0(m: MRef) {
         // The child of a fork in it: no runtime, but the goroutine goes on.
         m::set_current(Some(m));
         // SAFETY: its registers are saved, and there is nobody else to run it.
-        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.get()) };
+        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
         unreachable!("nobody comes back to this stack");
     }
     // SAFETY: the thread's own errno.

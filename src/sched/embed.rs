@@ -198,7 +198,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.
 fn sp_at_rest(g: GRef) -> usize {
     // SAFETY: the world is stopped, and its stack isn't run.
-    unsafe { arch::lowest_in_use(g.context.get()) }
+    unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) }
 }
 
 /// Stack pointer and registers of a goroutine that is still on a thread.

@@ -317,7 +317,8 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
 pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     begin_as(m, p, newborn, g);
     // SAFETY: the stack is the goroutine's and nothing is on it.
-    g.context.set(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) });
+    g.context
+        .store(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) }, Ordering::Relaxed);
 }
 
 /// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no
@@ -327,7 +328,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let stack = rt().node_of(m.p()).stacks.get(class)?;
     g.stack.set(Some(stack));
     // SAFETY: the stack is the goroutine's and nothing is on it.
-    g.context.set(unsafe { arch::prepare(stack.top(), rt().fp) });
+    g.context.store(unsafe { arch::prepare(stack.top(), rt().fp) }, Ordering::Relaxed);
     g.set_flag(flags::UNBORN, false);
     g.set_flag(flags::FOREIGN, usize::from(g.home.get()) != stack.home());
     if g.has(flags::PINNED) {

@@ -6,13 +6,16 @@ use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
 use super::pool::Linked;
 use super::task::GoFn;
+use crate::arch;
 use crate::os::spin::SpinLock;
 use crate::stack::{Class, Stack};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 /// Bits of [`G::flags`] and of a newborn's.
 pub mod flags {
@@ -60,6 +63,9 @@ pub enum Status {
     Syscall = 4,
 }
 
+/// Cache lines of its stack that a goroutine needs when it goes on.
+const STACK_LINES: usize = 4;
+
 /// Bits of [`G::end`].
 pub mod end {
     /// The function has returned.
@@ -76,8 +82,8 @@ pub mod end {
 pub struct G {
     /// What wakers claim it by.
     pub parker: Parker,
-    /// The context at rest.
-    pub context: Cell<usize>,
+    /// The context at rest: the owner's, but for a hint anybody may look.
+    pub context: AtomicUsize,
     /// The link of the queue or free list it is in.
     pub run_link: Cell<usize>,
     /// The M that runs it.
@@ -213,6 +219,13 @@ impl GRef {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut G {
         self.0.as_ptr()
+    }
+
+    /// Lets the processor get what the goroutine will need of its stack first.
+    #[inline(always)]
+    pub fn fetch_stack(self) {
+        let context = self.context.load(Ordering::Relaxed);
+        (0..STACK_LINES).for_each(|line| arch::prefetch(context + 64 * line));
     }
 
     pub fn as_non_null(self) -> NonNull<G> {

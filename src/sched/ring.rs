@@ -108,6 +108,18 @@ impl Ring {
         (tail.wrapping_sub(self.head(Ordering::Relaxed).real) as i32).max(0) as usize
     }
 
+    /// Owner: what may be the `n`th oldest entry: a hint, which may be old, or 0.
+    #[inline(always)]
+    pub fn oldest(&self, n: u32) -> usize {
+        self.slot(self.head(Ordering::Relaxed).real.wrapping_add(n)).load(Ordering::Relaxed)
+    }
+
+    /// Owner: the same of the newest ones.
+    #[inline(always)]
+    pub fn newest(&self, n: u32) -> usize {
+        self.slot(self.tail.load(Ordering::Relaxed).wrapping_sub(1 + n)).load(Ordering::Relaxed)
+    }
+
     /// Owner: how many entries can be pushed for sure; what a thief still copies
     /// takes room.
     pub fn room(&self) -> usize {

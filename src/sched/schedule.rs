@@ -171,7 +171,7 @@ fn successor(m: MRef, next: Option<Task>) -> usize {
         if let Some(g) = direct(m, m.p(), task) {
             m.curg.set(g.as_ptr());
             count(&m.switches, 1);
-            return g.context.get();
+            return g.context.load(Ordering::Relaxed);
         }
         m.stash.set(Some(task));
     }
@@ -260,7 +260,7 @@ fn run_remote(p: PRef, g: GRef) {
     if let Some(os_node) = rt.node_of(p).memory {
         let pool = &rt.nodes[stack.home()].stacks;
         // SAFETY: it is at rest, and ours.
-        let from = unsafe { arch::lowest_in_use(g.context.get()) };
+        let from = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
         let (stack, pages) = pool.migrate(stack, from, p.node, os_node);
         g.stack.set(Some(stack));
         count(&p.stats.migrations, 1);
@@ -358,8 +358,16 @@ fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     take_runnext(p, alone)
         .or_else(|| if m.pinned.is_empty() { None } else { m.pinned.pop() })
         .or_else(|| rt().node_of(p).high.pop())
-        .or_else(|| p.private.pop_back(alone).and_then(Task::from_word))
+        .or_else(|| next_private(p, alone))
         .or_else(|| next_shared(p, alone))
+}
+
+/// The newest of the private queue.
+#[inline(always)]
+fn next_private(p: PRef, alone: bool) -> Option<Task> {
+    let task = p.private.pop_back(alone).and_then(Task::from_word)?;
+    fetch(p.private.newest(0), p.private.newest(1));
+    Some(task)
 }
 
 /// Fairness between the queues, each of which has its turn: two goroutines that
@@ -405,7 +413,19 @@ fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     if !p.inbox.is_empty() {
         drain_inbox(p);
     }
-    p.shared.pop_front(alone).and_then(Task::from_word)
+    let task = p.shared.pop_front(alone).and_then(Task::from_word)?;
+    fetch(p.shared.oldest(0), p.shared.oldest(1));
+    Some(task)
+}
+
+/// Lets the processor get what will be needed of those who run next, which was in its
+/// caches long ago: of the first what is on its stack, of the second where that is.
+#[inline(always)]
+fn fetch(first: usize, second: usize) {
+    arch::prefetch(second);
+    if let Some(Kind::Goroutine(g)) = Task::from_word(first).map(Task::kind) {
+        g.fetch_stack();
+    }
 }
 
 #[cold]
@@ -453,9 +473,9 @@ pub fn run(m: MRef) {
     while let Some(g) = next(m) {
         m.curg.set(g.as_ptr());
         count(&m.switches, 1);
-        let away = Away::to(m, g.context.get(), false);
+        let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
         // SAFETY: the goroutine is at rest and ours.
-        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.get()) };
+        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
         away.back();
         run_commit(m);
         if !m.blocking.get().is_null() {
