@@ -7,7 +7,8 @@ use super::netpoll;
 use super::node::Node;
 use super::pool::FreeList;
 use super::ring::Ring;
-use super::task::{Fifo, Newborn};
+use super::schedule;
+use super::task::{Fifo, Kind as Of, Newborn, Task};
 use super::timers::Timers;
 use crate::stack::{Class, Kind};
 use core::cell::Cell;
@@ -43,6 +44,8 @@ pub struct P {
     pub tick: AtomicU32,
     /// The tick of the next decision that is no usual one: something may be due with it.
     pub unusual_at: Cell<u32>,
+    /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
+    quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
     pub alone: Cell<bool>,
     pub id: u16,
@@ -100,6 +103,11 @@ pub struct Stats {
     pub pages_moved: AtomicU64,
 }
 
+/// So many goroutines are few.
+const FEW: usize = 8;
+/// What was seen of a P that is quick holds for so many decisions.
+const QUICK: u32 = 1024;
+
 /// Adds to a counter that only the caller writes.
 #[inline(always)]
 pub fn count(counter: &AtomicU64, n: u64) {
@@ -113,6 +121,7 @@ impl P {
             attention: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             unusual_at: Cell::new(0),
+            quick_until: AtomicU32::new(0),
             alone: Cell::new(false),
             id: id as u16,
             node: node.id as u16,
@@ -135,6 +144,55 @@ impl P {
             stats: Stats::default(),
             gang: gang::OfP::new(),
         }
+    }
+
+    /// Whether it was seen lately that it takes a decision each few us.
+    #[inline(always)]
+    fn is_quick(&self) -> bool {
+        let tick = self.tick.load(Ordering::Relaxed);
+        self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick) as i32 > 0
+    }
+
+    /// Whoever watches it says whether it is quick.
+    pub fn set_quick(&self, is: bool) {
+        let tick = self.tick.load(Ordering::Relaxed);
+        self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
+    }
+
+    /// Owner: it takes no decisions for a while, so others are told of what it kept.
+    #[inline(always)]
+    pub fn share_what_it_kept(&self) {
+        if self.is_quick() {
+            self.set_quick(false);
+            if !self.private.is_empty() {
+                schedule::work_added(None, self.node as usize);
+            }
+        }
+    }
+
+    /// Whether its private work is a few goroutines that have run before, and no more.
+    pub fn has_few_goroutines(&self) -> bool {
+        let n = self.private.len();
+        let is_goroutine = |i| {
+            let task = Task::from_word(self.private.oldest(i));
+            matches!(task.map(Task::kind), Some(Of::Goroutine(_)))
+        };
+        n <= FEW && (0..n as u32).all(is_goroutine)
+    }
+
+    /// Whether thieves leave its private work to it: a few goroutines, to which it gets
+    /// sooner than a thief would, and has what they use in its caches.
+    pub fn keeps_its_few(&self) -> bool {
+        self.is_quick()
+            && self.status.load(Ordering::Relaxed) == status::RUNNING
+            && self.has_few_goroutines()
+    }
+
+    /// Owner: whether nobody has to be told of a task that has just been added to its
+    /// private work.
+    #[inline(always)]
+    pub fn keeps(&self, task: Task) -> bool {
+        self.is_quick() && matches!(task.kind(), Of::Goroutine(_)) && self.private.len() <= FEW
     }
 
     /// Whether a thief would find something.

@@ -137,11 +137,12 @@ pub fn push_global(task: Task, prio: i8) {
     rt.push(node, task, prio);
 }
 
-/// To the front of the own work; others may steal it.
+/// To the front of the own work; others may steal it, and are told unless they would
+/// leave it anyway.
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
-    if !p.alone.get() {
+    if !p.alone.get() && !p.keeps(task) {
         work_added(None, p.node as usize);
     }
 }

@@ -108,7 +108,7 @@ impl Ring {
         (tail.wrapping_sub(self.head(Ordering::Relaxed).real) as i32).max(0) as usize
     }
 
-    /// Owner: what may be the `n`th oldest entry: a hint, which may be old, or 0.
+    /// What may be the `n`th oldest entry: a hint, which may be old, or 0.
     #[inline(always)]
     pub fn oldest(&self, n: u32) -> usize {
         self.slot(self.head(Ordering::Relaxed).real.wrapping_add(n)).load(Ordering::Relaxed)

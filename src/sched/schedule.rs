@@ -34,6 +34,8 @@ const CLOCK: u32 = 16;
 const REMOTE_RUNS: u16 = 8;
 /// Rounds over all victims before a thief gives up.
 const STEAL_ROUNDS: u32 = 4;
+/// What it takes to wake a thief that steals, and what it then misses in its caches, in ns.
+pub const STEAL_TIME: i64 = 5_000;
 
 /// The M of this thread, if it runs a goroutine that may park: not on g0 and
 /// not in a system call, where it counts as a plain thread.
@@ -739,7 +741,7 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
             return Some(task);
         }
         let stolen =
-            steal_from(p, victim).or_else(|| if last { steal_runnext(victim) } else { None });
+            steal_from(p, victim, last).or_else(|| if last { steal_runnext(victim) } else { None });
         if stolen.is_some() {
             return stolen;
         }
@@ -747,14 +749,41 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
     None
 }
 
-/// Half of what a P has: of the shared work first, which it wants to share.
-fn steal_from(p: PRef, victim: PRef) -> Option<Task> {
-    for (from, into) in [(&victim.shared, &p.shared), (&victim.private, &p.private)] {
-        if let Some((word, _)) = from.steal_half(into) {
-            return Task::from_word(word);
-        }
+/// Half of what a P has: of the shared work first, which it wants to share. A few
+/// goroutines that wait on a quick P are left to it.
+fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
+    if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
+        return Task::from_word(word);
+    }
+    if !victim.private.is_empty()
+        && (!victim.has_few_goroutines() || (last && !is_quick(victim)))
+        && let Some((word, _)) = victim.private.steal_half(&p.private)
+    {
+        return Task::from_word(word);
     }
     take_share(&victim.inbox, p, 2)
+}
+
+/// Watches whether a P gets to all of its private work in the time that stealing takes.
+fn is_quick(victim: PRef) -> bool {
+    if victim.keeps_its_few() {
+        return true;
+    }
+    let is = watch(victim) >= victim.private.len() as u32;
+    if is {
+        victim.set_quick(true);
+    }
+    is
+}
+
+/// How many decisions a P takes in a few us.
+fn watch(victim: PRef) -> u32 {
+    let tick = victim.tick.load(Ordering::Relaxed);
+    let before = time::now();
+    while time::now() - before < STEAL_TIME {
+        backoff(0);
+    }
+    victim.tick.load(Ordering::Relaxed).wrapping_sub(tick)
 }
 
 /// The last resort: a P that has not moved for a while may be stuck with it.
@@ -763,12 +792,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
     if word == 0 {
         return None;
     }
-    let tick = victim.tick.load(Ordering::Relaxed);
-    let before = time::now();
-    while time::now() - before < 5_000 {
-        backoff(0);
-    }
-    if victim.tick.load(Ordering::Relaxed) != tick {
+    if watch(victim) != 0 {
         return None;
     }
     // Acquire: as for any queue.
@@ -789,7 +813,7 @@ fn go_idle(rt: &Runtime, m: MRef) {
     }
     // Work that came before the counters changed was not announced to us.
     let due = timers::next_of_idle_ps();
-    if (work_anywhere(rt) || due <= time::now())
+    if (work_for_thieves(rt) || due <= time::now())
         && let Some(new) = threads::take_idle_p(rt, Some(p), m.node.get())
     {
         acquire_p(m, new);
@@ -806,6 +830,16 @@ fn go_idle(rt: &Runtime, m: MRef) {
 
 /// Whether there is work that an idle P could take.
 pub fn work_anywhere(rt: &Runtime) -> bool {
+    work_that(rt, |_| true)
+}
+
+/// The same, but for what thieves leave.
+fn work_for_thieves(rt: &Runtime) -> bool {
+    work_that(rt, |p| !p.keeps_its_few())
+}
+
+/// Whether there is work; private work only counts on P's where `private` says so.
+fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool) -> bool {
     rt.nodes.iter().any(|n| {
         !n.runq.is_empty()
             || !n.high.is_empty()
@@ -813,7 +847,7 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
             || !n.idle.is_empty()
             || !n.preempted.is_empty()
     }) || rt.ps().any(|p| {
-        !p.private.is_empty()
+        (!p.private.is_empty() && private(p))
             || !p.shared.is_empty()
             || !p.inbox.is_empty()
             || (p.status.load(Ordering::Relaxed) == status::IDLE

@@ -101,6 +101,8 @@ impl Sysmon {
 struct Seen {
     tick: u32,
     syscall_tick: u32,
+    /// When it was looked at last.
+    looked: i64,
     /// Since when the counters stand.
     since: i64,
     /// Since when the same goroutine runs, whatever system calls it makes.
@@ -119,6 +121,7 @@ impl Seen {
         Seen {
             tick: 0,
             syscall_tick: 0,
+            looked: now,
             since: now,
             slice: now,
             asked: false,
@@ -297,6 +300,15 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
     let status = p.status.load(Ordering::Relaxed);
     seen.next = i64::MAX;
+    // What it does takes longer than it did: it doesn't keep anything for itself now.
+    let decisions = i64::from(tick.wrapping_sub(seen.tick));
+    if p.keeps_its_few() && decisions * schedule::STEAL_TIME < now - seen.looked {
+        p.set_quick(false);
+        if p.has_work() {
+            wake_one(rt);
+        }
+    }
+    seen.looked = now;
     if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
         (seen.slice, seen.asked) = (now, false);
     } else if now - seen.slice >= rt.slice && !seen.asked {

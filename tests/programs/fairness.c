@@ -433,3 +433,50 @@ GO_TEST(a_hot_mutex_starves_nobody)
     for (i = 0; i < 8; i++)
         join(gs[i]);
 }
+
+/* ---- Who was quick doesn't keep the others for itself when it is not any more ---- */
+
+enum { SENDERS = 4, ITEMS = 20000 };
+static gs_chan *lines[SENDERS];
+static int inside, wanted;
+
+/* Until there are two that compute at the same time, none of which gives its P up. */
+static void compute_together(void)
+{
+    gs_preempt_disable();
+    ADD(inside, 1);
+    while (GET(inside) < wanted)
+        continue;
+    gs_preempt_enable();
+}
+
+static void send_many(void *arg)
+{
+    int i;
+    for (i = 0; i < ITEMS; i++)
+        send_int(*(gs_chan **)arg, i);
+    compute_together();
+}
+
+GO_TEST(goroutines_that_were_quick_spread_once_they_compute)
+{
+    gs_g *gs[SENDERS];
+    gs_case cases[SENDERS];
+    int64_t items[SENDERS];
+    int i, round;
+    for (round = 0; round < 5; round++) {
+        SET(inside, 0);
+        wanted = gs_gomaxprocs(0) > 1 ? 2 : 1;
+        for (i = 0; i < SENDERS; i++) {
+            lines[i] = chan_of_ints(0);
+            cases[i] = (gs_case){.ch = lines[i], .elem = &items[i], .op = GS_RECV};
+            gs[i] = go_ref(send_many, &lines[i]);
+        }
+        for (i = 0; i < SENDERS * ITEMS; i++)
+            CHECK_GE(gs_select(cases, SENDERS, GS_FOREVER), 0);
+        for (i = 0; i < SENDERS; i++) {
+            join(gs[i]);
+            free_chan(lines[i]);
+        }
+    }
+}

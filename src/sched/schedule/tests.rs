@@ -123,6 +123,55 @@ fn s3_a_thief_takes_half_and_the_oldest_first() {
 }
 
 #[test]
+fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
+    // seed: S3
+    Stage::set(2, "flat", |s| {
+        let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
+        let descriptor = || s.rt.nodes[0].gs.get().expect("memory");
+        let gs: Vec<_> =
+            (0..9).map(|_| Task::goroutine(GRef::from_non_null(descriptor()))).collect();
+        let push =
+            |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.to_word())));
+        let steals = |last| {
+            let stolen = steal_from(thief, victim, last).is_some();
+            [thief, victim].iter().for_each(|p| while p.private.pop_back(true).is_some() {});
+            stolen
+        };
+        victim.status.store(status::RUNNING, Ordering::Relaxed);
+        // Nobody takes decisions there while the thief watches.
+        push(2);
+        assert!(!steals(false));
+        push(2);
+        assert!(steals(true));
+        victim.set_quick(true);
+        push(2);
+        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt) && victim.keeps(gs[0]));
+        assert!(!steals(true));
+        // Many goroutines, or one that hasn't begun.
+        push(9);
+        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        assert!(steals(false));
+        push(2);
+        assert!(victim.private.push(newborn.to_word()));
+        assert!(work_for_thieves(s.rt) && !victim.keeps(newborn));
+        assert!(steals(false));
+        // Its M is in a system call, or it isn't quick any more.
+        victim.status.store(status::SYSCALL, Ordering::Relaxed);
+        push(2);
+        assert!(work_for_thieves(s.rt));
+        victim.status.store(status::RUNNING, Ordering::Relaxed);
+        victim.set_quick(false);
+        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        assert!(steals(true));
+        victim.status.store(status::STOPPED, Ordering::Relaxed);
+        gs.iter().for_each(|g| match g.kind() {
+            Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
+            Kind::Newborn(_) => unreachable!("they are goroutines"),
+        });
+    });
+}
+
+#[test]
 fn w1_one_decision_in_61_begins_with_the_global_queue() {
     // seed: W1
     Stage::set(1, "flat", |s| {
