@@ -47,7 +47,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         return 0;
     }
     let m = leave_runner(m, g);
-    m.p().share_what_it_kept();
+    schedule::share_what_is_kept(m.p());
     let p = mark(m);
     g.set_status(Status::Syscall);
     if at_once && p.take(status::SYSCALL, status::IDLE) {

@@ -35,7 +35,7 @@ impl Idle {
     /// Whoever has made work visible calls this after it.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
-        // Pairs with the fences in `make_idle` and `spin_ended`: either we see the
+        // Pairs with those in `make_idle`, `spin_found` and `spin_ended`: either we see the
         // idle P and the missing spinner, or they see the work.
         fence(Ordering::SeqCst);
         if self.ps() == 0 || self.spinning() != 0 {
@@ -57,12 +57,16 @@ impl Idle {
         self.spinning.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A spinning M has found work. When it was the last one and a P is idle,
-    /// another takes its place: the work it found may be one of many.
-    pub fn spin_found(&self) -> Option<StartOne> {
+    /// A spinning M has found work. When it was the last one, a P is idle and `more`
+    /// sees more work, another takes its place. Whoever adds work after `more` has looked
+    /// sees that nobody spins.
+    #[inline]
+    pub fn spin_found(&self, more: impl FnOnce() -> bool) -> Option<StartOne> {
         let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);
-        if before == 1 { self.work_added() } else { None }
+        // Pairs with the fence in `work_added`.
+        fence(Ordering::SeqCst);
+        if before == 1 && self.ps() != 0 && more() { self.work_added() } else { None }
     }
 
     /// A spinning M gives up. It must look everywhere once more after this.
@@ -98,9 +102,11 @@ mod tests {
         i.p_idle();
         assert_eq!(i.work_added(), Some(StartOne));
         assert_eq!(i.work_added(), None);
-        assert_eq!(i.spin_found(), Some(StartOne));
+        assert_eq!(i.spin_found(|| true), Some(StartOne));
+        assert_eq!(i.spin_found(|| false), None);
+        i.spin_begins();
         i.p_taken();
-        assert_eq!(i.spin_found(), None);
+        assert_eq!(i.spin_found(|| true), None);
         assert_eq!((i.ps(), i.spinning()), (0, 0));
     }
 }

@@ -7,7 +7,6 @@ use super::netpoll;
 use super::node::Node;
 use super::pool::FreeList;
 use super::ring::Ring;
-use super::schedule;
 use super::task::{Fifo, Kind as Of, Newborn, Task};
 use super::timers::Timers;
 use crate::stack::{Class, Kind};
@@ -148,7 +147,7 @@ impl P {
 
     /// Whether it was seen lately that it takes a decision each few us.
     #[inline(always)]
-    fn is_quick(&self) -> bool {
+    pub fn is_quick(&self) -> bool {
         let tick = self.tick.load(Ordering::Relaxed);
         self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick) as i32 > 0
     }
@@ -157,17 +156,6 @@ impl P {
     pub fn set_quick(&self, is: bool) {
         let tick = self.tick.load(Ordering::Relaxed);
         self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
-    }
-
-    /// Owner: it takes no decisions for a while, so others are told of what it kept.
-    #[inline(always)]
-    pub fn share_what_it_kept(&self) {
-        if self.is_quick() {
-            self.set_quick(false);
-            if !self.private.is_empty() {
-                schedule::work_added(None, self.node as usize);
-            }
-        }
     }
 
     /// Whether its private work is a few goroutines that have run before, and no more.

@@ -590,10 +590,16 @@ fn put_back_stash(m: MRef, p: PRef) {
 /// The M has found work, or something else to do.
 fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
-        && let Some(one) = rt().idle.spin_found()
+        && let Some(one) = rt().idle.spin_found(more_for_thieves)
     {
         threads::start_one(one, None, m.node.get());
     }
+}
+
+/// Whether there is anything that whoever looks for work would see to.
+fn more_for_thieves() -> bool {
+    let rt = rt();
+    work_for_thieves(rt) || rt.lacks_timer_watcher(timers::next_of_idle_ps())
 }
 
 /// Looks for work: own P, own node, then further and further away. `None`: look
@@ -958,6 +964,17 @@ pub fn fresh_thread_state(m: MRef) {
 pub fn work_added(near: Option<PRef>, node: usize) {
     if let Some(one) = rt().idle.work_added() {
         wake(one, near, node);
+    }
+}
+
+/// The P takes no decisions for a while, so others are told of what it kept.
+#[inline(always)]
+pub fn share_what_is_kept(p: PRef) {
+    if p.is_quick() {
+        p.set_quick(false);
+        if !p.private.is_empty() {
+            work_added(None, p.node as usize);
+        }
     }
 }
 

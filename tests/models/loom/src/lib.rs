@@ -21,6 +21,9 @@ pub mod stack {
         }
     }
 
+    #[derive(Default)]
+    pub struct Warm;
+
     #[derive(Clone, Copy)]
     pub struct Class;
 

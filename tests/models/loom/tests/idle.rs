@@ -93,7 +93,7 @@ impl World {
 
     fn spin_found(&self) {
         self.spinners.fetch_sub(1, Ordering::Relaxed);
-        let one = self.idle.spin_found();
+        let one = self.idle.spin_found(|| self.work_anywhere());
         self.start(one, None);
     }
 
