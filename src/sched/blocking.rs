@@ -17,9 +17,15 @@ use super::schedule::{self, switch_away};
 use super::task::Task;
 use super::threads;
 use crate::arch::{self, FpControl};
+use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
+
+/// After so many long calls in a row the next is taken for one.
+pub const SURE: u8 = 2;
+/// A call that is over sooner was not long, in ns.
+const SHORT: i64 = 20_000;
 
 /// The running goroutine is about to block its thread, maybe. On a plain thread
 /// it does nothing. entersyscall.
@@ -48,6 +54,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     }
     let m = leave_runner(m, g);
     schedule::share_what_is_kept(m.p());
+    let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
     g.set_status(Status::Syscall);
     if at_once && p.take(status::SYSCALL, status::IDLE) {
@@ -83,6 +90,31 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
     m::must_current()
 }
 
+/// Whether the call that begins will most likely last so long that sysmon would give
+/// the P to others: its last ones have. Then they need not wait for that.
+#[inline(always)]
+fn will_be_missed(m: MRef, g: GRef) -> bool {
+    g.long_calls.get() == SURE && begins_another(m, g)
+}
+
+#[cold]
+#[inline(never)]
+fn begins_another(m: MRef, g: GRef) -> bool {
+    g.called_at.set(time::now());
+    m.p().has_work() || schedule::work_anywhere(rt())
+}
+
+/// The call is over; `kept`: its P was still there.
+fn learn(g: GRef, kept: bool) {
+    let long = match g.long_calls.get() {
+        SURE if time::now() - g.called_at.get() < SHORT => 0,
+        SURE => SURE,
+        _ if kept => 0,
+        n => n + 1,
+    };
+    g.long_calls.set(long);
+}
+
 /// The P is anybody's who needs it from now on.
 fn mark(m: MRef) -> PRef {
     let p = m.p();
@@ -97,17 +129,28 @@ fn mark(m: MRef) -> PRef {
 
 /// Takes a P again: the old one if nobody else has, else an idle one.
 /// Without one the M counts as in a system call until its goroutine is queued.
-pub fn retake(m: MRef) -> bool {
-    let rt = rt();
+#[inline(always)]
+pub fn retake(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    if old.take(status::SYSCALL, status::RUNNING) {
-        m.in_syscall.store(false, Ordering::Relaxed);
-        old.m.store(m.as_ptr(), Ordering::Relaxed);
-        m.p.set(old.as_ptr());
-        super::run::look_if_done(m, old);
-        return true;
+    let kept = old.take(status::SYSCALL, status::RUNNING);
+    if g.long_calls.get() != 0 || !kept {
+        learn(g, kept);
     }
+    if !kept {
+        return take_another(m, old);
+    }
+    m.in_syscall.store(false, Ordering::Relaxed);
+    old.m.store(m.as_ptr(), Ordering::Relaxed);
+    m.p.set(old.as_ptr());
+    super::run::look_if_done(m, old);
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn take_another(m: MRef, old: PRef) -> bool {
+    let rt = rt();
     match threads::take_idle_p(rt, Some(old), m.node.get()) {
         Some(p) => {
             schedule::acquire_p(m, p);
@@ -132,7 +175,7 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if retake(m) {
+    if retake(m, g) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -149,6 +192,8 @@ fn queue_for_p(m: MRef, g: GRef) {
     rt().back_from_call.store(true, Ordering::Relaxed);
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
+    // It decides whether somebody has computed for long enough.
+    rt().sysmon.wake();
 }
 
 /// A call on the thread's own stack; it lives on the goroutine's.
@@ -197,7 +242,12 @@ pub fn run_on_g0(m: MRef) {
     // SAFETY: set by the switch.
     let g = unsafe { GRef::from_ptr(m.commit_g.get()) };
     m.curg.set(g.as_ptr());
-    mark(m);
+    schedule::share_what_is_kept(m.p());
+    let at_once = will_be_missed(m, g);
+    let p = mark(m);
+    if at_once && p.take(status::SYSCALL, status::IDLE) {
+        threads::hand_off(p);
+    }
     g.syscall_depth.set(1);
     let own = FpControl::current();
     call.fp.load();
@@ -217,7 +267,7 @@ pub fn run_on_g0(m: MRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if retake(m) {
+    if retake(m, g) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {

@@ -181,6 +181,7 @@ fn recycle(g: GRef) {
     g.id.store(0, Ordering::Relaxed);
     g.f.set(None);
     g.preempt_off.store(0, Ordering::Relaxed);
+    g.long_calls.set(0);
 }
 
 /// Resets the rest, of one that others had pointers to.

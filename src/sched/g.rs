@@ -64,7 +64,7 @@ pub enum Status {
 }
 
 /// Cache lines of its stack that a goroutine needs when it goes on.
-const STACK_LINES: usize = 4;
+const STACK_LINES: usize = 3;
 
 /// Bits of [`G::end`].
 pub mod end {
@@ -121,6 +121,11 @@ pub struct G {
     pub lock_depth: Cell<u32>,
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
+    /// How many of its last system calls have lasted so long that its P was taken, at most
+    /// [`blocking::SURE`](super::blocking::SURE); and when it began the one under way, in
+    /// ns, if it is that many.
+    pub long_calls: Cell<u8>,
+    pub called_at: Cell<i64>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
     /// Somebody else may have a pointer to it: every wait must be claimed, and

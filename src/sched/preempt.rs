@@ -57,7 +57,7 @@ pub fn find_p(m: MRef) -> MRef {
 fn replace_p(m: MRef) -> bool {
     m.old_p.set(m.p.get());
     m.p.set(ptr::null());
-    blocking::retake(m)
+    blocking::retake(m, m.g())
 }
 
 /// Whether the M still has the P that somebody asks for.

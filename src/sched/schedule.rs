@@ -357,11 +357,22 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 #[inline(always)]
 fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     let alone = p.alone.get();
-    take_runnext(p, alone)
-        .or_else(|| if m.pinned.is_empty() { None } else { m.pinned.pop() })
-        .or_else(|| rt().node_of(p).high.pop())
-        .or_else(|| next_private(p, alone))
-        .or_else(|| next_shared(p, alone))
+    // No chain of `or_else`: that is not inlined as a whole.
+    if let Some(task) = take_runnext(p, alone) {
+        return Some(task);
+    }
+    if !m.pinned.is_empty()
+        && let Some(task) = m.pinned.pop()
+    {
+        return Some(task);
+    }
+    if let Some(task) = rt().node_of(p).high.pop() {
+        return Some(task);
+    }
+    if let Some(task) = next_private(p, alone) {
+        return Some(task);
+    }
+    next_shared(p, alone)
 }
 
 /// The newest of the private queue.

@@ -41,13 +41,16 @@ const STRAYS_AT_ONCE: usize = 8;
 const AGAIN: i64 = 1_000_000;
 /// A goroutine runs for so long before one preempts it whose timer is due, or that is
 /// back from a system call.
-const WAKE_UP: i64 = 1_000_000;
+const WAKE_UP: i64 = 100_000;
 
 /// How often it asks how many free stacks were not needed lately, and how many of those
 /// give their memory back at once, with a pause then: that costs about 1 us each.
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
+
+/// A look takes less, in ns; the least that the kernel knows.
+const TURN: u64 = 100_000;
 
 /// What others know of it.
 pub struct Sysmon {
@@ -176,6 +179,7 @@ impl Trimmer {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
+    thread::ask_for_short_turns(TURN);
     let rt = rt();
     let mut seen: Vec<Seen> = Vec::new();
     let (mut quiet, mut delay) = (0, SHORTEST);
@@ -320,6 +324,11 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         if matches!(status, status::RUNNING | status::SYSCALL) {
             look_at_files(p, seen, now, FILES_OF_BUSY);
         }
+        // Whoever is preempted for these has run for a while, beginning now.
+        if status == status::RUNNING {
+            let timer = if somebody_is_back(rt, p) { now } else { p.timers.next() };
+            seen.next = seen.next.min(timer.max(now + WAKE_UP));
+        }
         // Only the second look at the same call takes the P: a call is mostly over by
         // the next one if that comes when it would.
         if status == status::SYSCALL && (p.has_work() || schedule::work_anywhere(rt)) {
@@ -368,7 +377,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let slice_ends = seen.slice + rt.slice;
     let yields_to_timer = seen.slice + WAKE_UP;
     seen.next = match waiting {
-        true if due => seen.check.max(yields_to_timer.min(slice_ends)),
+        true if due && !seen.asked => yields_to_timer.min(slice_ends),
         true => seen.check.max(slice_ends),
         false => timer.max(yields_to_timer),
     };
