@@ -124,8 +124,12 @@ pub fn ask_for_short_turns(ns: u64) {
     unsafe {
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
             && attributes.policy == libc::SCHED_OTHER as u32
+            && attributes.nice >= 0
         {
             attributes.size = size;
+            // Threads that it starts don't inherit it. (They would lose a negative nice
+            // value too, and so a thread that has one doesn't ask.)
+            attributes.flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
             attributes.runtime = ns;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
         }

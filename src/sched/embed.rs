@@ -168,8 +168,8 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         let (sp, context) = match on {
             _ if Some(g) == me => (here, ptr::null()),
             _ if stack.1 == 0 => (0, ptr::null()),
-            Some(m) => at_rest_on(*m, g, stack.0),
-            None => (sp_at_rest(g), ptr::null()),
+            Some(m) => at_rest_on(*m, g, stack),
+            None => (sp_at_rest(g, stack), ptr::null()),
         };
         // Its thread is blocked, though it hasn't said so.
         let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
@@ -196,26 +196,28 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
 }
 
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.
-fn sp_at_rest(g: GRef) -> usize {
-    // SAFETY: the world is stopped, and its stack isn't run.
-    unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) }
+fn sp_at_rest(g: GRef, (lo, len): (usize, usize)) -> usize {
+    // SAFETY: the world is stopped, and its stack isn't run; but one that is just leaving
+    // it has an old context there, of which nothing may be left.
+    let sp = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
+    if (lo..lo + len).contains(&sp) { sp } else { lo }
 }
 
 /// Stack pointer and registers of a goroutine that is still on a thread.
-fn at_rest_on(m: MRef, g: GRef, lowest: usize) -> (usize, *const c_void) {
+fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
     let context = m.context.get();
     if !context.is_null() {
         // SAFETY: the handler that has put it there waits.
         return (unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE, context);
     }
     if !m.blocking.get().is_null() {
-        return (sp_at_rest(g), ptr::null());
+        return (sp_at_rest(g, stack), ptr::null());
     }
     let blocked =
         m.claim.load(Ordering::Acquire) == claim::TAKEN || m.in_syscall.load(Ordering::Acquire);
     let sp = if blocked { thread::stack_pointer(m.tid.load(Ordering::Relaxed)) } else { None };
     let sp = sp.map(|sp| sp - arch::RED_ZONE);
-    (sp.filter(|&sp| sp >= lowest).unwrap_or(lowest), ptr::null())
+    (sp.filter(|&sp| sp >= stack.0).unwrap_or(stack.0), ptr::null())
 }
 
 /// `gs_preempt_disable`.

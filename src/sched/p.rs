@@ -7,7 +7,7 @@ use super::netpoll;
 use super::node::Node;
 use super::pool::FreeList;
 use super::ring::Ring;
-use super::task::{Fifo, Kind as Of, Newborn, Task};
+use super::task::{Fifo, Newborn, Task};
 use super::timers::Timers;
 use crate::stack::{Class, Kind};
 use core::cell::Cell;
@@ -105,7 +105,7 @@ pub struct Stats {
 /// So many goroutines are few.
 const FEW: usize = 8;
 /// What was seen of a P that is quick holds for so many decisions.
-const QUICK: u32 = 1024;
+const QUICK: u32 = 4096;
 
 /// Adds to a counter that only the caller writes.
 #[inline(always)]
@@ -149,7 +149,10 @@ impl P {
     #[inline(always)]
     pub fn is_quick(&self) -> bool {
         let tick = self.tick.load(Ordering::Relaxed);
-        self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick) as i32 > 0
+        let left = self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick);
+        // Not 0, and not what has wrapped. One that is asked for something, or has a
+        // gang's turn, may take its decisions elsewhere.
+        left.wrapping_sub(1) < QUICK && self.attention.load(Ordering::Relaxed) == 0
     }
 
     /// Whoever watches it says whether it is quick.
@@ -163,7 +166,7 @@ impl P {
         let n = self.private.len();
         let is_goroutine = |i| {
             let task = Task::from_word(self.private.oldest(i));
-            matches!(task.map(Task::kind), Some(Of::Goroutine(_)))
+            task.is_some_and(Task::has_run)
         };
         n <= FEW && (0..n as u32).all(is_goroutine)
     }
@@ -180,7 +183,7 @@ impl P {
     /// private work.
     #[inline(always)]
     pub fn keeps(&self, task: Task) -> bool {
-        self.is_quick() && matches!(task.kind(), Of::Goroutine(_)) && self.private.len() <= FEW
+        self.is_quick() && task.has_run() && self.private.len() <= FEW
     }
 
     /// Whether a thief would find something.

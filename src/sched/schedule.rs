@@ -786,21 +786,27 @@ fn is_quick(victim: PRef) -> bool {
     if victim.keeps_its_few() {
         return true;
     }
-    let is = watch(victim) >= victim.private.len() as u32;
+    let (decisions, took) = watch(victim);
+    let queued = victim.private.len().max(1) as i64;
+    let is = i64::from(decisions) * STEAL_TIME >= queued * took;
     if is {
         victim.set_quick(true);
     }
     is
 }
 
-/// How many decisions a P takes in a few us.
-fn watch(victim: PRef) -> u32 {
+/// How many decisions a P takes in a few us, and how many ns those were: the watcher may
+/// lose its CPU.
+fn watch(victim: PRef) -> (u32, i64) {
     let tick = victim.tick.load(Ordering::Relaxed);
     let before = time::now();
-    while time::now() - before < STEAL_TIME {
+    loop {
+        let took = time::now() - before;
+        if took >= STEAL_TIME {
+            return (victim.tick.load(Ordering::Relaxed).wrapping_sub(tick), took);
+        }
         backoff(0);
     }
-    victim.tick.load(Ordering::Relaxed).wrapping_sub(tick)
 }
 
 /// The last resort: a P that has not moved for a while may be stuck with it.
@@ -809,7 +815,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
     if word == 0 {
         return None;
     }
-    if watch(victim) != 0 {
+    if watch(victim).0 != 0 {
         return None;
     }
     // Acquire: as for any queue.
@@ -978,14 +984,12 @@ pub fn work_added(near: Option<PRef>, node: usize) {
     }
 }
 
-/// The P takes no decisions for a while, so others are told of what it kept.
+/// The P takes no decisions for a while, so others are told of what it may have kept.
 #[inline(always)]
 pub fn share_what_is_kept(p: PRef) {
-    if p.is_quick() {
+    if !p.private.is_empty() && !p.alone.get() {
         p.set_quick(false);
-        if !p.private.is_empty() {
-            work_added(None, p.node as usize);
-        }
+        work_added(None, p.node as usize);
     }
 }
 

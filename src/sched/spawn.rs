@@ -125,6 +125,8 @@ fn create(
     // A pinned one would keep a thread that `gs_run` has borrowed.
     let avoid = if options.flags & flags::PINNED != 0 { flags::AVOID_RUNNER } else { 0 };
     g.flags.set(options.flags | flags::UNBORN | avoid);
+    // See `Task::has_run`.
+    g.context.store(0, Ordering::Relaxed);
     g.stack_class.set(options.stack);
     g.last_p.set(u16::MAX);
     g.set_status(Status::Runnable);

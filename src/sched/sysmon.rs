@@ -39,9 +39,10 @@ const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// So long after a signal it is looked at again.
 const AGAIN: i64 = 1_000_000;
-/// A goroutine runs for so long before one preempts it whose timer is due, or that is
-/// back from a system call.
-const WAKE_UP: i64 = 100_000;
+/// A goroutine runs for so long before one preempts it whose timer is due.
+const WAKE_UP: i64 = 1_000_000;
+/// And before one that is back from a system call, which has waited already.
+const BACK: i64 = 100_000;
 
 /// How often it asks how many free stacks were not needed lately, and how many of those
 /// give their memory back at once, with a pause then: that costs about 1 us each.
@@ -225,12 +226,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         let deep = allocates && long_idle && netpoll::Sysmon::may_sleep(rt);
+        let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
             runtime::may_fork();
         }
         match deep {
             true => {
-                let end = Trimmer::is_needed(rt).then_some(trimmer.next);
                 sleep_deep(rt, note, &mut watch, end);
                 (quiet, delay, idle_since) = (0, CHECK, None);
             }
@@ -306,11 +307,10 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     seen.next = i64::MAX;
     // What it does takes longer than it did: it doesn't keep anything for itself now.
     let decisions = i64::from(tick.wrapping_sub(seen.tick));
-    if p.keeps_its_few() && decisions * schedule::STEAL_TIME < now - seen.looked {
+    let is_slow = decisions * schedule::STEAL_TIME < now - seen.looked;
+    if is_slow && status == status::RUNNING && !p.private.is_empty() {
         p.set_quick(false);
-        if p.has_work() {
-            wake_one(rt);
-        }
+        wake_one(rt);
     }
     seen.looked = now;
     if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
@@ -326,8 +326,9 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         }
         // Whoever is preempted for these has run for a while, beginning now.
         if status == status::RUNNING {
-            let timer = if somebody_is_back(rt, p) { now } else { p.timers.next() };
-            seen.next = seen.next.min(timer.max(now + WAKE_UP));
+            let for_timer = p.timers.next().max(now + WAKE_UP);
+            let next = if somebody_is_back(rt, p) { now + BACK } else { for_timer };
+            seen.next = seen.next.min(next);
         }
         // Only the second look at the same call takes the P: a call is mostly over by
         // the next one if that comes when it would.
@@ -364,7 +365,8 @@ fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
 /// use it, its thread is looked at, more and more seldom.
 fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let timer = p.timers.next();
-    let due = timer <= now || somebody_is_back(rt, p);
+    let is_back = somebody_is_back(rt, p);
+    let due = timer <= now || is_back;
     // Somebody who looks for work takes it, timers of others included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
@@ -375,13 +377,14 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         return false;
     }
     let slice_ends = seen.slice + rt.slice;
-    let yields_to_timer = seen.slice + WAKE_UP;
+    let yields = seen.slice + if is_back { BACK } else { WAKE_UP };
     seen.next = match waiting {
-        true if due && !seen.asked => yields_to_timer.min(slice_ends),
+        true if due && now < yields => yields.min(slice_ends),
+        true if due => seen.check.max(yields.min(slice_ends)),
         true => seen.check.max(slice_ends),
-        false => timer.max(yields_to_timer),
+        false => timer.max(yields),
     };
-    let must_ask = due && now >= yields_to_timer && !seen.asked;
+    let must_ask = due && now >= yields && !seen.asked;
     if now < seen.check && !must_ask {
         return false;
     }

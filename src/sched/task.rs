@@ -82,6 +82,15 @@ impl Task {
         }
     }
 
+    /// Whether it is a goroutine that has a context: one that has not begun may be a whole
+    /// tree of work. For others than the queue's owner a hint.
+    pub fn has_run(self) -> bool {
+        match self.kind() {
+            Kind::Goroutine(g) => g.context.load(Ordering::Relaxed) != 0,
+            Kind::Newborn(_) => false,
+        }
+    }
+
     /// The link of queues: the queue's owner's while it is in one.
     fn link(&self) -> &Cell<usize> {
         match self.kind() {

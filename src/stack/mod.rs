@@ -217,6 +217,8 @@ struct Free {
     warm: VecDeque<Stack>,
     cold: Vec<Stack>,
     count: Warm,
+    /// So many are to give theirs back.
+    surplus: usize,
 }
 
 impl Free {
@@ -268,15 +270,17 @@ impl Pool {
     /// Takes a stack back that is its own.
     pub fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
-        let stack = self.at_home(stack);
-        match stack.class.size() {
-            ..=KEEP_WARM => self.with(|p| p.free[stack.class.index()].push_warm(stack)),
-            _ => self.put_cold(stack),
+        if stack.class.size() > KEEP_WARM {
+            return self.put_cold(stack);
         }
+        let stack = self.at_home(stack);
+        self.with(|p| p.free[stack.class.index()].push_warm(stack));
     }
 
     /// The same, and its memory goes back to the system.
     pub fn put_cold(&self, stack: Stack) {
+        debug_assert_eq!(stack.home, self.node);
+        let stack = self.at_home(stack);
         // The system call is made without the lock.
         stack.cool();
         self.with(|p| p.free[stack.class.index()].cold.push(stack));
@@ -284,7 +288,10 @@ impl Pool {
 
     /// How many free stacks are to give their memory back: see [`Warm::surplus`].
     pub fn surplus(&self) -> usize {
-        self.with(|p| p.free.iter().map(|f| f.count.surplus()).sum())
+        self.with(|p| {
+            p.free.iter_mut().for_each(|f| f.surplus = f.count.surplus());
+            p.free.iter().map(|f| f.surplus).sum()
+        })
     }
 
     /// Whether some could.
@@ -297,7 +304,8 @@ impl Pool {
     pub fn trim(&self, most: usize) -> usize {
         let coldest = || {
             self.with(|p| {
-                let free = p.free.iter_mut().find(|f| f.count.has_spare())?;
+                let free = p.free.iter_mut().find(|f| f.surplus > 0 && !f.warm.is_empty())?;
+                free.surplus -= 1;
                 free.count.taken(1);
                 free.warm.pop_front()
             })

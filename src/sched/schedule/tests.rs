@@ -127,9 +127,12 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
     // seed: S3
     Stage::set(2, "flat", |s| {
         let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
-        let descriptor = || s.rt.nodes[0].gs.get().expect("memory");
-        let gs: Vec<_> =
-            (0..9).map(|_| Task::goroutine(GRef::from_non_null(descriptor()))).collect();
+        let one_that_has_run = |_| {
+            let g = GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory"));
+            g.context.store(1, Ordering::Relaxed);
+            Task::goroutine(g)
+        };
+        let gs: Vec<_> = (0..9).map(one_that_has_run).collect();
         let push =
             |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.to_word())));
         let steals = |last| {
@@ -143,6 +146,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(!steals(false));
         push(2);
         assert!(steals(true));
+        victim.attention.store(0, Ordering::Relaxed);
         victim.set_quick(true);
         push(2);
         assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt) && victim.keeps(gs[0]));
@@ -155,7 +159,20 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(victim.private.push(newborn.to_word()));
         assert!(work_for_thieves(s.rt) && !victim.keeps(newborn));
         assert!(steals(false));
-        // Its M is in a system call, or it isn't quick any more.
+        // One of them hasn't begun.
+        let Kind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
+        first.context.store(0, Ordering::Relaxed);
+        push(2);
+        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
+        assert!(steals(false));
+        first.context.store(1, Ordering::Relaxed);
+        // It is asked for something; its M is in a system call; it isn't quick any more.
+        push(2);
+        victim.attention.store(world::GANG, Ordering::Relaxed);
+        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        victim.attention.store(0, Ordering::Relaxed);
+        assert!(!work_for_thieves(s.rt));
+        assert!(!steals(true));
         victim.status.store(status::SYSCALL, Ordering::Relaxed);
         push(2);
         assert!(work_for_thieves(s.rt));
@@ -163,6 +180,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.set_quick(false);
         assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
         assert!(steals(true));
+        victim.attention.store(world::STOP, Ordering::Relaxed);
         victim.status.store(status::STOPPED, Ordering::Relaxed);
         gs.iter().for_each(|g| match g.kind() {
             Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),

@@ -20,8 +20,10 @@ pub mod limits {
 
 pub mod g {
     use core::cell::Cell;
+    use core::sync::atomic::AtomicUsize;
 
     pub struct G {
+        pub context: AtomicUsize,
         pub run_link: Cell<usize>,
     }
 
@@ -37,6 +39,14 @@ pub mod g {
 
         pub fn as_ptr(self) -> *const G {
             self.0
+        }
+    }
+
+    impl core::ops::Deref for GRef {
+        type Target = G;
+        fn deref(&self) -> &G {
+            // SAFETY: by the contract of `from_ptr`.
+            unsafe { &*self.0 }
         }
     }
 }
