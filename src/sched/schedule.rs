@@ -502,6 +502,7 @@ fn next(m: MRef) -> Option<GRef> {
     loop {
         if m.p.get().is_null() {
             if must_leave(m) {
+                leave_timers(rt());
                 return None;
             }
             if m.locked_g.get().is_null() {
@@ -589,6 +590,14 @@ pub fn must_leave(m: MRef) -> bool {
         }
     }
     m.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
+}
+
+/// The thread leaves without a P. It may have been the one that was to see to the timers
+/// of idle P's, and others have gone to sleep for good meanwhile.
+fn leave_timers(rt: &Runtime) {
+    if !rt.exiting.load(Ordering::Acquire) {
+        rt.timer_added(timers::next_of_idle_ps());
+    }
 }
 
 /// A task that was taken already goes back to the queues.

@@ -325,6 +325,32 @@ TEST(errno_stays_as_it_was)
     CHECK_EQ(errno, 77);
 }
 
+/* The thread that gs_run gave back was the only one that slept until timers were due. */
+static void sleep_20_ms(void *slept)
+{
+    CHECK_EQ(gs_sleep(20 * MS), 0);
+    ADD(*(long *)slept, 1);
+}
+
+static void start_sleepers(void *slept)
+{
+    int i;
+    for (i = 0; i < 10; i++)
+        go(sleep_20_ms, slept);
+    CHECK_EQ(gs_sleep(1 * MS), 0);
+}
+
+TEST(sleepers_wake_up_after_gs_run_has_ended)
+{
+    int round;
+    for (round = 0; round < 30; round++) {
+        long slept = 0;
+        CHECK_EQ(gs_run(start_sleepers, &slept), 0);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        CHECK_EQ(slept, 10);
+    }
+}
+
 /* A select that had been served on one channel came back to the other, which was free by then. */
 struct two { gs_chan *data, *done; gs_sem *ended; };
 

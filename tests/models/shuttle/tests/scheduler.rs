@@ -470,6 +470,40 @@ fn a_borrowed_thread_goes_back_though_others_keep_it_busy() {
     });
 }
 
+/// A borrowed thread goes back that was to see to the timers of idle P's, since its
+/// goroutine has ended elsewhere: somebody else does.
+#[test]
+fn a_borrowed_thread_that_goes_back_leaves_no_timer_alone() {
+    check(4000, || {
+        let (sleeps, wakes) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        in_runtime(2, 1, || {
+            let (gate, before, after) = (Gate::new(), sleeps.clone(), wakes.clone());
+            let g = gate.clone();
+            let (f, arg) = body(move || {
+                go(move || {
+                    before.add(1);
+                    assert_eq!(time::sleep(5_000_000), 0);
+                    after.add(1);
+                });
+                g.pass();
+            });
+            let sleeps = sleeps.clone();
+            let elsewhere = Plain::start(move || {
+                go(move || {
+                    while sleeps.get() == 0 {
+                        yield_now();
+                    }
+                    assert_eq!(time::sleep(50_000), 0);
+                    gate.open();
+                });
+            });
+            assert_eq!(run::run(f, arg, 0), 0);
+            elsewhere.join();
+        });
+        assert_eq!(wakes.get(), 1);
+    });
+}
+
 /// A goroutine that owns its thread is handed over to it with a P, by whoever
 /// makes it ready.
 #[test]
