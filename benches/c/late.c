@@ -1,5 +1,6 @@
 /* timer, preempt, wake, idle: how late a sleeper wakes, alone or beside an endless loop, or whom a thread wakes that is
  * none of the library's; and what an idle runtime costs. */
+#include "../late.h"
 #include "bench.h"
 
 #include <pthread.h>
@@ -7,20 +8,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
-
-static int smaller_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median and the 99th percentile, in units of unit_ns. */
-static void report_late(int64_t *late, int64_t n, const char *p50, const char *p99, double unit_ns, const char *unit)
-{
-    qsort(late, (size_t)n, sizeof *late, smaller_first);
-    report(p50, (double)late[n / 2] / unit_ns, unit);
-    report(p99, (double)late[n * 99 / 100] / unit_ns, unit);
-}
 
 /* Sleeps n times and reports how late it woke. */
 static void report_lateness(int64_t n, int64_t sleep_ns, const char *p50, const char *p99, double unit_ns, const char *unit)

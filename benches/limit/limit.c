@@ -1,6 +1,7 @@
 /* limitbench: what the machine needs for the least that a workload can't do without. Same options and output as the
  * benchmarks of the peers; compare says which limit stands behind which workload. */
 #define _GNU_SOURCE
+#include "../late.h"
 #include "switch.h"
 
 #include <errno.h>
@@ -41,24 +42,10 @@ static int64_t now(void)
 
 static bool silent; /* during the warm-up */
 
-static void report(const char *figure, double value, const char *unit)
+void report(const char *figure, double value, const char *unit)
 {
     if (!silent)
         printf("%s %.3f %s\n", figure, value, unit);
-}
-
-static int smaller_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median and the 99th percentile, in units of unit_ns. */
-static void report_late(int64_t *late, int64_t n, const char *p50, const char *p99, double unit_ns, const char *unit)
-{
-    qsort(late, (size_t)n, sizeof *late, smaller_first);
-    report(p50, (double)late[n / 2] / unit_ns, unit);
-    report(p99, (double)late[n * 99 / 100] / unit_ns, unit);
 }
 
 static pthread_t start_thread(void *(*f)(void *), void *arg)

@@ -53,13 +53,8 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         return 0;
     }
     let m = leave_runner(m, g);
-    schedule::share_what_is_kept(m.p());
-    let at_once = at_once || will_be_missed(m, g);
-    let p = mark(m);
     g.set_status(Status::Syscall);
-    if at_once && p.take(status::SYSCALL, status::IDLE) {
-        threads::hand_off(p);
-    }
+    leave_p(m, g, at_once);
     0
 }
 
@@ -88,6 +83,17 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
     g.set_status(Status::Runnable);
     switch_away(m, |m, g| ready::push_yielded(m.p(), g));
     m::must_current()
+}
+
+/// A call begins. `at_once`: others get the P now, and not when they need it.
+#[inline(always)]
+fn leave_p(m: MRef, g: GRef, at_once: bool) {
+    schedule::share_what_is_kept(m.p());
+    let at_once = at_once || will_be_missed(m, g);
+    let p = mark(m);
+    if at_once && p.take(status::SYSCALL, status::IDLE) {
+        threads::hand_off(p);
+    }
 }
 
 /// Whether the call that begins will most likely last so long that sysmon would give
@@ -242,12 +248,7 @@ pub fn run_on_g0(m: MRef) {
     // SAFETY: set by the switch.
     let g = unsafe { GRef::from_ptr(m.commit_g.get()) };
     m.curg.set(g.as_ptr());
-    schedule::share_what_is_kept(m.p());
-    let at_once = will_be_missed(m, g);
-    let p = mark(m);
-    if at_once && p.take(status::SYSCALL, status::IDLE) {
-        threads::hand_off(p);
-    }
+    leave_p(m, g, false);
     g.syscall_depth.set(1);
     let own = FpControl::current();
     call.fp.load();

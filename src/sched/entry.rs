@@ -263,19 +263,27 @@ fn keep_one_in_node(node: &Node, g: GRef) {
     node.gs_with_stack.put(g.as_non_null());
 }
 
-/// Up to `most` of the descriptors that a node keeps lose their stacks, which give their
-/// memory back. Gives how many did.
+/// Up to `most` of the descriptors that a node keeps, and that are a surplus, lose their
+/// stacks, which give their memory back. Gives how many did.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let some = FreeList::new();
-    node.gs_with_stack.give_existing(&some, most);
-    node.with_stack.taken(some.len());
-    let n = some.len();
+    let n = take_with_stack(node, &some, node.with_stack.take_surplus(most));
     while let Some(g) = some.pop().map(GRef::from_non_null) {
         if let Some(stack) = g.stack.take() {
             rt.nodes[stack.home()].stacks.put_cold(stack);
         }
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
     }
+    n
+}
+
+/// Moves up to `most` of the descriptors with a stack that a node keeps. Gives how many
+/// there were.
+fn take_with_stack(node: &Node, to: &FreeList<G>, most: usize) -> usize {
+    let before = to.len();
+    node.gs_with_stack.give_existing(to, most);
+    let n = to.len() - before;
+    node.with_stack.taken(n);
     n
 }
 
@@ -295,9 +303,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
     }
     let node = rt().node_of(p);
     if node.with_stack.len() > 0 {
-        let before = p.free_gs.len();
-        node.gs_with_stack.give_existing(&p.free_gs, P_CACHE / 2);
-        node.with_stack.taken(p.free_gs.len() - before);
+        take_with_stack(node, &p.free_gs, P_CACHE / 2);
         if let Some(g) = p.free_gs.pop() {
             return Some(GRef::from_non_null(g));
         }

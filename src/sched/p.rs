@@ -147,7 +147,7 @@ impl P {
 
     /// Whether it was seen lately that it takes a decision each few us.
     #[inline(always)]
-    pub fn is_quick(&self) -> bool {
+    fn is_quick(&self) -> bool {
         let tick = self.tick.load(Ordering::Relaxed);
         let left = self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick);
         // Not 0, and not what has wrapped. One that is asked for something, or has a

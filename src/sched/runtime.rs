@@ -813,11 +813,6 @@ impl Runtime {
         timers::next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether nobody sleeps until then, or until before.
-    pub fn lacks_timer_watcher(&self, when: i64) -> bool {
-        when < self.watching_until.load(Ordering::Relaxed)
-    }
-
     /// A timer was added to a P that the caller doesn't hold.
     pub fn timer_added(&self, when: i64) {
         if when == i64::MAX {

@@ -619,7 +619,7 @@ fn stop_spinning(m: MRef) {
 /// Whether there is anything that whoever looks for work would see to.
 fn more_for_thieves() -> bool {
     let rt = rt();
-    work_for_thieves(rt) || rt.lacks_timer_watcher(timers::next_of_idle_ps())
+    work_for_thieves(rt) || rt.lacks_watcher()
 }
 
 /// Looks for work: own P, own node, then further and further away. `None`: look
@@ -782,7 +782,7 @@ fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
         return Task::from_word(word);
     }
     if !victim.private.is_empty()
-        && (!victim.has_few_goroutines() || (last && !is_quick(victim)))
+        && (!victim.has_few_goroutines() || (last && !turns_out_quick(victim)))
         && let Some((word, _)) = victim.private.steal_half(&p.private)
     {
         return Task::from_word(word);
@@ -791,7 +791,7 @@ fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
 }
 
 /// Watches whether a P gets to all of its private work in the time that stealing takes.
-fn is_quick(victim: PRef) -> bool {
+fn turns_out_quick(victim: PRef) -> bool {
     if victim.keeps_its_few() {
         return true;
     }

@@ -141,13 +141,11 @@ struct Trimmer {
     /// When it does the next thing, and when it asks next.
     next: i64,
     ask: i64,
-    /// Of each node: descriptors that are to lose their stacks, and stacks without one.
-    surplus: Vec<(usize, usize)>,
 }
 
 impl Trimmer {
     fn new() -> Trimmer {
-        Trimmer { next: 0, ask: 0, surplus: Vec::new() }
+        Trimmer { next: 0, ask: 0 }
     }
 
     fn look(&mut self, rt: &Runtime, now: i64) {
@@ -156,18 +154,15 @@ impl Trimmer {
         }
         if now >= self.ask {
             self.ask = now + TRIM;
-            let surplus = rt.nodes.iter().map(|n| (n.with_stack.surplus(), n.stacks.surplus()));
-            self.surplus.clear();
-            self.surplus.extend(surplus);
+            for node in &rt.nodes {
+                node.with_stack.assess();
+                node.stacks.assess();
+            }
         }
         let mut left = TRIM_AT_ONCE;
-        for (node, (of_gs, of_stacks)) in rt.nodes.iter().zip(&mut self.surplus) {
-            let n = entry::trim(rt, node, left.min(*of_gs));
-            left -= n;
-            *of_gs = if n == 0 { 0 } else { *of_gs - n };
-            let n = node.stacks.trim(left.min(*of_stacks));
-            left -= n;
-            *of_stacks = if n == 0 { 0 } else { *of_stacks - n };
+        for node in &rt.nodes {
+            left -= entry::trim(rt, node, left);
+            left -= node.stacks.trim(left);
         }
         self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
     }

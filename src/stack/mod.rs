@@ -156,8 +156,10 @@ impl Stack {
 #[derive(Default)]
 pub struct Warm {
     len: AtomicUsize,
-    /// The least that `len` was since the last [`Warm::surplus`].
+    /// The least that `len` was since the last [`Warm::assess`].
     least: AtomicUsize,
+    /// So many of those that were not needed are still to give their memory back.
+    surplus: AtomicUsize,
 }
 
 impl Warm {
@@ -175,11 +177,19 @@ impl Warm {
         self.least.fetch_min(left, Ordering::Relaxed);
     }
 
-    /// How many are to give their memory back, of those that were not needed since this
-    /// was asked the last time.
-    pub fn surplus(&self) -> usize {
+    /// sysmon: decides how many are to give their memory back, of those that were not
+    /// needed since it did so the last time.
+    pub fn assess(&self) {
         let spare = self.least.swap(self.len(), Ordering::Relaxed).saturating_sub(FEW);
-        spare / 4 + spare.min(64)
+        self.surplus.store(spare / 4 + spare.min(64), Ordering::Relaxed);
+    }
+
+    /// sysmon: takes up to `most` of these upon itself.
+    pub fn take_surplus(&self, most: usize) -> usize {
+        let surplus = self.surplus.load(Ordering::Relaxed);
+        let n = surplus.min(most);
+        self.surplus.store(surplus - n, Ordering::Relaxed);
+        n
     }
 
     /// Whether there will be a surplus if none is needed.
@@ -217,8 +227,6 @@ struct Free {
     warm: VecDeque<Stack>,
     cold: Vec<Stack>,
     count: Warm,
-    /// So many are to give theirs back.
-    surplus: usize,
 }
 
 impl Free {
@@ -286,12 +294,9 @@ impl Pool {
         self.with(|p| p.free[stack.class.index()].cold.push(stack));
     }
 
-    /// How many free stacks are to give their memory back: see [`Warm::surplus`].
-    pub fn surplus(&self) -> usize {
-        self.with(|p| {
-            p.free.iter_mut().for_each(|f| f.surplus = f.count.surplus());
-            p.free.iter().map(|f| f.surplus).sum()
-        })
+    /// Decides how many free stacks are to give their memory back: see [`Warm::assess`].
+    pub fn assess(&self) {
+        self.with(|p| p.free.iter().for_each(|f| f.count.assess()));
     }
 
     /// Whether some could.
@@ -304,8 +309,8 @@ impl Pool {
     pub fn trim(&self, most: usize) -> usize {
         let coldest = || {
             self.with(|p| {
-                let free = p.free.iter_mut().find(|f| f.surplus > 0 && !f.warm.is_empty())?;
-                free.surplus -= 1;
+                let has_one = |f: &&mut Free| !f.warm.is_empty() && f.count.take_surplus(1) == 1;
+                let free = p.free.iter_mut().find(has_one)?;
                 free.count.taken(1);
                 free.warm.pop_front()
             })

@@ -33,6 +33,16 @@ static long tree(void)
     return n;
 }
 
+/* So many do the same thing so often. */
+static long start_all(gs_fn fn, int n, long each)
+{
+    int i;
+    CHECK_EQ(gs_waitgroup_add(&done, n), 0);
+    for (i = 0; i < n; i++)
+        go(fn, NULL);
+    return n * each;
+}
+
 static void yield_often(void *arg)
 {
     int i;
@@ -44,11 +54,7 @@ static void yield_often(void *arg)
 
 static long yields(void)
 {
-    int i;
-    CHECK_EQ(gs_waitgroup_add(&done, YIELDERS), 0);
-    for (i = 0; i < YIELDERS; i++)
-        go(yield_often, NULL);
-    return YIELDERS * YIELDS;
+    return start_all(yield_often, YIELDERS, YIELDS);
 }
 
 static void send_all(void *ch)
@@ -97,11 +103,7 @@ static void lock_often(void *arg)
 
 static long locks(void)
 {
-    int i;
-    CHECK_EQ(gs_waitgroup_add(&done, LOCKERS), 0);
-    for (i = 0; i < LOCKERS; i++)
-        go(lock_often, NULL);
-    return LOCKERS * LOCKS;
+    return start_all(lock_often, LOCKERS, LOCKS);
 }
 
 static const struct {
