@@ -23,8 +23,12 @@ struct Context {
     fp: FpControl,
 }
 
+/// What a context that is left gives to the one that goes on; the caller knows the meaning.
+pub type Words = [usize; 3];
+
 /// Saves the running context, stores the address of what is saved in `*save` and
-/// goes on with the context at rest `to`. Returns when something switches back.
+/// goes on with the context at rest `to`, which is given `words`. Returns when something
+/// switches back, with what that has given.
 ///
 /// It is no call, and ends in a jump. A call would leave its return address on the
 /// processor's stack of them, where a jump doesn't take it away: then every return
@@ -32,51 +36,56 @@ struct Context {
 /// callee's. With no call two goroutines that wait at the same depth even have the
 /// right ones. The compiler saves what it needs of the other registers; it won't
 /// let rbp and rbx be named. The rounding modes are loaded only when they differ,
-/// because loading them drains the pipeline.
+/// because loading them drains the pipeline. The words stay in the registers of a
+/// function's first arguments, so that `start` can pass them on.
 ///
 /// # Safety
 /// `to` is a context at rest that nobody else resumes; `save` is writable and
 /// stays so until then.
 #[inline(always)]
-pub unsafe fn switch(save: *mut usize, to: usize) {
+pub unsafe fn switch(save: *mut usize, to: usize, words: Words) -> Words {
+    let [mut first, mut second, mut third] = words;
     let mut here = MaybeUninit::<Context>::uninit();
     // SAFETY: by contract; whoever switches back restores the stack and frame pointers.
     unsafe {
         asm!(
-            "mov [rdx + {sp}], rsp",
-            "mov [rdx + {rbp}], rbp",
-            "mov [rdx + {rbx}], rbx",
+            "mov [r10 + {sp}], rsp",
+            "mov [r10 + {rbp}], rbp",
+            "mov [r10 + {rbx}], rbx",
             "lea rax, [rip + 2f]",
-            "mov [rdx + {pc}], rax",
-            "stmxcsr [rdx + {fp}]",
-            "fnstcw [rdx + {fp} + 4]",
-            "mov eax, [rdx + {fp}]",
-            "movzx ecx, word ptr [rdx + {fp} + 4]",
-            "mov [rdi], rdx",
-            "mov rsp, [rsi + {sp}]",
-            "mov rbp, [rsi + {rbp}]",
-            "mov rbx, [rsi + {rbx}]",
-            "cmp eax, [rsi + {fp}]",
+            "mov [r10 + {pc}], rax",
+            "stmxcsr [r10 + {fp}]",
+            "fnstcw [r10 + {fp} + 4]",
+            "mov eax, [r10 + {fp}]",
+            "movzx ecx, word ptr [r10 + {fp} + 4]",
+            "mov [r8], r10",
+            "mov rsp, [r9 + {sp}]",
+            "mov rbp, [r9 + {rbp}]",
+            "mov rbx, [r9 + {rbx}]",
+            "cmp eax, [r9 + {fp}]",
             "jne 4f",
             "3:",
-            "cmp cx, [rsi + {fp} + 4]",
+            "cmp cx, [r9 + {fp} + 4]",
             "jne 5f",
-            "jmp [rsi + {pc}]",
+            "jmp [r9 + {pc}]",
             "4:",
-            "ldmxcsr [rsi + {fp}]",
+            "ldmxcsr [r9 + {fp}]",
             "jmp 3b",
             "5:",
-            "fldcw [rsi + {fp} + 4]",
-            "jmp [rsi + {pc}]",
+            "fldcw [r9 + {fp} + 4]",
+            "jmp [r9 + {pc}]",
             "2:",
             sp = const offset_of!(Context, sp),
             rbp = const offset_of!(Context, rbp),
             rbx = const offset_of!(Context, rbx),
             pc = const offset_of!(Context, pc),
             fp = const offset_of!(Context, fp),
-            inout("rdi") save => _,
-            inout("rsi") to => _,
-            inout("rdx") here.as_mut_ptr() => _,
+            inout("rdi") first,
+            inout("rsi") second,
+            inout("rdx") third,
+            inout("r8") save => _,
+            inout("r9") to => _,
+            inout("r10") here.as_mut_ptr() => _,
             out("r12") _,
             out("r13") _,
             out("r14") _,
@@ -84,6 +93,7 @@ pub unsafe fn switch(save: *mut usize, to: usize) {
             clobber_abi("sysv64"),
         );
     }
+    [first, second, third]
 }
 
 /// Lets the processor get the cache line of an address, valid or not.
@@ -102,9 +112,9 @@ pub unsafe fn lowest_in_use(context: usize) -> usize {
     context.min(unsafe { (*(context as *const Context)).sp })
 }
 
-/// What a new goroutine calls: `begin` gives function and argument, `end` is
-/// called after the function has returned, and returns only when another new
-/// goroutine starts on the same stack.
+/// What a new goroutine calls: `begin`, with the words of the switch, gives function and
+/// argument; `end` is called after the function has returned, and returns only when
+/// another new goroutine starts on the same stack, with the same of that one.
 ///
 /// The function is called from here and not from Rust, so nothing lies between
 /// the user's code and the end of the stack: an unwinder that looks for a
@@ -116,33 +126,51 @@ unsafe extern "C" fn start() {
         ".cfi_undefined rip",
         ".cfi_undefined rbp",
         "xor ebp, ebp",
-        "2:",
         "call {begin}",
+        "jmp {run}",
+        ".cfi_endproc",
+        begin = sym crate::sched::entry::goroutine_begin,
+        run = sym run,
+    )
+}
+
+/// The rest of [`start`], with the function in rax and its argument in rdx.
+#[unsafe(naked)]
+unsafe extern "C" fn run() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        ".cfi_undefined rbp",
+        "2:",
         "mov rdi, rdx",
         "call rax",
         "call {end}",
         "jmp 2b",
         ".cfi_endproc",
-        begin = sym crate::sched::entry::goroutine_begin,
         end = sym crate::sched::entry::goroutine_end,
     )
 }
 
 /// Leaves all frames of the running goroutine and starts the next one on the
-/// same stack, whose upper end is `top`.
+/// same stack, whose upper end is `top`, with this function and argument.
 ///
 /// # Safety
 /// Nothing on the stack is used any more; `top` is its upper end.
 #[unsafe(naked)]
-pub unsafe extern "C" fn restart(top: usize) -> ! {
+pub unsafe extern "C" fn restart(
+    top: usize,
+    f: unsafe extern "C" fn(*mut c_void),
+    arg: *mut c_void,
+) -> ! {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined rip",
         "mov rsp, rdi",
+        "mov rax, rsi",
         "xor ebp, ebp",
-        "jmp {start}",
+        "jmp {run}",
         ".cfi_endproc",
-        start = sym start,
+        run = sym run,
     )
 }
 
@@ -156,15 +184,26 @@ pub struct FpControl {
 
 impl FpControl {
     /// Those of the running code.
+    #[inline(always)]
     pub fn current() -> FpControl {
-        let mut c = FpControl { mxcsr: 0, x87: 0 };
-        // SAFETY: both instructions store into `c`.
+        let mut memory = MaybeUninit::<FpControl>::uninit();
+        let (mxcsr, x87): (u32, u32);
+        // SAFETY: both instructions store into `memory`. It is read as it was written: a
+        // wider load would have to wait until the stores are done.
         unsafe {
-            asm!("stmxcsr [{0}]", "fnstcw [{0} + 4]", in(reg) &raw mut c, options(nostack));
+            asm!(
+                "stmxcsr [{memory}]",
+                "fnstcw [{memory} + 4]",
+                "mov {mxcsr:e}, [{memory}]",
+                "movzx {x87:e}, word ptr [{memory} + 4]",
+                memory = in(reg) memory.as_mut_ptr(),
+                mxcsr = out(reg) mxcsr,
+                x87 = out(reg) x87,
+                options(nostack),
+            );
         }
         // The exception flags are no modes: they must not make two equal modes differ.
-        c.mxcsr &= !0x3f;
-        c
+        FpControl { mxcsr: mxcsr & !0x3f, x87 }
     }
 
     /// Makes them those of the running code.

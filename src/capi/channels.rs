@@ -1,7 +1,7 @@
 //! Channels and select.
 
 use super::EINVAL;
-use crate::chan::{Case, Chan, Op, select};
+use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
 use crate::sched::boundary::Entered;
 use core::ffi::{c_int, c_void};
@@ -153,8 +153,6 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    /// As many are kept on the stack.
-    const FEW: usize = 8;
     if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
         return EINVAL;
     }
@@ -163,20 +161,16 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
         // SAFETY: by contract.
         _ => unsafe { core::slice::from_raw_parts_mut(cases, n) },
     };
-    let none = Case { chan: None, op: Op::Recv, elem: core::ptr::null_mut() };
-    let (mut few, mut many) = ([none; FEW], Vec::new());
-    let checked: &mut [Case] = if n <= FEW {
-        &mut few[..n]
-    } else {
-        many.resize(n, none);
-        &mut many
-    };
-    for (to, from) in checked.iter_mut().zip(given.iter()) {
+    let mut valid = true;
+    let mut checked = PerCase::new();
+    let checked = checked.fill(n, |i| {
         // SAFETY: by contract.
-        match unsafe { case(from) } {
-            Some(c) => *to = c,
-            None => return EINVAL,
-        }
+        let (checked, makes_sense) = unsafe { case(&given[i]) };
+        valid &= makes_sense;
+        checked
+    });
+    if !valid {
+        return EINVAL;
     }
     // SAFETY: by contract.
     match unsafe { select(checked, deadline) } {
@@ -188,19 +182,17 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
     }
 }
 
-/// `None`: it makes no sense.
+/// And whether it makes sense.
 ///
 /// # Safety
 /// The channel is null or one.
-unsafe fn case<'a>(c: &gs_case) -> Option<Case<'a>> {
+#[inline(always)]
+unsafe fn case<'a>(c: &gs_case) -> (Case<'a>, bool) {
     // SAFETY: by contract.
     let chan = unsafe { given(c.ch) };
-    let op = match c.op {
-        GS_SEND => Op::Send,
-        GS_RECV => Op::Recv,
-        _ => return None,
-    };
+    let op = if c.op == GS_SEND { Op::Send } else { Op::Recv };
     let nothing_to_send =
         op == Op::Send && c.elem.is_null() && chan.is_some_and(|c| c.elem_size() > 0);
-    (!nothing_to_send).then_some(Case { chan, op, elem: c.elem.cast() })
+    let makes_sense = (c.op == GS_SEND || c.op == GS_RECV) && !nothing_to_send;
+    (Case { chan, op, elem: c.elem.cast() }, makes_sense)
 }

@@ -76,11 +76,12 @@ pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
 }
 
 unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
-    let _entered = Entered::new();
-    match f {
-        Some(f) => spawn::spawn(f, arg, pc),
-        None => EINVAL,
-    }
+    let entered = Entered::new();
+    let result = f.map_or(EINVAL, |f| spawn::spawn_on(entered.m(), f, arg, pc));
+    // Spawning never switches.
+    let m = entered.m();
+    entered.back_on(m);
+    result
 }
 
 /// The same with options. opts may be NULL. If out is not NULL, *out is a
@@ -272,8 +273,9 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 /// plain thread: sched_yield. Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
-    let _entered = Entered::new();
-    schedule::yield_now();
+    let entered = Entered::new();
+    let m = schedule::yield_now(entered.m());
+    entered.back_on(m);
 }
 
 /// Ends the running goroutine from anywhere in it; its destructors of

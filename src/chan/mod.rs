@@ -5,7 +5,7 @@
 
 mod select;
 
-pub use select::{Case, Op, select};
+pub use select::{Case, Op, PerCase, select};
 
 use crate::os::spin::SpinLock;
 use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
@@ -257,6 +257,7 @@ impl Chan {
     ///
     /// # Safety
     /// `elem` has the element size.
+    #[inline(always)]
     pub unsafe fn send(&self, elem: *const u8, deadline: i64) -> i32 {
         if deadline == 0 && self.send_would_wait() {
             return -libc::EAGAIN;
@@ -274,6 +275,7 @@ impl Chan {
     ///
     /// # Safety
     /// `elem` has room for an element, or is null.
+    #[inline(always)]
     pub unsafe fn recv(&self, elem: *mut u8, deadline: i64) -> i32 {
         if deadline == 0 && self.recv_would_wait() {
             return -libc::EAGAIN;
@@ -287,6 +289,7 @@ impl Chan {
     }
 
     /// Waits in one of the queues; the lock is held.
+    #[inline(never)]
     fn wait(&self, line: &Line, elem: *mut u8, deadline: i64, why: Why) -> i32 {
         let thread = Parker::for_thread();
         let block = match Block::begin(&thread, deadline, false, why) {
@@ -300,7 +303,7 @@ impl Chan {
         waiter.elem.set(elem);
         line.push(&waiter);
         // SAFETY: the lock is held; `unlock` releases it.
-        match unsafe { block.park(unlock, ptr::from_ref(self) as usize) } {
+        match unsafe { block.park_inline(unlock, ptr::from_ref(self) as usize) } {
             Cause::Woken if waiter.ok.get() => 0,
             Cause::Woken => -libc::EPIPE,
             cause => {

@@ -9,6 +9,8 @@
 use super::{Chan, unlock};
 use crate::sched::park::{Block, Cause, Parker, Waiter, Why, sleep_until};
 use crate::sched::schedule::random;
+use core::mem::MaybeUninit;
+use core::ptr;
 
 /// Whether a case sends or receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +29,35 @@ pub struct Case<'a> {
     pub elem: *mut u8,
 }
 
-/// Cases that are kept on the stack; more are on the heap.
+/// So many are few.
 const FEW: usize = 8;
+
+/// Room for one thing of each case: on the stack if the cases are few.
+pub struct PerCase<T> {
+    few: [MaybeUninit<T>; FEW],
+    many: Vec<T>,
+}
+
+impl<T> PerCase<T> {
+    #[inline(always)]
+    pub fn new() -> PerCase<T> {
+        PerCase { few: [const { MaybeUninit::uninit() }; FEW], many: Vec::new() }
+    }
+
+    /// Makes `n` of them; once.
+    #[inline(always)]
+    pub fn fill(&mut self, n: usize, make: impl FnMut(usize) -> T) -> &mut [T] {
+        if n > FEW {
+            self.many.extend((0..n).map(make));
+            return &mut self.many;
+        }
+        for (to, value) in self.few[..n].iter_mut().zip((0..n).map(make)) {
+            to.write(value);
+        }
+        // SAFETY: these have just been written.
+        unsafe { &mut *(&raw mut self.few[..n] as *mut [T]) }
+    }
+}
 
 /// Does one of the cases, chosen with equal chances among those that can be
 /// done; gives its number and the result of the operation. Fails with the
@@ -43,9 +72,8 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
             _ => sleep_until(deadline, Why::SelectNothing).errno(),
         });
     }
-    let mut few = [0u32; FEW];
-    let mut many = Vec::new();
-    let order = numbers(cases.len(), &mut few, &mut many);
+    let mut order = PerCase::new();
+    let order = order.fill(cases.len(), |i| i as u32);
     shuffle(order);
     for &i in &*order {
         // SAFETY: by contract.
@@ -62,23 +90,14 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     unsafe { wait(cases, order, deadline) }
 }
 
-/// The numbers below `n`, on the stack if they are few.
-fn numbers<'a>(n: usize, few: &'a mut [u32; FEW], many: &'a mut Vec<u32>) -> &'a mut [u32] {
-    let numbers = if n <= FEW {
-        &mut few[..n]
-    } else {
-        many.resize(n, 0);
-        &mut many[..]
-    };
-    for (i, number) in numbers.iter_mut().enumerate() {
-        *number = i as u32;
-    }
-    numbers
-}
-
+/// Puts them into a random order. One random number does for a few: each draw leaves its
+/// fraction to the next one.
 fn shuffle(order: &mut [u32]) {
+    let mut fraction = random();
     for i in (1..order.len()).rev() {
-        order.swap(i, ((u64::from(random()) * (i as u64 + 1)) >> 32) as usize);
+        let product = u64::from(fraction) * (i as u64 + 1);
+        fraction = if i > FEW { random() } else { product as u32 };
+        order.swap(i, (product >> 32) as usize);
     }
 }
 
@@ -177,23 +196,15 @@ unsafe fn unlock_all(locked: usize) {
 /// # Safety
 /// As `select`.
 unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i32), i32> {
-    let (mut few, mut many) = ([core::ptr::null(); FEW], Vec::new());
-    let chans: &mut [*const Chan] = if cases.len() <= FEW {
-        &mut few[..]
-    } else {
-        many.resize(cases.len(), core::ptr::null());
-        &mut many[..]
-    };
-    let mut n = 0;
-    for chan in cases.iter().filter_map(|c| c.chan) {
-        chans[n] = chan;
-        n += 1;
-    }
-    chans[..n].sort_unstable();
-    let mut kept = 1;
-    for i in 1..n {
-        if chans[i] != chans[kept - 1] {
-            chans[kept] = chans[i];
+    let mut chans = PerCase::new();
+    let chans = chans.fill(cases.len(), |i| cases[i].chan.map_or(ptr::null(), ptr::from_ref));
+    chans.sort_unstable();
+    // Each once, and null, which comes first, not at all.
+    let (mut kept, mut last) = (0, ptr::null());
+    for i in 0..chans.len() {
+        if chans[i] != last {
+            last = chans[i];
+            chans[kept] = last;
             kept += 1;
         }
     }
@@ -219,19 +230,12 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
             return Err(e);
         }
     };
-    let mut few_waiters = [const { None::<Waiter> }; FEW];
-    let mut many_waiters = Vec::new();
-    let waiters: &[Option<Waiter>] = if cases.len() <= FEW {
-        few_waiters[..cases.len()].fill_with(|| Some(block.waiter()));
-        &few_waiters[..cases.len()]
-    } else {
-        many_waiters.resize_with(cases.len(), || Some(block.waiter()));
-        &many_waiters
-    };
-    let each = || cases.iter().zip(waiters).filter_map(|(c, w)| Some((c, w.as_ref()?)));
+    let mut waiters = PerCase::new();
+    let waiters = waiters.fill(cases.len(), |_| block.waiter());
+    let each = || cases.iter().zip(waiters.iter());
     each().for_each(|(case, waiter)| case.queue(waiter));
     // SAFETY: all locks are held; `unlock_all` releases them.
-    let cause = unsafe { block.park(unlock_all, &raw const locked as usize) };
+    let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {
         // Even where ours is out already: see `unlock_all`.
         if !waiter.won.get() {
@@ -242,6 +246,5 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
         return Err(cause.errno());
     }
     let winner = each().position(|(_, w)| w.won.get()).expect("a waker has claimed one");
-    let ok = waiters[winner].as_ref().is_some_and(|w| w.ok.get());
-    Ok((winner, if ok { 0 } else { -libc::EPIPE }))
+    Ok((winner, if waiters[winner].ok.get() { 0 } else { -libc::EPIPE }))
 }

@@ -179,10 +179,10 @@ fn wait(
         waiter.tag.set(tag_of(want.class));
         waiting.push(side, waiter, again);
     }
-    netpoll::wait_begins(rt, home);
+    netpoll::wait_begins(home);
     file.note_unverified();
     // SAFETY: the file's lock is held, and `unlock` releases it.
-    let cause = unsafe { block.park(File::unlock, ptr::from_ref(file) as usize) };
+    let cause = unsafe { block.park_inline(File::unlock, ptr::from_ref(file) as usize) };
     netpoll::wait_ends(home);
     let mut woken = None;
     for (waiter, &side) in waiters.iter().zip(want.sides) {

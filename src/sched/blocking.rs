@@ -13,10 +13,10 @@ use super::m::{self, Blocking, MRef};
 use super::p::{PRef, status};
 use super::ready;
 use super::runtime::rt;
-use super::schedule::{self, switch_away};
+use super::schedule::{self, Left, switch_away};
 use super::task::Task;
 use super::threads;
-use crate::arch::{self, FpControl};
+use crate::arch::FpControl;
 use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
@@ -71,6 +71,7 @@ pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
 }
 
 /// Moves the goroutine to another thread if this is one to avoid.
+#[inline(always)]
 fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
     if g.has(flags::BOUND) {
         return m;
@@ -80,9 +81,14 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
         g.set_flag(avoid, false);
         return m;
     }
+    move_away(m, g)
+}
+
+#[cold]
+#[inline(never)]
+fn move_away(m: MRef, g: GRef) -> MRef {
     g.set_status(Status::Runnable);
-    switch_away(m, |m, g| ready::push_yielded(m.p(), g));
-    m::must_current()
+    switch_away(m, |m, g| ready::push_yielded(m.p(), g))
 }
 
 /// A call begins. `at_once`: others get the P now, and not when they need it.
@@ -242,11 +248,9 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
 
 /// The part on g0: the goroutine's registers are saved, but it is still this
 /// thread's, and functions called in `f` find it as the current one.
-pub fn run_on_g0(m: MRef) {
+pub fn run_on_g0(m: MRef, g: GRef) {
     // SAFETY: `call` has left it there, on a stack that stays.
     let call = unsafe { &mut *m.blocking.get() };
-    // SAFETY: set by the switch.
-    let g = unsafe { GRef::from_ptr(m.commit_g.get()) };
     m.curg.set(g.as_ptr());
     leave_p(m, g, false);
     g.syscall_depth.set(1);
@@ -258,7 +262,7 @@ pub fn run_on_g0(m: MRef) {
         // The child of a fork in it: no runtime, but the goroutine goes on.
         m::set_current(Some(m));
         // SAFETY: its registers are saved, and there is nobody else to run it.
-        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
+        unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
         unreachable!("nobody comes back to this stack");
     }
     // SAFETY: the thread's own errno.

@@ -20,6 +20,7 @@ pub struct Entered {
     /// Where the caller was. The goroutine may be on another M when it goes back
     /// there.
     from: u8,
+    m: Option<MRef>,
 }
 
 impl Entered {
@@ -28,9 +29,27 @@ impl Entered {
     #[inline(always)]
     pub fn new() -> Entered {
         match m::current() {
-            Some(m) => Entered { from: come_in(m) },
-            None => Entered { from: INSIDE },
+            Some(m) => {
+                let (from, m) = come_in(m);
+                Entered { from, m: Some(m) }
+            }
+            None => Entered { from: INSIDE, m: None },
         }
+    }
+
+    /// The M on which the caller is; it holds until the next switch.
+    #[inline(always)]
+    pub fn m(&self) -> Option<MRef> {
+        self.m
+    }
+
+    /// What dropping it does, for one who knows the M on which the caller is now.
+    #[inline(always)]
+    pub fn back_on(self, m: Option<MRef>) {
+        if let Some(m) = m {
+            m.outside.store(self.from, Ordering::Release);
+        }
+        core::mem::forget(self);
     }
 }
 
@@ -45,9 +64,10 @@ impl Drop for Entered {
     }
 }
 
-/// The library runs from here on; gives where the caller was.
+/// The library runs from here on; gives where the caller was, and the M on which it is
+/// now.
 #[inline(always)]
-pub fn come_in(m: MRef) -> u8 {
+pub fn come_in(m: MRef) -> (u8, MRef) {
     let from = m.outside.load(Ordering::Relaxed);
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `preempt::take`.
@@ -55,9 +75,9 @@ pub fn come_in(m: MRef) -> u8 {
     // A call from the middle of another one (a commit function's) must not give
     // way: it isn't on its own stack, maybe.
     if from == OUTSIDE && (world::somebody_is_asked() | preempt::is_claimed(m)) {
-        look(m);
+        return (from, look(m));
     }
-    from
+    (from, m)
 }
 
 /// From here on the user's code runs.
@@ -81,8 +101,9 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 
 #[cold]
 #[inline(never)]
-fn look(m: MRef) {
+fn look(m: MRef) -> MRef {
     give_way_if_asked(preempt::find_p(m));
+    m::must_current()
 }
 
 /// Lets others go first if somebody wants that; may come back on another M.

@@ -9,6 +9,7 @@ use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, Why, ready_all};
 use super::pool::FreeList;
 use super::runtime::{self, Inside, Runtime, rt, try_rt};
+use super::schedule::Left;
 use super::task::{GoFn, Kind, Newborn, Task};
 use super::{blocking, boundary, schedule, world};
 use crate::arch::{self, FpControl, sanitizer};
@@ -24,7 +25,7 @@ const NEWBORN_CACHE: usize = 512;
 const ID_BATCH: u64 = 64;
 
 /// What `arch::start` calls: function and argument of the goroutine that begins
-/// on this stack now.
+/// on this stack now. Two words, which are returned in registers.
 #[repr(C)]
 pub struct Begin {
     f: GoFn,
@@ -32,12 +33,18 @@ pub struct Begin {
 }
 
 /// The first thing that runs on a goroutine's stack.
-pub extern "C" fn goroutine_begin() -> Begin {
+pub extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> Begin {
     if sanitizer::is_on() {
         sanitizer::arrived(ptr::null_mut());
     }
-    let m = m::must_current();
-    schedule::run_commit(m);
+    // SAFETY: `arch::start` passes on what the switch has given.
+    let m = unsafe { Left::from_words([first, second, third]) }.settle();
+    begin(m)
+}
+
+/// The goroutine of this M begins.
+#[inline(always)]
+fn begin(m: MRef) -> Begin {
     schedule::fresh_thread_state(m);
     let g = m.g();
     boundary::leave(m);
@@ -46,44 +53,39 @@ pub extern "C" fn goroutine_begin() -> Begin {
 
 /// The function has returned. Comes back when another goroutine is to begin on
 /// this stack.
-pub extern "C" fn goroutine_end() {
-    end_of_child();
-    boundary::come_in(m::must_current());
-    end_current();
+pub extern "C" fn goroutine_end() -> Begin {
+    let (_, m) = boundary::come_in(m_or_end());
+    begin(end_current(m))
 }
 
-/// In the child of a fork that this goroutine made there is no scheduler: it
-/// ends as the last thread of a process does.
-fn end_of_child() {
-    if m::current().is_none() {
-        crate::os::thread::exit_process();
-    }
+/// In the child of a fork that this goroutine made there is no M: it ends as the last
+/// thread of a process does.
+fn m_or_end() -> MRef {
+    m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
 
 /// Ends the running goroutine from anywhere. Goexit.
 pub fn exit_current() -> ! {
-    let stack = m::must_current().g().stack_of_running();
+    let m = m::must_current();
+    let stack = m.g().stack_of_running();
     if sanitizer::is_on() {
         sanitizer::abandon(stack.bounds());
     }
-    end_current();
+    let next = begin(end_current(m));
     // SAFETY: the frames above belong to a goroutine that has ended.
-    unsafe { arch::restart(stack.top()) }
+    unsafe { arch::restart(stack.top(), next.f, next.arg) }
 }
 
 /// Ends the running goroutine. Comes back when the next goroutine is a new one
-/// that can have its stack.
-fn end_current() {
-    let g = m::must_current().g();
-    // It has forgotten to leave a system call.
-    while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
-    if !g.values.get().is_null() {
-        keys::run_destructors(g);
-        end_of_child();
+/// that can have its stack; gives the M.
+#[inline(always)]
+fn end_current(mut m: MRef) -> MRef {
+    let g = m.g();
+    if g.syscall_depth.get() > 0 || !g.values.get().is_null() {
+        m = tidy_up(g);
     }
-    let m = m::must_current();
     if g.shared.get() || g.flags.get() & flags::ENDS_SPECIALLY != 0 {
-        return end_special(m, g);
+        end_special(m, g);
     }
     let p = m.p();
     count(&p.ended, 1);
@@ -98,20 +100,33 @@ fn end_current() {
         begin_as(m, p, n, g);
         if sanitizer::is_on() {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
+            sanitizer::arrived(ptr::null_mut());
         }
         if FpControl::current() != rt().fp {
             rt().fp.load();
         }
-        return;
+        return m;
     }
-    schedule::leave_for(m, g, commit_end, next);
+    schedule::leave_for(m, g, commit_end, next)
+}
+
+/// What the goroutine has left undone; gives the M.
+#[cold]
+#[inline(never)]
+fn tidy_up(g: GRef) -> MRef {
+    // It has forgotten to leave a system call.
+    while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
+    if !g.values.get().is_null() {
+        keys::run_destructors(g);
+    }
+    m_or_end()
 }
 
 /// The end of a goroutine that somebody has a reference to, of `gs_run`'s, of one that
 /// has a thread of its own, and of one whose parts go to different nodes.
 #[cold]
 #[inline(never)]
-fn end_special(m: MRef, g: GRef) {
+fn end_special(m: MRef, g: GRef) -> ! {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);
     }
@@ -134,7 +149,7 @@ fn end_special(m: MRef, g: GRef) {
         world::ask(m.p(), world::LOOK);
     }
     let next = schedule::next_direct(m, m.p());
-    schedule::leave_for(m, g, commit_special_end, next);
+    schedule::leave_for(m, g, commit_special_end, next)
 }
 
 /// Frees the descriptor and the stack that have just been left.
@@ -236,7 +251,7 @@ fn keep_in_node(p: PRef, g: GRef) {
         count(&p.stats.stacks_sent_home, 1);
         return keep_one_in_node(&rt.nodes[stack.home()], g);
     }
-    let node = rt.node_of(p);
+    let node = p.of_node();
     for _ in 0..P_CACHE {
         if let Some(old) = p.free_gs.pop() {
             keep_one_in_node(node, GRef::from_non_null(old));
@@ -301,7 +316,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
     if let Some(g) = p.free_gs.pop() {
         return Some(GRef::from_non_null(g));
     }
-    let node = rt().node_of(p);
+    let node = p.of_node();
     if node.with_stack.len() > 0 {
         take_with_stack(node, &p.free_gs, P_CACHE / 2);
         if let Some(g) = p.free_gs.pop() {
@@ -332,7 +347,7 @@ pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
 /// memory. A pinned one stays on this thread from now on.
 pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
-    let stack = rt().node_of(m.p()).stacks.get(class)?;
+    let stack = m.p().of_node().stacks.get(class)?;
     g.stack.set(Some(stack));
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context.store(unsafe { arch::prepare(stack.top(), rt().fp) }, Ordering::Relaxed);
@@ -365,7 +380,7 @@ fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.id.store(next_id(p), Ordering::Relaxed);
     schedule::assign(m, p, g);
     if p.newborns.len() >= 2 * NEWBORN_CACHE {
-        rt().node_of(p).newborns.take_back(&p.newborns, NEWBORN_CACHE);
+        p.of_node().newborns.take_back(&p.newborns, NEWBORN_CACHE);
     }
     p.newborns.push(newborn);
 }
@@ -386,7 +401,7 @@ pub fn next_id(p: PRef) -> u64 {
 #[inline(always)]
 pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
     if p.newborns.len() == 0 {
-        rt().node_of(p).newborns.refill(&p.newborns, NEWBORN_CACHE);
+        p.of_node().newborns.refill(&p.newborns, NEWBORN_CACHE);
     }
     p.newborns.pop()
 }

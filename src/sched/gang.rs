@@ -248,7 +248,7 @@ fn call_one(rt: &Runtime, gang: &Gang) {
     let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
     let own = |p: &PRef| !all_run && p.gang.is_turn_of(gang);
     for p in rt.ps().filter(own) {
-        if rt.node_of(p).take_idle_p(p) {
+        if p.of_node().take_idle_p(p) {
             rt.idle.p_taken();
             threads::start_m(rt, p, false);
             return;
@@ -283,7 +283,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         return None;
     };
     if is_time_for_low(p)
-        && let Some(task) = rt.node_of(p).low.pop()
+        && let Some(task) = p.of_node().low.pop()
     {
         p.gang.filling.store(false, Ordering::Relaxed);
         schedule::next_tick(p);
@@ -542,7 +542,7 @@ impl Gangs {
 
 /// A P whose turn has begun while it was idle.
 fn start_if_idle(rt: &Runtime, p: PRef) {
-    if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && rt.node_of(p).take_idle_p(p) {
+    if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
         threads::start_m(rt, p, false);
     }

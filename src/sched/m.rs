@@ -38,8 +38,6 @@ pub struct M {
     pub claim: AtomicU8,
     /// g0's context at rest, while a goroutine runs.
     pub g0_context: Cell<usize>,
-    pub commit: Cell<Option<Commit>>,
-    pub commit_g: Cell<*const G>,
     /// g0's stack; known only when a sanitizer asks for it.
     pub stack_bounds: Cell<sanitizer::Bounds>,
     /// The thread's errno.
@@ -131,8 +129,6 @@ impl M {
             outside: AtomicU8::new(INSIDE),
             claim: AtomicU8::new(claim::NONE),
             g0_context: Cell::new(0),
-            commit: Cell::new(None),
-            commit_g: Cell::new(ptr::null()),
             stack_bounds: Cell::new((0, 0)),
             errno: Cell::new(ptr::null_mut()),
             cxa: Cell::new(ptr::null_mut()),

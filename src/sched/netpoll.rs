@@ -14,7 +14,7 @@ use super::m::{M, MRef};
 use super::node::Node;
 use super::p::{PRef, status};
 use super::ready;
-use super::runtime::{Runtime, rt};
+use super::runtime::Runtime;
 use super::schedule;
 use super::task::{Batch, Task};
 use super::threads;
@@ -91,7 +91,7 @@ impl Found {
     pub(super) fn into_queues(self, p: PRef) {
         // One alone is the caller's own next work.
         let for_others = self.len() > 1 || p.has_work();
-        let runq = &rt().node_of(p).runq;
+        let runq = &p.of_node().runq;
         let (mut in_order, accepts) = ([self.writes, self.reads], self.accepts);
         if !runq.is_empty() {
             in_order.into_iter().chain([accepts]).for_each(|b| push_each(b, |t| runq.push(t)));
@@ -234,7 +234,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     if p.poll.epoll() >= 0 {
         return Ok(());
     }
-    let node = rt.node_of(p);
+    let node = p.of_node();
     let of_node = match node.poll.epoll() {
         Some(fd) => fd,
         None => {
@@ -284,13 +284,13 @@ pub fn close_all(rt: &Runtime) {
 
 /// A goroutine is about to wait for a file of this P's instance; it holds the
 /// file's lock, so it can't be woken yet.
-pub fn wait_begins(rt: &Runtime, home: PRef) {
+pub fn wait_begins(home: PRef) {
     home.poll.waiting.fetch_add(1, Ordering::SeqCst);
     // Pairs with the fences in `make_idle` and `stop_attending`: either who leaves the
     // P sees that it is waited for, or we see that nobody attends to it.
     fence(Ordering::SeqCst);
     if is_deserted(home) {
-        arm(rt, home);
+        arm(home);
     }
 }
 
@@ -313,9 +313,9 @@ pub fn anybody_waits(rt: &Runtime) -> bool {
 /// its files, also one that is there already, ends the sleep of whoever attends to
 /// it, or of its node's watcher.
 #[inline]
-pub fn nobody_runs(rt: &Runtime, p: PRef) {
+pub fn nobody_runs(p: PRef) {
     if p.poll.is_waited_for() && !p.poll.is_attended() {
-        arm(rt, p);
+        arm(p);
     }
 }
 
@@ -327,20 +327,20 @@ pub fn attend(p: PRef) -> bool {
 }
 
 /// The M doesn't sleep in the instance of the P any more.
-fn stop_attending(rt: &Runtime, p: PRef) {
+fn stop_attending(p: PRef) {
     p.poll.attended.store(false, Ordering::Relaxed);
     // Pairs with those in `wait_begins` and `make_idle`.
     fence(Ordering::SeqCst);
     if p.poll.is_waited_for() && is_deserted(p) {
-        arm(rt, p);
+        arm(p);
     }
 }
 
-fn arm(rt: &Runtime, p: PRef) {
+fn arm(p: PRef) {
     // SeqCst: pairs with the clearing in `sleep`: either we see it cleared, or the
     // watcher that has cleared it sees that the P is idle.
     if !p.poll.armed.swap(true, Ordering::SeqCst)
-        && let Some(of_node) = rt.node_of(p).poll.epoll()
+        && let Some(of_node) = p.of_node().poll.epoll()
     {
         let wanted = epoll::IN | epoll::ONCE;
         let _ = epoll::change(of_node, p.poll.epoll(), wanted, u64::from(p.id));
@@ -455,10 +455,10 @@ impl<'a> Post<'a> {
     }
 
     /// The M leaves it.
-    pub fn leave(&self, rt: &Runtime) {
+    pub fn leave(&self) {
         match self {
             Post::Note => {}
-            Post::P(p) => stop_attending(rt, *p),
+            Post::P(p) => stop_attending(*p),
             Post::Node(node) => node.poll.watcher.store(ptr::null_mut(), Ordering::Release),
         }
     }
@@ -468,7 +468,7 @@ impl<'a> Post<'a> {
     pub fn pass_on(&self, rt: &Runtime) {
         let node = match self {
             Post::Note => return,
-            Post::P(p) => rt.node_of(*p),
+            Post::P(p) => p.of_node(),
             Post::Node(node) => node,
         };
         if !lacks_watcher(rt, node) {
@@ -526,7 +526,7 @@ impl Woken {
     /// Takes one of the idle P's that have events; sees to the others.
     pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
         let take = |p: PRef| {
-            let taken = rt.node_of(p).take_idle_p(p);
+            let taken = p.of_node().take_idle_p(p);
             if taken {
                 rt.idle.p_taken();
             }
@@ -541,7 +541,7 @@ impl Woken {
             if taken.is_none() && take(p) {
                 taken = Some(p);
             } else {
-                settle(rt, p);
+                settle(p);
             }
         }
         taken
@@ -551,7 +551,7 @@ impl Woken {
     pub fn leave_ps(&self, rt: &Runtime) {
         for p in self.ps(rt) {
             disarm(p);
-            settle(rt, p);
+            settle(p);
         }
     }
 
@@ -577,13 +577,13 @@ fn disarm(p: PRef) {
 
 /// A P with events, not armed any more: if it is idle the next watcher is to see
 /// them, if it is run its owner does, and who attends to it sees them anyway.
-fn settle(rt: &Runtime, p: PRef) {
+fn settle(p: PRef) {
     match p.status.load(Ordering::Relaxed) {
         _ if p.poll.is_attended() => {}
-        status::IDLE => arm(rt, p),
+        status::IDLE => arm(p),
         status::DEAD => {
             look_from_outside(p);
-            arm(rt, p);
+            arm(p);
         }
         _ => {}
     }

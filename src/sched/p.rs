@@ -49,8 +49,10 @@ pub struct P {
     pub alone: Cell<bool>,
     pub id: u16,
     pub node: u16,
-    /// The same, for those who need it at each switch: it outlives the P.
-    pub of_node: *const Node,
+    /// The same: see [`PRef::of_node`].
+    of_node: *const Node,
+    /// `migrate` of `GOSCHED_DEBUG`.
+    pub migrates: bool,
     /// That of the stacks in `free_gs`.
     pub stack_kind: Kind,
     pub status: AtomicU32,
@@ -114,7 +116,13 @@ pub fn count(counter: &AtomicU64, n: u64) {
 }
 
 impl P {
-    pub fn new(id: usize, node: &Node, stack_class: Class, ring_capacity: usize) -> P {
+    pub fn new(
+        id: usize,
+        node: &Node,
+        stack_class: Class,
+        ring_capacity: usize,
+        migrates: bool,
+    ) -> P {
         P {
             runnext: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
@@ -125,6 +133,7 @@ impl P {
             id: id as u16,
             node: node.id as u16,
             of_node: node,
+            migrates,
             stack_kind: Kind::new(stack_class, node.id as u16),
             status: AtomicU32::new(status::DEAD),
             syscall_tick: AtomicU32::new(0),
@@ -228,6 +237,13 @@ impl PRef {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut P {
         self.0.as_ptr()
+    }
+
+    /// The node that it belongs to for good.
+    #[inline(always)]
+    pub fn of_node<'a>(self) -> &'a Node {
+        // SAFETY: nodes stay where they are as long as the runtime, as P's do.
+        unsafe { &*self.of_node }
     }
 }
 

@@ -563,8 +563,18 @@ impl Block {
     ///
     /// # Safety
     /// The caller holds what `unlock` releases; `unlock` doesn't block.
-    #[inline(always)]
+    #[inline(never)]
     pub unsafe fn park(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        // SAFETY: by contract.
+        unsafe { self.park_inline(unlock, arg) }
+    }
+
+    /// The same for those who park all the time.
+    ///
+    /// # Safety
+    /// As `park`.
+    #[inline(always)]
+    pub unsafe fn park_inline(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
         // SAFETY: the parker is the caller's own.
         let parker = unsafe { &*self.parker };
         if parker.is_thread.get() {

@@ -24,17 +24,17 @@ pub fn ready(g: GRef, when: When) {
     }
 }
 
-/// Whether it can't just go to the caller's own queues.
+/// Whether it can't just go to the caller's own queues. `migrates`: `P::migrates`.
 #[inline(always)]
-fn is_special(g: GRef) -> bool {
-    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || rt().debug.migrate
+fn is_special(g: GRef, migrates: bool) -> bool {
+    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 
 /// Makes a goroutine ready that belongs into a queue of its own kind; false: it
 /// doesn't, and the caller puts it where it wants.
 pub fn ready_if_special(task: Task) -> bool {
     match task.kind() {
-        Kind::Goroutine(g) if is_special(g) => {
+        Kind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
             ready(g, When::Soon);
             true
         }
@@ -45,7 +45,7 @@ pub fn ready_if_special(task: Task) -> bool {
 #[inline(always)]
 fn ready_here(m: MRef, g: GRef, when: When) {
     let p = m.p();
-    if is_special(g) {
+    if is_special(g, p.migrates) {
         ready_special(m, g);
     } else if when == When::Soon
         || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0)
@@ -82,7 +82,7 @@ fn ready_special(m: MRef, g: GRef) {
         m.pinned.push(task);
     } else if g.priority.get() != priority::NORMAL {
         rt.push(p.node as usize, task, g.priority.get());
-    } else if rt.debug.migrate {
+    } else if p.migrates {
         rt.push(m.random() as usize % rt.nodes.len(), task, priority::NORMAL);
     } else {
         push_private(p, task);
@@ -116,7 +116,7 @@ pub fn push_root(task: Task) {
     let p = rt.next_root_p();
     // If it is idle the task goes along with it: in a queue whoever looks for work just
     // then would find it first, which is mostly the P that has accepted.
-    if rt.node_of(p).take_idle_p(p) {
+    if p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
         return threads::start_with(rt, p, task);
     }
@@ -161,10 +161,13 @@ pub fn push_shared(p: PRef, task: Task) {
 /// A goroutine that yields: behind everything else.
 #[inline(always)]
 pub fn push_yielded(p: PRef, g: GRef) {
-    if g.priority.get() != priority::NORMAL || rt().debug.migrate {
+    if g.priority.get() != priority::NORMAL || p.migrates {
         return yield_special(p, g);
     }
-    push_ring(p, &p.shared, Task::goroutine(g));
+    let task = Task::goroutine(g);
+    if !p.shared.push(task.to_word()) {
+        return yield_to_full(p, task);
+    }
     if !p.alone.get() {
         work_added(None, p.node as usize);
     }
@@ -172,9 +175,16 @@ pub fn push_yielded(p: PRef, g: GRef) {
 
 #[cold]
 #[inline(never)]
+fn yield_to_full(p: PRef, task: Task) {
+    overflow(p, &p.shared, task);
+    work_added(None, p.node as usize);
+}
+
+#[cold]
+#[inline(never)]
 fn yield_special(p: PRef, g: GRef) {
     let rt = rt();
-    let node = if rt.debug.migrate { rt.any_node() } else { p.node as usize };
+    let node = if p.migrates { rt.any_node() } else { p.node as usize };
     rt.push(node, Task::goroutine(g), g.priority.get());
 }
 
@@ -203,7 +213,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     let rt = rt();
     match rt.nodes.len() {
         1 => rt.nodes[0].runq.push_batch(batch),
-        _ => spread(rt, rt.node_of(p), batch),
+        _ => spread(rt, p.of_node(), batch),
     }
     let pushed = ring.push(task.to_word());
     debug_assert!(pushed, "half of the ring is free and only we push");

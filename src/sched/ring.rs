@@ -26,8 +26,8 @@ use crate::os::spin::backoff;
 pub struct Ring {
     head: AtomicU64,
     tail: AtomicU32,
-    /// A power of two, at most [`CAPACITY`].
-    capacity: u32,
+    /// A power of two, at most [`CAPACITY`], less 1.
+    mask: u32,
     slots: [AtomicUsize; CAPACITY],
 }
 
@@ -58,6 +58,15 @@ impl Head {
     }
 }
 
+/// What the owner has taken.
+pub struct Taken {
+    pub entry: usize,
+    /// The position that it had.
+    pub at: u32,
+    /// How many are left.
+    pub left: u32,
+}
+
 impl Ring {
     /// `capacity` is a power of two, at most [`CAPACITY`].
     pub fn new(capacity: usize) -> Ring {
@@ -65,14 +74,14 @@ impl Ring {
         Ring {
             head: AtomicU64::new(0),
             tail: AtomicU32::new(0),
-            capacity: capacity as u32,
+            mask: capacity as u32 - 1,
             slots: core::array::from_fn(|_| AtomicUsize::new(0)),
         }
     }
 
     #[inline(always)]
     fn slot(&self, index: u32) -> &AtomicUsize {
-        &self.slots[(index & (self.capacity - 1)) as usize & (CAPACITY - 1)]
+        &self.slots[(index & self.mask) as usize & (CAPACITY - 1)]
     }
 
     #[inline(always)]
@@ -92,7 +101,7 @@ impl Ring {
         // Acquire: pairs with the Release of `head` by a thief that has finished
         // copying, so that its reads come before our overwriting.
         let steal = self.head(Ordering::Acquire).steal;
-        if tail.wrapping_sub(steal) >= self.capacity {
+        if tail.wrapping_sub(steal) > self.mask {
             return false;
         }
         self.slot(tail).store(entry, Ordering::Relaxed);
@@ -109,15 +118,14 @@ impl Ring {
     }
 
     /// What may be the `n`th oldest entry: a hint, which may be old, or 0.
-    #[inline(always)]
     pub fn oldest(&self, n: u32) -> usize {
-        self.slot(self.head(Ordering::Relaxed).real.wrapping_add(n)).load(Ordering::Relaxed)
+        self.at(self.head(Ordering::Relaxed).real.wrapping_add(n))
     }
 
-    /// Owner: the same of the newest ones.
+    /// What may be the entry at a position: a hint, as [`Ring::oldest`].
     #[inline(always)]
-    pub fn newest(&self, n: u32) -> usize {
-        self.slot(self.tail.load(Ordering::Relaxed).wrapping_sub(1 + n)).load(Ordering::Relaxed)
+    pub fn at(&self, position: u32) -> usize {
+        self.slot(position).load(Ordering::Relaxed)
     }
 
     /// Owner: how many entries can be pushed for sure; what a thief still copies
@@ -126,15 +134,22 @@ impl Ring {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: as in `push`.
         let steal = self.head(Ordering::Acquire).steal;
-        (self.capacity - tail.wrapping_sub(steal)) as usize
+        (self.mask + 1 - tail.wrapping_sub(steal)) as usize
     }
 
     /// Owner: takes the entry pushed last. `alone`: there are no thieves now.
     #[inline(always)]
     pub fn pop_back(&self, alone: bool) -> Option<usize> {
+        self.take_back(alone).map(|taken| taken.entry)
+    }
+
+    /// The same; says more of it.
+    #[inline(always)]
+    pub fn take_back(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let head = self.head(Ordering::Relaxed);
-        if !head.claimed() && head.real == tail {
+        // None is left, or a thief has claimed them all.
+        if head.real == tail {
             return None;
         }
         let last = tail.wrapping_sub(1);
@@ -145,10 +160,11 @@ impl Ring {
             // Pairs with the fence in `claim`.
             fence(Ordering::SeqCst);
             if (last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32) < 0 {
-                return self.pop_back_contended(tail);
+                let entry = self.pop_back_contended(tail)?;
+                return Some(Taken { entry, at: last, left: 0 });
             }
         }
-        Some(self.slot(last).load(Ordering::Relaxed))
+        Some(Taken { entry: self.at(last), at: last, left: last.wrapping_sub(head.real) })
     }
 
     /// The rest of `pop_back` when a claim reaches the last entry.
@@ -176,7 +192,7 @@ impl Ring {
             // Pairs with the fence in `claim`.
             fence(Ordering::SeqCst);
             if last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32 >= 0 {
-                return Some(self.slot(last).load(Ordering::Relaxed));
+                return Some(self.at(last));
             }
         }
     }
@@ -184,14 +200,24 @@ impl Ring {
     /// Owner: takes the oldest entry. `alone`: there are no thieves now.
     #[inline(always)]
     pub fn pop_front(&self, alone: bool) -> Option<usize> {
+        self.take_front(alone).map(|taken| taken.entry)
+    }
+
+    /// The same; says more of it.
+    #[inline(always)]
+    pub fn take_front(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let mut head = self.head(Ordering::Relaxed);
+        let taken = |entry, head: Head| {
+            let left = tail.wrapping_sub(head.real).wrapping_sub(1);
+            Some(Taken { entry, at: head.real, left })
+        };
         if alone {
             if head.real == tail {
                 return None;
             }
             self.head.store(Head::both(head.real.wrapping_add(1)).pack(), Ordering::Relaxed);
-            return Some(self.slot(head.real).load(Ordering::Relaxed));
+            return taken(self.at(head.real), head);
         }
         let mut round = 0;
         loop {
@@ -205,7 +231,7 @@ impl Ring {
                 return None;
             }
             // Nobody but us writes slots, and `tail` is ours: no check after.
-            let entry = self.slot(head.real).load(Ordering::Relaxed);
+            let entry = self.at(head.real);
             let next = Head::both(head.real.wrapping_add(1)).pack();
             match self.head.compare_exchange(
                 head.pack(),
@@ -213,7 +239,7 @@ impl Ring {
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(entry),
+                Ok(_) => return taken(entry, head),
                 Err(now) => head = Head::unpack(now),
             }
         }
@@ -228,7 +254,7 @@ impl Ring {
         }
         // Acquire: pairs with the Release in `push`.
         let len = self.tail.load(Ordering::Acquire).wrapping_sub(head.real);
-        if len as i32 <= 0 || len > self.capacity {
+        if len as i32 <= 0 || len > self.mask + 1 {
             return 0;
         }
         let wanted = most(len as usize) as u32;
@@ -249,7 +275,7 @@ impl Ring {
         let left = self.tail.load(Ordering::Acquire).wrapping_sub(head.real) as i32;
         let got = wanted.min(left.max(0) as u32);
         for i in 0..got {
-            take(self.slot(head.real.wrapping_add(i)).load(Ordering::Relaxed));
+            take(self.at(head.real.wrapping_add(i)));
         }
         // Release: pairs with the Acquire of `head` in `push` and in `pop_back`.
         self.head.store(Head::both(head.real.wrapping_add(got)).pack(), Ordering::Release);

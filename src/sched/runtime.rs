@@ -396,12 +396,6 @@ impl Runtime {
         (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
     }
 
-    #[inline(always)]
-    pub fn node_of(&self, p: PRef) -> &Node {
-        // SAFETY: nodes stay where they are as long as the runtime.
-        unsafe { &*p.of_node }
-    }
-
     /// P number `id`, made if it isn't yet, for a total of `count`. It keeps the
     /// node that it was made for.
     pub fn make_p(&self, id: usize, count: usize) -> PRef {
@@ -410,7 +404,7 @@ impl Runtime {
         }
         let node = self.topology.node_of_p(id, count);
         let node = &self.nodes[node];
-        let p = P::new(id, node, self.stack_class, self.ring_capacity);
+        let p = P::new(id, node, self.stack_class, self.ring_capacity, self.debug.migrate);
         let p = mem::place(p, node.memory);
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
@@ -420,7 +414,7 @@ impl Runtime {
     /// Sets GOMAXPROCS, whose P's have been made.
     pub fn set_proc_count(&self, n: usize) {
         self.procs.store(n, Ordering::Release);
-        let heir = self.node_of(self.p(0));
+        let heir = self.p(0).of_node();
         for node in &self.nodes {
             node.ps.set(self.ps().filter(|p| p.node as usize == node.id));
             node.open_queues(node.ps.len() > 0, heir);

@@ -6,10 +6,10 @@
 //! own stack, in [`run`].
 
 use super::entry;
-use super::g::{GRef, Status, flags};
+use super::g::{G, GRef, Status, flags};
 use super::gang;
 use super::idle::StartOne;
-use super::m::{self, Commit, CxaGlobals, MRef};
+use super::m::{self, Commit, CxaGlobals, M, MRef};
 use super::netpoll::{self, Post};
 use super::node::Node;
 use super::p::{P, PRef, count, status};
@@ -30,6 +30,8 @@ const GLOBAL: u32 = 61;
 pub const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
+/// What so many goroutines use doesn't stay in the first cache from turn to turn.
+const MANY: u32 = 16;
 /// A goroutine that has run so often in a row where its stack isn't takes it along.
 const REMOTE_RUNS: u16 = 8;
 /// Rounds over all victims before a thief gives up.
@@ -41,7 +43,12 @@ pub const STEAL_TIME: i64 = 5_000;
 /// not in a system call, where it counts as a plain thread.
 #[inline(always)]
 pub fn on_goroutine() -> Option<MRef> {
-    m::current().filter(|m| !m.curg.get().is_null() && !m.p.get().is_null())
+    m::current().filter(|&m| is_on_goroutine(m))
+}
+
+#[inline(always)]
+fn is_on_goroutine(m: MRef) -> bool {
+    !m.curg.get().is_null() && !m.p.get().is_null()
 }
 
 /// The goroutine of this thread, even in a system call.
@@ -67,56 +74,115 @@ pub fn with_p() -> Option<MRef> {
 
 /// Leaves the running goroutine for the next one, or for g0. `commit` is done
 /// for it by whoever runs next, after its registers are saved. Returns when
-/// somebody resumes it, maybe on another thread.
+/// somebody resumes it, maybe on another thread, whose M it gives.
 #[inline(always)]
-pub fn switch_away(m: MRef, commit: Commit) {
-    with_thread_state(m, || leave(m, m.g(), commit));
+pub fn switch_away(m: MRef, commit: Commit) -> MRef {
+    let state = ThreadState::take(m);
+    let m = leave(m, m.g(), commit);
+    state.put(m);
+    m
 }
 
 /// What the C library and the C++ runtime keep for each thread goes along with
 /// the goroutine over a switch.
-#[inline(always)]
-fn with_thread_state(m: MRef, switch: impl FnOnce()) {
-    // SAFETY: the thread's own errno.
-    let errno = unsafe { *m.errno.get() };
-    let cxa = m.cxa.get();
-    if cxa.is_null() {
-        switch();
-    } else {
-        // SAFETY: the thread's own globals; the goroutine takes its part along.
-        let mine = unsafe { cxa.read() };
-        switch();
-        let now = m::must_current().cxa.get();
-        if !now.is_null() {
-            // SAFETY: likewise, of the thread it runs on now.
-            unsafe { now.write(mine) };
-        }
+struct ThreadState {
+    errno: i32,
+    cxa: Option<CxaGlobals>,
+}
+
+impl ThreadState {
+    /// Of the thread that runs the caller.
+    #[inline(always)]
+    fn take(m: MRef) -> ThreadState {
+        // SAFETY: the thread's own errno, and null or its own globals.
+        unsafe { ThreadState { errno: *m.errno.get(), cxa: m.cxa.get().as_ref().copied() } }
     }
-    // SAFETY: the errno of the thread it runs on now.
-    unsafe { *m::must_current().errno.get() = errno };
+
+    /// The same, of the one that runs it now.
+    #[inline(always)]
+    fn put(self, m: MRef) {
+        if let Some(mine) = self.cxa {
+            let now = m.cxa.get();
+            if !now.is_null() {
+                // SAFETY: its own globals.
+                unsafe { now.write(mine) };
+            }
+        }
+        // SAFETY: its own errno.
+        unsafe { *m.errno.get() = self.errno };
+    }
 }
 
 #[inline(always)]
-fn leave(m: MRef, g: GRef, commit: Commit) {
+fn leave(m: MRef, g: GRef, commit: Commit) -> MRef {
     let next = if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None };
-    switch_to(m, g, commit, next, false);
-    run_commit(m::must_current());
+    switch_to(m, g, commit, next, false).settle()
+}
+
+/// What a context that is left tells the one that goes on, which does it first.
+pub struct Left {
+    m: MRef,
+    commit: Option<Commit>,
+    g: *const G,
+}
+
+impl Left {
+    /// Nothing is to be done for anybody.
+    pub fn nobody(m: MRef) -> Left {
+        Left { m, commit: None, g: ptr::null() }
+    }
+
+    fn into_words(self) -> arch::Words {
+        let commit = self.commit.map_or(0, |f| f as usize);
+        [self.m.as_ptr() as usize, commit, self.g as usize]
+    }
+
+    /// # Safety
+    /// They were made by `into_words`, on this thread.
+    #[inline(always)]
+    pub unsafe fn from_words([m, commit, g]: arch::Words) -> Left {
+        // SAFETY: by contract; a function pointer that is 0 is `None`.
+        unsafe {
+            let commit = core::mem::transmute::<usize, Option<Commit>>(commit);
+            Left { m: MRef::from_ptr(m as *const M), commit, g: g as *const G }
+        }
+    }
+
+    /// Leaves the running context for another one, and gives what is told when something
+    /// switches back.
+    ///
+    /// # Safety
+    /// As for [`arch::switch`].
+    #[inline(always)]
+    pub unsafe fn switch(self, save: *mut usize, to: usize) -> Left {
+        // SAFETY: by contract; every switch is made here.
+        unsafe { Left::from_words(arch::switch(save, to, self.into_words())) }
+    }
+
+    /// Does what was asked for the goroutine that has just been left; gives the M.
+    #[inline(always)]
+    pub fn settle(self) -> MRef {
+        if let Some(commit) = self.commit {
+            // SAFETY: there is a goroutine when there is something to do for it.
+            commit(self.m, unsafe { GRef::from_ptr(self.g) });
+        }
+        self.m
+    }
 }
 
 /// Leaves the running goroutine for g0: for what needs the thread's own stack,
 /// and when there is no P to pick a successor from.
+#[inline(never)]
 pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
-    with_thread_state(m, || {
-        let g = m.g();
-        m.curg.set(ptr::null());
-        m.commit.set(commit);
-        m.commit_g.set(g.as_ptr());
-        let away = Away::to(m, m.g0_context.get(), false);
-        // SAFETY: g0 is at rest while a goroutine runs.
-        unsafe { arch::switch(g.context.as_ptr(), m.g0_context.get()) };
-        away.back();
-        run_commit(m::must_current());
-    });
+    let state = ThreadState::take(m);
+    let g = m.g();
+    m.curg.set(ptr::null());
+    let left = Left { m, commit, g: g.as_ptr() };
+    let away = Away::to(m, m.g0_context.get(), false);
+    // SAFETY: g0 is at rest while a goroutine runs.
+    let left = unsafe { left.switch(g.context.as_ptr(), m.g0_context.get()) };
+    away.back();
+    state.put(left.settle());
 }
 
 /// Leaves a goroutine that has ended for the next one, or for g0.
@@ -127,15 +193,15 @@ pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>) -> ! {
 }
 
 #[inline(always)]
-fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: bool) {
+fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: bool) -> Left {
     let to = successor(m, next);
-    m.commit.set(Some(commit));
-    m.commit_g.set(g.as_ptr());
+    let left = Left { m, commit: Some(commit), g: g.as_ptr() };
     let away = Away::to(m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
     // after the commit, which runs behind the switch.
-    unsafe { arch::switch(g.context.as_ptr(), to) };
+    let left = unsafe { left.switch(g.context.as_ptr(), to) };
     away.back();
+    left
 }
 
 /// What a sanitizer, if there is one, keeps for a context that has switched away.
@@ -259,7 +325,7 @@ fn run_remote(p: PRef, g: GRef) {
     g.remote_runs.set(0);
     g.set_flag(flags::REMOTE, false);
     // On a synthetic machine there is nothing to move.
-    if let Some(os_node) = rt.node_of(p).memory {
+    if let Some(os_node) = p.of_node().memory {
         let pool = &rt.nodes[stack.home()].stacks;
         // SAFETY: it is at rest, and ours.
         let from = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
@@ -267,15 +333,6 @@ fn run_remote(p: PRef, g: GRef) {
         g.stack.set(Some(stack));
         count(&p.stats.migrations, 1);
         count(&p.stats.pages_moved, pages as u64);
-    }
-}
-
-/// Does what the goroutine that has just been left has asked for.
-#[inline(always)]
-pub fn run_commit(m: MRef) {
-    if let Some(commit) = m.commit.take() {
-        // SAFETY: set together with `commit`.
-        commit(m, unsafe { GRef::from_ptr(m.commit_g.get()) });
     }
 }
 
@@ -366,7 +423,10 @@ fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     {
         return Some(task);
     }
-    if let Some(task) = rt().node_of(p).high.pop() {
+    let high = &p.of_node().high;
+    if !high.is_empty()
+        && let Some(task) = high.pop()
+    {
         return Some(task);
     }
     if let Some(task) = next_private(p, alone) {
@@ -378,16 +438,18 @@ fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
 /// The newest of the private queue.
 #[inline(always)]
 fn next_private(p: PRef, alone: bool) -> Option<Task> {
-    let task = p.private.pop_back(alone).and_then(Task::from_word)?;
-    fetch(p.private.newest(0), p.private.newest(1));
-    Some(task)
+    let taken = p.private.take_back(alone)?;
+    if taken.left >= MANY {
+        fetch(p.private.at(taken.at.wrapping_sub(1)), p.private.at(taken.at.wrapping_sub(2)));
+    }
+    Task::from_word(taken.entry)
 }
 
 /// Fairness between the queues, each of which has its turn: two goroutines that
 /// wake each other through `runnext` must not keep everybody else waiting.
 fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
-    let node = rt().node_of(p);
+    let node = p.of_node();
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
         0 => node.runq.pop(),
@@ -426,9 +488,11 @@ fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     if !p.inbox.is_empty() {
         drain_inbox(p);
     }
-    let task = p.shared.pop_front(alone).and_then(Task::from_word)?;
-    fetch(p.shared.oldest(0), p.shared.oldest(1));
-    Some(task)
+    let taken = p.shared.take_front(alone)?;
+    if taken.left >= MANY {
+        fetch(p.shared.at(taken.at.wrapping_add(1)), p.shared.at(taken.at.wrapping_add(2)));
+    }
+    Task::from_word(taken.entry)
 }
 
 /// Lets the processor get what will be needed of those who run next, which was in its
@@ -457,7 +521,7 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
     if !p.shared.is_empty() {
         return false;
     }
-    let node = rt().node_of(p);
+    let node = p.of_node();
     p.runnext.load(Ordering::Relaxed) == 0
         && p.private.is_empty()
         && p.inbox.is_empty()
@@ -488,11 +552,15 @@ pub fn run(m: MRef) {
         count(&m.switches, 1);
         let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
         // SAFETY: the goroutine is at rest and ours.
-        unsafe { arch::switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
+        let left = unsafe {
+            Left::nobody(m).switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed))
+        };
         away.back();
-        run_commit(m);
+        let from = left.g;
+        left.settle();
         if !m.blocking.get().is_null() {
-            blocking::run_on_g0(m);
+            // SAFETY: it waits for that call.
+            blocking::run_on_g0(m, unsafe { GRef::from_ptr(from) });
         }
     }
 }
@@ -574,7 +642,7 @@ fn next(m: MRef) -> Option<GRef> {
 #[cold]
 fn no_stack(m: MRef, task: Task) {
     rt().warn_no_stack();
-    rt().node_of(m.p()).runq.push(task);
+    m.p().of_node().runq.push(task);
     time::sleep(1_000_000);
 }
 
@@ -638,7 +706,7 @@ fn find_runnable(m: MRef) -> Option<Task> {
     {
         return Some(task);
     }
-    if let Some(task) = next_local(m, p).or_else(|| from_global(rt, p)) {
+    if let Some(task) = next_local(m, p).or_else(|| from_global(p)) {
         return Some(task);
     }
     if p.poll.is_waited_for()
@@ -666,8 +734,8 @@ fn find_runnable(m: MRef) -> Option<Task> {
 }
 
 /// A fair share of the own node's global queue: one to run, the rest for later.
-fn from_global(rt: &Runtime, p: PRef) -> Option<Task> {
-    let node = rt.node_of(p);
+fn from_global(p: PRef) -> Option<Task> {
+    let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1)).or_else(|| node.preempted.pop())
 }
 
@@ -697,7 +765,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         m.spinning.set(true);
         rt.idle.spin_begins();
     }
-    let own = rt.node_of(p);
+    let own = p.of_node();
     for round in 0..STEAL_ROUNDS {
         if is_asked(p) {
             return None;
@@ -724,7 +792,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
             }
         }
         if !own.runq.is_empty() || !p.inbox.is_empty() {
-            return next_local(m, p).or_else(|| from_global(rt, p));
+            return next_local(m, p).or_else(|| from_global(p));
         }
         backoff(round);
     }
@@ -852,7 +920,7 @@ fn go_idle(rt: &Runtime, m: MRef) {
         m.spinning.set(true);
         rt.idle.spin_begins();
         if let Some(post) = attended.map(Post::P) {
-            post.leave(rt);
+            post.leave();
             post.pass_on(rt);
         }
         return;
@@ -895,12 +963,12 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     gang::has_left(p);
     // Counted first: whoever takes it out of the set counts it out.
     rt.idle.p_idle();
-    rt.node_of(p).add_idle_p(p);
+    p.of_node().add_idle_p(p);
     // Pairs with the fence in `Idle::work_added`: either the adder of work finds
     // the P in the set, or the caller finds the work. And with the one in
     // `netpoll::wait_begins`.
     fence(Ordering::SeqCst);
-    netpoll::nobody_runs(rt, p);
+    netpoll::nobody_runs(p);
     if world::is_stopping() {
         world::arrived();
     }
@@ -929,29 +997,31 @@ pub fn acquire_p(m: MRef, p: PRef) {
     super::run::look_if_done(m, p);
 }
 
-/// Gives the P to others for a while, if there are any. Gosched.
-pub fn yield_now() {
-    let Some(m) = on_goroutine() else {
+/// Gives the P to others for a while, if there are any; `m` is that of this thread. Gives
+/// the one on which the caller goes on. Gosched.
+#[inline(always)]
+pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
+    let Some(m) = m.filter(|&m| is_on_goroutine(m)) else {
         crate::os::thread::yield_now();
-        return;
+        return m;
     };
     let p = m.p();
     if nothing_else(m, p) {
         let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
         p.tick.store(tick, Ordering::Relaxed);
         if !tick.is_multiple_of(CLOCK) {
-            return;
+            return Some(m);
         }
         // A loop that only yields must not keep timers and remote work waiting.
         if timer_is_due(p) {
             p.timers.run(time::now());
         }
         if nothing_else(m, p) && !netpoll::is_due(p) {
-            return;
+            return Some(m);
         }
     }
     m.g().set_status(Status::Runnable);
-    switch_away(m, yield_commit);
+    Some(switch_away(m, yield_commit))
 }
 
 fn yield_commit(m: MRef, g: GRef) {
@@ -1010,21 +1080,21 @@ fn wake(one: StartOne, near: Option<PRef>, node: usize) {
 
 /// A random number.
 pub fn random() -> u32 {
+    m::current().map_or_else(random_of_thread, |m| m.random())
+}
+
+#[cold]
+fn random_of_thread() -> u32 {
     thread_local! {
-        static OF_THREAD: Cell<u64> = const { Cell::new(0) };
+        static STATE: Cell<u64> = const { Cell::new(0) };
     }
-    match m::current() {
-        Some(m) => m.random(),
-        None => {
-            let state = match OF_THREAD.get() {
-                0 => time::now() as u64 | 1,
-                state => state,
-            };
-            let (state, number) = m::xorshift(state);
-            OF_THREAD.set(state);
-            number
-        }
-    }
+    let state = match STATE.get() {
+        0 => time::now() as u64 | 1,
+        state => state,
+    };
+    let (state, number) = m::xorshift(state);
+    STATE.set(state);
+    number
 }
 
 #[cfg(test)]

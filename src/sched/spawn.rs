@@ -3,7 +3,7 @@
 use super::entry;
 use super::g::{G, GRef, Status, flags};
 use super::gang::{self, Gang};
-use super::m::MRef;
+use super::m::{self, MRef};
 use super::node::priority;
 use super::p::count;
 use super::runtime::{Inside, Runtime, rt};
@@ -33,16 +33,24 @@ pub struct Options<'a> {
 /// when the caller parks. `-ENOMEM` when there is no memory. go f(arg).
 #[inline(always)]
 pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
-    let Some(m) = schedule::with_p() else {
+    spawn_on(m::current(), f, arg, pc)
+}
+
+/// The same for one who knows the M of this thread.
+#[inline(always)]
+pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let Some(m) = m.filter(|m| !m.p.get().is_null()) else {
         return spawn_from_outside(f, arg, pc);
     };
     let p = m.p();
     let Some(n) = entry::newborn(p) else { return -libc::ENOMEM };
-    fill(n, f, arg, pc, creator());
+    // SAFETY: null or a descriptor.
+    let spawner = unsafe { GRef::from_nullable(m.curg.get()) };
+    fill(n, f, arg, pc, id_of(spawner));
     count(&p.created, 1);
-    if rt().debug.migrate {
+    if p.migrates {
         ready::push_global(Task::newborn(n), priority::NORMAL);
-    } else if spawns_roots() {
+    } else if spawns_roots(spawner) {
         ready::push_root(Task::newborn(n));
     } else {
         ready::push_private(p, Task::newborn(n));
@@ -50,17 +58,17 @@ pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// Whether the goroutine accepts connections: what it spawns doesn't belong to its
+/// Whether this goroutine accepts connections: what it spawns doesn't belong to its
 /// P. seed: N7
 #[inline(always)]
-fn spawns_roots() -> bool {
-    schedule::current_g().is_some_and(|g| g.has(flags::ACCEPTS))
+fn spawns_roots(g: Option<GRef>) -> bool {
+    g.is_some_and(|g| g.has(flags::ACCEPTS))
 }
 
 /// The id of the goroutine that spawns; 0: a plain thread, or the runtime.
 #[inline(always)]
-fn creator() -> u64 {
-    schedule::current_g().map_or(0, |g| g.id.load(Ordering::Relaxed))
+fn id_of(spawner: Option<GRef>) -> u64 {
+    spawner.map_or(0, |g| g.id.load(Ordering::Relaxed))
 }
 
 fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64) {
@@ -79,7 +87,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let _inside = Inside::enter();
     let rt = rt();
     let Some(n) = rt.nodes[rt.any_node()].newborns.get() else { return -libc::ENOMEM };
-    fill(n, f, arg, pc, creator());
+    fill(n, f, arg, pc, id_of(schedule::current_g()));
     rt.created_outside.fetch_add(1, Ordering::Relaxed);
     ready::push_global(Task::newborn(n), priority::NORMAL);
     0
@@ -119,7 +127,7 @@ fn create(
     g.f.set(Some(f));
     g.arg.set(arg);
     g.pc.set(pc);
-    g.creator.set(creator());
+    g.creator.set(id_of(schedule::current_g()));
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
     // A pinned one would keep a thread that `gs_run` has borrowed.
@@ -154,7 +162,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
                 && g.priority.get() == priority::NORMAL
                 && !rt.debug.migrate =>
         {
-            if spawns_roots() {
+            if spawns_roots(schedule::current_g()) {
                 ready::push_root(task);
             } else {
                 ready::push_private(m.p(), task);

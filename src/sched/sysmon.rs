@@ -414,7 +414,7 @@ fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;
     }
-    let waits = !rt.node_of(p).runq.is_empty();
+    let waits = !p.of_node().runq.is_empty();
     if !waits && rt.nodes.iter().all(|n| n.runq.is_empty()) {
         rt.back_from_call.store(false, Ordering::Relaxed);
     }

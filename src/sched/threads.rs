@@ -43,7 +43,7 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
 
 /// Takes an idle P out of its set: this one, one of the node, or the nearest.
 pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
-    let taken = near.filter(|&p| rt.node_of(p).take_idle_p(p)).or_else(|| {
+    let taken = near.filter(|&p| p.of_node().take_idle_p(p)).or_else(|| {
         let procs = rt.procs();
         rt.nodes_from(node).find_map(|n| n.take_any_idle_p(procs)).map(|id| rt.p(id))
     })?;
@@ -106,7 +106,7 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
 }
 
 pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
-    let node = rt.node_of(p);
+    let node = p.of_node();
     let last = p.last_m.load(Ordering::Relaxed);
     // SAFETY: null or an M.
     let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
@@ -156,7 +156,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         fence(Ordering::SeqCst);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
         if called && node.take_idle_m(m) {
-            post.leave(rt);
+            post.leave();
             if answer_call(m) {
                 post.pass_on(rt);
                 return;
@@ -170,7 +170,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         {
             if node.take_idle_m(m) {
                 acquire_p(m, p);
-                post.leave(rt);
+                post.leave();
                 post.pass_on(rt);
                 return;
             }
@@ -187,7 +187,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             take_gift(m);
             woken.leave_ps(rt);
             woken.deliver(m, &post);
-            post.leave(rt);
+            post.leave();
             if !m.p.get().is_null() || schedule::must_leave(m) {
                 post.pass_on(rt);
             }
@@ -197,14 +197,14 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
             acquire_p(m, p);
             woken.deliver(m, &post);
-            post.leave(rt);
+            post.leave();
             post.pass_on(rt);
             return;
         }
         woken.deliver(m, &post);
         match post {
             Post::P(p) if p.status.load(Ordering::Relaxed) == status::IDLE => attended = Some(p),
-            _ => post.leave(rt),
+            _ => post.leave(),
         }
     }
 }
@@ -212,7 +212,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
 /// Takes an idle P that has a timer that is due.
 fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
-    let due = rt.ps().find(|p| p.timers.next() <= now && rt.node_of(*p).take_idle_p(*p))?;
+    let due = rt.ps().find(|p| p.timers.next() <= now && p.of_node().take_idle_p(*p))?;
     rt.idle.p_taken();
     Some(due)
 }
@@ -266,7 +266,7 @@ pub fn pass_on(m: MRef, g: GRef) {
     }
     // Anywhere but here: see `schedule::avoids`.
     let p = m.p();
-    let node = rt.node_of(p);
+    let node = p.of_node();
     let other =
         node.pop_idle_m_that(|m| !schedule::avoids(g, m)).or_else(|| new_m(rt, p.node as usize));
     match other {
@@ -355,7 +355,7 @@ pub fn hand_off(p: PRef) {
         start_one(one, Some(p), p.node as usize);
     }
     rt.timer_added(p.timers.next());
-    netpoll::ensure_watched(rt, rt.node_of(p));
+    netpoll::ensure_watched(rt, p.of_node());
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is

@@ -159,7 +159,7 @@ fn press(rt: &Runtime, p: PRef) {
 
 /// Whether a P has stopped; takes it if nobody runs it.
 fn halt(rt: &Runtime, p: PRef) -> bool {
-    if rt.node_of(p).take_idle_p(p) {
+    if p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
         p.status.store(status::STOPPED, Ordering::Relaxed);
     }
@@ -248,7 +248,7 @@ pub fn set_procs(world: &Stopped, n: usize) {
     rt.gangs.reset(rt);
     let first = rt.p(0);
     for id in n..before {
-        retire(rt, rt.p(id), first);
+        retire(rt.p(id), first);
     }
     for p in rt.ps() {
         p.alone.set(n == 1);
@@ -260,14 +260,14 @@ pub fn set_procs(world: &Stopped, n: usize) {
         old.status.store(status::DEAD, Ordering::Release);
         // As in `retire`, which has found nothing to arm in one that was running.
         fence(Ordering::SeqCst);
-        netpoll::nobody_runs(rt, old);
+        netpoll::nobody_runs(old);
         schedule::acquire_p(m, first);
     }
 }
 
 /// Everything that a P has goes to others.
-fn retire(rt: &Runtime, p: PRef, to: PRef) {
-    let node = rt.node_of(to);
+fn retire(p: PRef, to: PRef) {
+    let node = to.of_node();
     let local = core::iter::from_fn(|| Task::from_word(p.runnext.swap(0, Ordering::Acquire)))
         .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(Task::from_word)))
         .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(Task::from_word)));
@@ -277,11 +277,11 @@ fn retire(rt: &Runtime, p: PRef, to: PRef) {
         node.runq.push(task);
     }
     p.timers.close(true, Some(to));
-    entry::flush_caches(p, rt.node_of(p));
+    entry::flush_caches(p, p.of_node());
     p.status.store(status::DEAD, Ordering::Release);
     // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
     fence(Ordering::SeqCst);
-    netpoll::nobody_runs(rt, p);
+    netpoll::nobody_runs(p);
 }
 
 /// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks.

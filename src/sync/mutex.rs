@@ -130,7 +130,7 @@ impl Mutex {
             }
             waiter.tag.set(since as u64);
             // SAFETY: the lock is held; `unlock` releases it.
-            let cause = unsafe { block.park(unlock, &raw const self.lock as usize) };
+            let cause = unsafe { block.park_inline(unlock, &raw const self.lock as usize) };
             if cause != Cause::Woken {
                 self.lock.with(|| {
                     self.queue.remove(&waiter);

@@ -80,7 +80,7 @@ fn b7_n4_queues_are_searched_from_near_to_far() {
         let (own, sibling, far) = (s.p(0), s.p(1), s.p(2));
         assert_eq!(own.node, sibling.node);
         assert_ne!(own.node, far.node);
-        let (near, remote) = (s.rt.node_of(own), s.rt.node_of(far));
+        let (near, remote) = (own.of_node(), far.of_node());
         let put: [&dyn Fn(Task); 9] = [
             &|t| own.runnext.store(t.to_word(), Ordering::Relaxed),
             &|t| assert!(own.private.push(t.to_word())),
@@ -194,7 +194,7 @@ fn w1_one_decision_in_61_begins_with_the_global_queue() {
     // seed: W1
     Stage::set(1, "flat", |s| {
         let (global, local) = (s.task(), s.task());
-        s.rt.node_of(s.p(0)).runq.push(global);
+        s.p(0).of_node().runq.push(global);
         // Number 53 is another queue's turn.
         for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
             s.p(0).tick.store(tick - 1, Ordering::Relaxed);
@@ -240,12 +240,12 @@ fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
     Stage::set(8, "node:4 core:2 pu:1", |s| {
         for node in &s.rt.nodes {
             assert_eq!(node.ps.len(), 2);
-            assert!((0..2).all(|i| s.rt.node_of(node.ps.get(i)).id == node.id));
+            assert!((0..2).all(|i| node.ps.get(i).of_node().id == node.id));
         }
-        let (p, node) = (s.p(5), s.rt.node_of(s.p(5)));
+        let (p, node) = (s.p(5), s.p(5).of_node());
         assert!(!node.take_idle_p(p));
         node.add_idle_p(p);
-        assert_eq!(s.rt.node_of(s.p(0)).take_any_idle_p(8), None);
+        assert_eq!(s.p(0).of_node().take_any_idle_p(8), None);
         let taken = std::thread::scope(|scope| {
             let take = || scope.spawn(|| node.take_any_idle_p(8));
             [take(), take(), take()].map(|t| t.join().expect("no panic"))
@@ -258,7 +258,7 @@ fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
 fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
     // seed: N3, S11
     Stage::set(2, "flat", |s| {
-        let node = s.rt.node_of(s.p(1));
+        let node = s.p(1).of_node();
         let ms = [(); 3].map(|()| s.rt.add_m(node.id));
         for m in ms {
             node.add_idle_m(m, false);
@@ -285,7 +285,7 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
         // It ends as if it had run.
         g.set_status(Status::Dead);
         count(&s.p(0).ended, 1);
-        s.rt.node_of(s.p(0)).gs.put(g.as_non_null());
+        s.p(0).of_node().gs.put(g.as_non_null());
     });
 }
 
@@ -315,7 +315,7 @@ fn order_of(classes: &[Class], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize
             // They end as if they had run.
             g.set_status(Status::Dead);
             count(&s.p(0).ended, 1);
-            s.rt.node_of(s.p(0)).gs.put(g.as_non_null());
+            s.p(0).of_node().gs.put(g.as_non_null());
         }
     });
     order
@@ -436,7 +436,7 @@ fn n12_one_node_is_a_flat_scheduler() {
 #[test]
 fn a_node_that_loses_its_ps_loses_no_task() {
     Stage::set(8, "node:4 core:2 pu:1", |s| {
-        let last = s.rt.node_of(s.p(7)).id;
+        let last = s.p(7).of_node().id;
         for prio in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
             let t = s.task();
             assert!(s.rt.nodes[last].push(t, prio));
@@ -444,7 +444,7 @@ fn a_node_that_loses_its_ps_loses_no_task() {
         s.rt.set_proc_count(1);
         let late = s.task();
         s.rt.push(last, late, priority::NORMAL);
-        let first = s.rt.node_of(s.p(0));
+        let first = s.p(0).of_node();
         assert!(s.rt.nodes.iter().all(|n| n.id == first.id || n.runq.is_empty()));
         let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle];
         assert_eq!(found.map(|q| s.name(q.pop())), [0, 1, 4, 2, 3].map(Some));

@@ -34,7 +34,7 @@ impl World {
         let node = Box::new(Node::new(0, Vec::new(), &[0], None));
         let world = World {
             idle: Idle::new(),
-            ps: (0..procs).map(|id| P::new(id, &node, Class, 4)).collect(),
+            ps: (0..procs).map(|id| P::new(id, &node, Class, 4, false)).collect(),
             node,
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),

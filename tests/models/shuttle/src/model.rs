@@ -7,7 +7,7 @@ use crate::sched::config::Request;
 use crate::sched::g::GRef;
 use crate::sched::gang::Gang;
 use crate::sched::task::GoFn;
-use crate::sched::{runtime, spawn};
+use crate::sched::{m, runtime, schedule, spawn};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
@@ -190,6 +190,11 @@ pub fn body(f: impl FnOnce() + Send + 'static) -> (GoFn, *mut c_void) {
     }
     let f: Box<Actor> = Box::new(Box::new(f));
     (begin, Box::into_raw(f).cast())
+}
+
+/// The running goroutine lets others go first.
+pub fn yield_now() {
+    schedule::yield_now(m::current());
 }
 
 /// Begins a goroutine.

@@ -1,11 +1,10 @@
 //! The scheduler: parking and waking of its threads, and who owns a P.
 
 use shuttle_models::model::{
-    Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
+    Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime, yield_now,
 };
 use shuttle_models::sched::p::status;
 use shuttle_models::sched::runtime::rt;
-use shuttle_models::sched::schedule::yield_now;
 use shuttle_models::sched::{
     blocking, boundary, entry, gang, lock_thread, m, park, preempt, run, runtime, threads, world,
 };
