@@ -182,7 +182,7 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
     }
 }
 
-/// And whether it makes sense.
+/// The case that was given, and whether it makes sense.
 ///
 /// # Safety
 /// The channel is null or one.

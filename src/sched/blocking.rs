@@ -112,14 +112,14 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 #[cold]
 #[inline(never)]
 fn begins_another(m: MRef, g: GRef) -> bool {
-    g.called_at.set(time::now());
+    g.left_at.set(time::now());
     m.p().has_work() || schedule::work_anywhere(rt())
 }
 
 /// The call is over; `kept`: its P was still there.
 fn learn(g: GRef, kept: bool) {
     let long = match g.long_calls.get() {
-        SURE if time::now() - g.called_at.get() < SHORT => 0,
+        SURE if time::now() - g.left_at.get() < SHORT => 0,
         SURE => SURE,
         _ if kept => 0,
         n => n + 1,

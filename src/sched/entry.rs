@@ -24,8 +24,8 @@ const NEWBORN_CACHE: usize = 512;
 /// Ids that a P takes at once.
 const ID_BATCH: u64 = 64;
 
-/// What `arch::start` calls: function and argument of the goroutine that begins
-/// on this stack now. Two words, which are returned in registers.
+/// Function and argument of the goroutine that begins on this stack now: two words, which
+/// `arch` expects in registers.
 #[repr(C)]
 pub struct Begin {
     f: GoFn,

@@ -122,10 +122,11 @@ pub struct G {
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// How many of its last system calls have lasted so long that its P was taken, at most
-    /// [`blocking::SURE`](super::blocking::SURE); and when it began the one under way, in
-    /// ns, if it is that many.
+    /// [`blocking::SURE`](super::blocking::SURE).
     pub long_calls: Cell<u8>,
-    pub called_at: Cell<i64>,
+    /// When it began the system call under way, in ns, if `long_calls` is that many; and
+    /// when it was preempted.
+    pub left_at: Cell<i64>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
     /// Somebody else may have a pointer to it: every wait must be claimed, and

@@ -215,11 +215,12 @@ impl Node {
         })
     }
 
-    /// Takes the M that went idle last.
+    /// Whether an M is in the pool.
     pub fn has_idle_m(&self) -> bool {
         self.idle_ms(|list| !list.is_empty())
     }
 
+    /// Takes the M that went idle last.
     pub fn pop_idle_m(&self) -> Option<MRef> {
         self.idle_ms(Vec::pop)
     }

@@ -12,10 +12,10 @@ use super::node::priority;
 use super::p::{PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
-use super::task::Task;
+use super::task::{Kind, Task};
 use super::world::{self, STOP};
 use super::{blocking, ready, threads};
-use crate::os::{KeepErrno, membarrier, signal, spin::SpinLock, thread};
+use crate::os::{KeepErrno, membarrier, signal, spin::SpinLock, thread, time};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -275,6 +275,14 @@ fn preempted(g: GRef) -> i8 {
     if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
 }
 
+/// Whether one that was preempted has waited for as long as others may run.
+pub fn has_waited(task: &Task) -> bool {
+    match task.kind() {
+        Kind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
+        Kind::Newborn(_) => false,
+    }
+}
+
 /// Whether it waits in the handler. It is the caller's.
 pub fn is_interrupted(g: GRef) -> bool {
     if !g.has(flags::BOUND) {
@@ -296,6 +304,7 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     g.set_flag(flags::BOUND, true);
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
+    g.left_at.set(time::now());
     publish(g);
     while m.p.get().is_null() {
         threads::stop_locked(m);

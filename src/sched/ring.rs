@@ -148,8 +148,7 @@ impl Ring {
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let head = self.head(Ordering::Relaxed);
-        // None is left, or a thief has claimed them all.
-        if head.real == tail {
+        if !head.claimed() && head.real == tail {
             return None;
         }
         let last = tail.wrapping_sub(1);
@@ -167,7 +166,7 @@ impl Ring {
         Some(Taken { entry: self.at(last), at: last, left: last.wrapping_sub(head.real) })
     }
 
-    /// The rest of `pop_back` when a claim reaches the last entry.
+    /// The rest of `take_back` when a claim reaches the last entry.
     #[cold]
     #[inline(never)]
     fn pop_back_contended(&self, tail: u32) -> Option<usize> {
@@ -269,7 +268,7 @@ impl Ring {
         {
             return 0;
         }
-        // Pairs with the fence in `pop_back`.
+        // Pairs with the fence in `take_back`.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release stores of `tail`.
         let left = self.tail.load(Ordering::Acquire).wrapping_sub(head.real) as i32;
@@ -277,7 +276,7 @@ impl Ring {
         for i in 0..got {
             take(self.at(head.real.wrapping_add(i)));
         }
-        // Release: pairs with the Acquire of `head` in `push` and in `pop_back`.
+        // Release: pairs with the Acquire of `head` in `push` and in `take_back`.
         self.head.store(Head::both(head.real.wrapping_add(got)).pack(), Ordering::Release);
         got as usize
     }

@@ -802,6 +802,11 @@ impl Runtime {
         });
     }
 
+    /// Whether an M sleeps until then, or until before.
+    pub fn is_watched_until(&self, when: i64) -> bool {
+        when >= self.watching_until.load(Ordering::Relaxed)
+    }
+
     /// Whether a timer of an idle P runs and no M sleeps until it is due.
     pub fn lacks_watcher(&self) -> bool {
         timers::next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()

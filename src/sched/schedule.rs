@@ -15,7 +15,7 @@ use super::node::Node;
 use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
-use super::{blocking, ready, threads, timers, world};
+use super::{blocking, preempt, ready, threads, timers, world};
 use crate::arch::{self, sanitizer};
 use crate::os::{spin::backoff, time};
 use core::cell::Cell;
@@ -87,7 +87,7 @@ pub fn switch_away(m: MRef, commit: Commit) -> MRef {
 /// the goroutine over a switch.
 struct ThreadState {
     errno: i32,
-    cxa: Option<CxaGlobals>,
+    cxa: CxaGlobals,
 }
 
 impl ThreadState {
@@ -95,18 +95,17 @@ impl ThreadState {
     #[inline(always)]
     fn take(m: MRef) -> ThreadState {
         // SAFETY: the thread's own errno, and null or its own globals.
-        unsafe { ThreadState { errno: *m.errno.get(), cxa: m.cxa.get().as_ref().copied() } }
+        let (errno, cxa) = unsafe { (*m.errno.get(), m.cxa.get().as_ref().copied()) };
+        ThreadState { errno, cxa: cxa.unwrap_or(CxaGlobals::NONE) }
     }
 
     /// The same, of the one that runs it now.
     #[inline(always)]
     fn put(self, m: MRef) {
-        if let Some(mine) = self.cxa {
-            let now = m.cxa.get();
-            if !now.is_null() {
-                // SAFETY: its own globals.
-                unsafe { now.write(mine) };
-            }
+        let cxa = m.cxa.get();
+        if !cxa.is_null() {
+            // SAFETY: its own globals.
+            unsafe { cxa.write(self.cxa) };
         }
         // SAFETY: its own errno.
         unsafe { *m.errno.get() = self.errno };
@@ -457,7 +456,8 @@ fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(Task::from_word),
         3 => m.pinned.pop(),
         4 => node.high.pop(),
-        5 => node.preempted.pop(),
+        // It would keep those waiting for whom it was preempted just now.
+        5 => node.preempted.pop_if(preempt::has_waited),
         _ => node.low.pop(),
     };
     let first = match tick {

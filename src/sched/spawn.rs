@@ -160,7 +160,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
         Some(m)
             if options.node.is_none()
                 && g.priority.get() == priority::NORMAL
-                && !rt.debug.migrate =>
+                && !m.p().migrates =>
         {
             if spawns_roots(schedule::current_g()) {
                 ready::push_root(task);

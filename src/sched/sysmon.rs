@@ -232,7 +232,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
             false => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-                let until = next.min(timers::next_of_idle_ps()).min(gangs).max(now + SHORTEST);
+                let until = next.min(next_timer(rt)).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
                 futex::wait(&rt.sysmon.note, note, until);
             }
@@ -278,10 +278,19 @@ fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) ->
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
     }
-    if timers::next_of_idle_ps() <= now {
+    if next_timer(rt) <= now {
         acted |= wake_one(rt);
     }
     acted
+}
+
+/// When somebody is to look at the timers of P's that nobody runs. Who sleeps until that of
+/// an idle one is due wakes by itself, and has to be helped only if it doesn't, or if the P
+/// is run by then.
+fn next_timer(rt: &Runtime) -> i64 {
+    let idle = timers::next_of_idle_ps();
+    let late = if rt.is_watched_until(idle) { BACK } else { 0 };
+    idle.saturating_add(late).min(timers::next_of_left_ps())
 }
 
 /// Work, or a timer, waits for a P that waits for a thread: one may be idle by

@@ -229,6 +229,14 @@ impl Fifo {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
+    /// The oldest, if that is true of it.
+    pub fn pop_if(&self, is_it: impl FnOnce(&Task) -> bool) -> Option<Task> {
+        if self.is_empty() {
+            return None;
+        }
+        self.with(|q| Task::from_word(q.head).filter(is_it).and_then(|_| q.pop()))
+    }
+
     /// The oldest of which it is true; the others stay in order.
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
         self.with(|q| {

@@ -12,6 +12,7 @@ use super::ready;
 use super::runtime::{Runtime, is_forking, rt};
 use super::schedule::{self, acquire_p, make_idle, release_p};
 use super::task::{Kind, Task};
+use super::timers;
 use crate::os::signal::AltStack;
 use crate::os::thread;
 use crate::os::time;
@@ -354,7 +355,8 @@ pub fn hand_off(p: PRef) {
     {
         start_one(one, Some(p), p.node as usize);
     }
-    rt.timer_added(p.timers.next());
+    // Not only its own: its M may have been the one that was to see to those of others.
+    rt.timer_added(timers::next_of_idle_ps());
     netpoll::ensure_watched(rt, p.of_node());
 }
 

@@ -400,13 +400,20 @@ pub fn left_early(home: u16) {
     }
 }
 
-/// When the first timer of a P is due that no M looks after; `i64::MAX`: never.
+/// When the first timer of an idle P is due; `i64::MAX`: never.
 pub fn next_of_idle_ps() -> i64 {
-    rt().ps()
-        .filter(|p| p.status.load(Ordering::Relaxed) != status::RUNNING)
-        .map(|p| p.timers.next())
-        .min()
-        .unwrap_or(i64::MAX)
+    next_of(|status| status == status::IDLE)
+}
+
+/// The same of P's that are neither idle nor run by anybody: their M's are in system calls,
+/// or the world is stopped.
+pub fn next_of_left_ps() -> i64 {
+    next_of(|status| !matches!(status, status::IDLE | status::RUNNING))
+}
+
+fn next_of(which: impl Fn(u32) -> bool) -> i64 {
+    let ps = rt().ps().filter(|p| which(p.status.load(Ordering::Relaxed)));
+    ps.map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -503,6 +503,38 @@ fn a_borrowed_thread_that_goes_back_leaves_no_timer_alone() {
     });
 }
 
+/// Who sleeps until a timer of an idle P is due gets another P, blocks, and finds no work
+/// for that one: the timers have somebody all the same.
+#[test]
+fn timers_have_somebody_though_who_watched_them_blocks() {
+    check(4000, || {
+        let woken = Arc::new(Count::default());
+        in_runtime(3, 1, || {
+            let gate = Gate::new();
+            let block = |gate: Arc<Gate>| {
+                assert_eq!(blocking::enter_block(), 0);
+                gate.pass();
+                assert_eq!(blocking::exit(), 0);
+            };
+            let (open, count) = (gate.clone(), woken.clone());
+            go(move || {
+                assert_eq!(time::sleep(20_000_000), 0);
+                count.add(1);
+                open.open();
+            });
+            for _ in 0..2 {
+                let (one, other) = (gate.clone(), gate.clone());
+                go(move || {
+                    go(move || block(other));
+                    yield_now();
+                    block(one);
+                });
+            }
+        });
+        assert_eq!(woken.get(), 1);
+    });
+}
+
 /// A goroutine that owns its thread is handed over to it with a P, by whoever
 /// makes it ready.
 #[test]
