@@ -427,7 +427,8 @@ int gs_init(const struct gs_config *cfg);
 /**
  * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
  * it has ended; other goroutines may then still be there. Several threads may do
- * so at once. The thread's signal mask stays as it is.
+ * so at once. The thread's signal mask stays as it is; its timer slack
+ * (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards.
  *
  * It returns as soon as f has ended and the goroutine that the thread runs by
  * then, if any, has called the library or ended: one that computes or blocks on

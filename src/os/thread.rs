@@ -1,6 +1,6 @@
 //! OS threads.
 
-use core::ffi::c_void;
+use core::ffi::{c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::io::Write;
@@ -94,11 +94,38 @@ fn block_signals() -> SignalMask {
 /// Names the calling thread (15 characters at most) and asks the kernel for
 /// exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
-    // SAFETY: the name is a C string; both options concern this thread only.
-    unsafe {
-        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+    // SAFETY: the name is a C string, which concerns this thread only.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    set_slack(1);
+}
+
+/// Exact timeouts on a thread that is only borrowed, until it is dropped there: the kernel
+/// lets those of others be 50 us late.
+pub struct ExactTimeouts {
+    /// What the thread had before, in ns.
+    slack: c_ulong,
+}
+
+impl ExactTimeouts {
+    /// Of the calling thread.
+    pub fn ask_for() -> ExactTimeouts {
+        // SAFETY: takes no pointer.
+        let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+        set_slack(1);
+        ExactTimeouts { slack: slack.max(0) as c_ulong }
     }
+}
+
+impl Drop for ExactTimeouts {
+    fn drop(&mut self) {
+        set_slack(self.slack);
+    }
+}
+
+/// How late timeouts of the calling thread may be, in ns; 0: as it was when it began.
+fn set_slack(ns: c_ulong) {
+    // SAFETY: concerns this thread only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
 /// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for

@@ -8,6 +8,7 @@ use super::world::{self, LOOK};
 use super::{node, preempt, ready, schedule, spawn, threads};
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
+use crate::os::thread::ExactTimeouts;
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
 
@@ -29,6 +30,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     m.root_done.store(false, Ordering::Relaxed);
     root.runner.set(m.as_ptr());
     let alt = AltStack::set_up();
+    let exact = ExactTimeouts::ask_for();
     m.bind_to_thread();
     m::set_current(Some(m));
     let mask = preempt::allow();
@@ -49,7 +51,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     if let Some(mask) = mask {
         mask.restore();
     }
-    drop(alt);
+    drop((alt, exact));
     rt.runner_leaves(m);
     0
 }

@@ -4,6 +4,8 @@
  */
 #include "check.h"
 
+#include <sys/prctl.h>
+
 static void lock_thread(void)
 {
     CHECK_EQ(gs_lock_os_thread(), 0);
@@ -550,4 +552,21 @@ TEST(pinned_goroutines_survive_the_return_of_run)
     CHECK_EQ(gs_run(leave_pinned_behind, NULL), 0);
     CHECK_EQ(gs_run(finish_pinned, NULL), 0);
     free_chan(gate);
+}
+
+/* The kernel lets the timeouts of other threads be 50 us late. */
+
+static void note_slack(void *ns)
+{
+    *(int *)ns = prctl(PR_GET_TIMERSLACK);
+}
+
+TEST(timeouts_are_exact_on_a_borrowed_thread_and_as_before_afterwards)
+{
+    int before = prctl(PR_GET_TIMERSLACK), lent = 0;
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, 123456UL), 0);
+    CHECK_EQ(gs_run(note_slack, &lent), 0);
+    CHECK_EQ(lent, 1);
+    CHECK_EQ(prctl(PR_GET_TIMERSLACK), 123456);
+    CHECK_EQ(prctl(PR_SET_TIMERSLACK, (unsigned long)before), 0);
 }

@@ -333,6 +333,14 @@ pub mod thread {
     }
 
     pub fn set_up_current(_name: &core::ffi::CStr) {}
+
+    pub struct ExactTimeouts;
+
+    impl ExactTimeouts {
+        pub fn ask_for() -> ExactTimeouts {
+            ExactTimeouts
+        }
+    }
     pub fn ask_for_short_turns(_ns: u64) {}
 
     pub fn id() -> i32 {
