@@ -68,6 +68,7 @@ macro_rules! programs {
 programs! {
     start_stop "start_stop.c" matrix;
     fork "fork.c" matrix;
+    heap_lock "heap_lock.c" matrix;
     dlopen "dlopen.c" matrix;
     goroutine "goroutine.c" matrix;
     join "join.c" matrix;

@@ -12,7 +12,7 @@ pub struct Thread(libc::pthread_t);
 unsafe impl Send for Thread {}
 
 impl Thread {
-    /// Starts a thread with the default stack of the system and every signal
+    /// Starts a thread, which somebody is to join, with the default stack of the system and every signal
     /// blocked but those a fault in its own code raises. Fails with a negative
     /// errno value.
     pub fn start(
@@ -29,6 +29,12 @@ impl Thread {
         }
         // SAFETY: the call has succeeded and filled it in.
         Ok(Thread(unsafe { id.assume_init() }))
+    }
+
+    /// The calling thread, which this library has started.
+    pub fn current() -> Thread {
+        // SAFETY: takes nothing.
+        Thread(unsafe { libc::pthread_self() })
     }
 
     /// Waits until the thread has ended.

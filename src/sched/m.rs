@@ -72,6 +72,8 @@ pub struct M {
     pub next_p: AtomicPtr<P>,
     pub handed: Cell<Option<Task>>,
     pub next_spinning: Cell<bool>,
+    /// It has no P and is in no pool: it is about to go to sleep, or to take a P.
+    pub is_between: AtomicBool,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
     /// What `outside` was before a fork that is under way.
@@ -146,6 +148,7 @@ impl M {
             note: AtomicU32::new(0),
             bell: AtomicI32::new(-1),
             next_p: AtomicPtr::new(ptr::null_mut()),
+            is_between: AtomicBool::new(false),
             in_syscall: AtomicBool::new(false),
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),

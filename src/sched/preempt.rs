@@ -159,10 +159,14 @@ pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
 }
 
 /// Sends the signal to the thread that runs the P, which has been asked for
-/// something: in the handler it gives the P away.
-pub fn interrupt(rt: &Runtime, p: PRef) {
-    if rt.preempt_signal == 0 || !(world::is_stopping() || threads::keep_a_spare(rt, p)) {
-        return;
+/// something: in the handler it gives the P away. False: it can't yet.
+pub fn interrupt(rt: &Runtime, p: PRef) -> bool {
+    if rt.preempt_signal == 0 {
+        return true;
+    }
+    let may_wait = rt.template.is_ready(rt);
+    if !(may_wait && (world::is_stopping() || threads::keep_a_spare(rt, p))) {
+        return false;
     }
     if let Some(m) = runner_of(p)
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
@@ -170,6 +174,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) {
     {
         thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
+    true
 }
 
 /// Prepares the process for the signal of this runtime.
@@ -200,11 +205,21 @@ fn on_signal(context: *mut c_void) {
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
+    // While somebody makes a thread it goes on, and is asked again.
+    if let Some(_waits) = rt().template.may_wait() {
+        m.context.set(context);
+        stop_here(m);
+        m.context.set(ptr::null_mut());
+    }
+    compiler_fence(Ordering::SeqCst);
+    boundary::leave(m);
+}
+
+/// Waits if there is a reason.
+fn stop_here(m: MRef) {
     if is_claimed(m) && !keeps(m) {
         // It has lost its P in a block, and runs all the same.
-        m.context.set(context);
         find_p_here(m);
-        m.context.set(ptr::null_mut());
     } else if !m.p.get().is_null() && is_preemptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
@@ -215,13 +230,9 @@ fn on_signal(context: *mut c_void) {
         };
         // Without an heir for the P it goes on; sysmon sees to that and asks again.
         if asked & STOP != 0 || heir.is_some() {
-            m.context.set(context);
             give_away(m, heir);
-            m.context.set(ptr::null_mut());
         }
     }
-    compiler_fence(Ordering::SeqCst);
-    boundary::leave(m);
 }
 
 /// The same of the goroutine of another thread, which may come by at any moment and
@@ -333,7 +344,10 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
             && !thread::is_blocked(m.tid.load(Ordering::Relaxed))
     };
     let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
-    let some = lost.iter().cycle().skip(from % lost.len().max(1)).take(most.min(lost.len()));
+    if lost.is_empty() || !rt.template.is_ready(rt) {
+        return 0;
+    }
+    let some = lost.iter().cycle().skip(from % lost.len()).take(most.min(lost.len()));
     let strays = some.copied().filter(is_stray);
     strays.map(|m| thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal)).count()
 }

@@ -15,13 +15,14 @@ use super::pool::CHUNK;
 use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
+use super::template::Template;
 use super::workers::Workers;
 use super::world::World;
 use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::cpu::{self, CpuSet};
-use crate::os::thread::{SignalMask, Thread};
+use crate::os::thread::SignalMask;
 use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
@@ -68,6 +69,7 @@ pub struct Runtime {
     pub world: World,
     pub sysmon: Sysmon,
     pub workers: Workers,
+    pub template: Template,
     pub gangs: Gangs,
     pub debug: Debug,
     pub ring_capacity: usize,
@@ -92,8 +94,6 @@ pub struct Runtime {
     pub ms_wanted: AtomicBool,
     /// The last time no thread could be made.
     pub lacks_threads: AtomicBool,
-    /// A thread was started that is to be idle.
-    pub spare_comes: AtomicBool,
     runners: AtomicUsize,
     pub exiting: AtomicBool,
     /// How long a goroutine runs before others get their turn, in ns.
@@ -316,6 +316,7 @@ impl Runtime {
             world: World::new(),
             sysmon: Sysmon::new(),
             workers: Workers::new(),
+            template: Template::new(),
             gangs: Gangs::new(),
             debug,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
@@ -330,7 +331,6 @@ impl Runtime {
             max_ms: AtomicUsize::new(config.max_threads),
             thread_limit_hits: AtomicU64::new(0),
             ms_wanted: AtomicBool::new(false),
-            spare_comes: AtomicBool::new(false),
             lacks_threads: AtomicBool::new(false),
             runners: AtomicUsize::new(0),
             exiting: AtomicBool::new(false),
@@ -602,19 +602,6 @@ impl Runtime {
         self.m_count.fetch_sub(1, Ordering::Release);
     }
 
-    /// Starts the thread of an M. Whoever joins it finds it: the lock is held
-    /// until it is noted, and the thread needs it to leave.
-    pub fn start_thread(
-        &self,
-        m: MRef,
-        main: extern "C" fn(*mut c_void) -> *mut c_void,
-    ) -> Result<(), i32> {
-        self.with_ms(|_, _, _| {
-            m.thread.set(Some(Thread::start(main, m.as_ptr().cast())?));
-            Ok(())
-        })
-    }
-
     /// Joins the threads that have left, so that their M's can be used again.
     pub fn reap(&self) {
         let left = self.with_ms(|_, _, left| core::mem::take(left));
@@ -626,11 +613,12 @@ impl Runtime {
         }
     }
 
-    /// Threads that can't wake a goroutine by themselves: ours, sysmon, and workers
-    /// without a job.
+    /// Threads that can't wake a goroutine by themselves: ours, sysmon, the template thread,
+    /// and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
-        self.m_count.load(Ordering::Acquire) + 1 + self.workers.asleep()
+        let own = 1 + usize::from(self.template.is_there());
+        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
     }
 
     /// Whether an M without a P may come back with a goroutine, or its thread go
@@ -644,6 +632,12 @@ impl Runtime {
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
         self.with_ms(|all, _, _| all.iter().any(|m| may(m)))
+    }
+
+    /// Whether an M is about to go to sleep, or has just woken by itself.
+    pub fn is_any_m_between(&self) -> bool {
+        // Acquire: pairs with the Release after it has gone into its pool.
+        self.with_ms(|all, _, _| all.iter().any(|m| m.is_between.load(Ordering::Acquire)))
     }
 
     /// How many threads run goroutines, or could.
@@ -862,6 +856,7 @@ impl Runtime {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
         self.sysmon.join();
+        self.template.join();
         // One that is starting another right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));

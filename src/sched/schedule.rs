@@ -906,6 +906,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
 /// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
 fn go_idle(rt: &Runtime, m: MRef) {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
+    m.is_between.store(true, Ordering::Relaxed);
     let p = release_p(m);
     make_idle(rt, p);
     if m.spinning.replace(false) {
@@ -991,6 +992,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
     p.status.store(status::RUNNING, Ordering::Release);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
+    m.is_between.store(false, Ordering::Relaxed);
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
     rt().sysmon.wake_if_asleep();

@@ -208,6 +208,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
         }
         if allocates {
+            rt.template.start_if_needed(rt);
             rt.reap();
             trimmer.look(rt, now);
         }
@@ -409,9 +410,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
                 world::ask(p, world::SLICE);
             }
             if seen.asked && waiting {
-                preempt::interrupt(rt, p);
                 // It has answered soon, or is not to be preempted.
-                seen.check = now + AGAIN;
+                seen.check = now + if preempt::interrupt(rt, p) { AGAIN } else { BACK };
             }
             false
         }
@@ -444,8 +444,12 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     true
 }
 
-/// Wakes an M that looks at everything, timers of others included.
+/// Wakes an M that looks at everything, timers of others included. One that is about to look
+/// by itself will do.
 fn wake_one(rt: &Runtime) -> bool {
+    if rt.idle.ps() == 0 || rt.is_any_m_between() {
+        return false;
+    }
     match rt.idle.work_added() {
         Some(one) => {
             threads::start_one(one, None, rt.any_node());

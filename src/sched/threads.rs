@@ -14,7 +14,7 @@ use super::schedule::{self, acquire_p, make_idle, release_p};
 use super::task::{Kind, Task};
 use super::timers;
 use crate::os::signal::AltStack;
-use crate::os::thread;
+use crate::os::thread::{self, Thread};
 use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
@@ -113,8 +113,17 @@ pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
     let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
     last.filter(|&m| node.take_idle_m(m))
         .or_else(|| node.pop_idle_m())
-        .or_else(|| if may_create { new_m(rt, p.node as usize) } else { None })
+        .or_else(|| if may_create { another(rt, node) } else { None })
         .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m()))
+}
+
+/// A new M where none is idle; `None`: see `new_m`, or one is about to be idle.
+fn another(rt: &Runtime, node: &Node) -> Option<MRef> {
+    if rt.is_any_m_between() {
+        return None;
+    }
+    // One may have gone to sleep just before we looked.
+    node.pop_idle_m().or_else(|| new_m(rt, node.id))
 }
 
 /// Ends the sleep of an M that the caller has taken out of its pool.
@@ -146,17 +155,25 @@ fn take_gift(m: MRef) {
 /// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
 /// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
 /// stopm.
-pub fn stop(m: MRef, mut attended: Option<PRef>) {
+pub fn stop(m: MRef, attended: Option<PRef>) {
+    m.is_between.store(true, Ordering::Relaxed);
+    sleep_in_pool(m, attended);
+    m.is_between.store(false, Ordering::Relaxed);
+}
+
+fn sleep_in_pool(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
     loop {
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
         node.add_idle_m(m, post.is_needed());
+        // Release: whoever sees this finds it in the pool.
+        m.is_between.store(false, Ordering::Release);
         // Pairs with the fences of those who look for an idle M after they have
         // published something for it.
         fence(Ordering::SeqCst);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
-        if called && node.take_idle_m(m) {
+        if called && leaves_pool(node, m) {
             post.leave();
             if answer_call(m) {
                 post.pass_on(rt);
@@ -169,7 +186,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         if rt.ms_wanted.load(Ordering::Relaxed)
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
-            if node.take_idle_m(m) {
+            if leaves_pool(node, m) {
                 acquire_p(m, p);
                 post.leave();
                 post.pass_on(rt);
@@ -180,7 +197,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         let deadline = rt.watch(m);
         let woken = post.sleep(m, deadline);
         rt.unwatch(m);
-        if woken.notified || !node.take_idle_m(m) {
+        if woken.notified || !leaves_pool(node, m) {
             if !woken.notified {
                 // Somebody has taken us out just now: it comes.
                 m.sleep(-1);
@@ -208,6 +225,16 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             _ => post.leave(),
         }
     }
+}
+
+/// The M takes itself out of its pool; false: somebody else has.
+fn leaves_pool(node: &Node, m: MRef) -> bool {
+    m.is_between.store(true, Ordering::Relaxed);
+    let left = node.take_idle_m(m);
+    if !left {
+        m.is_between.store(false, Ordering::Relaxed);
+    }
+    left
 }
 
 /// Takes an idle P that has a timer that is due.
@@ -294,13 +321,8 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if is_forking() {
         return true;
     }
-    // It goes into the pool itself: until its thread runs it may wait for locks of
-    // the C library.
-    if !rt.spare_comes.swap(true, Ordering::AcqRel) && new_m_as(rt, p.node as usize, true).is_none()
-    {
-        rt.spare_comes.store(false, Ordering::Release);
-    }
-    rt.lacks_threads.load(Ordering::Relaxed)
+    rt.template.want_spare(rt, p.node as usize);
+    rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
 }
 
 /// Who can have the P at once: an idle M, already out of its pool; if there can be
@@ -310,9 +332,9 @@ pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
 }
 
 /// Takes a goroutine that waits in the signal handler out of its queue, if there can
-/// be no more threads for now.
+/// be no more threads for now. (It may have the lock that who makes one waits for.)
 fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
-    if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
+    if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() && !rt.template.is_stuck() {
         return None;
     }
     let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
@@ -361,13 +383,28 @@ pub fn hand_off(p: PRef) {
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is
-/// reached, the system gives no thread, somebody forks (sysmon makes it afterwards), or
+/// reached, the system gives no thread, somebody forks (sysmon makes it afterwards),
 /// the caller's is locked by a goroutine: what
 /// that may have done to it (a table of files of its own, a namespace) would be the new
-/// one's too, so sysmon has to make it. startTemplateThread.
+/// one's too, so sysmon has to make it; or somebody waits in the signal handler: then an
+/// idle one will come.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     let is_locked = m::current().is_some_and(|m| !m.locked_g.get().is_null());
-    if is_locked || is_forking() { None } else { new_m_as(rt, node, false) }
+    if is_locked || is_forking() {
+        return None;
+    }
+    match rt.template.gate.make() {
+        Some(_alone) => new_m_as(rt, node, false),
+        None => {
+            rt.template.want_spare(rt, node);
+            None
+        }
+    }
+}
+
+/// An M that goes into its pool as soon as its thread runs. False: see `new_m`.
+pub fn make_spare(rt: &Runtime, node: usize) -> bool {
+    new_m_as(rt, node, true).is_some()
 }
 
 fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
@@ -382,8 +419,9 @@ fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     }
     let m = rt.add_m(node);
     m.is_spare.set(is_spare);
-    match rt.start_thread(m, thread_main) {
-        Ok(()) => Some(m),
+    match Thread::start(thread_main, m.as_ptr().cast()) {
+        // It notes itself for whoever joins it.
+        Ok(_) => Some(m),
         Err(e) => {
             rt.forget_m(m);
             rt.warn_no_thread(e);
@@ -396,6 +434,7 @@ fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
 extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: `new_m` has passed an M.
     let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };
+    m.thread.set(Some(Thread::current()));
     thread::set_up_current(c"gosched");
     let alt = AltStack::set_up();
     m.bind_to_thread();
@@ -404,7 +443,7 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     preempt::allow();
     if m.is_spare.replace(false) {
         rt().nodes[m.node.get()].add_idle_m(m, false);
-        rt().spare_comes.store(false, Ordering::Release);
+        rt().template.has_come(rt());
     }
     m.sleep(-1);
     take_gift(m);

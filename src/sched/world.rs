@@ -152,7 +152,9 @@ fn press(rt: &Runtime, p: PRef) {
         Doing::Blocked => {
             preempt::take_blocked(rt, p, status::STOPPED);
         }
-        Doing::Computes => preempt::interrupt(rt, p),
+        Doing::Computes => {
+            preempt::interrupt(rt, p);
+        }
         Doing::Library => {}
     }
 }

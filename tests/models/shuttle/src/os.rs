@@ -286,6 +286,7 @@ pub mod signal {
 
 pub mod thread {
     use crate::machine;
+    use core::cell::RefCell;
     use core::ffi::c_void;
     use core::sync::atomic::{AtomicU32, Ordering};
     use std::sync::Arc;
@@ -296,14 +297,23 @@ pub mod thread {
     // SAFETY: the thread's main function knows what it gets.
     unsafe impl Send for Argument {}
 
+    shuttle::thread_local! {
+        static CURRENT: RefCell<Option<Arc<AtomicU32>>> = const { RefCell::new(None) };
+    }
+
     impl Thread {
+        pub fn current() -> Thread {
+            Thread(CURRENT.with(|ended| ended.borrow().clone()).expect("started by us"))
+        }
+
         pub fn start(
             f: extern "C" fn(*mut c_void) -> *mut c_void,
             arg: *mut c_void,
         ) -> Result<Thread, i32> {
             let ended = Arc::new(AtomicU32::new(0));
-            let (note, arg) = (ended.clone(), Argument(arg));
+            let (note, own, arg) = (ended.clone(), ended.clone(), Argument(arg));
             let main = move || {
+                CURRENT.with(|ended| ended.replace(Some(own)));
                 let Argument(arg) = { arg };
                 f(arg);
             };

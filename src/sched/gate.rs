@@ -1,0 +1,46 @@
+//! Two things that exclude each other, each of which several may do.
+
+use crate::atomic::{AtomicUsize, Ordering, fence};
+
+/// Somebody makes a thread, or somebody waits in the signal handler: not both.
+/// `README.md` of this room says why; the model test is in `tests/models`.
+pub struct Gate {
+    making: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    pub fn new() -> Gate {
+        Gate { making: AtomicUsize::new(0), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Somebody is about to make a thread; `None`: not now.
+    pub fn make(&self) -> Option<Through<'_>> {
+        enter(&self.making, &self.waiting)
+    }
+
+    /// Somebody is about to wait in the signal handler; `None`: not now.
+    pub fn wait(&self) -> Option<Through<'_>> {
+        enter(&self.waiting, &self.making)
+    }
+}
+
+/// Both sides say first what they do and look at the other then, with a full fence in
+/// between: one of them sees the other, or both do.
+fn enter<'a>(own: &'a AtomicUsize, other: &AtomicUsize) -> Option<Through<'a>> {
+    own.fetch_add(1, Ordering::Relaxed);
+    let through = Through(own);
+    fence(Ordering::SeqCst);
+    // Acquire: pairs with the Release of the last one that went through.
+    (other.load(Ordering::Acquire) == 0).then_some(through)
+}
+
+/// Keeps the other side out until it is dropped.
+pub struct Through<'a>(&'a AtomicUsize);
+
+impl Drop for Through<'_> {
+    fn drop(&mut self) {
+        // Release: what was done is over for whoever goes through next.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,170 @@
+//! The template thread: makes threads while somebody waits in the signal handler, who
+//! may have a lock of the C library that `pthread_create` takes. Nobody waits for it.
+//! `README.md` of this room has the protocol. startTemplateThread.
+
+use super::gate::{Gate, Through};
+use super::runtime::{Runtime, rt};
+use super::threads;
+use crate::os::{futex, thread, thread::Thread, time};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// Making a thread takes less, in ns, unless it waits for one who waits for a P.
+const STUCK: i64 = 1_000_000;
+
+/// Values of `Template::state`.
+const ABSENT: u8 = 0;
+const THERE: u8 = 1;
+/// The system gave no thread.
+const FAILED: u8 = 2;
+
+/// The thread, and whom it excludes.
+pub struct Template {
+    pub gate: Gate,
+    state: AtomicU8,
+    /// Somebody is to wait in the handler and can't before sysmon has started the thread.
+    needed: AtomicBool,
+    /// An idle M is wanted, for this node, and is not in its pool yet.
+    comes: AtomicBool,
+    node: AtomicUsize,
+    /// It has not been begun yet.
+    is_new: AtomicBool,
+    /// Since when it makes one, in ns; 0: it doesn't.
+    since: AtomicI64,
+    /// Changes to wake it.
+    note: AtomicU32,
+    thread: Cell<Option<Thread>>,
+}
+
+// SAFETY: `thread` is sysmon's, and after its end that of whoever ends the runtime.
+unsafe impl Sync for Template {}
+
+impl Template {
+    pub fn new() -> Template {
+        Template {
+            gate: Gate::new(),
+            state: AtomicU8::new(ABSENT),
+            needed: AtomicBool::new(false),
+            comes: AtomicBool::new(false),
+            node: AtomicUsize::new(0),
+            is_new: AtomicBool::new(false),
+            since: AtomicI64::new(0),
+            note: AtomicU32::new(0),
+            thread: Cell::new(None),
+        }
+    }
+
+    /// Whether the thread runs.
+    pub fn is_there(&self) -> bool {
+        self.state.load(Ordering::Acquire) == THERE
+    }
+
+    /// Whether goroutines may be made to wait in the handler. If not, sysmon starts the
+    /// thread.
+    pub fn is_ready(&self, rt: &Runtime) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        if state != THERE && !self.needed.swap(true, Ordering::AcqRel) {
+            rt.sysmon.wake();
+        }
+        state != ABSENT
+    }
+
+    /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
+    pub fn may_wait(&self) -> Option<Through<'_>> {
+        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.wait()).flatten()
+    }
+
+    /// For sysmon: starts the thread if it is needed.
+    pub fn start_if_needed(&self, rt: &Runtime) {
+        if !self.needed.load(Ordering::Acquire) || self.is_there() {
+            return;
+        }
+        // Only without any thread to be had somebody waits already.
+        let Some(_alone) = self.gate.make() else { return };
+        self.needed.store(false, Ordering::Release);
+        let state = match Thread::start(main, ptr::null_mut()) {
+            Ok(thread) => {
+                self.thread.set(Some(thread));
+                THERE
+            }
+            Err(e) => {
+                rt.lacks_threads.store(true, Ordering::Relaxed);
+                rt.warn_no_thread(e);
+                FAILED
+            }
+        };
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// Sees to it that an idle M comes for the node: makes it, or has it made. Its thread
+    /// puts it into its pool: until it runs it may wait for locks of the C library.
+    pub fn want_spare(&self, rt: &Runtime, node: usize) {
+        if self.comes.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(_alone) = self.gate.make() {
+            self.make(rt, node);
+        } else if self.is_there() {
+            self.node.store(node, Ordering::Relaxed);
+            self.is_new.store(true, Ordering::Release);
+            self.wake();
+        } else {
+            self.comes.store(false, Ordering::Release);
+        }
+    }
+
+    /// The M that was asked for is in its pool.
+    pub fn has_come(&self, rt: &Runtime) {
+        self.comes.store(false, Ordering::Release);
+        if rt.ms_wanted.load(Ordering::Relaxed) {
+            rt.sysmon.wake();
+        }
+    }
+
+    /// Whether it waits for a lock, whose owner may wait for a P.
+    pub fn is_stuck(&self) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        since != 0 && time::now() - since >= STUCK
+    }
+
+    fn make(&self, rt: &Runtime, node: usize) {
+        if !threads::make_spare(rt, node) {
+            self.comes.store(false, Ordering::Release);
+        }
+    }
+
+    fn wake(&self) {
+        self.note.fetch_add(1, Ordering::Release);
+        futex::wake(&self.note, 1);
+    }
+
+    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
+    pub fn join(&self) {
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-threads");
+    let rt = rt();
+    rt.unbind_thread();
+    loop {
+        // Acquire: pairs with the Release in `wake`.
+        let note = rt.template.note.load(Ordering::Acquire);
+        if rt.exiting.load(Ordering::Acquire) {
+            return ptr::null_mut();
+        }
+        if rt.template.is_new.swap(false, Ordering::Acquire) {
+            let this = &rt.template;
+            this.since.store(time::now(), Ordering::Relaxed);
+            this.make(rt, this.node.load(Ordering::Relaxed));
+            this.since.store(0, Ordering::Relaxed);
+        }
+        futex::wait(&rt.template.note, note, -1);
+    }
+}

@@ -1,0 +1,60 @@
+//! Making threads and waiting in the signal handler: never both.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use loom_models::check::check;
+use loom_models::sched::gate::Gate;
+
+struct World {
+    gate: Gate,
+    /// What goes on; Relaxed, so only the gate orders it.
+    making: AtomicUsize,
+    waiting: AtomicUsize,
+    through: std::sync::atomic::AtomicUsize,
+}
+
+impl World {
+    fn make(&self) {
+        if let Some(_through) = self.gate.make() {
+            self.making.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(self.waiting.load(Ordering::Relaxed), 0);
+            self.making.fetch_sub(1, Ordering::Relaxed);
+            self.through.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn wait(&self) {
+        if let Some(_through) = self.gate.wait() {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(self.making.load(Ordering::Relaxed), 0);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.through.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_while_a_thread_is_made() {
+    check(3, || {
+        let world = Arc::new(World {
+            gate: Gate::new(),
+            making: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            through: Default::default(),
+        });
+        // The first use makes an atomic: before there are other threads. Alone, each gets through.
+        world.make();
+        world.wait();
+        let others: Vec<_> = [World::make as fn(&World), World::wait]
+            .into_iter()
+            .map(|f| {
+                let world = world.clone();
+                thread::spawn(move || f(&world))
+            })
+            .collect();
+        world.wait();
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert!(world.through.load(std::sync::atomic::Ordering::Relaxed) >= 2);
+    });
+}

@@ -1,0 +1,124 @@
+/*
+ * A goroutine that was stopped while it had the lock of the C library's heap: making a thread takes
+ * that lock (pthread_create calls calloc). Here it is one lock for all threads, as in a heap that has
+ * no arenas; with glibc's it takes two threads of one arena.
+ */
+#include "check.h"
+
+static pthread_mutex_t heap = PTHREAD_MUTEX_INITIALIZER;
+
+extern void *__libc_calloc(size_t n, size_t size);
+
+/* In place of the C library's. */
+void *calloc(size_t n, size_t size)
+{
+    pthread_mutex_lock(&heap);
+    void *block = __libc_calloc(n, size);
+    pthread_mutex_unlock(&heap);
+    return block;
+}
+
+/* Whether the heap is locked, how many others have begun, and whether it is free again. */
+static struct { long held, begun, released; } now;
+
+/* Has the heap's lock until others have begun, which takes its P; but not for ever, as they may have
+ * to wait for a thread. */
+static void hold_heap(void *arg)
+{
+    int64_t end = gs_now() + 100 * MS;
+    (void)arg;
+    pthread_mutex_lock(&heap);
+    SET(now.held, 1);
+    while (!GET(now.begun) && gs_now() < end)
+        ;
+    SET(now.released, 1);
+    pthread_mutex_unlock(&heap);
+}
+
+static void compute(void *arg)
+{
+    (void)arg;
+    ADD(now.begun, 1);
+    while (!GET(now.released))
+        ;
+}
+
+/* Blocks its thread without saying so. */
+static void block(void *arg)
+{
+    (void)arg;
+    ADD(now.begun, 1);
+    while (!GET(now.released))
+        usleep(20000);
+}
+
+static void make_calls(void *arg)
+{
+    (void)arg;
+    ADD(now.begun, 1);
+    while (!GET(now.released)) {
+        gs_entersyscall();
+        usleep(500);
+        gs_exitsyscall();
+        gs_yield();
+    }
+}
+
+/* Computes for longer than a P takes to find a thread. */
+static void warm_up(void *arg)
+{
+    int64_t end = gs_now() + 5 * MS;
+    while (gs_now() < end)
+        ;
+    CHECK_EQ(gs_waitgroup_done(arg), 0);
+}
+
+static void have_others(void (*const kinds[])(void *), long n_kinds)
+{
+    gs_waitgroup warm = {0};
+    long i, procs = gs_gomaxprocs(0), others = 6 * n_kinds * procs;
+    CHECK_EQ(gs_waitgroup_add(&warm, procs), 0);
+    for (i = 0; i < procs; i++)
+        go(warm_up, &warm);
+    CHECK_EQ(gs_waitgroup_wait(&warm, GS_FOREVER), 0);
+    now.held = now.begun = now.released = 0;
+    go(hold_heap, NULL);
+    while (!GET(now.held))
+        gs_yield();
+    for (i = 0; i < others; i++)
+        go(kinds[i * n_kinds / others], NULL);
+    while (!GET(now.released))
+        gs_yield();
+}
+
+static void beside_loops(void *arg)
+{
+    (void)arg;
+    have_others((void (*const[])(void *)){compute}, 1);
+}
+
+static void beside_all(void *arg)
+{
+    (void)arg;
+    have_others((void (*const[])(void *)){block, compute, make_calls}, 3);
+}
+
+/* In a runtime of its own: there are no threads yet. */
+static void run_anew(void (*f)(void *))
+{
+    int round;
+    for (round = 0; round < 3; round++) {
+        CHECK_EQ(gs_run(f, NULL), 0);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    }
+}
+
+TEST(who_has_the_heap_goes_on_though_all_others_compute)
+{
+    run_anew(beside_loops);
+}
+
+TEST(who_has_the_heap_goes_on_whatever_others_do)
+{
+    run_anew(beside_all);
+}
