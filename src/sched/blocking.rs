@@ -11,6 +11,7 @@ use super::boundary;
 use super::g::{GRef, Status, flags};
 use super::m::{self, Blocking, MRef};
 use super::p::{PRef, status};
+use super::preempt;
 use super::ready;
 use super::runtime::rt;
 use super::schedule::{self, Left, switch_away};
@@ -202,10 +203,14 @@ pub fn exit() -> i32 {
 fn queue_for_p(m: MRef, g: GRef) {
     ready::ready_global(g);
     rt().back_from_call.store(true, Ordering::Relaxed);
+    // SAFETY: set by `mark`; P's stay mapped.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
-    // It decides whether somebody has computed for long enough.
-    rt().sysmon.wake();
+    if !preempt::make_room(rt(), old) {
+        // It decides whether somebody has computed for long enough.
+        rt().sysmon.wake();
+    }
 }
 
 /// A call on the thread's own stack; it lives on the goroutine's.

@@ -13,7 +13,7 @@ use crate::stack::{Class, Kind};
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Who owns a P. Changes by compare-and-swap wherever two may want it.
 pub mod status {
@@ -76,6 +76,10 @@ pub struct P {
     /// Ids that goroutines begun here get next, and where they end.
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
+
+    /// The same goroutine has been on it since then (ns), if `tick` is still this.
+    seen_tick: AtomicU32,
+    seen_at: AtomicI64,
 
     /// The M that holds it.
     pub m: AtomicPtr<M>,
@@ -147,6 +151,8 @@ impl P {
             newborns: FreeList::new(),
             ids: Cell::new((0, 0)),
             timers: Timers::new(id as u16),
+            seen_tick: AtomicU32::new(0),
+            seen_at: AtomicI64::new(i64::MAX),
             m: AtomicPtr::new(ptr::null_mut()),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: Stats::default(),
@@ -193,6 +199,19 @@ impl P {
     #[inline(always)]
     pub fn keeps(&self, task: Task) -> bool {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
+    }
+
+    /// The goroutine that is on it now was seen there at this time (ns).
+    pub fn seen_at(&self, tick: u32, now: i64) {
+        self.seen_at.store(now, Ordering::Relaxed);
+        // Release: with the tick comes its time, or a later one.
+        self.seen_tick.store(tick, Ordering::Release);
+    }
+
+    /// Since when the same goroutine is known to be on it, in ns; `i64::MAX`: it isn't.
+    pub fn stands_since(&self) -> i64 {
+        let stands = self.seen_tick.load(Ordering::Acquire) == self.tick.load(Ordering::Relaxed);
+        if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
     }
 
     /// Whether a thief would find something.

@@ -20,6 +20,10 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
+/// A goroutine runs for so long before it makes room for one that is back from a system
+/// call, which has waited already, in ns.
+pub const BACK: i64 = 100_000;
+
 /// Who has the P of an M that is outside: see [`super::m::M::claim`].
 pub mod claim {
     /// The M.
@@ -177,6 +181,21 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> bool {
     true
 }
 
+/// A goroutine is back from a call and finds its P taken: who computes there makes room,
+/// if it is known to have done that for a while. False: sysmon is to see to it.
+pub fn make_room(rt: &Runtime, p: PRef) -> bool {
+    let now = time::now();
+    if rt.preempt_signal == 0
+        || now.saturating_sub(p.stands_since()) < BACK
+        || doing(p) != Doing::Computes
+    {
+        return false;
+    }
+    p.seen_at(p.tick.load(Ordering::Relaxed), now);
+    world::ask(p, world::SLICE);
+    interrupt(rt, p)
+}
+
 /// Prepares the process for the signal of this runtime.
 pub fn set_up(rt: &Runtime) {
     membarrier::set_up();
@@ -324,6 +343,7 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     // sysmon sees that the P has another goroutine: it has a time slice of its own.
     let tick = m.p().tick.load(Ordering::Relaxed);
     m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
+    m.p().seen_at(tick.wrapping_add(1), time::now());
     g.set_flag(flags::BOUND, was_bound);
     m.locked_g.set(locked);
     m.bind_to(m.p().node as usize);

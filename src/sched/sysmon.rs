@@ -8,7 +8,7 @@
 use super::entry;
 use super::p::{PRef, status};
 use super::park::FOREVER;
-use super::preempt::{self, Doing};
+use super::preempt::{self, BACK, Doing};
 use super::runtime::{self, Runtime, is_forking, rt};
 use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
@@ -41,8 +41,6 @@ const STRAYS_AT_ONCE: usize = 8;
 const AGAIN: i64 = 1_000_000;
 /// A goroutine runs for so long before one preempts it whose timer is due.
 const WAKE_UP: i64 = 1_000_000;
-/// And before one that is back from a system call, which has waited already.
-const BACK: i64 = 100_000;
 
 /// How often it asks how many free stacks were not needed lately, and how many of those
 /// give their memory back at once, with a pause then: that costs about 1 us each.
@@ -325,6 +323,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         world::ask(p, world::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
+        p.seen_at(tick, now);
         *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
         if matches!(status, status::RUNNING | status::SYSCALL) {
             look_at_files(p, seen, now, FILES_OF_BUSY);

@@ -101,6 +101,12 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
         None => {
             make_idle(rt, p);
             rt.ms_wanted.store(true, Ordering::SeqCst);
+            // Pairs with the fence in `stop`: either an M that goes to sleep sees it, or we
+            // see the M.
+            fence(Ordering::SeqCst);
+            if rt.nodes.iter().any(Node::has_idle_m) {
+                rt.sysmon.wake();
+            }
             false
         }
     }
@@ -338,10 +344,15 @@ fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
         return None;
     }
     let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
-    let task = gang::waiting_in_handler(rt, p, others)?;
+    let (m, task) = with_its_m(gang::waiting_in_handler(rt, p, others)?);
+    Some((m, Some(task)))
+}
+
+/// One that waits in the handler, with the M that it waits on.
+fn with_its_m(task: Task) -> (MRef, Task) {
     match task.kind() {
-        // SAFETY: it is bound to the M that it waits on.
-        Kind::Goroutine(g) => Some((unsafe { MRef::from_ptr(g.bound_m.get()) }, Some(task))),
+        // SAFETY: it is bound to that M.
+        Kind::Goroutine(g) => (unsafe { MRef::from_ptr(g.bound_m.get()) }, task),
         Kind::Newborn(_) => unreachable!("what has not run was not preempted"),
     }
 }
@@ -366,6 +377,10 @@ pub fn ask_for_m(rt: &Runtime) {
 pub fn hand_off(p: PRef) {
     let rt = rt();
     count(&p.stats.handoffs, 1);
+    if let Some((m, task)) = only_preempted(p) {
+        give(m, Some(p), Some(task), false);
+        return;
+    }
     if p.has_work() || schedule::work_anywhere(rt) {
         start_m(rt, p, false);
         return;
@@ -380,6 +395,19 @@ pub fn hand_off(p: PRef) {
     // Not only its own: its M may have been the one that was to see to those of others.
     rt.timer_added(timers::next_of_idle_ps());
     netpoll::ensure_watched(rt, p.of_node());
+}
+
+/// If nothing waits before it: a goroutine that was preempted, taken out of its queue, and
+/// the M that it waits on. It needs no other thread to get the P.
+fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
+    let node = p.of_node();
+    let others = p.attention.load(Ordering::Relaxed) != 0
+        || p.has_work()
+        || !node.high.is_empty()
+        || !node.runq.is_empty()
+        || node.preempted.is_empty()
+        || p.timers.next() <= time::now();
+    if others { None } else { node.preempted.pop().map(with_its_m) }
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is

@@ -105,13 +105,6 @@ impl Workers {
     /// Has `f` called by a thread of the pool; the calling goroutine parks. Gives `f`
     /// back if there is no thread to be had.
     pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
-        if self.count() == 0 {
-            // Starting a thread may wait for locks of the C library, whose owner may
-            // wait for a P. The others are started by the first.
-            blocking::enter();
-            self.start_one(rt);
-            blocking::exit();
-        }
         let call = JobOf {
             job: Job {
                 next: Cell::new(ptr::null()),
@@ -122,8 +115,17 @@ impl Workers {
             result: Cell::new(0),
         };
         self.lock.lock();
+        if self.is_empty() {
+            self.lock.unlock();
+            // Starting a thread may wait for locks of the C library, whose owner may
+            // wait for a P. The others are started by the first.
+            blocking::enter();
+            self.start_one(rt);
+            blocking::exit();
+            self.lock.lock();
+        }
         // The last one ends only when it finds no job, with the lock held.
-        if self.count() == 0 {
+        if self.is_empty() {
             self.lock.unlock();
             return Err(call.f.take().expect("nobody has taken it"));
         }
@@ -134,7 +136,28 @@ impl Workers {
         self.push((&raw const call).cast());
         // SAFETY: the lock is held, and `release` releases it.
         let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
-        Ok(call.result.get())
+        // The thread that it has waited for could not be started.
+        call.f.take().map_or(Ok(call.result.get()), Err)
+    }
+
+    /// Whether there is no thread, nor one that is being started. With the lock held.
+    fn is_empty(&self) -> bool {
+        self.count() == 0 && self.starting.get() == 0
+    }
+
+    /// Gives the jobs back that nobody will do.
+    fn give_back(&self) {
+        loop {
+            let job = self.lock.with(|| {
+                let job = if self.is_empty() { self.pop() } else { ptr::null() };
+                self.jobs.set(self.jobs.get() - usize::from(!job.is_null()));
+                job
+            });
+            // SAFETY: whoever has pushed it is parked until it is made ready.
+            let Some(job) = (unsafe { job.as_ref() }) else { return };
+            // SAFETY: nobody else has it, as it is out of the queue.
+            unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
+        }
     }
 
     /// One more thread, if the limits allow it.
@@ -155,6 +178,7 @@ impl Workers {
                     unsafe { (*self.threads.get()).push(thread) };
                 }
             });
+            self.give_back();
         }
     }
 

@@ -304,6 +304,28 @@ static inline long count_threads(void)
     return count_entries("/proc/self/task");
 }
 
+/* How many threads of the process have this name. */
+static inline long count_threads_named(const char *name)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *e;
+    long n = 0;
+    CHECK(dir != NULL);
+    while ((e = readdir(dir)) != NULL) {
+        char path[300], comm[32] = "";
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+        if (e->d_name[0] == '.' || (f = fopen(path, "r")) == NULL)
+            continue;
+        if (fgets(comm, sizeof comm, f))
+            comm[strcspn(comm, "\n")] = '\0';
+        n += strcmp(comm, name) == 0;
+        fclose(f);
+    }
+    closedir(dir);
+    return n;
+}
+
 static inline long count_fds(void)
 {
     return count_entries("/proc/self/fd");
