@@ -109,6 +109,8 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
         && !waits_for_something(rt)
+        // It may be counted before it is there.
+        && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
         // After the count: whoever is counted there has said so before.
         && !rt.any_m_may_bring_work()

@@ -11,10 +11,11 @@
 use super::g::GRef;
 use super::node::priority;
 use super::p::{PRef, status};
+use super::preempt::{self, Sent};
 use super::runtime::{Runtime, is_forking};
 use super::schedule::{self, is_asked};
 use super::task::{Fifo, Kind, Task};
-use super::{preempt, threads, world};
+use super::{threads, world};
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
 use core::cell::{Cell, UnsafeCell};
@@ -503,7 +504,8 @@ impl Gangs {
         for p in rt.ps().filter(|p| p.gang.called.load(Ordering::Relaxed)) {
             p.gang.called.store(false, Ordering::Relaxed);
             if p.attention.load(Ordering::Relaxed) & world::SLICE != 0 && !is_forking() {
-                preempt::interrupt(rt, p);
+                let again = preempt::interrupt(rt, p) == Sent::NotYet;
+                p.gang.called.store(again, Ordering::Relaxed);
             }
         }
         next

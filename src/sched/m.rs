@@ -72,8 +72,9 @@ pub struct M {
     pub next_p: AtomicPtr<P>,
     pub handed: Cell<Option<Task>>,
     pub next_spinning: Cell<bool>,
-    /// It has no P and is in no pool: it is about to go to sleep, or to take a P.
-    pub is_between: AtomicBool,
+    /// It has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in
+    /// `Runtime::between`; changed by itself, and by whoever takes it out of its pool.
+    is_between: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
     /// What `outside` was before a fork that is under way.
@@ -148,7 +149,7 @@ impl M {
             note: AtomicU32::new(0),
             bell: AtomicI32::new(-1),
             next_p: AtomicPtr::new(ptr::null_mut()),
-            is_between: AtomicBool::new(false),
+            is_between: Cell::new(false),
             in_syscall: AtomicBool::new(false),
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
@@ -261,6 +262,25 @@ impl M {
                 return self.take_note();
             }
         }
+    }
+
+    /// Says whether it is between: see the field.
+    #[inline(always)]
+    pub fn set_between(&self, is: bool) {
+        if self.is_between.get() != is {
+            self.change_between(is);
+        }
+    }
+
+    #[cold]
+    fn change_between(&self, is: bool) {
+        self.is_between.set(is);
+        let between = &rt().between;
+        match is {
+            true => between.fetch_add(1, Ordering::Relaxed),
+            // Release: who sees this finds the M in its pool, if it went there.
+            false => between.fetch_sub(1, Ordering::Release),
+        };
     }
 
     /// Whether it has been notified; it isn't any more.

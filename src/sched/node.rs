@@ -204,7 +204,22 @@ impl Node {
     /// Adds an M to the pool. A watcher is the last that is taken: it would leave
     /// its place to another.
     pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {
-        self.idle_ms(|list| if is_watcher { list.insert(0, m) } else { list.push(m) });
+        self.idle_ms(|list| {
+            if is_watcher {
+                list.insert(0, m)
+            } else {
+                list.push(m)
+            }
+            m.set_between(false);
+        });
+    }
+
+    /// The same as `take_idle_m`, by the M itself: it is between then.
+    pub fn leave_idle_ms(&self, m: MRef) -> bool {
+        self.idle_ms(|list| {
+            let at = list.iter().rposition(|&x| x == m);
+            at.map(|i| list.remove(i)).inspect(|m| m.set_between(true)).is_some()
+        })
     }
 
     /// Takes this M out of the pool; false: it isn't there, somebody has taken it.

@@ -163,37 +163,44 @@ pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
 }
 
 /// Sends the signal to the thread that runs the P, which has been asked for
-/// something: in the handler it gives the P away. False: it can't yet.
-pub fn interrupt(rt: &Runtime, p: PRef) -> bool {
-    if rt.preempt_signal == 0 {
-        return true;
+/// something: in the handler it gives the P away.
+pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
+    let Some(m) = runner_of(p).filter(|&m| rt.preempt_signal != 0 && runs_preemptible(m)) else {
+        return Sent::Never;
+    };
+    if m.outside.load(Ordering::Relaxed) != OUTSIDE {
+        // It comes by just now.
+        return Sent::Yes;
     }
     let may_wait = rt.template.is_ready(rt);
     if !(may_wait && (world::is_stopping() || threads::keep_a_spare(rt, p))) {
-        return false;
+        return Sent::NotYet;
     }
-    if let Some(m) = runner_of(p)
-        && m.outside.load(Ordering::Relaxed) == OUTSIDE
-        && runs_preemptible(m)
-    {
-        thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
-    }
-    true
+    thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+    Sent::Yes
+}
+
+/// What has become of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    Yes,
+    /// A thread has to be there first.
+    NotYet,
+    /// Nobody runs the P, or one who is not to be preempted.
+    Never,
 }
 
 /// A goroutine is back from a call and finds its P taken: who computes there makes room,
 /// if it is known to have done that for a while. False: sysmon is to see to it.
 pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     let now = time::now();
-    if rt.preempt_signal == 0
-        || now.saturating_sub(p.stands_since()) < BACK
-        || doing(p) != Doing::Computes
-    {
+    let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= BACK;
+    if !known || doing(p) != Doing::Computes {
         return false;
     }
     p.seen_at(p.tick.load(Ordering::Relaxed), now);
     world::ask(p, world::SLICE);
-    interrupt(rt, p)
+    interrupt(rt, p) == Sent::Yes
 }
 
 /// Prepares the process for the signal of this runtime.

@@ -86,6 +86,8 @@ pub struct Runtime {
     left_ms: UnsafeCell<Vec<MRef>>,
     /// M's there are, borrowed threads included.
     pub m_count: AtomicUsize,
+    /// Those that are about to go to sleep or to take a P: see [`M::set_between`].
+    pub between: AtomicUsize,
     pub locked: Slots,
     max_ms: AtomicUsize,
     /// Times that work had to wait because of the limit.
@@ -327,6 +329,7 @@ impl Runtime {
             free_ms: UnsafeCell::default(),
             left_ms: UnsafeCell::default(),
             m_count: AtomicUsize::new(0),
+            between: AtomicUsize::new(0),
             locked: Slots::new(),
             max_ms: AtomicUsize::new(config.max_threads),
             thread_limit_hits: AtomicU64::new(0),
@@ -634,10 +637,15 @@ impl Runtime {
         self.with_ms(|all, _, _| all.iter().any(|m| may(m)))
     }
 
-    /// Whether an M is about to go to sleep, or has just woken by itself.
+    /// Whether an M is about to go to sleep, or has just woken.
     pub fn is_any_m_between(&self) -> bool {
         // Acquire: pairs with the Release after it has gone into its pool.
-        self.with_ms(|all, _, _| all.iter().any(|m| m.is_between.load(Ordering::Acquire)))
+        self.between.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether threads have left that nobody has joined yet.
+    pub fn has_left_threads(&self) -> bool {
+        self.with_ms(|_, _, left| !left.is_empty())
     }
 
     /// How many threads run goroutines, or could.

@@ -570,6 +570,7 @@ fn next(m: MRef) -> Option<GRef> {
     loop {
         if m.p.get().is_null() {
             if must_leave(m) {
+                m.set_between(false);
                 leave_timers(rt());
                 return None;
             }
@@ -906,7 +907,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
 /// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
 fn go_idle(rt: &Runtime, m: MRef) {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
-    m.is_between.store(true, Ordering::Relaxed);
+    m.set_between(true);
     let p = release_p(m);
     make_idle(rt, p);
     if m.spinning.replace(false) {
@@ -992,7 +993,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
     p.status.store(status::RUNNING, Ordering::Release);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
-    m.is_between.store(false, Ordering::Relaxed);
+    m.set_between(false);
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
     rt().sysmon.wake_if_asleep();

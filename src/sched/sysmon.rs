@@ -8,7 +8,7 @@
 use super::entry;
 use super::p::{PRef, status};
 use super::park::FOREVER;
-use super::preempt::{self, BACK, Doing};
+use super::preempt::{self, BACK, Doing, Sent};
 use super::runtime::{self, Runtime, is_forking, rt};
 use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{futex, thread, thread::Thread, time};
@@ -207,7 +207,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         if allocates {
             rt.template.start_if_needed(rt);
-            rt.reap();
+            rt.template.reap(rt);
             trimmer.look(rt, now);
         }
         let all_idle = rt.idle.ps() as usize >= rt.procs();
@@ -219,7 +219,9 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
-        let deep = allocates && long_idle && netpoll::Sysmon::may_sleep(rt);
+        // Work may wait for an M that isn't there yet.
+        let wanted = rt.ms_wanted.load(Ordering::Relaxed);
+        let deep = allocates && long_idle && !wanted && netpoll::Sysmon::may_sleep(rt);
         let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
             runtime::may_fork();
@@ -410,7 +412,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
             }
             if seen.asked && waiting {
                 // It has answered soon, or is not to be preempted.
-                seen.check = now + if preempt::interrupt(rt, p) { AGAIN } else { BACK };
+                seen.check =
+                    now + if preempt::interrupt(rt, p) == Sent::NotYet { BACK } else { AGAIN };
             }
             false
         }

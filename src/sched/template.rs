@@ -31,7 +31,7 @@ pub struct Template {
     node: AtomicUsize,
     /// It has not been begun yet.
     is_new: AtomicBool,
-    /// Since when it makes one, in ns; 0: it doesn't.
+    /// Since when one is wanted, in ns; 0: none is.
     since: AtomicI64,
     /// Changes to wake it.
     note: AtomicU32,
@@ -104,34 +104,57 @@ impl Template {
         if self.comes.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(_alone) = self.gate.make() {
+        self.since.store(time::now(), Ordering::Relaxed);
+        let alone = if threads::is_locked() { None } else { self.gate.make() };
+        if alone.is_some() {
             self.make(rt, node);
         } else if self.is_there() {
             self.node.store(node, Ordering::Relaxed);
             self.is_new.store(true, Ordering::Release);
             self.wake();
         } else {
-            self.comes.store(false, Ordering::Release);
+            // It is as if there were none to be had.
+            let failed = self.state.load(Ordering::Relaxed) == FAILED;
+            rt.lacks_threads.fetch_or(failed, Ordering::Relaxed);
+            self.has_come(rt);
         }
     }
 
-    /// The M that was asked for is in its pool.
+    /// The M that was asked for is in its pool, or can't be had.
     pub fn has_come(&self, rt: &Runtime) {
+        self.since.store(0, Ordering::Relaxed);
         self.comes.store(false, Ordering::Release);
         if rt.ms_wanted.load(Ordering::Relaxed) {
             rt.sysmon.wake();
         }
     }
 
-    /// Whether it waits for a lock, whose owner may wait for a P.
+    /// Whether one is wanted and not there yet.
+    pub fn is_asked(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether that takes so long that somebody may wait for a lock whose owner waits for a P.
     pub fn is_stuck(&self) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since != 0 && time::now() - since >= STUCK
     }
 
+    /// For sysmon: joins the threads that have left, or has them joined. At its end a thread
+    /// takes the C library's heap too.
+    pub fn reap(&self, rt: &Runtime) {
+        if !rt.has_left_threads() {
+            return;
+        }
+        match self.gate.make() {
+            Some(_alone) => rt.reap(),
+            None => self.wake(),
+        }
+    }
+
     fn make(&self, rt: &Runtime, node: usize) {
         if !threads::make_spare(rt, node) {
-            self.comes.store(false, Ordering::Release);
+            self.has_come(rt);
         }
     }
 
@@ -160,11 +183,9 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             return ptr::null_mut();
         }
         if rt.template.is_new.swap(false, Ordering::Acquire) {
-            let this = &rt.template;
-            this.since.store(time::now(), Ordering::Relaxed);
-            this.make(rt, this.node.load(Ordering::Relaxed));
-            this.since.store(0, Ordering::Relaxed);
+            rt.template.make(rt, rt.template.node.load(Ordering::Relaxed));
         }
+        rt.reap();
         futex::wait(&rt.template.note, note, -1);
     }
 }

@@ -23,6 +23,8 @@ use core::sync::atomic::{Ordering, fence};
 /// M's that are created at once, for each P; more come by sysmon, one a tick.
 /// seed: S11
 const PROMPT: usize = 2;
+/// An idle M comes in about so long when one is asked for, in ns.
+const SHORT: i64 = 50_000;
 
 /// Lets an M look for work on an idle P: `near` if it is idle, else one of the
 /// node, else any.
@@ -134,6 +136,9 @@ fn another(rt: &Runtime, node: &Node) -> Option<MRef> {
 
 /// Ends the sleep of an M that the caller has taken out of its pool.
 pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
+    if p.is_none() {
+        m.set_between(true);
+    }
     m.next_p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
     m.handed.set(task);
     m.next_spinning.set(spinning);
@@ -161,25 +166,18 @@ fn take_gift(m: MRef) {
 /// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
 /// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
 /// stopm.
-pub fn stop(m: MRef, attended: Option<PRef>) {
-    m.is_between.store(true, Ordering::Relaxed);
-    sleep_in_pool(m, attended);
-    m.is_between.store(false, Ordering::Relaxed);
-}
-
-fn sleep_in_pool(m: MRef, mut attended: Option<PRef>) {
+pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
     loop {
+        m.set_between(true);
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
         node.add_idle_m(m, post.is_needed());
-        // Release: whoever sees this finds it in the pool.
-        m.is_between.store(false, Ordering::Release);
         // Pairs with the fences of those who look for an idle M after they have
         // published something for it.
         fence(Ordering::SeqCst);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
-        if called && leaves_pool(node, m) {
+        if called && node.leave_idle_ms(m) {
             post.leave();
             if answer_call(m) {
                 post.pass_on(rt);
@@ -192,7 +190,7 @@ fn sleep_in_pool(m: MRef, mut attended: Option<PRef>) {
         if rt.ms_wanted.load(Ordering::Relaxed)
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
-            if leaves_pool(node, m) {
+            if node.leave_idle_ms(m) {
                 acquire_p(m, p);
                 post.leave();
                 post.pass_on(rt);
@@ -203,7 +201,7 @@ fn sleep_in_pool(m: MRef, mut attended: Option<PRef>) {
         let deadline = rt.watch(m);
         let woken = post.sleep(m, deadline);
         rt.unwatch(m);
-        if woken.notified || !leaves_pool(node, m) {
+        if woken.notified || !node.leave_idle_ms(m) {
             if !woken.notified {
                 // Somebody has taken us out just now: it comes.
                 m.sleep(-1);
@@ -233,16 +231,6 @@ fn sleep_in_pool(m: MRef, mut attended: Option<PRef>) {
     }
 }
 
-/// The M takes itself out of its pool; false: somebody else has.
-fn leaves_pool(node: &Node, m: MRef) -> bool {
-    m.is_between.store(true, Ordering::Relaxed);
-    let left = node.take_idle_m(m);
-    if !left {
-        m.is_between.store(false, Ordering::Relaxed);
-    }
-    left
-}
-
 /// Takes an idle P that has a timer that is due.
 fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
@@ -270,6 +258,7 @@ fn answer_call(m: MRef) -> bool {
 /// The M's locked goroutine waits: sleeps until somebody hands it over, with a
 /// P. seed: S9
 pub fn stop_locked(m: MRef) {
+    m.set_between(false);
     m.sleep(-1);
     take_gift(m);
 }
@@ -303,15 +292,19 @@ pub fn pass_on(m: MRef, g: GRef) {
     let node = p.of_node();
     let other =
         node.pop_idle_m_that(|m| !schedule::avoids(g, m)).or_else(|| new_m(rt, p.node as usize));
-    match other {
-        Some(other) => {
-            let p = release_p(m);
-            give(other, Some(p), Some(task), false);
-        }
-        None => {
-            // No thread to be had: then here.
-            g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
-            m.stash.set(Some(task));
+    if let Some(other) = other {
+        let p = release_p(m);
+        give(other, Some(p), Some(task), false);
+    } else if rt.lacks_threads.load(Ordering::Relaxed) || is_forking() {
+        // No thread to be had: then here.
+        g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
+        m.stash.set(Some(task));
+    } else {
+        // Not while others wait in the handler: one of them goes on meanwhile.
+        ready::push_global(task, g.priority.get());
+        match node.preempted.pop().map(with_its_m) {
+            Some((other, task)) => give(other, Some(release_p(m)), Some(task), false),
+            None => time::sleep(SHORT),
         }
     }
 }
@@ -326,6 +319,9 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     }
     if is_forking() {
         return true;
+    }
+    if rt.is_any_m_between() {
+        return false;
     }
     rt.template.want_spare(rt, p.node as usize);
     rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
@@ -417,8 +413,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
 /// one's too, so sysmon has to make it; or somebody waits in the signal handler: then an
 /// idle one will come.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
-    let is_locked = m::current().is_some_and(|m| !m.locked_g.get().is_null());
-    if is_locked || is_forking() {
+    if is_locked() || is_forking() {
         return None;
     }
     match rt.template.gate.make() {
@@ -428,6 +423,11 @@ pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
             None
         }
     }
+}
+
+/// Whether the caller's thread is locked by a goroutine.
+pub fn is_locked() -> bool {
+    m::current().is_some_and(|m| !m.locked_g.get().is_null())
 }
 
 /// An M that goes into its pool as soon as its thread runs. False: see `new_m`.

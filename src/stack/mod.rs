@@ -38,7 +38,7 @@ const LARGEST_SLAB: usize = 256;
 /// Free stacks of up to this size keep their memory for a while.
 const KEEP_WARM: usize = 1 << 20;
 /// So many free ones always keep it.
-const FEW: usize = 256;
+const FEW: usize = 128;
 
 /// A size class: stacks of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
