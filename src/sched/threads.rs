@@ -94,24 +94,29 @@ fn may_create(rt: &Runtime) -> bool {
 
 /// The same for sysmon: a new M in any case. False: there is none to be had yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
-    let heir = m_for(rt, p, true).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p));
-    match heir {
-        Some((m, task)) => {
-            give(m, Some(p), task, false);
-            true
-        }
-        None => {
-            make_idle(rt, p);
-            rt.ms_wanted.store(true, Ordering::SeqCst);
-            // Pairs with the fence in `stop`: either an M that goes to sleep sees it, or we
-            // see the M.
-            fence(Ordering::SeqCst);
-            if rt.nodes.iter().any(Node::has_idle_m) {
-                rt.sysmon.wake();
-            }
-            false
-        }
+    if let Some(m) = m_for(rt, p, true) {
+        // Several may have asked for one each. When it finds work and there is more it
+        // wakes the next.
+        rt.idle.spin_begins();
+        give(m, Some(p), None, true);
+        return true;
     }
+    let heir = waiting_in_handler(rt, p);
+    if heir.is_none() {
+        make_idle(rt, p);
+    }
+    rt.ms_wanted.store(true, Ordering::SeqCst);
+    if let Some((m, task)) = heir {
+        give(m, Some(p), task, false);
+        return true;
+    }
+    // Pairs with the fence in `stop`: either an M that goes to sleep sees it, or we see
+    // the M.
+    fence(Ordering::SeqCst);
+    if rt.nodes.iter().any(Node::has_idle_m) {
+        rt.sysmon.wake();
+    }
+    false
 }
 
 pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {

@@ -63,6 +63,8 @@ pub mod m {
         pub fn is_runner(self) -> bool {
             self.0 == 0
         }
+
+        pub fn set_between(self, _is: bool) {}
     }
 }
 
