@@ -207,7 +207,6 @@ fn queue_for_p(m: MRef, g: GRef) {
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
-    m.set_between(true);
     if !preempt::make_room(rt(), old) {
         // It decides whether somebody has computed for long enough.
         rt().sysmon.wake();
