@@ -12,9 +12,9 @@ pub struct Thread(libc::pthread_t);
 unsafe impl Send for Thread {}
 
 impl Thread {
-    /// Starts a thread, which somebody is to join, with the default stack of the system and every signal
-    /// blocked but those a fault in its own code raises. Fails with a negative
-    /// errno value.
+    /// Starts a thread, which somebody is to join, with the default stack of the
+    /// system and every signal blocked but those a fault in its own code raises.
+    /// Fails with a negative errno value.
     pub fn start(
         f: extern "C" fn(*mut c_void) -> *mut c_void,
         arg: *mut c_void,

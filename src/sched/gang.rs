@@ -504,8 +504,10 @@ impl Gangs {
         for p in rt.ps().filter(|p| p.gang.called.load(Ordering::Relaxed)) {
             p.gang.called.store(false, Ordering::Relaxed);
             if p.attention.load(Ordering::Relaxed) & world::SLICE != 0 && !is_forking() {
-                let again = preempt::interrupt(rt, p) == Sent::NotYet;
-                p.gang.called.store(again, Ordering::Relaxed);
+                // At the next look again, if it can't be now.
+                if preempt::interrupt(rt, p) == Sent::NotYet {
+                    p.gang.called.store(true, Ordering::Relaxed);
+                }
             }
         }
         next

@@ -26,6 +26,7 @@ pub mod ring;
 pub mod run;
 pub mod runtime;
 pub mod schedule;
+pub mod service;
 pub mod spawn;
 pub mod stats;
 pub mod sysmon;

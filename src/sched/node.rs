@@ -216,18 +216,12 @@ impl Node {
 
     /// The same as `take_idle_m`, by the M itself: it is between then.
     pub fn leave_idle_ms(&self, m: MRef) -> bool {
-        self.idle_ms(|list| {
-            let at = list.iter().rposition(|&x| x == m);
-            at.map(|i| list.remove(i)).inspect(|m| m.set_between(true)).is_some()
-        })
+        self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
     }
 
     /// Takes this M out of the pool; false: it isn't there, somebody has taken it.
     pub fn take_idle_m(&self, m: MRef) -> bool {
-        self.idle_ms(|list| {
-            let at = list.iter().rposition(|&x| x == m);
-            at.map(|i| list.remove(i)).is_some()
-        })
+        self.idle_ms(|list| take_last(list, |x| x == m).is_some())
     }
 
     /// Whether an M is in the pool.
@@ -242,9 +236,12 @@ impl Node {
 
     /// The same of those that fit.
     pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
-        self.idle_ms(|list| {
-            let at = list.iter().rposition(|&m| fits(m));
-            at.map(|i| list.remove(i))
-        })
+        self.idle_ms(|list| take_last(list, fits))
     }
+}
+
+/// Takes the last one that fits out of the list.
+fn take_last(list: &mut Vec<MRef>, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
+    let at = list.iter().rposition(|&m| fits(m))?;
+    Some(list.remove(at))
 }

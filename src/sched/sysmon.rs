@@ -10,12 +10,12 @@ use super::p::{PRef, status};
 use super::park::FOREVER;
 use super::preempt::{self, BACK, Doing, Sent};
 use super::runtime::{self, Runtime, is_forking, rt};
+use super::service::Service;
 use super::{deadlock, netpoll, schedule, threads, timers, world};
-use crate::os::{futex, thread, thread::Thread, time};
-use core::cell::Cell;
+use crate::os::{thread, time};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The shortest and the longest sleep in ns.
 const SHORTEST: i64 = 20_000;
@@ -53,39 +53,29 @@ const TURN: u64 = 100_000;
 
 /// What others know of it.
 pub struct Sysmon {
-    /// Changes to wake it.
-    note: AtomicU32,
+    service: Service,
     /// It sleeps until woken.
     deep: AtomicBool,
-    thread: Cell<Option<Thread>>,
 }
-
-// SAFETY: `thread` is used by whoever starts or ends the runtime only.
-unsafe impl Sync for Sysmon {}
 
 impl Sysmon {
     pub fn new() -> Sysmon {
-        Sysmon { note: AtomicU32::new(0), deep: AtomicBool::new(false), thread: Cell::new(None) }
+        Sysmon { service: Service::new(), deep: AtomicBool::new(false) }
     }
 
-    /// Starts the thread; fails with a negative errno value.
+    /// See [`Service::start`].
     pub fn start(&self) -> Result<(), i32> {
-        self.thread.set(Some(Thread::start(main, ptr::null_mut())?));
-        Ok(())
+        self.service.start(main)
     }
 
-    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
+    /// See [`Service::join`].
     pub fn join(&self) {
-        self.wake();
-        if let Some(t) = self.thread.take() {
-            t.join();
-        }
+        self.service.join();
     }
 
     /// Lets it look now.
     pub fn wake(&self) {
-        self.note.fetch_add(1, Ordering::Release);
-        futex::wake(&self.note, 1);
+        self.service.wake();
     }
 
     /// Ends its deep sleep: a P has been started.
@@ -184,9 +174,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let mut poller = netpoll::Sysmon::new();
     let mut trimmer = Trimmer::new();
     loop {
-        // Acquire: pairs with the Release in `wake`. First: whoever changes it has said
-        // before what it is about.
-        let note = rt.sysmon.note.load(Ordering::Acquire);
+        let note = rt.sysmon.service.note();
         if rt.exiting.load(Ordering::Acquire) {
             break;
         }
@@ -235,7 +223,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
                 let until = next.min(next_timer(rt)).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
-                futex::wait(&rt.sysmon.note, note, until);
+                rt.sysmon.service.sleep(note, until);
             }
         }
     }
@@ -248,16 +236,14 @@ fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<
     rt.sysmon.deep.store(true, Ordering::SeqCst);
     // From here on whoever starts a P wakes us.
     watch.again();
-    let is_over = || {
-        rt.sysmon.note.load(Ordering::Acquire) != note || end.is_some_and(|end| end <= time::now())
-    };
+    let is_over = || rt.sysmon.service.note() != note || end.is_some_and(|end| end <= time::now());
     while rt.idle.ps() as usize >= rt.procs() && !is_over() {
         let until = match (watch.check(rt), end) {
             (FOREVER, Some(end)) => end,
             (until, Some(end)) => until.min(end),
             (until, None) => until,
         };
-        futex::wait(&rt.sysmon.note, note, until);
+        rt.sysmon.service.sleep(note, until);
     }
     rt.sysmon.deep.store(false, Ordering::SeqCst);
 }

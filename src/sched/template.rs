@@ -4,12 +4,12 @@
 
 use super::gate::{Gate, Through};
 use super::runtime::{Runtime, rt};
+use super::service::Service;
 use super::threads;
-use crate::os::{futex, thread, thread::Thread, time};
-use core::cell::Cell;
+use crate::os::{thread, time};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
 
 /// Making a thread takes less, in ns, unless it waits for one who waits for a P.
 const STUCK: i64 = 1_000_000;
@@ -26,20 +26,15 @@ pub struct Template {
     state: AtomicU8,
     /// Somebody is to wait in the handler and can't before sysmon has started the thread.
     needed: AtomicBool,
-    /// An idle M is wanted, for this node, and is not in its pool yet.
-    comes: AtomicBool,
-    node: AtomicUsize,
-    /// It has not been begun yet.
-    is_new: AtomicBool,
-    /// Since when one is wanted, in ns; 0: none is.
+    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is.
     since: AtomicI64,
-    /// Changes to wake it.
-    note: AtomicU32,
-    thread: Cell<Option<Thread>>,
+    /// The node for which the thread is to make it; `NONE`: it isn't, or has begun.
+    node: AtomicUsize,
+    service: Service,
 }
 
-// SAFETY: `thread` is sysmon's, and after its end that of whoever ends the runtime.
-unsafe impl Sync for Template {}
+/// A value of `Template::node`.
+const NONE: usize = usize::MAX;
 
 impl Template {
     pub fn new() -> Template {
@@ -47,12 +42,9 @@ impl Template {
             gate: Gate::new(),
             state: AtomicU8::new(ABSENT),
             needed: AtomicBool::new(false),
-            comes: AtomicBool::new(false),
-            node: AtomicUsize::new(0),
-            is_new: AtomicBool::new(false),
             since: AtomicI64::new(0),
-            note: AtomicU32::new(0),
-            thread: Cell::new(None),
+            node: AtomicUsize::new(NONE),
+            service: Service::new(),
         }
     }
 
@@ -84,11 +76,8 @@ impl Template {
         // Only without any thread to be had somebody waits already.
         let Some(_alone) = self.gate.make() else { return };
         self.needed.store(false, Ordering::Release);
-        let state = match Thread::start(main, ptr::null_mut()) {
-            Ok(thread) => {
-                self.thread.set(Some(thread));
-                THERE
-            }
+        let state = match self.service.start(main) {
+            Ok(()) => THERE,
             Err(e) => {
                 rt.lacks_threads.store(true, Ordering::Relaxed);
                 rt.warn_no_thread(e);
@@ -101,17 +90,16 @@ impl Template {
     /// Sees to it that an idle M comes for the node: makes it, or has it made. Its thread
     /// puts it into its pool: until it runs it may wait for locks of the C library.
     pub fn want_spare(&self, rt: &Runtime, node: usize) {
-        if self.comes.swap(true, Ordering::AcqRel) {
+        let (order, now) = (Ordering::AcqRel, time::now());
+        if self.since.compare_exchange(0, now, order, Ordering::Relaxed).is_err() {
             return;
         }
-        self.since.store(time::now(), Ordering::Relaxed);
         let alone = if threads::is_locked() { None } else { self.gate.make() };
         if alone.is_some() {
             self.make(rt, node);
         } else if self.is_there() {
-            self.node.store(node, Ordering::Relaxed);
-            self.is_new.store(true, Ordering::Release);
-            self.wake();
+            self.node.store(node, Ordering::Release);
+            self.service.wake();
         } else {
             // It is as if there were none to be had.
             let failed = self.state.load(Ordering::Relaxed) == FAILED;
@@ -122,8 +110,7 @@ impl Template {
 
     /// The M that was asked for is in its pool, or can't be had.
     pub fn has_come(&self, rt: &Runtime) {
-        self.since.store(0, Ordering::Relaxed);
-        self.comes.store(false, Ordering::Release);
+        self.since.store(0, Ordering::Release);
         if rt.ms_wanted.load(Ordering::Relaxed) {
             rt.sysmon.wake();
         }
@@ -148,7 +135,7 @@ impl Template {
         }
         match self.gate.make() {
             Some(_alone) => rt.reap(),
-            None => self.wake(),
+            None => self.service.wake(),
         }
     }
 
@@ -158,34 +145,27 @@ impl Template {
         }
     }
 
-    fn wake(&self) {
-        self.note.fetch_add(1, Ordering::Release);
-        futex::wake(&self.note, 1);
-    }
-
-    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
+    /// See [`Service::join`].
     pub fn join(&self) {
-        self.wake();
-        if let Some(thread) = self.thread.take() {
-            thread.join();
-        }
+        self.service.join();
     }
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-threads");
     let rt = rt();
+    let this = &rt.template;
     rt.unbind_thread();
     loop {
-        // Acquire: pairs with the Release in `wake`.
-        let note = rt.template.note.load(Ordering::Acquire);
+        let note = this.service.note();
         if rt.exiting.load(Ordering::Acquire) {
             return ptr::null_mut();
         }
-        if rt.template.is_new.swap(false, Ordering::Acquire) {
-            rt.template.make(rt, rt.template.node.load(Ordering::Relaxed));
+        let node = this.node.swap(NONE, Ordering::Acquire);
+        if node != NONE {
+            this.make(rt, node);
         }
         rt.reap();
-        futex::wait(&rt.template.note, note, -1);
+        this.service.sleep(note, -1);
     }
 }

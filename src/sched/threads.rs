@@ -101,15 +101,14 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
         give(m, Some(p), None, true);
         return true;
     }
-    let heir = waiting_in_handler(rt, p);
-    if heir.is_none() {
-        make_idle(rt, p);
-    }
-    rt.ms_wanted.store(true, Ordering::SeqCst);
-    if let Some((m, task)) = heir {
+    if let Some((m, task)) = waiting_in_handler(rt, p) {
+        // The others still want one.
+        rt.ms_wanted.store(true, Ordering::SeqCst);
         give(m, Some(p), task, false);
         return true;
     }
+    make_idle(rt, p);
+    rt.ms_wanted.store(true, Ordering::SeqCst);
     // Pairs with the fence in `stop`: either an M that goes to sleep sees it, or we see
     // the M.
     fence(Ordering::SeqCst);

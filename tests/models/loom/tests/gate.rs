@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use loom_models::check::check;
-use loom_models::sched::gate::Gate;
+use loom_models::sched::gate::{Gate, Through};
 
 struct World {
     gate: Gate,
@@ -16,19 +16,18 @@ struct World {
 
 impl World {
     fn make(&self) {
-        if let Some(_through) = self.gate.make() {
-            self.making.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(self.waiting.load(Ordering::Relaxed), 0);
-            self.making.fetch_sub(1, Ordering::Relaxed);
-            self.through.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
+        self.go(self.gate.make(), &self.making, &self.waiting);
     }
 
     fn wait(&self) {
-        if let Some(_through) = self.gate.wait() {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            assert_eq!(self.making.load(Ordering::Relaxed), 0);
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.go(self.gate.wait(), &self.waiting, &self.making);
+    }
+
+    fn go(&self, through: Option<Through>, own: &AtomicUsize, other: &AtomicUsize) {
+        if through.is_some() {
+            own.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(other.load(Ordering::Relaxed), 0);
+            own.fetch_sub(1, Ordering::Relaxed);
             self.through.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }

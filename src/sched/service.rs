@@ -1,0 +1,57 @@
+//! A thread of the runtime's own that sleeps until it has something to do: what sysmon and
+//! the template thread have in common.
+
+use crate::os::{futex, thread::Thread};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The thread, and what it sleeps on.
+pub struct Service {
+    /// Changes to wake it.
+    note: AtomicU32,
+    thread: Cell<Option<Thread>>,
+}
+
+// SAFETY: `thread` is used by whoever starts the thread, and after that by whoever ends
+// the runtime, only.
+unsafe impl Sync for Service {}
+
+impl Service {
+    pub fn new() -> Service {
+        Service { note: AtomicU32::new(0), thread: Cell::new(None) }
+    }
+
+    /// Starts the thread; fails with a negative errno value.
+    pub fn start(&self, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
+        self.thread.set(Some(Thread::start(main, ptr::null_mut())?));
+        Ok(())
+    }
+
+    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
+    pub fn join(&self) {
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+    }
+
+    /// Lets it look now.
+    pub fn wake(&self) {
+        self.note.fetch_add(1, Ordering::Release);
+        futex::wake(&self.note, 1);
+    }
+
+    /// What it has been woken with last. Read before it looks: whoever changes it has said
+    /// before what it is about.
+    pub fn note(&self) -> u32 {
+        // Acquire: pairs with the Release in `wake`.
+        self.note.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until the deadline (ns; negative: none), unless it has been woken since `note`.
+    pub fn sleep(&self, note: u32, deadline: i64) {
+        futex::wait(&self.note, note, deadline);
+    }
+}
