@@ -26,7 +26,46 @@ struct Context {
 /// What a context that is left gives to the one that goes on; the caller knows the meaning.
 pub type Words = [usize; 3];
 
-/// Saves the running context, stores the address of what is saved in `*save` and
+/// Where a context will be at rest: in the frame of the function that switches away.
+pub struct Place(MaybeUninit<Context>);
+
+impl Place {
+    #[inline(always)]
+    pub fn new() -> Place {
+        Place(MaybeUninit::uninit())
+    }
+
+    /// Notes the rounding modes of the running code, for [`switch`]. Well before it: the
+    /// processor has them only when all that comes before is done, and a switch that asks at
+    /// once waits for that.
+    #[inline(always)]
+    pub fn note_modes(&mut self) {
+        // SAFETY: both instructions store into a field of ours.
+        unsafe {
+            asm!(
+                "stmxcsr [{fp}]",
+                "fnstcw [{fp} + 4]",
+                fp = in(reg) &raw mut (*self.0.as_mut_ptr()).fp,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// What [`Place::note_modes`] has noted.
+    #[inline(always)]
+    pub fn modes(&self) -> FpControl {
+        // SAFETY: noted. They are read as they were written: a wider load would have to wait
+        // until the stores are done.
+        let (mxcsr, x87) = unsafe {
+            let fp = &raw const (*self.0.as_ptr()).fp;
+            ((&raw const (*fp).mxcsr).read_volatile(), (&raw const (*fp).x87).read_volatile())
+        };
+        // The exception flags are no modes: they must not make two equal modes differ.
+        FpControl { mxcsr: mxcsr & !0x3f, x87 }
+    }
+}
+
+/// Saves the running context in `here`, stores the address of what is saved in `*save` and
 /// goes on with the context at rest `to`, which is given `words`. Returns when something
 /// switches back, with what that has given.
 ///
@@ -36,16 +75,15 @@ pub type Words = [usize; 3];
 /// callee's. With no call two goroutines that wait at the same depth even have the
 /// right ones. The compiler saves what it needs of the other registers; it won't
 /// let rbp and rbx be named. The rounding modes are loaded only when they differ,
-/// because loading them drains the pipeline. The words stay in the registers of a
+/// because loading them drains the pipeline on some processors. The words stay in the registers of a
 /// function's first arguments, so that `start` can pass them on.
 ///
 /// # Safety
 /// `to` is a context at rest that nobody else resumes; `save` is writable and
-/// stays so until then.
+/// stays so until then; `here` knows the modes.
 #[inline(always)]
-pub unsafe fn switch(save: *mut usize, to: usize, words: Words) -> Words {
+pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place) -> Words {
     let [mut first, mut second, mut third] = words;
-    let mut here = MaybeUninit::<Context>::uninit();
     // SAFETY: by contract; whoever switches back restores the stack and frame pointers.
     unsafe {
         asm!(
@@ -54,11 +92,9 @@ pub unsafe fn switch(save: *mut usize, to: usize, words: Words) -> Words {
             "mov [r10 + {rbx}], rbx",
             "lea rax, [rip + 2f]",
             "mov [r10 + {pc}], rax",
-            "stmxcsr [r10 + {fp}]",
-            "fnstcw [r10 + {fp} + 4]",
+            "mov [r8], r10",
             "mov eax, [r10 + {fp}]",
             "movzx ecx, word ptr [r10 + {fp} + 4]",
-            "mov [r8], r10",
             "mov rsp, [r9 + {sp}]",
             "mov rbp, [r9 + {rbp}]",
             "mov rbx, [r9 + {rbx}]",
@@ -85,7 +121,7 @@ pub unsafe fn switch(save: *mut usize, to: usize, words: Words) -> Words {
             inout("rdx") third,
             inout("r8") save => _,
             inout("r9") to => _,
-            inout("r10") here.as_mut_ptr() => _,
+            inout("r10") here.0.as_mut_ptr() => _,
             out("r12") _,
             out("r13") _,
             out("r14") _,
@@ -179,31 +215,16 @@ pub unsafe extern "C" fn restart(
 #[repr(C)]
 pub struct FpControl {
     mxcsr: u32,
-    x87: u32,
+    x87: u16,
 }
 
 impl FpControl {
     /// Those of the running code.
     #[inline(always)]
     pub fn current() -> FpControl {
-        let mut memory = MaybeUninit::<FpControl>::uninit();
-        let (mxcsr, x87): (u32, u32);
-        // SAFETY: both instructions store into `memory`. It is read as it was written: a
-        // wider load would have to wait until the stores are done.
-        unsafe {
-            asm!(
-                "stmxcsr [{memory}]",
-                "fnstcw [{memory} + 4]",
-                "mov {mxcsr:e}, [{memory}]",
-                "movzx {x87:e}, word ptr [{memory} + 4]",
-                memory = in(reg) memory.as_mut_ptr(),
-                mxcsr = out(reg) mxcsr,
-                x87 = out(reg) x87,
-                options(nostack),
-            );
-        }
-        // The exception flags are no modes: they must not make two equal modes differ.
-        FpControl { mxcsr: mxcsr & !0x3f, x87 }
+        let mut place = Place::new();
+        place.note_modes();
+        place.modes()
     }
 
     /// Makes them those of the running code.

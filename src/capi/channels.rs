@@ -163,11 +163,11 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
     };
     let mut valid = true;
     let mut checked = PerCase::new();
-    let checked = checked.fill(n, |i| {
+    let checked = checked.fill(n, |i, place| {
         // SAFETY: by contract.
         let (checked, makes_sense) = unsafe { case(&given[i]) };
         valid &= makes_sense;
-        checked
+        place.write(checked);
     });
     if !valid {
         return EINVAL;

@@ -44,18 +44,23 @@ impl<T> PerCase<T> {
         PerCase { few: [const { MaybeUninit::uninit() }; FEW], many: Vec::new() }
     }
 
-    /// Makes `n` of them; once.
+    /// Makes `n` of them, each in its place; once. They are not dropped.
     #[inline(always)]
-    pub fn fill(&mut self, n: usize, make: impl FnMut(usize) -> T) -> &mut [T] {
-        if n > FEW {
-            self.many.extend((0..n).map(make));
-            return &mut self.many;
-        }
-        for (to, value) in self.few[..n].iter_mut().zip((0..n).map(make)) {
-            to.write(value);
-        }
-        // SAFETY: these have just been written.
-        unsafe { &mut *(&raw mut self.few[..n] as *mut [T]) }
+    pub fn fill(
+        &mut self,
+        n: usize,
+        mut make: impl FnMut(usize, &mut MaybeUninit<T>),
+    ) -> &mut [T] {
+        const { assert!(!core::mem::needs_drop::<T>()) };
+        let places = if n > FEW {
+            self.many.reserve(n);
+            &mut self.many.spare_capacity_mut()[..n]
+        } else {
+            &mut self.few[..n]
+        };
+        places.iter_mut().enumerate().for_each(|(i, place)| make(i, place));
+        // SAFETY: all have just been made.
+        unsafe { &mut *(&raw mut *places as *mut [T]) }
     }
 }
 
@@ -73,7 +78,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
         });
     }
     let mut order = PerCase::new();
-    let order = order.fill(cases.len(), |i| i as u32);
+    let order = order.fill(cases.len(), |i, place| _ = place.write(i as u32));
     shuffle(order);
     for &i in &*order {
         // SAFETY: by contract.
@@ -197,7 +202,9 @@ unsafe fn unlock_all(locked: usize) {
 /// As `select`.
 unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i32), i32> {
     let mut chans = PerCase::new();
-    let chans = chans.fill(cases.len(), |i| cases[i].chan.map_or(ptr::null(), ptr::from_ref));
+    let chans = chans.fill(cases.len(), |i, place| {
+        place.write(cases[i].chan.map_or(ptr::null(), ptr::from_ref));
+    });
     chans.sort_unstable();
     // Each once, and null, which comes first, not at all.
     let (mut kept, mut last) = (0, ptr::null());
@@ -231,7 +238,7 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
         }
     };
     let mut waiters = PerCase::new();
-    let waiters = waiters.fill(cases.len(), |_| block.waiter());
+    let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
     each().for_each(|(case, waiter)| case.queue(waiter));
     // SAFETY: all locks are held; `unlock_all` releases them.

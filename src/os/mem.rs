@@ -151,34 +151,69 @@ pub fn install_guard(at: usize, len: usize) -> bool {
 /// The same for `count` ranges of `len` bytes, `stride` apart, with one system
 /// call for many of them.
 pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
-    const BATCH: usize = 64;
-    const PIDFD_SELF: libc::c_long = -10000;
-    let _errno = super::KeepErrno::new();
-    /// Asked once: a tool that runs us may print a warning each time.
-    static CANNOT: AtomicBool = AtomicBool::new(false);
-    let mut done = 0;
-    while done < count {
-        let n = BATCH.min(count - done);
-        let mut ranges = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
-        for (i, r) in ranges[..n].iter_mut().enumerate() {
-            *r = libc::iovec { iov_base: (at + (done + i) * stride) as *mut _, iov_len: len };
-        }
-        let batch = || {
-            let (call, advice) = (libc::SYS_process_madvise, MADV_GUARD_INSTALL);
-            // SAFETY: the caller owns the ranges; the array is readable.
-            let r = unsafe { libc::syscall(call, PIDFD_SELF, ranges.as_ptr(), n, advice, 0) };
-            r == (n * len) as libc::c_long
-        };
-        // Kernels that know the advice but not the batch do it one by one.
-        if CANNOT.load(Ordering::Relaxed) || !batch() {
-            CANNOT.store(true, Ordering::Relaxed);
-            if !(0..n).all(|i| install_guard(at + (done + i) * stride, len)) {
-                return false;
+    static BATCHES: Batches = Batches::new(MADV_GUARD_INSTALL);
+    BATCHES.advise((0..count).map(|i| (at + i * stride, len)), install_guard)
+}
+
+/// [`discard`] for several ranges, address and length, with one system call for many
+/// of them.
+pub fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
+    static BATCHES: Batches = Batches::new(libc::MADV_DONTNEED);
+    BATCHES.advise(ranges, |at, len| {
+        discard(at, len);
+        true
+    });
+}
+
+/// Gives an advice for many ranges with one system call (Linux 6.13). A tool that runs us
+/// may print a warning each time, so it is tried until it fails once.
+struct Batches {
+    advice: i32,
+    cannot: AtomicBool,
+}
+
+impl Batches {
+    const SIZE: usize = 64;
+    /// `PIDFD_SELF`: the caller's own process.
+    const SELF: libc::c_long = -10000;
+
+    const fn new(advice: i32) -> Batches {
+        Batches { advice, cannot: AtomicBool::new(false) }
+    }
+
+    /// False: `one`, which gives the advice for one range, has said so.
+    fn advise(
+        &self,
+        mut ranges: impl Iterator<Item = (usize, usize)>,
+        one: impl Fn(usize, usize) -> bool,
+    ) -> bool {
+        let _errno = super::KeepErrno::new();
+        loop {
+            let mut batch = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; Self::SIZE];
+            let (mut n, mut total) = (0, 0);
+            for (at, len) in ranges.by_ref().take(Self::SIZE) {
+                batch[n] = libc::iovec { iov_base: at as *mut _, iov_len: len };
+                (n, total) = (n + 1, total + len);
+            }
+            if n == 0 {
+                return true;
+            }
+            let at_once = || {
+                // SAFETY: the caller owns the ranges; the array is readable.
+                let done = unsafe {
+                    let call = libc::SYS_process_madvise;
+                    libc::syscall(call, Self::SELF, batch.as_ptr(), n, self.advice, 0)
+                };
+                done == total as libc::c_long
+            };
+            if self.cannot.load(Ordering::Relaxed) || !at_once() {
+                self.cannot.store(true, Ordering::Relaxed);
+                if !batch[..n].iter().all(|r| one(r.iov_base as usize, r.iov_len)) {
+                    return false;
+                }
             }
         }
-        done += n;
     }
-    true
 }
 
 /// Makes each access to the range a fault, at the price of a mapping. False:

@@ -17,7 +17,7 @@ use super::runtime::rt;
 use super::schedule::{self, Left, switch_away};
 use super::task::Task;
 use super::threads;
-use crate::arch::FpControl;
+use crate::arch::{FpControl, Place};
 use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
@@ -266,8 +266,10 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     if m::current().is_none() {
         // The child of a fork in it: no runtime, but the goroutine goes on.
         m::set_current(Some(m));
+        let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
+        here.note_modes();
         // SAFETY: its registers are saved, and there is nobody else to run it.
-        unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed)) };
+        unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here) };
         unreachable!("nobody comes back to this stack");
     }
     // SAFETY: the thread's own errno.

@@ -12,7 +12,7 @@ use super::runtime::{self, Inside, Runtime, rt, try_rt};
 use super::schedule::Left;
 use super::task::{GoFn, Kind, Newborn, Task};
 use super::{blocking, boundary, schedule, world};
-use crate::arch::{self, FpControl, sanitizer};
+use crate::arch::{self, Place, sanitizer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -87,6 +87,8 @@ fn end_current(mut m: MRef) -> MRef {
     if g.shared.get() || g.flags.get() & flags::ENDS_SPECIALLY != 0 {
         end_special(m, g);
     }
+    let mut here = Place::new();
+    here.note_modes();
     let p = m.p();
     count(&p.ended, 1);
     if rt().draining() {
@@ -102,12 +104,12 @@ fn end_current(mut m: MRef) -> MRef {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
             sanitizer::arrived(ptr::null_mut());
         }
-        if FpControl::current() != rt().fp {
+        if here.modes() != rt().fp {
             rt().fp.load();
         }
         return m;
     }
-    schedule::leave_for(m, g, commit_end, next)
+    schedule::leave_for(m, g, commit_end, next, &mut here)
 }
 
 /// What the goroutine has left undone; gives the M.
@@ -149,7 +151,9 @@ fn end_special(m: MRef, g: GRef) -> ! {
         world::ask(m.p(), world::LOOK);
     }
     let next = schedule::next_direct(m, m.p());
-    schedule::leave_for(m, g, commit_special_end, next)
+    let mut here = Place::new();
+    here.note_modes();
+    schedule::leave_for(m, g, commit_special_end, next, &mut here)
 }
 
 /// Frees the descriptor and the stack that have just been left.
@@ -283,12 +287,13 @@ fn keep_one_in_node(node: &Node, g: GRef) {
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let some = FreeList::new();
     let n = take_with_stack(node, &some, node.with_stack.take_surplus(most));
-    while let Some(g) = some.pop().map(GRef::from_non_null) {
-        if let Some(stack) = g.stack.take() {
-            rt.nodes[stack.home()].stacks.put_cold(stack);
-        }
+    // What a node keeps with a descriptor is its own.
+    let gs = core::iter::from_fn(|| some.pop().map(GRef::from_non_null));
+    node.stacks.put_cold(gs.filter_map(|g| {
+        let stack = g.stack.take();
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
-    }
+        stack
+    }));
     n
 }
 

@@ -99,6 +99,11 @@ pub struct G {
     pub home: Cell<u16>,
     /// How often in a row it has run on a node where its stack isn't.
     pub remote_runs: Cell<u16>,
+    /// Somebody else may have a pointer to it: every wait must be claimed, and
+    /// its end is counted in `refs`. Set only by itself or before it first runs.
+    pub shared: Cell<bool>,
+    /// `gs_cancel` was called; stays set.
+    pub cancelled: AtomicBool,
 
     pub f: Cell<Option<GoFn>>,
     pub arg: Cell<*mut c_void>,
@@ -129,15 +134,10 @@ pub struct G {
     pub left_at: Cell<i64>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
-    /// Somebody else may have a pointer to it: every wait must be claimed, and
-    /// its end is counted in `refs`. Set only by itself or before it first runs.
-    pub shared: Cell<bool>,
     /// The number of its park in `gs_park`; 0: it isn't there.
     pub hand_park: AtomicU64,
     /// Of the last look-up of a host that has failed: see `gs_last_error`.
     pub last_error: Cell<i32>,
-    /// `gs_cancel` was called; stays set.
-    pub cancelled: AtomicBool,
     /// References: its own while it lives, and the user's.
     pub refs: AtomicU32,
     /// Guards `end` against `joiners`.

@@ -14,6 +14,7 @@ use super::m::{self, MRef};
 use super::{deadlock, ready, schedule, timers};
 use crate::os::{futex, time};
 use core::cell::Cell;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -213,6 +214,8 @@ impl Parker {
         // SAFETY: descriptors stay mapped.
         let this = unsafe { &*parker };
         if this.change(number, claim::PARKED, claim::TIMED_OUT) {
+            // Many may be due at once, that were in no cache for long.
+            this.g().fetch_stack();
             ready::ready(this.g(), When::Soon);
         }
     }
@@ -557,6 +560,25 @@ impl Block {
         }
     }
 
+    /// The same where it will be. What is made elsewhere is copied by wide loads, which wait
+    /// for the narrow stores before them.
+    #[inline(always)]
+    pub fn make_waiter(&self, place: &mut MaybeUninit<Waiter>) {
+        let at = place.as_mut_ptr();
+        // SAFETY: each field is written once; none is read.
+        unsafe {
+            (&raw mut (*at).next).write(Cell::new(ptr::null()));
+            (&raw mut (*at).prev).write(Cell::new(ptr::null()));
+            (&raw mut (*at).parker).write(self.parker);
+            (&raw mut (*at).number).write(self.number);
+            (&raw mut (*at).queued).write(Cell::new(false));
+            (&raw mut (*at).elem).write(Cell::new(ptr::null_mut()));
+            (&raw mut (*at).tag).write(Cell::new(0));
+            (&raw mut (*at).ok).write(Cell::new(false));
+            (&raw mut (*at).won).write(Cell::new(false));
+        }
+    }
+
     /// Parks the caller; `unlock(arg)` releases the locks of the queues it is
     /// in, when it can be woken. When it ends for another reason than a waker
     /// the caller must take its waiters out of the queues.
@@ -582,9 +604,15 @@ impl Block {
             return unsafe { self.park_thread(parker, unlock, arg) };
         }
         let g = parker.g();
-        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
         g.set_status(Status::Waiting);
-        schedule::switch_away(m::must_current(), commit);
+        let m = m::must_current();
+        if self.number == 0 && m.p().alone.get() {
+            // SAFETY: by contract.
+            schedule::switch_away_alone(m, || unsafe { unlock(arg) });
+            return Cause::Woken;
+        }
+        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
+        schedule::switch_away(m, commit);
         if self.number == 0 {
             return Cause::Woken;
         }
@@ -645,11 +673,20 @@ pub unsafe fn no_unlock(_: usize) {}
 
 /// Blocks the caller until the deadline or a cancel, whichever is first.
 pub fn sleep_until(deadline: i64, why: Why) -> Cause {
+    match deadline {
+        NOWAIT => Cause::TimedOut,
+        _ if deadline != FOREVER && deadline <= time::now() => Cause::TimedOut,
+        _ => sleep_to(deadline, why),
+    }
+}
+
+/// The same, without asking the clock whether it has passed already.
+pub fn sleep_to(deadline: i64, why: Why) -> Cause {
     let thread = Parker::for_thread();
-    match Block::begin(&thread, deadline, false, why) {
+    match Block::arm(&thread, deadline, false, true, why) {
         // SAFETY: nothing is locked.
         Ok(block) => unsafe { block.park(no_unlock, 0) },
-        Err(e) if e == -libc::ECANCELED => Cause::Cancelled,
-        Err(_) => Cause::TimedOut,
+        // The only reason not to begin.
+        Err(_) => Cause::Cancelled,
     }
 }

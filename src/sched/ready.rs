@@ -26,7 +26,7 @@ pub fn ready(g: GRef, when: When) {
 
 /// Whether it can't just go to the caller's own queues. `migrates`: `P::migrates`.
 #[inline(always)]
-fn is_special(g: GRef, migrates: bool) -> bool {
+pub fn is_special(g: GRef, migrates: bool) -> bool {
     g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 

@@ -244,6 +244,24 @@ impl Ring {
         }
     }
 
+    /// Owner, while there are no thieves: takes the oldest entry and appends another one.
+    /// `None`: there is none, or no room.
+    #[inline(always)]
+    pub fn rotate(&self, entry: usize) -> Option<Taken> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let first = self.head(Ordering::Relaxed).real;
+        let left = tail.wrapping_sub(first);
+        if left == 0 || left > self.mask {
+            return None;
+        }
+        let taken = Taken { entry: self.at(first), at: first, left };
+        self.slot(tail).store(entry, Ordering::Relaxed);
+        // Release: those who look later see it, as in `push`.
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        self.head.store(Head::both(first.wrapping_add(1)).pack(), Ordering::Relaxed);
+        Some(taken)
+    }
+
     /// Thief: claims up to `most(length)` of the oldest entries and gives them
     /// to `take`, oldest first. Gives how many there were.
     fn claim(&self, most: impl FnOnce(usize) -> usize, mut take: impl FnMut(usize)) -> usize {

@@ -13,10 +13,11 @@ use super::m::{self, Commit, CxaGlobals, M, MRef};
 use super::netpoll::{self, Post};
 use super::node::Node;
 use super::p::{P, PRef, count, status};
+use super::ring::Taken;
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
 use super::{blocking, preempt, ready, threads, timers, world};
-use crate::arch::{self, sanitizer};
+use crate::arch::{self, Place, sanitizer};
 use crate::os::{spin::backoff, time};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -77,10 +78,32 @@ pub fn with_p() -> Option<MRef> {
 /// somebody resumes it, maybe on another thread, whose M it gives.
 #[inline(always)]
 pub fn switch_away(m: MRef, commit: Commit) -> MRef {
-    let state = ThreadState::take(m);
-    let m = leave(m, m.g(), commit);
+    let mut here = Place::new();
+    let state = ThreadState::take(m, &mut here);
+    let next = successor(m);
+    let m = switch_to(m, m.g(), Some(commit), next, &mut here, false).settle();
     state.put(m);
     m
+}
+
+/// The same on a P that is alone. Nobody else could run the goroutine there before it is
+/// left, so it does for itself, here and now, what others may have to do afterwards.
+#[inline(always)]
+pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
+    debug_assert!(m.p().alone.get());
+    let mut here = Place::new();
+    let state = ThreadState::take(m, &mut here);
+    let next = successor(m);
+    commit();
+    let m = switch_to(m, m.g(), None, next, &mut here, false).settle();
+    state.put(m);
+    m
+}
+
+/// Who runs next, if that needs no g0.
+#[inline(always)]
+fn successor(m: MRef) -> Option<Task> {
+    if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None }
 }
 
 /// What the C library and the C++ runtime keep for each thread goes along with
@@ -91,9 +114,10 @@ struct ThreadState {
 }
 
 impl ThreadState {
-    /// Of the thread that runs the caller.
+    /// Of the thread that runs the caller; and notes the rounding modes for the switch.
     #[inline(always)]
-    fn take(m: MRef) -> ThreadState {
+    fn take(m: MRef, here: &mut Place) -> ThreadState {
+        here.note_modes();
         // SAFETY: the thread's own errno, and null or its own globals.
         let (errno, cxa) = unsafe { (*m.errno.get(), m.cxa.get().as_ref().copied()) };
         ThreadState { errno, cxa: cxa.unwrap_or(CxaGlobals::NONE) }
@@ -110,12 +134,6 @@ impl ThreadState {
         // SAFETY: its own errno.
         unsafe { *m.errno.get() = self.errno };
     }
-}
-
-#[inline(always)]
-fn leave(m: MRef, g: GRef, commit: Commit) -> MRef {
-    let next = if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None };
-    switch_to(m, g, commit, next, false).settle()
 }
 
 /// What a context that is left tells the one that goes on, which does it first.
@@ -153,9 +171,9 @@ impl Left {
     /// # Safety
     /// As for [`arch::switch`].
     #[inline(always)]
-    pub unsafe fn switch(self, save: *mut usize, to: usize) -> Left {
+    pub unsafe fn switch(self, save: *mut usize, to: usize, here: &mut Place) -> Left {
         // SAFETY: by contract; every switch is made here.
-        unsafe { Left::from_words(arch::switch(save, to, self.into_words())) }
+        unsafe { Left::from_words(arch::switch(save, to, self.into_words(), here)) }
     }
 
     /// Does what was asked for the goroutine that has just been left; gives the M.
@@ -173,32 +191,40 @@ impl Left {
 /// and when there is no P to pick a successor from.
 #[inline(never)]
 pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
-    let state = ThreadState::take(m);
+    let mut here = Place::new();
+    let state = ThreadState::take(m, &mut here);
     let g = m.g();
     m.curg.set(ptr::null());
     let left = Left { m, commit, g: g.as_ptr() };
     let away = Away::to(m, m.g0_context.get(), false);
     // SAFETY: g0 is at rest while a goroutine runs.
-    let left = unsafe { left.switch(g.context.as_ptr(), m.g0_context.get()) };
+    let left = unsafe { left.switch(g.context.as_ptr(), m.g0_context.get(), &mut here) };
     away.back();
     state.put(left.settle());
 }
 
 /// Leaves a goroutine that has ended for the next one, or for g0.
 #[inline(always)]
-pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>) -> ! {
-    switch_to(m, g, commit, next, true);
+pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>, here: &mut Place) -> ! {
+    switch_to(m, g, Some(commit), next, here, true);
     unreachable!("a goroutine that has ended is not resumed");
 }
 
 #[inline(always)]
-fn switch_to(m: MRef, g: GRef, commit: Commit, next: Option<Task>, for_ever: bool) -> Left {
-    let to = successor(m, next);
-    let left = Left { m, commit: Some(commit), g: g.as_ptr() };
+fn switch_to(
+    m: MRef,
+    g: GRef,
+    commit: Option<Commit>,
+    next: Option<Task>,
+    here: &mut Place,
+    for_ever: bool,
+) -> Left {
+    let to = context_of(m, next);
+    let left = Left { m, commit, g: g.as_ptr() };
     let away = Away::to(m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
     // after the commit, which runs behind the switch.
-    let left = unsafe { left.switch(g.context.as_ptr(), to) };
+    let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
     away.back();
     left
 }
@@ -233,7 +259,7 @@ impl Away {
 /// The context to switch to: the task's, if that needs nothing but the P, else
 /// g0's, which finds the task in the stash.
 #[inline(always)]
-fn successor(m: MRef, next: Option<Task>) -> usize {
+fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
         if let Some(g) = direct(m, m.p(), task) {
             m.curg.set(g.as_ptr());
@@ -489,10 +515,15 @@ fn next_shared(p: PRef, alone: bool) -> Option<Task> {
         drain_inbox(p);
     }
     let taken = p.shared.take_front(alone)?;
+    fetch_next_shared(p, &taken);
+    Task::from_word(taken.entry)
+}
+
+#[inline(always)]
+fn fetch_next_shared(p: PRef, taken: &Taken) {
     if taken.left >= MANY {
         fetch(p.shared.at(taken.at.wrapping_add(1)), p.shared.at(taken.at.wrapping_add(2)));
     }
-    Task::from_word(taken.entry)
 }
 
 /// Lets the processor get what will be needed of those who run next, which was in its
@@ -548,12 +579,15 @@ pub fn may_spin() -> bool {
 /// The life of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
     while let Some(g) = next(m) {
+        let mut here = Place::new();
+        here.note_modes();
         m.curg.set(g.as_ptr());
         count(&m.switches, 1);
         let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
         // SAFETY: the goroutine is at rest and ours.
         let left = unsafe {
-            Left::nobody(m).switch(m.g0_context.as_ptr(), g.context.load(Ordering::Relaxed))
+            let to = g.context.load(Ordering::Relaxed);
+            Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here)
         };
         away.back();
         let from = left.g;
@@ -1023,8 +1057,42 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
             return Some(m);
         }
     }
-    m.g().set_status(Status::Runnable);
-    Some(switch_away(m, yield_commit))
+    let g = m.g();
+    g.set_status(Status::Runnable);
+    let mut here = Place::new();
+    let state = ThreadState::take(m, &mut here);
+    let (next, commit): (_, Option<Commit>) = match take_turns(m, p, g) {
+        Some(next) => (Some(next), None),
+        None => (successor(m), Some(yield_commit)),
+    };
+    let m = switch_to(m, g, commit, next, &mut here, false).settle();
+    state.put(m);
+    Some(m)
+}
+
+/// The next one in turn for a goroutine that yields, which is in the queue then, before it
+/// is left: see [`switch_away_alone`]. Only where all there is to choose from are those who
+/// yield.
+#[inline(always)]
+fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    if !p.alone.get()
+        || p.attention.load(Ordering::Relaxed) != 0
+        || is_unusual(p, tick)
+        || p.runnext.load(Ordering::Relaxed) != 0
+        || !p.private.is_empty()
+        || !p.inbox.is_empty()
+        || !m.pinned.is_empty()
+        || !p.of_node().high.is_empty()
+        || !m.locked_g.get().is_null()
+        || ready::is_special(g, p.migrates)
+    {
+        return None;
+    }
+    let taken = p.shared.rotate(Task::goroutine(g).to_word())?;
+    p.tick.store(tick, Ordering::Relaxed);
+    fetch_next_shared(p, &taken);
+    Task::from_word(taken.entry)
 }
 
 fn yield_commit(m: MRef, g: GRef) {

@@ -9,6 +9,7 @@ use super::p::{PRef, status};
 use super::park::Parker;
 use super::runtime::{Inside, rt};
 use super::schedule;
+use crate::arch;
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -145,6 +146,11 @@ impl Target {
 
     fn as_parker(self) -> *const Parker {
         self.0 as *const Parker
+    }
+
+    /// Lets the processor get it.
+    fn fetch(self) {
+        arch::prefetch(self.0);
     }
 }
 
@@ -290,7 +296,10 @@ impl Timers {
             self.with(|heap| {
                 for slot in &mut batch {
                     match heap.first() {
-                        Some(e) if e.when <= now => *slot = Some(pop(heap)),
+                        Some(e) if e.when <= now => {
+                            e.target.fetch();
+                            *slot = Some(pop(heap));
+                        }
                         _ => break,
                     }
                 }
@@ -327,26 +336,40 @@ impl Timers {
 }
 
 fn sift_up(heap: &mut [Entry], mut i: usize) {
+    let entry = heap[i];
     while i > 0 {
         let parent = (i - 1) / FANOUT;
-        if heap[parent].when <= heap[i].when {
+        if heap[parent].when <= entry.when {
             break;
         }
-        heap.swap(parent, i);
+        heap[i] = heap[parent];
         i = parent;
     }
+    heap[i] = entry;
 }
 
 fn sift_down(heap: &mut [Entry], mut i: usize) {
-    loop {
-        let first = i * FANOUT + 1;
-        let children = first..heap.len().min(first + FANOUT);
-        let Some(least) = children.min_by_key(|&c| heap[c].when) else { break };
-        if heap[i].when <= heap[least].when {
+    let Some(&entry) = heap.get(i) else { return };
+    while let Some(least) = least_child(heap, i) {
+        if entry.when <= heap[least].when {
             break;
         }
-        heap.swap(i, least);
+        heap[i] = heap[least];
         i = least;
+    }
+    heap[i] = entry;
+}
+
+/// The child that is due first. Without branches where there are all four: which one it
+/// is can't be predicted.
+#[inline(always)]
+fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
+    let first = i * FANOUT + 1;
+    let least = |a: usize, b: usize| if heap[b].when < heap[a].when { b } else { a };
+    match heap.get(first..)?.len() {
+        0 => None,
+        n if n < FANOUT => (first..first + n).reduce(least),
+        _ => Some(least(least(first, first + 1), least(first + 2, first + 3))),
     }
 }
 

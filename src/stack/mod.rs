@@ -143,10 +143,6 @@ impl Stack {
         (self.base..self.lo()).contains(&address)
     }
 
-    /// Gives its memory back. The stack stays usable and its guard armed.
-    fn cool(&self) {
-        mem::discard(self.lo(), self.hi() - self.lo());
-    }
 }
 
 /// How many there are of something that keeps memory while it is free, and how many of
@@ -279,19 +275,32 @@ impl Pool {
     pub fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
         if stack.class.size() > KEEP_WARM {
-            return self.put_cold(stack);
+            self.put_cold(core::iter::once(stack));
+            return;
         }
         let stack = self.at_home(stack);
         self.with(|p| p.free[stack.class.index()].push_warm(stack));
     }
 
-    /// The same, and its memory goes back to the system.
-    pub fn put_cold(&self, stack: Stack) {
-        debug_assert_eq!(stack.home, self.node);
-        let stack = self.at_home(stack);
-        // The system call is made without the lock.
-        stack.cool();
-        self.with(|p| p.free[stack.class.index()].cold.push(stack));
+    /// The same for several, whose memory goes back to the system. They stay usable and
+    /// their guards armed. Gives how many there were.
+    pub fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
+        const AT_ONCE: usize = 64;
+        let mut count = 0;
+        loop {
+            let mut some = [None; AT_ONCE];
+            let n = (some.iter_mut().zip(&mut stacks))
+                .map(|(place, stack)| *place = Some(self.at_home(stack)))
+                .count();
+            let some = || some.into_iter().flatten();
+            // The system call is made without the lock.
+            mem::discard_all(some().map(|s| (s.lo(), s.hi() - s.lo())));
+            self.with(|p| some().for_each(|s| p.free[s.class.index()].cold.push(s)));
+            count += n;
+            if n < AT_ONCE {
+                return count;
+            }
+        }
     }
 
     /// Decides how many free stacks are to give their memory back: see [`Warm::assess`].
@@ -315,7 +324,7 @@ impl Pool {
                 free.warm.pop_front()
             })
         };
-        (0..most).map_while(|_| coldest()).map(|stack| self.put_cold(stack)).count()
+        self.put_cold((0..most).map_while(|_| coldest()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Deadlines, sleeping, and timers that call a function.
 
 use crate::os::time;
-use crate::sched::park::{Cause, Why, sleep_until};
+use crate::sched::park::{Cause, Why, sleep_to};
 use crate::sched::runtime::Inside;
 use crate::sched::schedule;
 use crate::sched::spawn;
@@ -20,7 +20,7 @@ pub fn sleep(ns: i64) -> i32 {
     if ns <= 0 {
         return 0;
     }
-    match sleep_until(after(ns, 1), Why::Sleep) {
+    match sleep_to(after(ns, 1), Why::Sleep) {
         Cause::Cancelled => -libc::ECANCELED,
         _ => 0,
     }

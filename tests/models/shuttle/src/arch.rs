@@ -8,7 +8,7 @@ pub mod sanitizer;
 mod x86_64;
 
 pub use x86_64::{
-    FpControl, RED_ZONE, Words, lowest_in_use, prefetch, prepare, restart, switch, valgrind_forget,
+    FpControl, Place, RED_ZONE, Words, lowest_in_use, prefetch, prepare, restart, switch, valgrind_forget,
     valgrind_register,
 };
 
