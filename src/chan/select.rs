@@ -46,11 +46,7 @@ impl<T> PerCase<T> {
 
     /// Makes `n` of them, each in its place; once. They are not dropped.
     #[inline(always)]
-    pub fn fill(
-        &mut self,
-        n: usize,
-        mut make: impl FnMut(usize, &mut MaybeUninit<T>),
-    ) -> &mut [T] {
+    pub fn fill(&mut self, n: usize, mut make: impl FnMut(usize, &mut MaybeUninit<T>)) -> &mut [T] {
         const { assert!(!core::mem::needs_drop::<T>()) };
         let places = if n > FEW {
             self.many.reserve(n);

@@ -230,3 +230,24 @@ pub fn max_map_count() -> usize {
         .and_then(|s| s.trim().parse().ok())
         .unwrap_or(65530)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_ranges_all_give_their_memory_back_and_nothing_beside_them() {
+        // Each second page; more ranges than go into one system call.
+        const RANGES: usize = 150;
+        let at = reserve(2 * RANGES * PAGE, PAGE).unwrap();
+        let page = |i: usize| (at + i * PAGE) as *mut u8;
+        // SAFETY: ours, and nobody else's.
+        unsafe { (0..2 * RANGES).for_each(|i| page(i).write(1)) };
+        discard_all((0..RANGES).map(|i| (at + 2 * i * PAGE, PAGE)));
+        for i in 0..2 * RANGES {
+            // SAFETY: likewise.
+            assert_eq!(unsafe { page(i).read() }, (i % 2) as u8);
+        }
+        release(at, 2 * RANGES * PAGE);
+    }
+}

@@ -344,6 +344,22 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_turns_goes_behind_the_others() {
+        let r = Ring::new(4);
+        assert!(r.rotate(9).is_none());
+        (1..=3).for_each(|i| assert!(r.push(i)));
+        // All around, with one place left: the first comes after the others.
+        for i in 0..10 {
+            let taken = r.rotate(i % 4 + 1).unwrap();
+            let oldest = if i < 3 { i + 1 } else { (i - 3) % 4 + 1 };
+            assert_eq!((taken.entry, taken.at, taken.left), (oldest, i as u32, 3));
+        }
+        assert!(r.push(5));
+        assert!(r.rotate(9).is_none());
+        assert_eq!(r.len(), 4);
+    }
+
+    #[test]
     fn a_thief_gets_the_older_half() {
         // seed: S3
         let (victim, thief) = (Ring::new(16), Ring::new(16));

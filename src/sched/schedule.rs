@@ -424,14 +424,21 @@ fn is_unusual(p: PRef, tick: u32) -> bool {
 fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let random_order = rt().debug.random_order;
     let until = |of: u32| of - tick % of;
+    // The first timer changes that.
+    let clock = if p.timers.next() == i64::MAX { OTHERS } else { until(CLOCK) };
     let ordinary = match random_order {
         true => 1,
-        false => until(CLOCK).min(until(GLOBAL)).min(until(OTHERS)),
+        false => clock.min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.set(tick.wrapping_add(ordinary));
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     if out_of_order || random_order { now_and_then(m, p, tick) } else { None }
         .or_else(|| next_in_order(m, p))
+}
+
+/// The owner of the P adds its first timer: from the next decision on it looks at the clock.
+pub fn looks_at_the_clock(p: PRef) {
+    p.unusual_at.set(p.tick.load(Ordering::Relaxed).wrapping_add(1));
 }
 
 /// The next task of the own P and of the queues that must not starve. It wakes
@@ -1030,7 +1037,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     m.set_between(false);
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
-    rt().sysmon.wake_if_asleep();
+    rt().sysmon.wake_if_long_asleep();
     super::run::look_if_done(m, p);
 }
 
@@ -1075,16 +1082,20 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
 /// yield.
 #[inline(always)]
 fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
+    if !p.alone.get() || p.shared.is_empty() {
+        return None;
+    }
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
-    if !p.alone.get()
-        || p.attention.load(Ordering::Relaxed) != 0
-        || is_unusual(p, tick)
-        || p.runnext.load(Ordering::Relaxed) != 0
+    // One branch for all that is rare.
+    let others = p.runnext.load(Ordering::Relaxed)
+        | p.inbox.len()
+        | m.pinned.len()
+        | p.of_node().high.len()
+        | m.locked_g.get() as usize
+        | p.attention.load(Ordering::Relaxed) as usize;
+    if others != 0
         || !p.private.is_empty()
-        || !p.inbox.is_empty()
-        || !m.pinned.is_empty()
-        || !p.of_node().high.is_empty()
-        || !m.locked_g.get().is_null()
+        || is_unusual(p, tick)
         || ready::is_special(g, p.migrates)
     {
         return None;

@@ -15,7 +15,7 @@ use super::{deadlock, netpoll, schedule, threads, timers, world};
 use crate::os::{thread, time};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicI64, Ordering, fence};
 
 /// The shortest and the longest sleep in ns.
 const SHORTEST: i64 = 20_000;
@@ -24,6 +24,10 @@ const LONGEST: i64 = 2_000_000;
 const PATIENCE: u32 = 50;
 /// All P's idle for so long: it sleeps until it is woken.
 const DEEP_AFTER: i64 = 4_000_000;
+/// It ends its sleep so long after a timer is due, and whoever starts a P before that need
+/// not wake it.
+const AFTER_TIMER: i64 = 500_000;
+const SOON: i64 = 1_000_000;
 /// A P in a system call is left to its M for so long when nobody needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
@@ -43,7 +47,7 @@ const AGAIN: i64 = 1_000_000;
 const WAKE_UP: i64 = 1_000_000;
 
 /// How often it asks how many free stacks were not needed lately, and how many of those
-/// give their memory back at once, with a pause then: that costs about 1 us each.
+/// give their memory back at once, with a pause then: that costs 1 us each or more.
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
@@ -54,13 +58,13 @@ const TURN: u64 = 100_000;
 /// What others know of it.
 pub struct Sysmon {
     service: Service,
-    /// It sleeps until woken.
-    deep: AtomicBool,
+    /// It sleeps until woken, or this time, in ns; 0: it doesn't.
+    deep_until: AtomicI64,
 }
 
 impl Sysmon {
     pub fn new() -> Sysmon {
-        Sysmon { service: Service::new(), deep: AtomicBool::new(false) }
+        Sysmon { service: Service::new(), deep_until: AtomicI64::new(0) }
     }
 
     /// See [`Service::start`].
@@ -78,11 +82,30 @@ impl Sysmon {
         self.service.wake();
     }
 
-    /// Ends its deep sleep: a P has been started.
+    /// Ends its deep sleep.
     #[inline]
     pub fn wake_if_asleep(&self) {
         // Pairs with the SeqCst store before it looks for the last time.
-        if self.deep.load(Ordering::SeqCst) {
+        if self.deep_until.load(Ordering::SeqCst) != 0 {
+            self.end_deep_sleep();
+        }
+    }
+
+    /// The same unless it ends soon: a P has been started, which needs nobody to watch it
+    /// yet. To wake a thread takes as long as all else when a timer fires.
+    #[inline]
+    pub fn wake_if_long_asleep(&self) {
+        // As in `wake_if_asleep`.
+        let until = self.deep_until.load(Ordering::SeqCst);
+        if until != 0 && until - time::now() > SOON {
+            self.end_deep_sleep();
+        }
+    }
+
+    /// One wakes it for all.
+    #[cold]
+    fn end_deep_sleep(&self) {
+        if self.deep_until.swap(0, Ordering::SeqCst) != 0 {
             self.wake();
         }
     }
@@ -209,15 +232,19 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         // Work may wait for an M that isn't there yet.
         let wanted = rt.ms_wanted.load(Ordering::Relaxed);
-        let deep = allocates && long_idle && !wanted && netpoll::Sysmon::may_sleep(rt);
+        // Somebody is about to wake for a timer that is due, or has to be helped.
+        let due = timers::next_of_idle_ps() <= now;
+        let deep = allocates && long_idle && !wanted && !due && netpoll::Sysmon::may_sleep(rt);
         let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
             runtime::may_fork();
         }
         match deep {
             true => {
-                sleep_deep(rt, note, &mut watch, end);
-                (quiet, delay, idle_since) = (0, CHECK, None);
+                // After what it does meanwhile it sleeps on at once.
+                if sleep_deep(rt, note, &mut watch, end) {
+                    (quiet, delay, idle_since) = (0, CHECK, None);
+                }
             }
             false => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
@@ -231,21 +258,36 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
 }
 
 /// Sleeps until a P is started, or that time; watches for deadlock meanwhile, less and
-/// less often.
-fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<i64>) {
-    rt.sysmon.deep.store(true, Ordering::SeqCst);
+/// less often. Gives whether a P was started.
+fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<i64>) -> bool {
+    let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
+    let deep_until = |until| {
+        rt.sysmon.deep_until.store(until, Ordering::SeqCst);
+        // Who starts a P takes it from the idle ones first, and looks here then.
+        fence(Ordering::SeqCst);
+    };
+    let end = end.unwrap_or(i64::MAX);
     // From here on whoever starts a P wakes us.
+    deep_until(i64::MAX);
     watch.again();
-    let is_over = || rt.sysmon.service.note() != note || end.is_some_and(|end| end <= time::now());
-    while rt.idle.ps() as usize >= rt.procs() && !is_over() {
-        let until = match (watch.check(rt), end) {
-            (FOREVER, Some(end)) => end,
-            (until, Some(end)) => until.min(end),
-            (until, None) => until,
+    while !woken() && time::now() < end {
+        let until = match watch.check(rt) {
+            FOREVER => i64::MAX,
+            until => until,
         };
-        rt.sysmon.service.sleep(note, until);
+        // Whom the next timer wakes finds us awake soon.
+        let next = timers::next_of_idle_ps().saturating_add(AFTER_TIMER);
+        let until = until.min(end).min(next);
+        deep_until(until);
+        if !woken() {
+            rt.sysmon.service.sleep(note, if until == i64::MAX { FOREVER } else { until });
+        }
+        if until == next {
+            break;
+        }
     }
-    rt.sysmon.deep.store(false, Ordering::SeqCst);
+    deep_until(0);
+    woken()
 }
 
 /// One look at everything. True: something had to be done.

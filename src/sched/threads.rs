@@ -147,6 +147,10 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
     m.handed.set(task);
     m.next_spinning.set(spinning);
     m.notify();
+    // Or the M would have to, before it runs anything.
+    if p.is_some() {
+        rt().sysmon.wake_if_long_asleep();
+    }
 }
 
 /// Notifies an idle M without giving it anything: it looks around.

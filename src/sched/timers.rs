@@ -385,6 +385,9 @@ fn add(entry: Entry) -> u16 {
     let rt = rt();
     if let Some(m) = schedule::with_p() {
         let timers = &m.p().timers;
+        if timers.next() == i64::MAX {
+            schedule::looks_at_the_clock(m.p());
+        }
         if timers.add(entry) {
             return timers.id;
         }

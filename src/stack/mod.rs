@@ -142,7 +142,6 @@ impl Stack {
     pub fn guards(&self, address: usize) -> bool {
         (self.base..self.lo()).contains(&address)
     }
-
 }
 
 /// How many there are of something that keeps memory while it is free, and how many of

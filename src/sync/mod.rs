@@ -25,6 +25,7 @@ use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, Why, ready_all
 /// Waits in the queue of an object whose lock the caller holds; it is released.
 /// 0 when woken. When it gives up, `gave_up` runs under the lock after the waiter
 /// is out; what it returns is made ready after the lock has been released.
+#[inline(always)]
 fn wait_in(
     lock: &SpinLock,
     queue: &WaitQueue,
@@ -45,7 +46,7 @@ fn wait_in(
     waiter.tag.set(tag);
     queue.push(&waiter);
     // SAFETY: the lock is held; `unlock` releases it.
-    match unsafe { block.park(unlock, core::ptr::from_ref(lock) as usize) } {
+    match unsafe { block.park_inline(unlock, core::ptr::from_ref(lock) as usize) } {
         Cause::Woken => 0,
         cause => {
             let others = lock.with(|| {
