@@ -46,15 +46,18 @@ impl Place {
                 "stmxcsr [{fp}]",
                 "fnstcw [{fp} + 4]",
                 fp = in(reg) &raw mut (*self.0.as_mut_ptr()).fp,
-                options(nostack, preserves_flags),
+                options(nostack),
             );
         }
     }
 
     /// What [`Place::note_modes`] has noted.
+    ///
+    /// # Safety
+    /// It has.
     #[inline(always)]
-    pub fn modes(&self) -> FpControl {
-        // SAFETY: noted. They are read as they were written: a wider load would have to wait
+    pub unsafe fn modes(&self) -> FpControl {
+        // SAFETY: by contract. They are read as they were written: a wider load would have to wait
         // until the stores are done.
         let (mxcsr, x87) = unsafe {
             let fp = &raw const (*self.0.as_ptr()).fp;
@@ -224,7 +227,8 @@ impl FpControl {
     pub fn current() -> FpControl {
         let mut place = Place::new();
         place.note_modes();
-        place.modes()
+        // SAFETY: noted just now.
+        unsafe { place.modes() }
     }
 
     /// Makes them those of the running code.

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64)
         // SAFETY: by contract.
         let (checked, makes_sense) = unsafe { case(&given[i]) };
         valid &= makes_sense;
-        place.write(checked);
+        place.write(checked)
     });
     if !valid {
         return EINVAL;

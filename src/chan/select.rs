@@ -46,7 +46,11 @@ impl<T> PerCase<T> {
 
     /// Makes `n` of them, each in its place; once. They are not dropped.
     #[inline(always)]
-    pub fn fill(&mut self, n: usize, mut make: impl FnMut(usize, &mut MaybeUninit<T>)) -> &mut [T] {
+    pub fn fill(
+        &mut self,
+        n: usize,
+        mut make: impl for<'a> FnMut(usize, &'a mut MaybeUninit<T>) -> &'a mut T,
+    ) -> &mut [T] {
         const { assert!(!core::mem::needs_drop::<T>()) };
         let places = if n > FEW {
             self.many.reserve(n);
@@ -54,8 +58,8 @@ impl<T> PerCase<T> {
         } else {
             &mut self.few[..n]
         };
-        places.iter_mut().enumerate().for_each(|(i, place)| make(i, place));
-        // SAFETY: all have just been made.
+        places.iter_mut().enumerate().for_each(|(i, place)| _ = make(i, place));
+        // SAFETY: all have just been made, as the references say.
         unsafe { &mut *(&raw mut *places as *mut [T]) }
     }
 }
@@ -74,7 +78,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
         });
     }
     let mut order = PerCase::new();
-    let order = order.fill(cases.len(), |i, place| _ = place.write(i as u32));
+    let order = order.fill(cases.len(), |i, place| place.write(i as u32));
     shuffle(order);
     for &i in &*order {
         // SAFETY: by contract.
@@ -199,7 +203,7 @@ unsafe fn unlock_all(locked: usize) {
 unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i32), i32> {
     let mut chans = PerCase::new();
     let chans = chans.fill(cases.len(), |i, place| {
-        place.write(cases[i].chan.map_or(ptr::null(), ptr::from_ref));
+        place.write(cases[i].chan.map_or(ptr::null(), ptr::from_ref))
     });
     chans.sort_unstable();
     // Each once, and null, which comes first, not at all.

@@ -14,6 +14,7 @@ use super::task::{GoFn, Kind, Newborn, Task};
 use super::{blocking, boundary, schedule, world};
 use crate::arch::{self, Place, sanitizer};
 use core::ffi::c_void;
+use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
@@ -104,7 +105,8 @@ fn end_current(mut m: MRef) -> MRef {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
             sanitizer::arrived(ptr::null_mut());
         }
-        if here.modes() != rt().fp {
+        // SAFETY: noted above.
+        if unsafe { here.modes() } != rt().fp {
             rt().fp.load();
         }
         return m;
@@ -287,12 +289,17 @@ fn keep_one_in_node(node: &Node, g: GRef) {
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let some = FreeList::new();
     let n = take_with_stack(node, &some, node.with_stack.take_surplus(most));
-    // What a node keeps with a descriptor is its own.
-    let gs = core::iter::from_fn(|| some.pop().map(GRef::from_non_null));
+    let gs = iter::from_fn(|| some.pop().map(GRef::from_non_null));
     node.stacks.put_cold(gs.filter_map(|g| {
         let stack = g.stack.take();
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
-        stack
+        let stack = stack?;
+        if stack.home() != node.id {
+            // It has moved here, and goes back by itself.
+            rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
+            return None;
+        }
+        Some(stack)
     }));
     n
 }

@@ -42,7 +42,7 @@ pub struct P {
     /// Counts scheduling decisions; sysmon looks whether it moves.
     pub tick: AtomicU32,
     /// The tick of the next decision that is no usual one: something may be due with it.
-    pub unusual_at: Cell<u32>,
+    pub unusual_at: AtomicU32,
     /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
@@ -131,7 +131,7 @@ impl P {
             runnext: AtomicUsize::new(0),
             attention: AtomicU32::new(0),
             tick: AtomicU32::new(0),
-            unusual_at: Cell::new(0),
+            unusual_at: AtomicU32::new(0),
             quick_until: AtomicU32::new(0),
             alone: Cell::new(false),
             id: id as u16,

@@ -2,7 +2,8 @@
 //!
 //! The one that blocks puts a [`Waiter`] into the object's queue, under the
 //! object's lock, and parks; the lock is released by the context that runs
-//! next, after the registers are saved. The one that wakes takes the waiter out
+//! next, after the registers are saved, or before on a P where nobody else could
+//! run it meanwhile. The one that wakes takes the waiter out
 //! of the queue, under the lock, claims it and makes it ready.
 //!
 //! A claim decides between several wakers: a partner, the deadline, a cancel,
@@ -563,9 +564,9 @@ impl Block {
     /// The same where it will be. What is made elsewhere is copied by wide loads, which wait
     /// for the narrow stores before them.
     #[inline(always)]
-    pub fn make_waiter(&self, place: &mut MaybeUninit<Waiter>) {
+    pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
         let at = place.as_mut_ptr();
-        // SAFETY: each field is written once; none is read.
+        // SAFETY: each field is written, and none is read before.
         unsafe {
             (&raw mut (*at).next).write(Cell::new(ptr::null()));
             (&raw mut (*at).prev).write(Cell::new(ptr::null()));
@@ -576,6 +577,7 @@ impl Block {
             (&raw mut (*at).tag).write(Cell::new(0));
             (&raw mut (*at).ok).write(Cell::new(false));
             (&raw mut (*at).won).write(Cell::new(false));
+            place.assume_init_mut()
         }
     }
 

@@ -13,8 +13,8 @@ use super::threads;
 use crate::os::spin::backoff;
 use core::sync::atomic::Ordering;
 
-/// The caller owns the goroutine, whose registers are saved; it is runnable
-/// from here on. goready.
+/// The caller owns the goroutine, whose registers are saved, or will be before its P, which
+/// is alone, takes it from a queue; it is runnable from here on. goready.
 #[inline(always)]
 pub fn ready(g: GRef, when: When) {
     g.set_status(Status::Runnable);

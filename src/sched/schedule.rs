@@ -223,7 +223,7 @@ fn switch_to(
     let left = Left { m, commit, g: g.as_ptr() };
     let away = Away::to(m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
-    // after the commit, which runs behind the switch.
+    // after the commit, which runs behind the switch, or by this P.
     let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
     away.back();
     left
@@ -416,7 +416,7 @@ fn next_local(m: MRef, p: PRef) -> Option<Task> {
 /// decision; most have only this to ask.
 #[inline(always)]
 fn is_unusual(p: PRef, tick: u32) -> bool {
-    tick.wrapping_sub(p.unusual_at.get()) as i32 >= 0
+    tick.wrapping_sub(p.unusual_at.load(Ordering::Relaxed)) as i32 >= 0
 }
 
 #[cold]
@@ -430,15 +430,18 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         true => 1,
         false => clock.min(until(GLOBAL)).min(until(OTHERS)),
     };
-    p.unusual_at.set(tick.wrapping_add(ordinary));
+    p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     if out_of_order || random_order { now_and_then(m, p, tick) } else { None }
         .or_else(|| next_in_order(m, p))
 }
 
-/// The owner of the P adds its first timer: from the next decision on it looks at the clock.
-pub fn looks_at_the_clock(p: PRef) {
-    p.unusual_at.set(p.tick.load(Ordering::Relaxed).wrapping_add(1));
+/// The P has its first timer, or one by somebody else: from the next decision on its owner
+/// looks at the clock.
+pub fn look_at_the_clock(p: PRef) {
+    let tick = p.tick.load(Ordering::Relaxed);
+    // If the owner writes at the same time it has just looked.
+    p.unusual_at.store(tick.wrapping_add(1), Ordering::Relaxed);
 }
 
 /// The next task of the own P and of the queues that must not starve. It wakes

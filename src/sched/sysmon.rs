@@ -3,7 +3,8 @@
 //! timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
 //! It looks every 20 us at first and less often while nothing happens, up to
-//! 2 ms; when every P has been idle for a while it sleeps until one is started.
+//! 2 ms; when every P has been idle for a while it sleeps until one is started, or
+//! shortly after the next timer.
 
 use super::entry;
 use super::p::{PRef, status};
@@ -266,11 +267,14 @@ fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<
         // Who starts a P takes it from the idle ones first, and looks here then.
         fence(Ordering::SeqCst);
     };
+    // Those who start a P before we wake by ourselves don't wake us.
+    let decisions = || rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
+    let before = decisions();
     let end = end.unwrap_or(i64::MAX);
     // From here on whoever starts a P wakes us.
     deep_until(i64::MAX);
     watch.again();
-    while !woken() && time::now() < end {
+    while !woken() && decisions() == before && time::now() < end {
         let until = match watch.check(rt) {
             FOREVER => i64::MAX,
             until => until,

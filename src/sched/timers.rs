@@ -328,7 +328,10 @@ impl Timers {
         });
         for entry in entries {
             match into {
-                Some(p) if entry.alive() => drop(p.timers.add(entry)),
+                Some(p) if entry.alive() => {
+                    p.timers.add(entry);
+                    schedule::look_at_the_clock(p);
+                }
                 _ => entry.forget(),
             }
         }
@@ -386,7 +389,7 @@ fn add(entry: Entry) -> u16 {
     if let Some(m) = schedule::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
-            schedule::looks_at_the_clock(m.p());
+            schedule::look_at_the_clock(m.p());
         }
         if timers.add(entry) {
             return timers.id;
@@ -396,6 +399,7 @@ fn add(entry: Entry) -> u16 {
         let n = rt.procs();
         let p = rt.p(entry.number as usize % n);
         if p.timers.add(entry) {
+            schedule::look_at_the_clock(p);
             rt.timer_added(entry.when);
             return p.id;
         }

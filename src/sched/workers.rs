@@ -207,7 +207,7 @@ impl Workers {
     fn push(&self, job: *const Job) {
         self.jobs.set(self.jobs.get() + 1);
         let last = self.last.replace(job);
-        // SAFETY: who is in the queue is parked.
+        // SAFETY: who is in the queue waits until its job is done.
         match unsafe { last.as_ref() } {
             Some(last) => last.next.set(job),
             None => self.first.set(job),

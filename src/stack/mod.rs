@@ -19,6 +19,7 @@ pub use overflow::report as report_overflow;
 use crate::arch;
 use crate::os::{self, PAGE, mem, spin::SpinLock};
 use core::cell::UnsafeCell;
+use core::iter;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
@@ -274,7 +275,7 @@ impl Pool {
     pub fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
         if stack.class.size() > KEEP_WARM {
-            self.put_cold(core::iter::once(stack));
+            self.put_cold(iter::once(stack));
             return;
         }
         let stack = self.at_home(stack);
@@ -289,7 +290,10 @@ impl Pool {
         loop {
             let mut some = [None; AT_ONCE];
             let n = (some.iter_mut().zip(&mut stacks))
-                .map(|(place, stack)| *place = Some(self.at_home(stack)))
+                .map(|(place, stack)| {
+                    debug_assert_eq!(stack.home, self.node);
+                    *place = Some(self.at_home(stack));
+                })
                 .count();
             let some = || some.into_iter().flatten();
             // The system call is made without the lock.
