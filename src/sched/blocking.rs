@@ -14,7 +14,7 @@ use super::p::{PRef, status};
 use super::preempt;
 use super::ready;
 use super::runtime::rt;
-use super::schedule::{self, Left, switch_away};
+use super::schedule::{self, Left, switch_away, yield_commit};
 use super::task::Task;
 use super::threads;
 use crate::arch::{FpControl, Place};
@@ -89,7 +89,8 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
 #[inline(never)]
 fn move_away(m: MRef, g: GRef) -> MRef {
     g.set_status(Status::Runnable);
-    switch_away(m, |m, g| ready::push_yielded(m.p(), g))
+    // SAFETY: it is ours.
+    unsafe { switch_away(m, yield_commit, g.address()) }
 }
 
 /// A call begins. `at_once`: others get the P now, and not when they need it.
@@ -200,8 +201,13 @@ pub fn exit() -> i32 {
 }
 
 /// On g0, without a P: whoever has one takes the goroutine.
-fn queue_for_p(m: MRef, g: GRef) {
-    ready::ready_global(g);
+///
+/// # Safety
+/// `g` is the address of a goroutine of the caller's.
+unsafe fn queue_for_p(g: usize) {
+    let m = m::must_current();
+    // SAFETY: by contract.
+    ready::ready_global(unsafe { GRef::at(g) });
     rt().back_from_call.store(true, Ordering::Relaxed);
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
@@ -283,6 +289,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {
-        queue_for_p(m, g);
+        // SAFETY: it is ours.
+        unsafe { queue_for_p(g.address()) };
     }
 }

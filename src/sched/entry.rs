@@ -159,12 +159,21 @@ fn end_special(m: MRef, g: GRef) -> ! {
 }
 
 /// Frees the descriptor and the stack that have just been left.
-fn commit_end(m: MRef, g: GRef) {
+///
+/// # Safety
+/// `g` is the address of a goroutine of the caller's that has ended.
+unsafe fn commit_end(g: usize) {
+    // SAFETY: by contract.
+    let g = unsafe { GRef::at(g) };
     recycle(g);
-    keep(m.p(), g);
+    keep(m::must_current().p(), g);
 }
 
-fn commit_special_end(m: MRef, g: GRef) {
+/// # Safety
+/// As `commit_end`.
+unsafe fn commit_special_end(g: usize) {
+    // SAFETY: by contract.
+    let (m, g) = (m::must_current(), unsafe { GRef::at(g) });
     let root = g.has(flags::ROOT);
     let runner = g.runner.get();
     if g.shared.get() {

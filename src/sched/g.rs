@@ -234,6 +234,19 @@ impl GRef {
         (0..STACK_LINES).for_each(|line| arch::prefetch(context + 64 * line));
     }
 
+    /// For [`GRef::at`].
+    pub fn address(self) -> usize {
+        self.as_ptr() as usize
+    }
+
+    /// # Safety
+    /// The address is from [`GRef::address`].
+    #[inline(always)]
+    pub unsafe fn at(address: usize) -> GRef {
+        // SAFETY: by contract.
+        unsafe { GRef::from_ptr(address as *const G) }
+    }
+
     pub fn as_non_null(self) -> NonNull<G> {
         self.0
     }

@@ -18,8 +18,9 @@ use core::sync::atomic::{
 };
 
 /// What the context that runs next does for the goroutine that has just been
-/// left, now that its registers are saved.
-pub type Commit = fn(MRef, GRef);
+/// left, now that its registers are saved. It is given an address: that of the goroutine
+/// ([`GRef::at`]), or of the object whose lock it releases.
+pub type Commit = unsafe fn(usize);
 
 /// A function for the thread's own stack.
 pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;

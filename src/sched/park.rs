@@ -11,14 +11,17 @@
 //! select, nobody has a pointer to the goroutine) it costs nothing.
 
 use super::g::{G, GRef, Status};
-use super::m::{self, MRef};
+use super::m;
 use super::{deadlock, ready, schedule, timers};
+use crate::arch::prefetch;
 use crate::os::{futex, time};
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
+/// A cache line.
+const LINE: usize = 64;
 /// Waits without end.
 pub const FOREVER: i64 = -1;
 /// Never waits.
@@ -242,10 +245,10 @@ impl Parker {
     }
 }
 
-/// What a park asks of the context that runs next.
+/// What the park of one that has to be claimed asks of the context that runs next.
 #[derive(Clone, Copy)]
 pub struct Request {
-    /// The park's number; 0: no claim.
+    /// The park's number.
     number: u64,
     deadline: i64,
     unlock: unsafe fn(usize),
@@ -293,6 +296,9 @@ impl Waiter {
     /// The caller has taken it out of its queue and claimed it.
     #[inline(always)]
     pub unsafe fn ready(waiter: *const Waiter, when: When) {
+        // Next to it on the stack is what its goroutine needs to go on.
+        prefetch(waiter as usize + 2 * LINE);
+        prefetch(waiter as usize + 3 * LINE);
         // SAFETY: by contract it is there until it is made ready.
         unsafe { Parker::ready((*waiter).parker, when) };
     }
@@ -608,16 +614,17 @@ impl Block {
         let g = parker.g();
         g.set_status(Status::Waiting);
         let m = m::must_current();
-        if self.number == 0 && m.p().alone.get() {
-            // SAFETY: by contract.
-            schedule::switch_away_alone(m, || unsafe { unlock(arg) });
+        if self.number == 0 {
+            // SAFETY: by contract, also after the switch.
+            match m.p().alone.get() {
+                true => schedule::switch_away_alone(m, || unsafe { unlock(arg) }),
+                false => unsafe { schedule::switch_away(m, unlock, arg) },
+            };
             return Cause::Woken;
         }
         g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
-        schedule::switch_away(m, commit);
-        if self.number == 0 {
-            return Cause::Woken;
-        }
+        // SAFETY: the request is made.
+        unsafe { schedule::switch_away(m, commit_claim, g.address()) };
         let cause = parker.cause();
         if self.deadline != FOREVER && cause != Cause::TimedOut {
             timers::left_early(parker.timer_home.get());
@@ -648,23 +655,26 @@ impl Block {
     }
 }
 
-/// Publishes the goroutine that has just been left: from here on others may
-/// wake it.
-fn commit(_m: MRef, g: GRef) {
+/// Publishes a goroutine that has to be claimed and has just been left: from here on
+/// others may wake it.
+///
+/// # Safety
+/// `g` is the address of a goroutine that has made a [`Request`].
+unsafe fn commit_claim(g: usize) {
+    // SAFETY: by contract.
+    let g = unsafe { GRef::at(g) };
     let Request { number, deadline, unlock, arg } = g.request.get();
-    if number != 0 {
-        if !g.parker.change(number, claim::ARMING, claim::PARKED) {
-            // Cancelled on the way.
-            // SAFETY: `park` was given it, and the locks are still held.
-            unsafe { unlock(arg) };
-            ready::ready(g, When::Soon);
-            return;
-        }
-        if deadline != FOREVER {
-            // From here on it may be timed out, but it gets no further than the
-            // locks that are released below.
-            timers::add_park(g, number, deadline);
-        }
+    if !g.parker.change(number, claim::ARMING, claim::PARKED) {
+        // Cancelled on the way.
+        // SAFETY: `park` was given it, and the locks are still held.
+        unsafe { unlock(arg) };
+        ready::ready(g, When::Soon);
+        return;
+    }
+    if deadline != FOREVER {
+        // From here on it may be timed out, but it gets no further than the
+        // locks that are released below.
+        timers::add_park(g, number, deadline);
     }
     // SAFETY: `park` was given it.
     unsafe { unlock(arg) };

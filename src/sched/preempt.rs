@@ -7,7 +7,7 @@
 
 use super::boundary::{self, INSIDE, OUTSIDE};
 use super::g::{GRef, Status, flags};
-use super::m::MRef;
+use super::m::{self, MRef};
 use super::node::priority;
 use super::p::{PRef, count, status};
 use super::runtime::{Runtime, rt};
@@ -54,7 +54,7 @@ pub fn find_p(m: MRef) -> MRef {
     }
     m.g().set_status(Status::Runnable);
     schedule::switch_to_g0(m, Some(queue_for_p));
-    super::m::must_current()
+    m::must_current()
 }
 
 /// The M has lost its P: takes another one, if one is idle.
@@ -71,10 +71,13 @@ fn keeps(m: MRef) -> bool {
         || m.claim.load(Ordering::Relaxed) == claim::NONE
 }
 
-fn queue_for_p(m: MRef, g: GRef) {
-    ready::ready_global(g);
+/// # Safety
+/// `g` is the address of a goroutine of the caller's.
+unsafe fn queue_for_p(g: usize) {
+    // SAFETY: by contract.
+    ready::ready_global(unsafe { GRef::at(g) });
     // Release: pairs with the Acquire of the deadlock watch.
-    m.claim.store(claim::NONE, Ordering::Release);
+    m::must_current().claim.store(claim::NONE, Ordering::Release);
 }
 
 /// Takes the P from the M that runs it, if that is outside. The P is the

@@ -6,7 +6,7 @@
 //! own stack, in [`run`].
 
 use super::entry;
-use super::g::{G, GRef, Status, flags};
+use super::g::{GRef, Status, flags};
 use super::gang;
 use super::idle::StartOne;
 use super::m::{self, Commit, CxaGlobals, M, MRef};
@@ -73,15 +73,19 @@ pub fn with_p() -> Option<MRef> {
     m::current().filter(|m| !m.p.get().is_null())
 }
 
-/// Leaves the running goroutine for the next one, or for g0. `commit` is done
+/// Leaves the running goroutine for the next one, or for g0. `commit(arg)` is done
 /// for it by whoever runs next, after its registers are saved. Returns when
 /// somebody resumes it, maybe on another thread, whose M it gives.
+///
+/// # Safety
+/// `commit` may be called with `arg` then.
 #[inline(always)]
-pub fn switch_away(m: MRef, commit: Commit) -> MRef {
+pub unsafe fn switch_away(m: MRef, commit: Commit, arg: usize) -> MRef {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let next = successor(m);
-    let m = switch_to(m, m.g(), Some(commit), next, &mut here, false).settle();
+    let left = Left { m, commit: Some(commit), arg };
+    let m = switch_to(left, m.g(), next, &mut here, false).settle();
     state.put(m);
     m
 }
@@ -95,7 +99,7 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     let state = ThreadState::take(m, &mut here);
     let next = successor(m);
     commit();
-    let m = switch_to(m, m.g(), None, next, &mut here, false).settle();
+    let m = switch_to(Left::nobody(m), m.g(), next, &mut here, false).settle();
     state.put(m);
     m
 }
@@ -140,28 +144,28 @@ impl ThreadState {
 pub struct Left {
     m: MRef,
     commit: Option<Commit>,
-    g: *const G,
+    arg: usize,
 }
 
 impl Left {
     /// Nothing is to be done for anybody.
     pub fn nobody(m: MRef) -> Left {
-        Left { m, commit: None, g: ptr::null() }
+        Left { m, commit: None, arg: 0 }
     }
 
     fn into_words(self) -> arch::Words {
         let commit = self.commit.map_or(0, |f| f as usize);
-        [self.m.as_ptr() as usize, commit, self.g as usize]
+        [self.m.as_ptr() as usize, commit, self.arg]
     }
 
     /// # Safety
     /// They were made by `into_words`, on this thread.
     #[inline(always)]
-    pub unsafe fn from_words([m, commit, g]: arch::Words) -> Left {
+    pub unsafe fn from_words([m, commit, arg]: arch::Words) -> Left {
         // SAFETY: by contract; a function pointer that is 0 is `None`.
         unsafe {
             let commit = core::mem::transmute::<usize, Option<Commit>>(commit);
-            Left { m: MRef::from_ptr(m as *const M), commit, g: g as *const G }
+            Left { m: MRef::from_ptr(m as *const M), commit, arg }
         }
     }
 
@@ -180,8 +184,8 @@ impl Left {
     #[inline(always)]
     pub fn settle(self) -> MRef {
         if let Some(commit) = self.commit {
-            // SAFETY: there is a goroutine when there is something to do for it.
-            commit(self.m, unsafe { GRef::from_ptr(self.g) });
+            // SAFETY: the argument is what it is to be given, and now is the time.
+            unsafe { commit(self.arg) };
         }
         self.m
     }
@@ -195,7 +199,7 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let state = ThreadState::take(m, &mut here);
     let g = m.g();
     m.curg.set(ptr::null());
-    let left = Left { m, commit, g: g.as_ptr() };
+    let left = Left { m, commit, arg: g.address() };
     let away = Away::to(m, m.g0_context.get(), false);
     // SAFETY: g0 is at rest while a goroutine runs.
     let left = unsafe { left.switch(g.context.as_ptr(), m.g0_context.get(), &mut here) };
@@ -206,22 +210,15 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
 /// Leaves a goroutine that has ended for the next one, or for g0.
 #[inline(always)]
 pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>, here: &mut Place) -> ! {
-    switch_to(m, g, Some(commit), next, here, true);
+    let left = Left { m, commit: Some(commit), arg: g.address() };
+    switch_to(left, g, next, here, true);
     unreachable!("a goroutine that has ended is not resumed");
 }
 
 #[inline(always)]
-fn switch_to(
-    m: MRef,
-    g: GRef,
-    commit: Option<Commit>,
-    next: Option<Task>,
-    here: &mut Place,
-    for_ever: bool,
-) -> Left {
-    let to = context_of(m, next);
-    let left = Left { m, commit, g: g.as_ptr() };
-    let away = Away::to(m, to, for_ever);
+fn switch_to(left: Left, g: GRef, next: Option<Task>, here: &mut Place, for_ever: bool) -> Left {
+    let to = context_of(left.m, next);
+    let away = Away::to(left.m, to, for_ever);
     // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
     // after the commit, which runs behind the switch, or by this P.
     let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
@@ -600,11 +597,11 @@ pub fn run(m: MRef) {
             Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here)
         };
         away.back();
-        let from = left.g;
+        let from = left.arg;
         left.settle();
         if !m.blocking.get().is_null() {
             // SAFETY: it waits for that call.
-            blocking::run_on_g0(m, unsafe { GRef::from_ptr(from) });
+            blocking::run_on_g0(m, unsafe { GRef::at(from) });
         }
     }
 }
@@ -1071,11 +1068,11 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     g.set_status(Status::Runnable);
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
-    let (next, commit): (_, Option<Commit>) = match take_turns(m, p, g) {
-        Some(next) => (Some(next), None),
-        None => (successor(m), Some(yield_commit)),
+    let (next, left) = match take_turns(m, p, g) {
+        Some(next) => (Some(next), Left::nobody(m)),
+        None => (successor(m), Left { m, commit: Some(yield_commit), arg: g.address() }),
     };
-    let m = switch_to(m, g, commit, next, &mut here, false).settle();
+    let m = switch_to(left, g, next, &mut here, false).settle();
     state.put(m);
     Some(m)
 }
@@ -1109,8 +1106,11 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     Task::from_word(taken.entry)
 }
 
-fn yield_commit(m: MRef, g: GRef) {
-    ready::push_yielded(m.p(), g);
+/// # Safety
+/// `g` is the address of a goroutine of the caller's.
+pub unsafe fn yield_commit(g: usize) {
+    // SAFETY: by contract.
+    ready::push_yielded(m::must_current().p(), unsafe { GRef::at(g) });
 }
 
 /// The world is being stopped, or something else wants the goroutine to give
@@ -1126,7 +1126,8 @@ pub fn give_way() {
         }
     }
     m.g().set_status(Status::Runnable);
-    switch_away(m, yield_commit);
+    // SAFETY: it is ours.
+    unsafe { switch_away(m, yield_commit, m.g().address()) };
 }
 
 /// A new goroutine's exception state and errno, in place of the old one's.
