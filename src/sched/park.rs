@@ -615,11 +615,13 @@ impl Block {
         g.set_status(Status::Waiting);
         let m = m::must_current();
         if self.number == 0 {
-            // SAFETY: by contract, also after the switch.
-            match m.p().alone.get() {
-                true => schedule::switch_away_alone(m, || unsafe { unlock(arg) }),
-                false => unsafe { schedule::switch_away(m, unlock, arg) },
-            };
+            if m.p().alone.get() {
+                // SAFETY: by contract.
+                schedule::switch_away_alone(m, || unsafe { unlock(arg) });
+            } else {
+                // SAFETY: by contract.
+                unsafe { schedule::switch_away(m, unlock, arg) };
+            }
             return Cause::Woken;
         }
         g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
