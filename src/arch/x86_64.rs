@@ -76,10 +76,10 @@ impl Place {
 /// processor's stack of them, where a jump doesn't take it away: then every return
 /// after the switch would be predicted wrongly, since it would find its caller's
 /// callee's. With no call two goroutines that wait at the same depth even have the
-/// right ones. The compiler saves what it needs of the other registers; it won't
-/// let rbp and rbx be named. The rounding modes are loaded only when they differ,
-/// because loading them drains the pipeline on some processors. The words stay in the registers of a
-/// function's first arguments, so that `start` can pass them on.
+/// right ones. The compiler saves what it needs of the other registers; it won't let
+/// rbp and rbx be named. The rounding modes are loaded only when they differ, because
+/// loading them drains the pipeline on some processors. The words stay in the registers
+/// of a function's first arguments, so that `start` can pass them on.
 ///
 /// # Safety
 /// `to` is a context at rest that nobody else resumes; `save` is writable and
