@@ -11,6 +11,7 @@ use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
+use core::ops::Range;
 
 /// What a context at rest leaves on its stack.
 #[repr(C)]
@@ -140,6 +141,12 @@ pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place
 pub fn prefetch(at: usize) {
     // SAFETY: it never faults.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
+}
+
+/// The same of these lines, counted from that of the address.
+#[inline(always)]
+pub fn prefetch_lines(at: usize, lines: Range<usize>) {
+    lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
 }
 
 /// The lowest address in use on the stack of a context at rest.

@@ -231,7 +231,7 @@ impl GRef {
     #[inline(always)]
     pub fn fetch_stack(self) {
         let context = self.context.load(Ordering::Relaxed);
-        (0..STACK_LINES).for_each(|line| arch::prefetch(context + 64 * line));
+        arch::prefetch_lines(context, 0..STACK_LINES);
     }
 
     /// For [`GRef::at`].

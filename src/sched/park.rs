@@ -13,15 +13,13 @@
 use super::g::{G, GRef, Status};
 use super::m;
 use super::{deadlock, ready, schedule, timers};
-use crate::arch::prefetch;
+use crate::arch::prefetch_lines;
 use crate::os::{futex, time};
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
-/// A cache line.
-const LINE: usize = 64;
 /// Waits without end.
 pub const FOREVER: i64 = -1;
 /// Never waits.
@@ -297,8 +295,7 @@ impl Waiter {
     #[inline(always)]
     pub unsafe fn ready(waiter: *const Waiter, when: When) {
         // Next to it on the stack is what its goroutine needs to go on.
-        prefetch(waiter as usize + 2 * LINE);
-        prefetch(waiter as usize + 3 * LINE);
+        prefetch_lines(waiter as usize, 2..4);
         // SAFETY: by contract it is there until it is made ready.
         unsafe { Parker::ready((*waiter).parker, when) };
     }
@@ -554,17 +551,10 @@ impl Block {
     /// Somebody to put into a queue.
     #[inline(always)]
     pub fn waiter(&self) -> Waiter {
-        Waiter {
-            next: Cell::new(ptr::null()),
-            prev: Cell::new(ptr::null()),
-            parker: self.parker,
-            number: self.number,
-            queued: Cell::new(false),
-            elem: Cell::new(ptr::null_mut()),
-            tag: Cell::new(0),
-            ok: Cell::new(false),
-            won: Cell::new(false),
-        }
+        let mut place = MaybeUninit::uninit();
+        self.make_waiter(&mut place);
+        // SAFETY: made just now.
+        unsafe { place.assume_init() }
     }
 
     /// The same where it will be. What is made elsewhere is copied by wide loads, which wait
@@ -687,20 +677,21 @@ pub unsafe fn no_unlock(_: usize) {}
 
 /// Blocks the caller until the deadline or a cancel, whichever is first.
 pub fn sleep_until(deadline: i64, why: Why) -> Cause {
-    match deadline {
-        NOWAIT => Cause::TimedOut,
-        _ if deadline != FOREVER && deadline <= time::now() => Cause::TimedOut,
-        _ => sleep_to(deadline, why),
-    }
+    let thread = Parker::for_thread();
+    sleep(Block::begin(&thread, deadline, false, why))
 }
 
 /// The same, without asking the clock whether it has passed already.
 pub fn sleep_to(deadline: i64, why: Why) -> Cause {
     let thread = Parker::for_thread();
-    match Block::arm(&thread, deadline, false, true, why) {
+    sleep(Block::arm(&thread, deadline, false, true, why))
+}
+
+fn sleep(begun: Result<Block, i32>) -> Cause {
+    match begun {
         // SAFETY: nothing is locked.
         Ok(block) => unsafe { block.park(no_unlock, 0) },
-        // The only reason not to begin.
-        Err(_) => Cause::Cancelled,
+        Err(e) if e == -libc::ECANCELED => Cause::Cancelled,
+        Err(_) => Cause::TimedOut,
     }
 }

@@ -84,10 +84,7 @@ pub unsafe fn switch_away(m: MRef, commit: Commit, arg: usize) -> MRef {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let next = successor(m);
-    let left = Left { m, commit: Some(commit), arg };
-    let m = switch_to(left, m.g(), next, &mut here, false).settle();
-    state.put(m);
-    m
+    state.over_switch(Left { m, commit: Some(commit), arg }, next, &mut here)
 }
 
 /// The same on a P that is alone. Nobody else could run the goroutine there before it is
@@ -99,9 +96,7 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     let state = ThreadState::take(m, &mut here);
     let next = successor(m);
     commit();
-    let m = switch_to(Left::nobody(m), m.g(), next, &mut here, false).settle();
-    state.put(m);
-    m
+    state.over_switch(Left::nobody(m), next, &mut here)
 }
 
 /// Who runs next, if that needs no g0.
@@ -137,6 +132,16 @@ impl ThreadState {
         }
         // SAFETY: its own errno.
         unsafe { *m.errno.get() = self.errno };
+    }
+
+    /// Leaves the running goroutine, and goes along with it to the M that runs it next, which
+    /// is given.
+    #[inline(always)]
+    fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
+        let g = left.m.g();
+        let m = switch_to(left, g, next, here, false).settle();
+        self.put(m);
+        m
     }
 }
 
@@ -1072,9 +1077,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
         Some(next) => (Some(next), Left::nobody(m)),
         None => (successor(m), Left { m, commit: Some(yield_commit), arg: g.address() }),
     };
-    let m = switch_to(left, g, next, &mut here, false).settle();
-    state.put(m);
-    Some(m)
+    Some(state.over_switch(left, next, &mut here))
 }
 
 /// The next one in turn for a goroutine that yields, which is in the queue then, before it
