@@ -143,7 +143,14 @@ pub fn prefetch(at: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
-/// The same of these lines, counted from that of the address.
+/// The same of one that will be written: no other CPU has it then.
+#[inline(always)]
+pub fn prefetch_to_write(at: usize) {
+    // SAFETY: it never faults; a processor that doesn't know it does nothing.
+    unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
+}
+
+/// As [`prefetch`], of these lines, counted from that of the address.
 #[inline(always)]
 pub fn prefetch_lines(at: usize, lines: Range<usize>) {
     lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));

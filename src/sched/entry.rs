@@ -3,11 +3,11 @@
 use super::g::{G, GRef, Status, end, flags};
 use super::gang;
 use super::keys;
+use super::limits::{FREE_GS, NEWBORNS};
 use super::m::{self, MRef};
 use super::node::{Node, priority};
 use super::p::{PRef, count};
 use super::park::{Block, Cause, Parker, Why, ready_all};
-use super::pool::FreeList;
 use super::runtime::{self, Inside, Runtime, rt, try_rt};
 use super::schedule::Left;
 use super::task::{GoFn, Kind, Newborn, Task};
@@ -18,10 +18,6 @@ use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
-/// Descriptors with a stack that a P keeps; a node keeps more.
-const P_CACHE: usize = 64;
-/// Newborn records that a P keeps.
-const NEWBORN_CACHE: usize = 512;
 /// Ids that a P takes at once.
 const ID_BATCH: u64 = 64;
 
@@ -248,7 +244,7 @@ pub fn release(g: GRef) {
 /// another node goes back there. seed: N9
 #[inline(always)]
 fn keep(p: PRef, g: GRef) {
-    if g.stack_of_running().kind() == p.stack_kind && p.free_gs.len() < 2 * P_CACHE {
+    if g.stack_of_running().kind() == p.stack_kind && !p.free_gs.is_full() {
         p.free_gs.push(g.as_non_null());
     } else {
         keep_in_node(p, g);
@@ -267,11 +263,9 @@ fn keep_in_node(p: PRef, g: GRef) {
         return keep_one_in_node(&rt.nodes[stack.home()], g);
     }
     let node = p.of_node();
-    for _ in 0..P_CACHE {
-        if let Some(old) = p.free_gs.pop() {
-            keep_one_in_node(node, GRef::from_non_null(old));
-        }
-    }
+    // First, as in `keep_one_in_node`.
+    node.with_stack.added(FREE_GS / 2);
+    node.gs_with_stack.take_back(&p.free_gs, FREE_GS / 2);
     p.free_gs.push(g.as_non_null());
 }
 
@@ -296,10 +290,9 @@ fn keep_one_in_node(node: &Node, g: GRef) {
 /// Up to `most` of the descriptors that a node keeps, and that are a surplus, lose their
 /// stacks, which give their memory back. Gives how many did.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
-    let some = FreeList::new();
-    let n = take_with_stack(node, &some, node.with_stack.take_surplus(most));
-    let gs = iter::from_fn(|| some.pop().map(GRef::from_non_null));
-    node.stacks.put_cold(gs.filter_map(|g| {
+    let mut some = Vec::new();
+    let n = take_with_stack(node, node.with_stack.take_surplus(most), |g| some.push(g));
+    node.stacks.put_cold(some.into_iter().map(GRef::from_non_null).filter_map(|g| {
         let stack = g.stack.take();
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         let stack = stack?;
@@ -315,10 +308,8 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
 
 /// Moves up to `most` of the descriptors with a stack that a node keeps. Gives how many
 /// there were.
-fn take_with_stack(node: &Node, to: &FreeList<G>, most: usize) -> usize {
-    let before = to.len();
-    node.gs_with_stack.give_existing(to, most);
-    let n = to.len() - before;
+fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
+    let n = node.gs_with_stack.give_existing(most, to);
     node.with_stack.taken(n);
     n
 }
@@ -339,7 +330,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
     }
     let node = p.of_node();
     if node.with_stack.len() > 0 {
-        take_with_stack(node, &p.free_gs, P_CACHE / 2);
+        take_with_stack(node, FREE_GS / 4, |g| p.free_gs.push(g));
         if let Some(g) = p.free_gs.pop() {
             return Some(GRef::from_non_null(g));
         }
@@ -400,8 +391,8 @@ fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.priority.set(priority::NORMAL);
     g.id.store(next_id(p), Ordering::Relaxed);
     schedule::assign(m, p, g);
-    if p.newborns.len() >= 2 * NEWBORN_CACHE {
-        p.of_node().newborns.take_back(&p.newborns, NEWBORN_CACHE);
+    if p.newborns.is_full() {
+        p.of_node().newborns.take_back(&p.newborns, NEWBORNS / 2);
     }
     p.newborns.push(newborn);
 }
@@ -421,8 +412,8 @@ pub fn next_id(p: PRef) -> u64 {
 /// A free newborn record; `None`: no memory.
 #[inline(always)]
 pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
-    if p.newborns.len() == 0 {
-        p.of_node().newborns.refill(&p.newborns, NEWBORN_CACHE);
+    if p.newborns.is_empty() {
+        p.of_node().newborns.refill(&p.newborns, NEWBORNS / 2);
     }
     p.newborns.pop()
 }

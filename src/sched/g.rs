@@ -4,7 +4,6 @@ use super::gang::Gang;
 use super::keys::Values;
 use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
-use super::pool::Linked;
 use super::task::GoFn;
 use crate::arch;
 use crate::os::spin::SpinLock;
@@ -84,7 +83,7 @@ pub struct G {
     pub parker: Parker,
     /// The context at rest: the owner's, but for a hint anybody may look.
     pub context: AtomicUsize,
-    /// The link of the queue or free list it is in.
+    /// The link of the queue it is in.
     pub run_link: Cell<usize>,
     /// The M that runs it.
     pub m: Cell<*const M>,
@@ -153,12 +152,6 @@ pub struct G {
 }
 
 const _: () = assert!(size_of::<G>() <= 320, "a million goroutines have one each");
-
-impl Linked for G {
-    fn link(&self) -> &Cell<usize> {
-        &self.run_link
-    }
-}
 
 impl G {
     #[inline(always)]

@@ -2,10 +2,11 @@
 
 use super::g::G;
 use super::gang;
+use super::limits::{FREE_GS, NEWBORNS};
 use super::m::M;
 use super::netpoll;
 use super::node::Node;
-use super::pool::FreeList;
+use super::pool::Cache;
 use super::ring::Ring;
 use super::task::{Fifo, Newborn, Task};
 use super::timers::Timers;
@@ -71,8 +72,8 @@ pub struct P {
     pub inbox: Fifo,
 
     /// Descriptors with a warm stack of the default size.
-    pub free_gs: FreeList<G>,
-    pub newborns: FreeList<Newborn>,
+    pub free_gs: Cache<G, FREE_GS>,
+    pub newborns: Cache<Newborn, NEWBORNS>,
     /// Ids that goroutines begun here get next, and where they end.
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
@@ -147,8 +148,8 @@ impl P {
             private: Ring::new(ring_capacity),
             shared: Ring::new(ring_capacity),
             inbox: Fifo::new(),
-            free_gs: FreeList::new(),
-            newborns: FreeList::new(),
+            free_gs: Cache::new(),
+            newborns: Cache::new(),
             ids: Cell::new((0, 0)),
             timers: Timers::new(id as u16),
             seen_tick: AtomicU32::new(0),

@@ -1,72 +1,84 @@
 //! Memory for descriptors and records: never given back before shutdown, so a
 //! stale pointer to one still points at one (its generation tells).
 //!
-//! A P has a free list of its own that needs no lock; a node has the rest.
-//! seed: S4, N2
+//! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses
+//! and no links: what is free was used by another P most likely, and a list through the free
+//! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
 
+use crate::arch;
 use crate::os::{mem, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
 
-/// What can be in a free list. All bytes zero must be a valid value.
-pub trait Linked {
-    /// The free list's link while it is free.
-    fn link(&self) -> &Cell<usize>;
-}
-
-/// A list of free ones, the last freed first.
-pub struct FreeList<T> {
-    head: Cell<usize>,
+/// Free ones that belong to one owner, at most `N`; the last freed is given out first.
+pub struct Cache<T, const N: usize> {
     len: Cell<usize>,
-    kind: PhantomData<*mut T>,
+    items: [Cell<*mut T>; N],
 }
 
-impl<T: Linked> FreeList<T> {
-    pub const fn new() -> FreeList<T> {
-        FreeList { head: Cell::new(0), len: Cell::new(0), kind: PhantomData }
+impl<T, const N: usize> Cache<T, N> {
+    /// Whoever takes one has this one fetched that will be taken so many later.
+    const AHEAD: usize = 4;
+
+    pub const fn new() -> Cache<T, N> {
+        Cache { len: Cell::new(0), items: [const { Cell::new(ptr::null_mut()) }; N] }
     }
 
     #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.len.get()
+    fn item(&self, index: usize) -> &Cell<*mut T> {
+        const { assert!(N.is_power_of_two()) };
+        &self.items[index % N]
     }
 
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.len.get() == N
+    }
+
+    /// There is room.
     #[inline(always)]
     pub fn push(&self, item: NonNull<T>) {
-        // SAFETY: the caller owns the item; it stays mapped.
-        unsafe { item.as_ref() }.link().set(self.head.get());
-        self.head.set(item.as_ptr() as usize);
-        self.len.set(self.len.get() + 1);
+        let len = self.len.get();
+        debug_assert!(len < N);
+        self.item(len).set(item.as_ptr());
+        self.len.set(len + 1);
     }
 
     #[inline(always)]
     pub fn pop(&self) -> Option<NonNull<T>> {
-        let item = NonNull::new(self.head.get() as *mut T)?;
-        // SAFETY: what is in the list is ours and mapped.
-        self.head.set(unsafe { item.as_ref() }.link().get());
-        self.len.set(self.len.get() - 1);
-        Some(item)
+        let last = self.len.get().checked_sub(1)?;
+        self.len.set(last);
+        // Near the lower end it is any other, or none.
+        arch::prefetch_to_write(self.item(last.wrapping_sub(Self::AHEAD)).get() as usize);
+        NonNull::new(self.item(last).get())
     }
 
-    /// Moves up to `n` to another list.
-    pub fn give(&self, to: &FreeList<T>, n: usize) {
-        for _ in 0..n {
-            match self.pop() {
-                Some(item) => to.push(item),
-                None => break,
-            }
-        }
+    /// Gives the `n` that were freed first, or all if there are fewer.
+    fn give_oldest(&self, n: usize, to: impl FnMut(NonNull<T>)) {
+        let len = self.len.get();
+        let n = n.min(len);
+        self.items[..n].iter().filter_map(|item| NonNull::new(item.get())).for_each(to);
+        (n..len).for_each(|i| self.items[i - n].set(self.items[i].get()));
+        self.len.set(len - n);
     }
 }
 
 /// A node's free ones and the memory they are cut from.
 pub struct Pool<T> {
-    /// The node's number in the system, if memory can be had from it.
-    memory: Option<usize>,
     lock: SpinLock,
-    free: FreeList<T>,
-    chunks: UnsafeCell<Vec<usize>>,
+    inner: UnsafeCell<Inner<T>>,
+}
+
+struct Inner<T> {
+    free: Pile<T>,
+    memory: Memory<T>,
 }
 
 // SAFETY: all is used with `lock` held.
@@ -74,85 +86,202 @@ unsafe impl<T> Sync for Pool<T> {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<T> Send for Pool<T> {}
 
-/// Bytes of a chunk. A chunk is aligned to its size.
-pub const CHUNK: usize = 64 << 10;
-
-impl<T: Linked> Pool<T> {
-    const EACH: usize = CHUNK / size_of::<T>();
-
+/// All bytes zero must be a valid `T`.
+impl<T> Pool<T> {
+    /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
-        let chunks = UnsafeCell::default();
-        Pool { memory, lock: SpinLock::new(), free: FreeList::new(), chunks }
+        let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
+        Pool { lock: SpinLock::new(), inner: UnsafeCell::new(inner) }
     }
 
-    /// Moves up to `n` free ones to `to`, at least one unless memory is used up.
-    pub fn refill(&self, to: &FreeList<T>, n: usize) {
-        self.lock.with(|| {
-            if self.free.len() == 0 {
-                self.carve();
-            }
-            self.free.give(to, n);
-        });
+    fn with<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.inner.get() }))
     }
 
-    /// Moves up to `n` to `to`, if there are any.
-    pub fn give_existing(&self, to: &FreeList<T>, n: usize) {
-        self.lock.with(|| self.free.give(to, n));
+    /// Moves up to `n` free ones to `to`, which is empty; at least one unless memory is
+    /// used up.
+    pub fn refill<const N: usize>(&self, to: &Cache<T, N>, n: usize) {
+        self.with(|inner| (0..n).map_while(|_| inner.get()).for_each(|item| to.push(item)));
     }
 
-    /// Takes `n` from `from`.
-    pub fn take_back(&self, from: &FreeList<T>, n: usize) {
-        self.lock.with(|| from.give(&self.free, n));
+    /// Takes out up to `n`, if there are any. Gives how many.
+    pub fn give_existing(&self, n: usize, to: impl FnMut(NonNull<T>)) -> usize {
+        self.with(|inner| (0..n).map_while(|_| inner.free.pop()).map(to).count())
+    }
+
+    /// Takes `n` from `from`, those that were freed first.
+    pub fn take_back<const N: usize>(&self, from: &Cache<T, N>, n: usize) {
+        self.with(|inner| from.give_oldest(n, |item| inner.free.push(item)));
     }
 
     pub fn get(&self) -> Option<NonNull<T>> {
-        self.lock.with(|| {
-            if self.free.len() == 0 {
-                self.carve();
-            }
-            self.free.pop()
-        })
+        self.with(Inner::get)
     }
 
     pub fn put(&self, item: NonNull<T>) {
-        self.lock.with(|| self.free.push(item));
-    }
-
-    /// Cuts a new chunk; the lock is held.
-    fn carve(&self) {
-        let Some(at) = mem::reserve(CHUNK, CHUNK) else { return };
-        if let Some(node) = self.memory {
-            mem::prefer_node(at, CHUNK, node);
-        }
-        // SAFETY: the lock is held.
-        unsafe { &mut *self.chunks.get() }.push(at);
-        for i in (0..Self::EACH).rev() {
-            // SAFETY: `reserve` never gives address 0.
-            self.free.push(unsafe { NonNull::new_unchecked((at + i * size_of::<T>()) as *mut T) });
-        }
+        self.with(|inner| inner.free.push(item));
     }
 
     /// Every one there is, free or not.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        // SAFETY: the lock is held; the copy needs none, for chunks stay.
-        let chunks = self.lock.with(|| unsafe { &*self.chunks.get() }.clone());
-        for at in chunks {
-            for i in 0..Self::EACH {
-                // SAFETY: the chunk is cut into T's, valid from the start.
-                f(unsafe { &*((at + i * size_of::<T>()) as *const T) });
-            }
+        // The copy needs no lock, for chunks stay.
+        for chunk in self.with(|inner| inner.memory.chunks.clone()) {
+            // SAFETY: the chunk is cut into T's, valid from the start.
+            cut(chunk).for_each(|item| f(unsafe { item.as_ref() }));
         }
     }
 
     /// Gives all memory back, except chunks of which `keep` says that somebody
     /// still uses them; these are given.
     pub fn release(&mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
-        let chunks = core::mem::take(self.chunks.get_mut());
-        let (kept, freed): (Vec<usize>, Vec<usize>) = chunks.into_iter().partition(|&at| {
-            // SAFETY: as in `for_each`.
-            (0..Self::EACH).any(|i| keep(unsafe { &*((at + i * size_of::<T>()) as *const T) }))
-        });
+        let inner = self.inner.get_mut();
+        inner.free.release();
+        // SAFETY: as in `for_each`.
+        inner.memory.release(|chunk| cut(chunk).any(|item| keep(unsafe { item.as_ref() })))
+    }
+}
+
+impl<T> Inner<T> {
+    fn get(&mut self) -> Option<NonNull<T>> {
+        self.free.pop().or_else(|| self.memory.next())
+    }
+}
+
+/// Free ones of a node, the last freed on top: blocks full of addresses, which a block in
+/// each knows that lies below it.
+struct Pile<T> {
+    top: *mut Block<T>,
+    /// Empty blocks.
+    spare: *mut Block<T>,
+    memory: Memory<Block<T>>,
+}
+
+#[repr(C)]
+struct Block<T> {
+    below: *mut Block<T>,
+    len: usize,
+    items: [*mut T; BLOCK],
+}
+
+/// With these a block is a page.
+const BLOCK: usize = 510;
+
+impl<T> Pile<T> {
+    fn new() -> Pile<T> {
+        // A block is written by whoever fills it, from whichever node.
+        let memory = Memory::new(None);
+        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory }
+    }
+
+    fn push(&mut self, item: NonNull<T>) {
+        // SAFETY: blocks stay until `release`, and all of them are ours.
+        unsafe {
+            if self.top.is_null() || (*self.top).len == BLOCK {
+                let empty = match NonNull::new(self.spare) {
+                    Some(spare) => {
+                        self.spare = spare.as_ref().below;
+                        spare
+                    }
+                    None => match self.memory.next() {
+                        Some(new) => new,
+                        // Without memory for a new one nobody gets the item before shutdown.
+                        None => return,
+                    },
+                };
+                (*empty.as_ptr()).below = self.top;
+                self.top = empty.as_ptr();
+            }
+            let top = &mut *self.top;
+            top.items[top.len] = item.as_ptr();
+            top.len += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<NonNull<T>> {
+        // SAFETY: as in `push`.
+        unsafe {
+            let top = self.top.as_mut()?;
+            top.len -= 1;
+            let item = top.items[top.len];
+            if top.len == 0 {
+                self.top = core::mem::replace(&mut top.below, self.spare);
+                self.spare = top;
+            }
+            NonNull::new(item)
+        }
+    }
+
+    fn release(&mut self) {
+        (self.top, self.spare) = (ptr::null_mut(), ptr::null_mut());
+        self.memory.release(|_| false);
+    }
+}
+
+/// Memory that is cut into T's, and goes back only at the end.
+struct Memory<T> {
+    /// The node that it comes from, as the system numbers it, if that matters.
+    node: Option<usize>,
+    /// All that have been begun.
+    chunks: Vec<usize>,
+    /// What comes after them, whole chunks, and what is left of the last one.
+    reserved: Range<usize>,
+    fresh: Range<usize>,
+    kind: PhantomData<T>,
+}
+
+/// Bytes of a chunk. A chunk is aligned to its size.
+pub const CHUNK: usize = 64 << 10;
+/// So many chunks are a huge page.
+const HUGE: usize = mem::HUGE_PAGE / CHUNK;
+
+/// What a chunk is cut into.
+fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
+    let whole = chunk..chunk + CHUNK + 1 - size_of::<T>();
+    whole.step_by(size_of::<T>()).filter_map(|at| NonNull::new(at as *mut T))
+}
+
+impl<T> Memory<T> {
+    fn new(node: Option<usize>) -> Memory<T> {
+        Memory { node, chunks: Vec::new(), reserved: 0..0, fresh: 0..0, kind: PhantomData }
+    }
+
+    fn next(&mut self) -> Option<NonNull<T>> {
+        if self.fresh.len() < size_of::<T>() {
+            self.fresh = self.next_chunk()?;
+        }
+        let at = self.fresh.start;
+        self.fresh.start += size_of::<T>();
+        NonNull::new(at as *mut T)
+    }
+
+    /// Those who have many get huge pages: a page fault for each small one costs more than
+    /// what is done with the T's in it.
+    fn next_chunk(&mut self) -> Option<Range<usize>> {
+        if self.reserved.is_empty() {
+            let is_huge = self.chunks.len() >= HUGE;
+            let len = if is_huge { mem::HUGE_PAGE } else { CHUNK };
+            let at = mem::reserve(len, len)?;
+            if is_huge {
+                mem::huge_pages(at, len);
+            }
+            if let Some(node) = self.node {
+                mem::prefer_node(at, len, node);
+            }
+            self.reserved = at..at + len;
+        }
+        let chunk = self.reserved.start;
+        self.reserved.start += CHUNK;
+        self.chunks.push(chunk);
+        Some(chunk..self.reserved.start)
+    }
+
+    /// Gives all back except chunks that are to be kept; these are given.
+    fn release(&mut self, mut keep: impl FnMut(usize) -> bool) -> Vec<usize> {
+        let (kept, freed): (Vec<_>, Vec<_>) = self.chunks.drain(..).partition(|&c| keep(c));
         freed.into_iter().for_each(|at| mem::release(at, CHUNK));
+        mem::release(self.reserved.start, self.reserved.len());
+        (self.reserved, self.fresh) = (0..0, 0..0);
         kept
     }
 }
@@ -161,33 +290,48 @@ impl<T: Linked> Pool<T> {
 mod tests {
     use super::*;
 
-    #[repr(C)]
-    struct Item {
-        link: Cell<usize>,
-        value: Cell<u64>,
-    }
-    impl Linked for Item {
-        fn link(&self) -> &Cell<usize> {
-            &self.link
-        }
+    #[test]
+    fn the_last_freed_is_given_out_first_and_caches_pass_batches() {
+        // seed: S4
+        let mut pool = Pool::<u64>::new(None);
+        let mine = Cache::<_, 8>::new();
+        pool.refill(&mine, 8);
+        assert!(mine.is_full());
+        let all: Vec<_> = core::iter::from_fn(|| mine.pop()).collect();
+        assert!(mine.is_empty() && all.len() == 8);
+        all.iter().for_each(|&item| mine.push(item));
+        assert_eq!(mine.pop(), Some(all[7]));
+        // The five that were freed first; they come back, the last of them first.
+        pool.take_back(&mine, 5);
+        assert_eq!([mine.pop(), mine.pop(), mine.pop()], [Some(all[6]), Some(all[5]), None]);
+        pool.refill(&mine, 2);
+        assert_eq!([mine.pop(), mine.pop()], [Some(all[3]), Some(all[4])]);
+        // SAFETY: it is ours.
+        unsafe { all[0].write(7) };
+        let kept = pool.release(|&value| value == 7);
+        assert_eq!(kept.len(), 1);
+        mem::release(kept[0], CHUNK);
     }
 
     #[test]
-    fn the_last_freed_is_given_out_first_and_lists_pass_batches() {
-        // seed: S4
-        let mut pool = Pool::<Item>::new(None);
-        let mine = FreeList::new();
-        pool.refill(&mine, 8);
-        assert_eq!(mine.len(), 8);
-        let a = mine.pop().expect("eight");
-        mine.push(a);
-        assert_eq!(mine.pop(), Some(a));
-        pool.take_back(&mine, 5);
-        assert_eq!(mine.len(), 2);
-        // SAFETY: `a` is ours.
-        unsafe { a.as_ref() }.value.set(7);
-        let kept = pool.release(|i| i.value.get() == 7);
-        assert_eq!(kept.len(), 1);
-        mem::release(kept[0], CHUNK);
+    fn many_are_all_different_and_come_back_from_any_number_of_blocks() {
+        // In more chunks than come one by one; what is left of a chunk is no `T`.
+        type T = [u64; 5];
+        let n = (HUGE + 3) * CHUNK / size_of::<T>();
+        let mut pool = Pool::<T>::new(None);
+        assert_eq!(pool.give_existing(1, |_| unreachable!("nothing was freed")), 0);
+        for _ in 0..3 {
+            let mut all: Vec<_> = (0..n).map(|_| pool.get().expect("memory")).collect();
+            all.iter().for_each(|&item| pool.put(item));
+            all.sort_unstable();
+            assert!(
+                all.windows(2).all(|w| w[0].addr().get() + size_of::<T>() <= w[1].addr().get())
+            );
+        }
+        let (mut free, mut seen) = (0, 0);
+        assert_eq!(pool.give_existing(usize::MAX, |_| free += 1), n);
+        pool.for_each(|_| seen += 1);
+        assert_eq!((free, seen), (n, n.next_multiple_of(CHUNK / size_of::<T>())));
+        assert!(pool.release(|_| false).is_empty());
     }
 }

@@ -5,7 +5,6 @@
 //! a stack when it first runs. seed: S11
 
 use super::g::{G, GRef};
-use super::pool::Linked;
 use crate::atomic::Ordering;
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
@@ -28,12 +27,6 @@ pub struct Newborn {
     pub pc: Cell<usize>,
     /// The id of the goroutine that spawned it; 0: a plain thread.
     pub creator: Cell<u64>,
-}
-
-impl Linked for Newborn {
-    fn link(&self) -> &Cell<usize> {
-        &self.link
-    }
 }
 
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever

@@ -18,6 +18,8 @@ pub mod limits {
 
     pub const PROCS: usize = 64;
     pub const RING: usize = 4;
+    pub const FREE_GS: usize = 1;
+    pub const NEWBORNS: usize = 1;
 }
 
 pub mod g {
@@ -97,18 +99,13 @@ pub mod netpoll {
 }
 
 pub mod pool {
-    use core::cell::Cell;
     use std::marker::PhantomData;
 
-    pub trait Linked {
-        fn link(&self) -> &Cell<usize>;
-    }
+    pub struct Cache<T, const N: usize>(PhantomData<T>);
 
-    pub struct FreeList<T>(PhantomData<T>);
-
-    impl<T> FreeList<T> {
+    impl<T, const N: usize> Cache<T, N> {
         pub fn new() -> Self {
-            FreeList(PhantomData)
+            Cache(PhantomData)
         }
     }
 
