@@ -197,10 +197,12 @@ unsafe extern "C" fn run() {
         "2:",
         "mov rdi, rdx",
         "call rax",
-        "call {end}",
+        "lea rax, [rip + {end}]",
+        "call {resumable}",
         "jmp 2b",
         ".cfi_endproc",
         end = sym crate::sched::entry::goroutine_end,
+        resumable = sym call_resumable,
     )
 }
 
@@ -381,3 +383,47 @@ macro_rules! with_return_address {
     (5, $f:path) => { core::arch::naked_asm!("mov r9, [rsp]", "jmp {}", sym $f) };
 }
 pub(crate) use with_return_address;
+
+/// The body of a naked function with `$args` integer arguments that may switch: it calls
+/// `$f`, which gives a [`Returning`](crate::sched::boundary::Returning), with one more, the
+/// place in the user's code to which it returns. Why: `src/sched/README.md`, "Returns".
+macro_rules! resumable {
+    (2, $f:path) => { $crate::arch::resumable!(@ "mov rdx, [rsp]", $f) };
+    (3, $f:path) => { $crate::arch::resumable!(@ "mov rcx, [rsp]", $f) };
+    (5, $f:path) => { $crate::arch::resumable!(@ "mov r9, [rsp]", $f) };
+    (@ $place:literal, $f:path) => {
+        core::arch::naked_asm!(
+            $place,
+            "lea rax, [rip + {f}]",
+            "jmp {resumable}",
+            f = sym $f,
+            resumable = sym $crate::arch::call_resumable,
+        )
+    };
+}
+pub(crate) use resumable;
+
+/// The rest of [`resumable`], with the function in rax.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_resumable() {
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call rax",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "test rdx, rdx",
+        "je 2f",
+        "cmp rdx, [rsp]",
+        "jne 3f",
+        "2:",
+        "ret",
+        "3:",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        ".cfi_register rip, rcx",
+        "jmp rcx",
+        ".cfi_endproc",
+    )
+}

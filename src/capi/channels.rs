@@ -1,9 +1,10 @@
 //! Channels and select.
 
 use super::EINVAL;
+use crate::arch;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
-use crate::sched::boundary::Entered;
+use crate::sched::boundary::{Entered, Returning};
 use core::ffi::{c_int, c_void};
 
 /// A channel. Any number of goroutines and plain threads may use it at once.
@@ -82,12 +83,15 @@ pub unsafe extern "C" fn gs_chan_send(
     elem: *const c_void,
     deadline: i64,
 ) -> c_int {
-    let _entered = Entered::new();
+    let entered = Entered::new();
     // SAFETY: by contract.
     unsafe {
         match given(c) {
             Some(chan) if !elem.is_null() || chan.elem_size() == 0 => {
-                chan.send(elem.cast(), deadline)
+                match chan.try_send(elem.cast(), deadline) {
+                    Some(result) => result,
+                    None => wait_in(c, elem.cast_mut(), deadline, Op::Send, entered.continued()),
+                }
             }
             _ => EINVAL,
         }
@@ -103,9 +107,44 @@ pub unsafe extern "C" fn gs_chan_send(
 /// `c` is null or a channel, `elem` null or room for an element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
-    let _entered = Entered::new();
+    let entered = Entered::new();
     // SAFETY: by contract.
-    unsafe { given(c).map_or(EINVAL, |chan| chan.recv(elem.cast(), deadline)) }
+    unsafe {
+        match given(c).map(|chan| chan.try_recv(elem.cast(), deadline)) {
+            Some(Some(result)) => result,
+            Some(None) => wait_in(c, elem, deadline, Op::Recv, entered.continued()),
+            None => EINVAL,
+        }
+    }
+}
+
+/// The rest of a send or receive that has to wait. The compiler jumps here, so that it
+/// returns to the user's code.
+///
+/// # Safety
+/// As [`Chan::wait`]; `from` is that of the caller's [`Entered`].
+#[unsafe(naked)]
+unsafe extern "C" fn wait_in(
+    c: *mut gs_chan,
+    elem: *mut c_void,
+    deadline: i64,
+    op: Op,
+    from: u8,
+) -> c_int {
+    arch::resumable!(5, wait_in_at)
+}
+
+unsafe extern "C" fn wait_in_at(
+    chan: &Chan,
+    elem: *mut c_void,
+    deadline: i64,
+    op: Op,
+    from: u8,
+    to: usize,
+) -> Returning {
+    let entered = Entered::again(from);
+    // SAFETY: by contract.
+    Returning::to(to, entered, || unsafe { chan.wait(op, elem.cast(), deadline) })
 }
 
 /// Closes the channel: sends fail from now on, receives once it is drained; all
@@ -151,8 +190,26 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 /// # Safety
 /// `cases` are n cases, each as for the single operation.
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
-    let _entered = Entered::new();
+    arch::resumable!(3, select_at)
+}
+
+unsafe extern "C" fn select_at(
+    cases: *mut gs_case,
+    n: usize,
+    deadline: i64,
+    to: usize,
+) -> Returning {
+    let entered = Entered::new();
+    // SAFETY: by contract of `gs_select`.
+    Returning::to(to, entered, || unsafe { select_of(cases, n, deadline) })
+}
+
+/// # Safety
+/// As [`gs_select`].
+#[inline(always)]
+unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
     if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
         return EINVAL;
     }

@@ -5,7 +5,8 @@
 //! copied or moved while somebody waits in them.
 
 use super::{EINVAL, gs_fn};
-use crate::sched::boundary::Entered;
+use crate::arch::resumable;
+use crate::sched::boundary::{Entered, Returning};
 use crate::sched::world::somebody_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
@@ -247,10 +248,20 @@ pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
 /// # Safety
 /// `wg` is null or a waitgroup.
 #[unsafe(no_mangle)]
+#[unsafe(naked)]
 pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: i64) -> c_int {
-    let _entered = Entered::new();
+    resumable!(2, waitgroup_wait_at)
+}
+
+unsafe extern "C" fn waitgroup_wait_at(
+    wg: *mut gs_waitgroup,
+    deadline: i64,
+    to: usize,
+) -> Returning {
+    let entered = Entered::new();
     // SAFETY: by contract.
-    unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.wait(deadline))
+    let wg = unsafe { gs_waitgroup::given(wg) };
+    Returning::to(to, entered, || wg.map_or(EINVAL, |wg| wg.wait(deadline)))
 }
 
 /// Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:

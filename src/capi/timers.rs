@@ -122,7 +122,7 @@ fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
 /// same lock before it goes.
 fn send_time(timer: &Timer, now: i64) {
     // SAFETY: see above. A full channel means that a tick is dropped.
-    let _ = unsafe { (*(timer.data[0] as *const Chan)).send((&raw const now).cast(), 0) };
+    unsafe { (*(timer.data[0] as *const Chan)).offer((&raw const now).cast()) };
 }
 
 /// The timer of a channel that is about to be freed.

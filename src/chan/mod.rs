@@ -252,45 +252,58 @@ impl Chan {
         self.len() == 0 && self.senders.is_empty() && !self.is_closed()
     }
 
-    /// Sends a copy of `*elem`. 0, `-EPIPE` (closed), or why it can't wait.
-    /// chansend.
+    /// Sends a copy of `*elem`: 0, or `-EPIPE` (closed). `None`: [`Chan::wait`] is next,
+    /// and the lock is held. chansend.
     ///
     /// # Safety
     /// `elem` has the element size.
     #[inline(always)]
-    pub unsafe fn send(&self, elem: *const u8, deadline: i64) -> i32 {
+    pub unsafe fn try_send(&self, elem: *const u8, deadline: i64) -> Option<i32> {
         if deadline == 0 && self.send_would_wait() {
-            return -libc::EAGAIN;
+            return Some(-libc::EAGAIN);
         }
         self.lock.lock();
         // SAFETY: by contract.
-        if let Some(result) = unsafe { self.send_now(elem, || self.lock.unlock()) } {
-            return result;
-        }
-        self.wait(&self.senders, elem.cast_mut(), deadline, Why::Send)
+        unsafe { self.send_now(elem, || self.lock.unlock()) }
     }
 
-    /// Receives into `*elem`, or drops the element if it is null. 0, `-EPIPE`
-    /// (closed and drained; `*elem` is zeroed), or why it can't wait. chanrecv.
+    /// Sends a copy of `*elem` if that needs no waiting.
+    ///
+    /// # Safety
+    /// `elem` has the element size.
+    pub unsafe fn offer(&self, elem: *const u8) {
+        // SAFETY: by contract.
+        if unsafe { self.try_send(elem, 0) }.is_none() {
+            self.lock.unlock();
+        }
+    }
+
+    /// Receives into `*elem`, or drops the element if it is null: 0, or `-EPIPE` (closed
+    /// and drained; `*elem` is zeroed). `None`: as [`Chan::try_send`]. chanrecv.
     ///
     /// # Safety
     /// `elem` has room for an element, or is null.
     #[inline(always)]
-    pub unsafe fn recv(&self, elem: *mut u8, deadline: i64) -> i32 {
+    pub unsafe fn try_recv(&self, elem: *mut u8, deadline: i64) -> Option<i32> {
         if deadline == 0 && self.recv_would_wait() {
-            return -libc::EAGAIN;
+            return Some(-libc::EAGAIN);
         }
         self.lock.lock();
         // SAFETY: by contract.
-        if let Some(result) = unsafe { self.recv_now(elem, || self.lock.unlock()) } {
-            return result;
-        }
-        self.wait(&self.receivers, elem, deadline, Why::Receive)
+        unsafe { self.recv_now(elem, || self.lock.unlock()) }
     }
 
-    /// Waits in one of the queues; the lock is held.
-    #[inline(never)]
-    fn wait(&self, line: &Line, elem: *mut u8, deadline: i64, why: Why) -> i32 {
+    /// Waits until somebody else has done the operation, and releases the lock. 0,
+    /// `-EPIPE` (closed), or why it can't wait.
+    ///
+    /// # Safety
+    /// The lock is held, by one who has just tried, with the same `elem` and `deadline`.
+    #[inline(always)]
+    pub unsafe fn wait(&self, op: Op, elem: *mut u8, deadline: i64) -> i32 {
+        let (line, why) = match op {
+            Op::Send => (&self.senders, Why::Send),
+            Op::Recv => (&self.receivers, Why::Receive),
+        };
         let thread = Parker::for_thread();
         let block = match Block::begin(&thread, deadline, false, why) {
             Ok(block) => block,

@@ -14,6 +14,7 @@ use core::ptr;
 
 /// Whether a case sends or receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Op {
     Send,
     Recv,
@@ -70,6 +71,7 @@ impl<T> PerCase<T> {
 ///
 /// # Safety
 /// The elements are as for the single operations.
+#[inline(always)]
 pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32> {
     if cases.iter().all(|c| c.chan.is_none()) {
         return Err(match deadline {
@@ -200,6 +202,7 @@ unsafe fn unlock_all(locked: usize) {
 ///
 /// # Safety
 /// As `select`.
+#[inline(always)]
 unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i32), i32> {
     let mut chans = PerCase::new();
     let chans = chans.fill(cases.len(), |i, place| {

@@ -37,6 +37,19 @@ impl Entered {
         }
     }
 
+    /// For [`Entered::again`]: the rest of the call is in another function.
+    #[inline(always)]
+    pub fn continued(self) -> u8 {
+        let from = self.from;
+        core::mem::forget(self);
+        from
+    }
+
+    #[inline(always)]
+    pub fn again(from: u8) -> Entered {
+        Entered { from, m: m::current() }
+    }
+
     /// The M on which the caller is; it holds until the next switch.
     #[inline(always)]
     pub fn m(&self) -> Option<MRef> {
@@ -50,6 +63,31 @@ impl Entered {
             m.outside.store(self.from, Ordering::Release);
         }
         core::mem::forget(self);
+    }
+}
+
+/// What a function that may switch gives to `arch::resumable`: two words, which that expects
+/// in registers.
+#[repr(C)]
+pub struct Returning {
+    result: isize,
+    /// [`M::returns_to`](super::m::M::returns_to), or 0.
+    expected: usize,
+}
+
+impl Returning {
+    /// The rest of a call that returns to `place` in the user's code after `wait`, which may
+    /// switch.
+    #[inline(always)]
+    pub fn to(place: usize, entered: Entered, wait: impl FnOnce() -> i32) -> Returning {
+        if let Some(m) = entered.m {
+            m.returns_to.set(place);
+        }
+        let result = wait() as isize;
+        let m = m::current();
+        let expected = m.map_or(0, |m| m.returns_to.get());
+        entered.back_on(m);
+        Returning { result, expected }
     }
 }
 

@@ -18,6 +18,8 @@ use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
+/// For [`M::returns_to`](super::m::M::returns_to): no address, but not unknown.
+const NOWHERE: usize = 1;
 /// Ids that a P takes at once.
 const ID_BATCH: u64 = 64;
 
@@ -92,6 +94,7 @@ fn end_current(mut m: MRef) -> MRef {
         rt().one_ended();
     }
     let next = schedule::next_direct(m, p);
+    m.returns_to.set(NOWHERE);
     if let Some(Kind::Newborn(n)) = next.map(Task::kind)
         && g.stack_of_running().kind() == p.stack_kind
     {

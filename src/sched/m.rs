@@ -50,6 +50,9 @@ pub struct M {
     own_cxa: Cell<CxaGlobals>,
     /// It looks for work and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
+    /// Where the call that was left last here would have returned to, and the processor expects
+    /// the next one to return to. A hint; 0: unknown.
+    pub returns_to: Cell<usize>,
     /// A task taken from a queue that is to run next.
     pub stash: Cell<Option<Task>>,
     /// How many goroutines are pinned to it. Changed by itself.
@@ -138,6 +141,7 @@ impl M {
             cxa: Cell::new(ptr::null_mut()),
             own_cxa: Cell::new(CxaGlobals::NONE),
             spinning: Cell::new(false),
+            returns_to: Cell::new(0),
             stash: Cell::new(None),
             pinned_here: AtomicU32::new(0),
             pinned: Fifo::new(),

@@ -39,6 +39,7 @@ impl WaitGroup {
     }
 
     /// Waits until the counter is 0. 0, or why it can't wait.
+    #[inline(always)]
     pub fn wait(&self, deadline: i64) -> i32 {
         self.lock.lock();
         if self.count.get() == 0 {

@@ -34,6 +34,28 @@ unsafe impl Send for Pipe {}
 // SAFETY: likewise.
 unsafe impl Sync for Pipe {}
 
+/// gs_chan_send.
+///
+/// # Safety
+/// `elem` has the element size.
+unsafe fn send(chan: &Chan, elem: *const u8, deadline: i64) -> i32 {
+    // SAFETY: by contract.
+    let done = unsafe { chan.try_send(elem, deadline) };
+    // SAFETY: likewise, just tried.
+    done.unwrap_or_else(|| unsafe { chan.wait(Op::Send, elem.cast_mut(), deadline) })
+}
+
+/// gs_chan_recv.
+///
+/// # Safety
+/// `elem` has room for an element.
+unsafe fn recv(chan: &Chan, elem: *mut u8, deadline: i64) -> i32 {
+    // SAFETY: by contract.
+    let done = unsafe { chan.try_recv(elem, deadline) };
+    // SAFETY: likewise, just tried.
+    done.unwrap_or_else(|| unsafe { chan.wait(Op::Recv, elem, deadline) })
+}
+
 /// What nobody sends.
 const NOTHING: u64 = u64::MAX;
 
@@ -44,13 +66,13 @@ impl Pipe {
 
     fn send(&self, value: u64, deadline: i64) -> i32 {
         // SAFETY: elements are numbers.
-        unsafe { self.0.send((&raw const value).cast(), deadline) }
+        unsafe { send(&self.0, (&raw const value).cast(), deadline) }
     }
 
     fn recv(&self, deadline: i64) -> Result<u64, i32> {
         let mut value = NOTHING;
         // SAFETY: likewise.
-        let result = unsafe { self.0.recv((&raw mut value).cast(), deadline) };
+        let result = unsafe { recv(&self.0, (&raw mut value).cast(), deadline) };
         received(value, result)
     }
 
@@ -357,14 +379,14 @@ fn the_receiver_frees_the_channel_at_once(cast: Cast) {
     let sender = actor(move || {
         let value = 7u64;
         // SAFETY: the receiver frees it after it has received.
-        assert_eq!(unsafe { (*at(&p)).send((&raw const value).cast(), FOREVER) }, 0);
+        assert_eq!(unsafe { send(&*at(&p), (&raw const value).cast(), FOREVER) }, 0);
     });
     let p = place.clone();
     let receiver = actor(move || {
         let mut value = NOTHING;
         // SAFETY: freed only once; the memory stays.
         unsafe {
-            assert_eq!((*at(&p)).recv((&raw mut value).cast(), FOREVER), 0);
+            assert_eq!(recv(&*at(&p), (&raw mut value).cast(), FOREVER), 0);
             at(&p).drop_in_place();
             at(&p).cast::<u8>().write_bytes(GONE, size_of::<Chan>());
         }
