@@ -376,11 +376,14 @@ fn valgrind_request(args: [usize; 6]) -> usize {
 /// calls `$f` with one more, its own return address: where the user's code has
 /// called the library.
 macro_rules! with_return_address {
-    (1, $f:path) => { core::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym $f) };
-    (2, $f:path) => { core::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym $f) };
-    (3, $f:path) => { core::arch::naked_asm!("mov rcx, [rsp]", "jmp {}", sym $f) };
-    (4, $f:path) => { core::arch::naked_asm!("mov r8, [rsp]", "jmp {}", sym $f) };
-    (5, $f:path) => { core::arch::naked_asm!("mov r9, [rsp]", "jmp {}", sym $f) };
+    (1, $f:path) => { $crate::arch::with_return_address!(@ "mov rsi, [rsp]", $f) };
+    (2, $f:path) => { $crate::arch::with_return_address!(@ "mov rdx, [rsp]", $f) };
+    (3, $f:path) => { $crate::arch::with_return_address!(@ "mov rcx, [rsp]", $f) };
+    (4, $f:path) => { $crate::arch::with_return_address!(@ "mov r8, [rsp]", $f) };
+    (5, $f:path) => { $crate::arch::with_return_address!(@ "mov r9, [rsp]", $f) };
+    (@ $place:literal, $f:path) => {
+        core::arch::naked_asm!(".cfi_startproc", $place, "jmp {}", ".cfi_endproc", sym $f)
+    };
 }
 pub(crate) use with_return_address;
 
@@ -393,9 +396,11 @@ macro_rules! resumable {
     (5, $f:path) => { $crate::arch::resumable!(@ "mov r9, [rsp]", $f) };
     (@ $place:literal, $f:path) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             $place,
             "lea rax, [rip + {f}]",
             "jmp {resumable}",
+            ".cfi_endproc",
             f = sym $f,
             resumable = sym $crate::arch::call_resumable,
         )
@@ -403,7 +408,8 @@ macro_rules! resumable {
 }
 pub(crate) use resumable;
 
-/// The rest of [`resumable`], with the function in rax.
+/// The rest of [`resumable`], with the function in rax. It leaves what that returns in rax and
+/// rdx; whether it ends in a `ret` or a jump matters for nothing but the prediction.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_resumable() {
     naked_asm!(

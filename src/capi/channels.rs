@@ -1,7 +1,7 @@
 //! Channels and select.
 
 use super::EINVAL;
-use crate::arch;
+use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
 use crate::sched::boundary::{Entered, Returning};
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn gs_chan_send(
     deadline: i64,
 ) -> c_int {
     let entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: by contract; whoever has to wait has tried, and holds the lock.
     unsafe {
         match given(c) {
             Some(chan) if !elem.is_null() || chan.elem_size() == 0 => {
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn gs_chan_send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
     let entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: by contract; whoever has to wait has tried, and holds the lock.
     unsafe {
         match given(c).map(|chan| chan.try_recv(elem.cast(), deadline)) {
             Some(Some(result)) => result,
@@ -118,8 +118,8 @@ pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadli
     }
 }
 
-/// The rest of a send or receive that has to wait. The compiler jumps here, so that it
-/// returns to the user's code.
+/// The rest of a send or receive that has to wait. The compiler jumps here, so it returns to
+/// the user's code; if it called it, predictions would be worse and nothing else.
 ///
 /// # Safety
 /// As [`Chan::wait`]; `from` is that of the caller's [`Entered`].
@@ -131,7 +131,7 @@ unsafe extern "C" fn wait_in(
     op: Op,
     from: u8,
 ) -> c_int {
-    arch::resumable!(5, wait_in_at)
+    resumable!(5, wait_in_at)
 }
 
 unsafe extern "C" fn wait_in_at(
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
-    arch::resumable!(3, select_at)
+    resumable!(3, select_at)
 }
 
 unsafe extern "C" fn select_at(

@@ -45,6 +45,7 @@ impl Entered {
         from
     }
 
+    /// In the rest of such a call; there was no switch since [`Entered::continued`].
     #[inline(always)]
     pub fn again(from: u8) -> Entered {
         Entered { from, m: m::current() }

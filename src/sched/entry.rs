@@ -24,7 +24,8 @@ const NOWHERE: usize = 1;
 const ID_BATCH: u64 = 64;
 
 /// Function and argument of the goroutine that begins on this stack now: two words, which
-/// `arch` expects in registers.
+/// `arch` expects in registers. `arch::call_resumable` takes the second one for something
+/// else, which costs a wrong prediction at most.
 #[repr(C)]
 pub struct Begin {
     f: GoFn,
@@ -293,8 +294,10 @@ fn keep_one_in_node(node: &Node, g: GRef) {
 /// Up to `most` of the descriptors that a node keeps, and that are a surplus, lose their
 /// stacks, which give their memory back. Gives how many did.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
-    let mut some = Vec::new();
-    let n = take_with_stack(node, node.with_stack.take_surplus(most), |g| some.push(g));
+    let surplus = node.with_stack.take_surplus(most);
+    // Here, and not with the pool's lock held.
+    let mut some = Vec::with_capacity(surplus);
+    let n = take_with_stack(node, surplus, |g| some.push(g));
     node.stacks.put_cold(some.into_iter().map(GRef::from_non_null).filter_map(|g| {
         let stack = g.stack.take();
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());

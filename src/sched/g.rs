@@ -50,7 +50,7 @@ pub mod flags {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// A free list's, or its holders' of references after its end.
+    /// A cache's or a pool's, or its holders' of references after its end.
     Dead = 0,
     /// A run queue's.
     Runnable = 1,

@@ -55,6 +55,7 @@ pub struct Node {
     idle_m_list: UnsafeCell<Vec<MRef>>,
     /// Descriptors without a stack, and with a warm one of the default size.
     pub gs: Pool<G>,
+    /// What is put into the second comes from the first, of any node.
     pub gs_with_stack: Pool<G>,
     pub with_stack: Warm,
     pub newborns: Pool<Newborn>,

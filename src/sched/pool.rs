@@ -55,8 +55,7 @@ impl<T, const N: usize> Cache<T, N> {
     pub fn pop(&self) -> Option<NonNull<T>> {
         let last = self.len.get().checked_sub(1)?;
         self.len.set(last);
-        // Near the lower end it is any other, or none.
-        arch::prefetch_to_write(self.item(last.wrapping_sub(Self::AHEAD)).get() as usize);
+        arch::prefetch_to_write(self.item(last.saturating_sub(Self::AHEAD)).get() as usize);
         NonNull::new(self.item(last).get())
     }
 
@@ -90,7 +89,7 @@ unsafe impl<T> Send for Pool<T> {}
 impl<T> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
-        let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
+        let inner = Inner { free: Pile::new(), memory: Memory::new(memory, true) };
         Pool { lock: SpinLock::new(), inner: UnsafeCell::new(inner) }
     }
 
@@ -132,13 +131,13 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Gives all memory back, except chunks of which `keep` says that somebody
-    /// still uses them; these are given.
-    pub fn release(&mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
-        let inner = self.inner.get_mut();
-        inner.free.release();
+    /// The end, but for chunks of which `keep` says that somebody still uses them: these are
+    /// given.
+    pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
+        let chunks = &mut self.inner.get_mut().memory.chunks;
         // SAFETY: as in `for_each`.
-        inner.memory.release(|chunk| cut(chunk).any(|item| keep(unsafe { item.as_ref() })))
+        let used = |chunk: &mut usize| cut(*chunk).any(|item| keep(unsafe { item.as_ref() }));
+        chunks.extract_if(.., used).collect()
     }
 }
 
@@ -166,16 +165,15 @@ struct Block<T> {
 
 /// With these a block is a page.
 const BLOCK: usize = 510;
+const _: () = assert!(size_of::<Block<()>>() == crate::os::PAGE);
 
 impl<T> Pile<T> {
     fn new() -> Pile<T> {
-        // A block is written by whoever fills it, from whichever node.
-        let memory = Memory::new(None);
-        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory }
+        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Memory::new(None, false) }
     }
 
     fn push(&mut self, item: NonNull<T>) {
-        // SAFETY: blocks stay until `release`, and all of them are ours.
+        // SAFETY: blocks stay as long as the pile, and all of them are ours.
         unsafe {
             if self.top.is_null() || (*self.top).len == BLOCK {
                 let empty = match NonNull::new(self.spare) {
@@ -185,7 +183,7 @@ impl<T> Pile<T> {
                     }
                     None => match self.memory.next() {
                         Some(new) => new,
-                        // Without memory for a new one nobody gets the item before shutdown.
+                        // Nobody gets the item before shutdown, though it stays counted.
                         None => return,
                     },
                 };
@@ -211,17 +209,14 @@ impl<T> Pile<T> {
             NonNull::new(item)
         }
     }
-
-    fn release(&mut self) {
-        (self.top, self.spare) = (ptr::null_mut(), ptr::null_mut());
-        self.memory.release(|_| false);
-    }
 }
 
 /// Memory that is cut into T's, and goes back only at the end.
 struct Memory<T> {
     /// The node that it comes from, as the system numbers it, if that matters.
     node: Option<usize>,
+    /// Whether it may come in huge pages: their first use takes long.
+    may_be_huge: bool,
     /// All that have been begun.
     chunks: Vec<usize>,
     /// What comes after them, whole chunks, and what is left of the last one.
@@ -242,8 +237,15 @@ fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
 }
 
 impl<T> Memory<T> {
-    fn new(node: Option<usize>) -> Memory<T> {
-        Memory { node, chunks: Vec::new(), reserved: 0..0, fresh: 0..0, kind: PhantomData }
+    fn new(node: Option<usize>, may_be_huge: bool) -> Memory<T> {
+        Memory {
+            node,
+            may_be_huge,
+            chunks: Vec::new(),
+            reserved: 0..0,
+            fresh: 0..0,
+            kind: PhantomData,
+        }
     }
 
     fn next(&mut self) -> Option<NonNull<T>> {
@@ -255,20 +257,9 @@ impl<T> Memory<T> {
         NonNull::new(at as *mut T)
     }
 
-    /// Those who have many get huge pages: a page fault for each small one costs more than
-    /// what is done with the T's in it.
     fn next_chunk(&mut self) -> Option<Range<usize>> {
         if self.reserved.is_empty() {
-            let is_huge = self.chunks.len() >= HUGE;
-            let len = if is_huge { mem::HUGE_PAGE } else { CHUNK };
-            let at = mem::reserve(len, len)?;
-            if is_huge {
-                mem::huge_pages(at, len);
-            }
-            if let Some(node) = self.node {
-                mem::prefer_node(at, len, node);
-            }
-            self.reserved = at..at + len;
+            self.reserved = self.huge_page().or_else(|| self.reserve(CHUNK))?;
         }
         let chunk = self.reserved.start;
         self.reserved.start += CHUNK;
@@ -276,13 +267,31 @@ impl<T> Memory<T> {
         Some(chunk..self.reserved.start)
     }
 
-    /// Gives all back except chunks that are to be kept; these are given.
-    fn release(&mut self, mut keep: impl FnMut(usize) -> bool) -> Vec<usize> {
-        let (kept, freed): (Vec<_>, Vec<_>) = self.chunks.drain(..).partition(|&c| keep(c));
-        freed.into_iter().for_each(|at| mem::release(at, CHUNK));
+    /// Those who have many get huge pages: a page fault for each small one costs more than
+    /// what is done with the T's in it.
+    fn huge_page(&self) -> Option<Range<usize>> {
+        if !self.may_be_huge || self.chunks.len() < HUGE {
+            return None;
+        }
+        let range = self.reserve(mem::HUGE_PAGE)?;
+        mem::huge_pages(range.start, range.len());
+        Some(range)
+    }
+
+    /// Whole chunks, not touched yet.
+    fn reserve(&self, len: usize) -> Option<Range<usize>> {
+        let at = mem::reserve(len, len)?;
+        if let Some(node) = self.node {
+            mem::prefer_node(at, len, node);
+        }
+        Some(at..at + len)
+    }
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        self.chunks.iter().for_each(|&at| mem::release(at, CHUNK));
         mem::release(self.reserved.start, self.reserved.len());
-        (self.reserved, self.fresh) = (0..0, 0..0);
-        kept
     }
 }
 
@@ -293,7 +302,7 @@ mod tests {
     #[test]
     fn the_last_freed_is_given_out_first_and_caches_pass_batches() {
         // seed: S4
-        let mut pool = Pool::<u64>::new(None);
+        let pool = Pool::<u64>::new(None);
         let mine = Cache::<_, 8>::new();
         pool.refill(&mine, 8);
         assert!(mine.is_full());
@@ -308,9 +317,33 @@ mod tests {
         assert_eq!([mine.pop(), mine.pop()], [Some(all[3]), Some(all[4])]);
         // SAFETY: it is ours.
         unsafe { all[0].write(7) };
-        let kept = pool.release(|&value| value == 7);
+        let kept = pool.end(|&value| value == 7);
         assert_eq!(kept.len(), 1);
         mem::release(kept[0], CHUNK);
+    }
+
+    #[test]
+    fn at_its_end_all_memory_goes_back() {
+        let pool = Pool::<[u64; 64]>::new(None);
+        let all: Vec<_> = (0..2 * HUGE * CHUNK / 512).map_while(|_| pool.get()).collect();
+        all.iter().for_each(|&item| pool.put(item));
+        let pages = pool.with(|inner| {
+            let blocks = &inner.free.memory.chunks;
+            let last = inner.memory.reserved.end - CHUNK;
+            [&inner.memory.chunks[..], &blocks[..], &[last]].concat()
+        });
+        let mapped = || {
+            let is_mapped = |&&at: &&usize| {
+                let mut there = 0u8;
+                // SAFETY: it says whether the page is mapped, and in memory.
+                unsafe { libc::mincore(at as *mut _, 1, &raw mut there) == 0 }
+            };
+            pages.iter().filter(is_mapped).count()
+        };
+        assert_eq!(mapped(), pages.len());
+        drop(pool);
+        // Other tests may have got some of the addresses.
+        assert!(mapped() < pages.len() / 4, "{} of {}", mapped(), pages.len());
     }
 
     #[test]
@@ -318,7 +351,7 @@ mod tests {
         // In more chunks than come one by one; what is left of a chunk is no `T`.
         type T = [u64; 5];
         let n = (HUGE + 3) * CHUNK / size_of::<T>();
-        let mut pool = Pool::<T>::new(None);
+        let pool = Pool::<T>::new(None);
         assert_eq!(pool.give_existing(1, |_| unreachable!("nothing was freed")), 0);
         for _ in 0..3 {
             let mut all: Vec<_> = (0..n).map(|_| pool.get().expect("memory")).collect();
@@ -332,6 +365,6 @@ mod tests {
         assert_eq!(pool.give_existing(usize::MAX, |_| free += 1), n);
         pool.for_each(|_| seen += 1);
         assert_eq!((free, seen), (n, n.next_multiple_of(CHUNK / size_of::<T>())));
-        assert!(pool.release(|_| false).is_empty());
+        assert!(pool.end(|_| false).is_empty());
     }
 }

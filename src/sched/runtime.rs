@@ -885,9 +885,8 @@ impl Runtime {
             // SAFETY: placed there in `make_p`, and nobody has it any more.
             unsafe { mem::drop_placed(p.as_ptr()) };
         }
-        for node in &mut rt.nodes {
-            node.newborns.release(|_| false);
-            ORPHANS.add(node.gs.release(|g| g.refs.load(Ordering::Acquire) > 0));
+        for node in rt.nodes.drain(..) {
+            ORPHANS.add(node.gs.end(|g| g.refs.load(Ordering::Acquire) > 0));
         }
     }
 }

@@ -31,6 +31,8 @@ const GLOBAL: u32 = 61;
 pub const OTHERS: u32 = 53;
 /// Of so many one looks at the clock, if there are timers.
 const CLOCK: u32 = 16;
+/// So many tasks at most are taken out of a list with its lock held, a cache miss each.
+const MANY_AT_ONCE: usize = 128;
 /// What so many goroutines use doesn't stay in the first cache from turn to turn.
 const MANY: u32 = 16;
 /// A goroutine that has run so often in a row where its stack isn't takes it along.
@@ -787,8 +789,8 @@ fn from_global(p: PRef) -> Option<Task> {
 }
 
 fn take_share(queue: &super::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
-    let room = rt().ring_capacity / 2;
-    let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(room));
+    let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
+    let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(most));
     let first = batch.pop()?;
     while let Some(task) = batch.pop() {
         ready::push_shared(p, task);

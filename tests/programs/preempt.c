@@ -58,6 +58,43 @@ GO_TEST(a_loop_that_calls_nothing_keeps_nobody_waiting)
     stop_hogs();
 }
 
+static int answers[8];
+
+static void call_and_hog(void *ch)
+{
+    gs_waitgroup wg = {0};
+    gs_case odd = {.ch = ch, .op = 77}, receive = {.ch = ch, .op = GS_RECV};
+    int i = 0, item = 1;
+    answers[i++] = gs_chan_send(NULL, &item, GS_FOREVER);
+    answers[i++] = gs_chan_send(ch, NULL, GS_FOREVER);
+    answers[i++] = gs_chan_send(ch, &item, 0);
+    answers[i++] = gs_chan_recv(NULL, &item, GS_FOREVER);
+    answers[i++] = gs_chan_recv(ch, &item, gs_now() - 1);
+    answers[i++] = gs_select(&odd, 1, GS_FOREVER);
+    answers[i++] = gs_select(&receive, 1, 0);
+    CHECK_EQ(gs_waitgroup_add(&wg, 1), 0);
+    answers[i++] = gs_waitgroup_wait(&wg, gs_now() - 1);
+    hog(0);
+}
+
+/* What returns at once lets go of the P as what has waited does. */
+GO_TEST(a_loop_after_calls_that_have_failed_keeps_nobody_waiting)
+{
+    static const int expected[] = {-EINVAL, -EINVAL,    -EAGAIN, -EINVAL,
+                                   -ETIMEDOUT, -EINVAL, -EAGAIN, -ETIMEDOUT};
+    gs_chan *ch = chan_of_ints(0);
+    int i;
+    start_hogs(hog, HOGS);
+    go(call_and_hog, ch);
+    WAIT_UNTIL(GET(answers[7]) != 0);
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    stop_hogs();
+    for (i = 0; i < 8; i++)
+        CHECK_EQ(answers[i], expected[i]);
+    free_chan(ch);
+}
+
 GO_TEST(loops_that_call_nothing_take_turns)
 {
     int i;

@@ -129,7 +129,7 @@ TEST(freed_memory_is_given_back)
 
 /* ---- Descriptors ---- */
 
-#define GOROUTINES 400 /* several chunks of 64 KiB on each node */
+#define GOROUTINES 1500 /* several chunks of 64 KiB on each node, and more than a queue holds */
 
 static int began, ended;
 
