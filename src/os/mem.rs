@@ -40,16 +40,6 @@ pub fn small_pages(at: usize, len: usize) {
     unsafe { libc::madvise(at as *mut _, len, libc::MADV_NOHUGEPAGE) };
 }
 
-/// A huge page, which the kernel fills at once.
-pub const HUGE_PAGE: usize = 2 << 20;
-
-/// Uses huge pages for this range, if there are any.
-pub fn huge_pages(at: usize, len: usize) {
-    let _errno = super::KeepErrno::new();
-    // SAFETY: the caller owns the range; no content changes.
-    unsafe { libc::madvise(at as *mut _, len, libc::MADV_HUGEPAGE) };
-}
-
 /// Memory for a user: `len` bytes, zeroed, in pages of whatever size the system likes.
 pub fn map(len: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();

@@ -89,7 +89,7 @@ unsafe impl<T> Send for Pool<T> {}
 impl<T> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
-        let inner = Inner { free: Pile::new(), memory: Memory::new(memory, true) };
+        let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
         Pool { lock: SpinLock::new(), inner: UnsafeCell::new(inner) }
     }
 
@@ -169,7 +169,7 @@ const _: () = assert!(size_of::<Block<()>>() == crate::os::PAGE);
 
 impl<T> Pile<T> {
     fn new() -> Pile<T> {
-        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Memory::new(None, false) }
+        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Memory::new(None) }
     }
 
     fn push(&mut self, item: NonNull<T>) {
@@ -215,20 +215,14 @@ impl<T> Pile<T> {
 struct Memory<T> {
     /// The node that it comes from, as the system numbers it, if that matters.
     node: Option<usize>,
-    /// Whether it may come in huge pages: their first use takes long.
-    may_be_huge: bool,
-    /// All that have been begun.
     chunks: Vec<usize>,
-    /// What comes after them, whole chunks, and what is left of the last one.
-    reserved: Range<usize>,
+    /// What is left of the last one.
     fresh: Range<usize>,
     kind: PhantomData<T>,
 }
 
 /// Bytes of a chunk. A chunk is aligned to its size.
 pub const CHUNK: usize = 64 << 10;
-/// So many chunks are a huge page.
-const HUGE: usize = mem::HUGE_PAGE / CHUNK;
 
 /// What a chunk is cut into.
 fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
@@ -237,15 +231,8 @@ fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
 }
 
 impl<T> Memory<T> {
-    fn new(node: Option<usize>, may_be_huge: bool) -> Memory<T> {
-        Memory {
-            node,
-            may_be_huge,
-            chunks: Vec::new(),
-            reserved: 0..0,
-            fresh: 0..0,
-            kind: PhantomData,
-        }
+    fn new(node: Option<usize>) -> Memory<T> {
+        Memory { node, chunks: Vec::new(), fresh: 0..0, kind: PhantomData }
     }
 
     fn next(&mut self) -> Option<NonNull<T>> {
@@ -258,40 +245,18 @@ impl<T> Memory<T> {
     }
 
     fn next_chunk(&mut self) -> Option<Range<usize>> {
-        if self.reserved.is_empty() {
-            self.reserved = self.huge_page().or_else(|| self.reserve(CHUNK))?;
-        }
-        let chunk = self.reserved.start;
-        self.reserved.start += CHUNK;
-        self.chunks.push(chunk);
-        Some(chunk..self.reserved.start)
-    }
-
-    /// Those who have many get huge pages: a page fault for each small one costs more than
-    /// what is done with the T's in it.
-    fn huge_page(&self) -> Option<Range<usize>> {
-        if !self.may_be_huge || self.chunks.len() < HUGE {
-            return None;
-        }
-        let range = self.reserve(mem::HUGE_PAGE)?;
-        mem::huge_pages(range.start, range.len());
-        Some(range)
-    }
-
-    /// Whole chunks, not touched yet.
-    fn reserve(&self, len: usize) -> Option<Range<usize>> {
-        let at = mem::reserve(len, len)?;
+        let at = mem::reserve(CHUNK, CHUNK)?;
         if let Some(node) = self.node {
-            mem::prefer_node(at, len, node);
+            mem::prefer_node(at, CHUNK, node);
         }
-        Some(at..at + len)
+        self.chunks.push(at);
+        Some(at..at + CHUNK)
     }
 }
 
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
         self.chunks.iter().for_each(|&at| mem::release(at, CHUNK));
-        mem::release(self.reserved.start, self.reserved.len());
     }
 }
 
@@ -325,13 +290,10 @@ mod tests {
     #[test]
     fn at_its_end_all_memory_goes_back() {
         let pool = Pool::<[u64; 64]>::new(None);
-        let all: Vec<_> = (0..2 * HUGE * CHUNK / 512).map_while(|_| pool.get()).collect();
+        let all: Vec<_> = (0..100 * CHUNK / 512).map_while(|_| pool.get()).collect();
         all.iter().for_each(|&item| pool.put(item));
-        let pages = pool.with(|inner| {
-            let blocks = &inner.free.memory.chunks;
-            let last = inner.memory.reserved.end - CHUNK;
-            [&inner.memory.chunks[..], &blocks[..], &[last]].concat()
-        });
+        let pages =
+            pool.with(|inner| [&inner.memory.chunks[..], &inner.free.memory.chunks[..]].concat());
         let mapped = || {
             let is_mapped = |&&at: &&usize| {
                 let mut there = 0u8;
@@ -348,9 +310,9 @@ mod tests {
 
     #[test]
     fn many_are_all_different_and_come_back_from_any_number_of_blocks() {
-        // In more chunks than come one by one; what is left of a chunk is no `T`.
+        // What is left of a chunk is no `T`.
         type T = [u64; 5];
-        let n = (HUGE + 3) * CHUNK / size_of::<T>();
+        let n = 30 * CHUNK / size_of::<T>();
         let pool = Pool::<T>::new(None);
         assert_eq!(pool.give_existing(1, |_| unreachable!("nothing was freed")), 0);
         for _ in 0..3 {

@@ -8,8 +8,8 @@ mod real_mem;
 pub mod mem {
     use super::real_mem;
     pub use super::real_mem::{
-        HUGE_PAGE, discard, discard_all, huge_pages, install_guards, max_map_count, move_to_node,
-        place, prefer_node, protect_none, reserve,
+        discard, discard_all, install_guards, max_map_count, move_to_node, place, prefer_node,
+        protect_none, reserve,
     };
 
     /// Before the memory goes, what is stored there late.
