@@ -372,32 +372,50 @@ fn valgrind_request(args: [usize; 6]) -> usize {
     result
 }
 
-/// The body of a naked function with `$args` (0 to 5) integer arguments that
+/// Makes the return address of a naked function with so many integer arguments one more
+/// argument of what it jumps to.
+macro_rules! return_address {
+    (1) => {
+        "mov rsi, [rsp]"
+    };
+    (2) => {
+        "mov rdx, [rsp]"
+    };
+    (3) => {
+        "mov rcx, [rsp]"
+    };
+    (4) => {
+        "mov r8, [rsp]"
+    };
+    (5) => {
+        "mov r9, [rsp]"
+    };
+}
+pub(crate) use return_address;
+
+/// The body of a naked function with `$args` (1 to 5) integer arguments that
 /// calls `$f` with one more, its own return address: where the user's code has
 /// called the library.
 macro_rules! with_return_address {
-    (1, $f:path) => { $crate::arch::with_return_address!(@ "mov rsi, [rsp]", $f) };
-    (2, $f:path) => { $crate::arch::with_return_address!(@ "mov rdx, [rsp]", $f) };
-    (3, $f:path) => { $crate::arch::with_return_address!(@ "mov rcx, [rsp]", $f) };
-    (4, $f:path) => { $crate::arch::with_return_address!(@ "mov r8, [rsp]", $f) };
-    (5, $f:path) => { $crate::arch::with_return_address!(@ "mov r9, [rsp]", $f) };
-    (@ $place:literal, $f:path) => {
-        core::arch::naked_asm!(".cfi_startproc", $place, "jmp {}", ".cfi_endproc", sym $f)
+    ($args:tt, $f:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::arch::return_address!($args),
+            "jmp {}",
+            ".cfi_endproc",
+            sym $f,
+        )
     };
 }
 pub(crate) use with_return_address;
 
-/// The body of a naked function with `$args` integer arguments that may switch: it calls
-/// `$f`, which gives a [`Returning`](crate::sched::boundary::Returning), with one more, the
-/// place in the user's code to which it returns. Why: `src/sched/README.md`, "Returns".
+/// The same of one that may switch: `$f` gives a
+/// [`Returning`](crate::sched::boundary::Returning). Why: `src/sched/README.md`, "Returns".
 macro_rules! resumable {
-    (2, $f:path) => { $crate::arch::resumable!(@ "mov rdx, [rsp]", $f) };
-    (3, $f:path) => { $crate::arch::resumable!(@ "mov rcx, [rsp]", $f) };
-    (5, $f:path) => { $crate::arch::resumable!(@ "mov r9, [rsp]", $f) };
-    (@ $place:literal, $f:path) => {
+    ($args:tt, $f:path) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
-            $place,
+            $crate::arch::return_address!($args),
             "lea rax, [rip + {f}]",
             "jmp {resumable}",
             ".cfi_endproc",

@@ -1,7 +1,7 @@
 //! Timers and the channels that they send on.
 
 use super::{EINVAL, gs_chan, gs_fn};
-use crate::chan::Chan;
+use crate::chan::{Case, Chan, Op};
 use crate::sched::boundary::Entered;
 use crate::time::{self, Timer};
 use core::ffi::{c_int, c_void};
@@ -121,8 +121,11 @@ fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
 /// With the timer's lock held, so the channel is there: `free_timer_of` takes the
 /// same lock before it goes.
 fn send_time(timer: &Timer, now: i64) {
-    // SAFETY: see above. A full channel means that a tick is dropped.
-    unsafe { (*(timer.data[0] as *const Chan)).offer((&raw const now).cast()) };
+    // SAFETY: see above.
+    let chan = unsafe { &*(timer.data[0] as *const Chan) };
+    let elem = (&raw const now).cast_mut().cast();
+    // SAFETY: it only reads the element. A full channel means that a tick is dropped.
+    unsafe { Case { chan: Some(chan), op: Op::Send, elem }.try_now() };
 }
 
 /// The timer of a channel that is about to be freed.

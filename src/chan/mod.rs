@@ -267,17 +267,6 @@ impl Chan {
         unsafe { self.send_now(elem, || self.lock.unlock()) }
     }
 
-    /// Sends a copy of `*elem` if that needs no waiting.
-    ///
-    /// # Safety
-    /// `elem` has the element size.
-    pub unsafe fn offer(&self, elem: *const u8) {
-        // SAFETY: by contract.
-        if unsafe { self.try_send(elem, 0) }.is_none() {
-            self.lock.unlock();
-        }
-    }
-
     /// Receives into `*elem`, or drops the element if it is null: 0, or `-EPIPE` (closed
     /// and drained; `*elem` is zeroed). `None`: as [`Chan::try_send`]. chanrecv.
     ///

@@ -113,7 +113,7 @@ impl Case<'_> {
     ///
     /// # Safety
     /// The element is as for the single operation.
-    unsafe fn try_now(&self) -> Option<i32> {
+    pub unsafe fn try_now(&self) -> Option<i32> {
         let chan = self.chan?;
         let would_wait = match self.op {
             Op::Send => chan.send_would_wait(),

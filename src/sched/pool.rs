@@ -225,7 +225,7 @@ struct Memory<T> {
 pub const CHUNK: usize = 64 << 10;
 
 /// What a chunk is cut into.
-fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
+pub fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
     let whole = chunk..chunk + CHUNK + 1 - size_of::<T>();
     whole.step_by(size_of::<T>()).filter_map(|at| NonNull::new(at as *mut T))
 }

@@ -11,7 +11,7 @@ use super::lock_thread::Slots;
 use super::m::{self, CxaGlobals, M, MRef};
 use super::node::{Node, priority};
 use super::p::{P, PRef, status};
-use super::pool::CHUNK;
+use super::pool::{self, CHUNK};
 use super::preempt::{self, claim};
 use super::sysmon::Sysmon;
 use super::task::Task;
@@ -939,10 +939,9 @@ pub fn owns(g: GRef) -> bool {
 pub fn orphan_released(g: GRef) {
     let chunk = g.as_ptr() as usize & !(CHUNK - 1);
     ORPHANS.with(|all| {
-        let each = (0..CHUNK / size_of::<G>()).map(|i| chunk + i * size_of::<G>());
         // SAFETY: the chunk is cut into descriptors and still mapped.
         let used =
-            each.into_iter().any(|g| unsafe { &*(g as *const G) }.refs.load(Ordering::Acquire) > 0);
+            pool::cut::<G>(chunk).any(|g| unsafe { g.as_ref() }.refs.load(Ordering::Acquire) > 0);
         if !used && let Some(at) = all.iter().position(|&c| c == chunk) {
             all.swap_remove(at);
             mem::release(chunk, CHUNK);
