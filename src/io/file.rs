@@ -515,7 +515,7 @@ impl Waiting<'_> {
     /// must begin anew.
     pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<[*const Waiter; 2]> {
         let home = self.file.registered_with(rt)?;
-        if home.status.load(Ordering::Relaxed) != status::DEAD {
+        if home.status() != status::DEAD {
             return None;
         }
         epoll::remove(home.poll.epoll(), fd);

@@ -99,7 +99,7 @@ fn leave_p(m: MRef, g: GRef, at_once: bool) {
     schedule::share_what_is_kept(m.p());
     let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
-    if at_once && p.take(status::SYSCALL, status::IDLE) {
+    if at_once && p.take_from_call(status::IDLE) {
         threads::hand_off(p);
     }
 }
@@ -136,8 +136,7 @@ fn mark(m: MRef) -> PRef {
     m.old_p.set(p.as_ptr());
     m.p.set(ptr::null());
     m.in_syscall.store(true, Ordering::Relaxed);
-    // Release: pairs with the Acquire of whoever takes it.
-    p.status.store(status::SYSCALL, Ordering::Release);
+    p.set_owner(status::SYSCALL, m);
     p
 }
 
@@ -147,7 +146,7 @@ fn mark(m: MRef) -> PRef {
 pub fn retake(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    let kept = old.take(status::SYSCALL, status::RUNNING);
+    let kept = old.take_back(m);
     if g.long_calls.get() != 0 || !kept {
         learn(g, kept);
     }
@@ -155,7 +154,6 @@ pub fn retake(m: MRef, g: GRef) -> bool {
         return take_another(m, old);
     }
     m.in_syscall.store(false, Ordering::Relaxed);
-    old.m.store(m.as_ptr(), Ordering::Relaxed);
     m.p.set(old.as_ptr());
     super::run::look_if_done(m, old);
     true

@@ -588,14 +588,14 @@ fn is_active(gang: &Gang) -> bool {
 }
 
 fn is_idle(p: PRef) -> bool {
-    p.status.load(Ordering::Relaxed) == status::IDLE
+    p.status() == status::IDLE
 }
 
 /// Tasks that wait in other queues than members'.
 fn others_queued(rt: &Runtime) -> usize {
     let of_nodes = rt.nodes.iter().map(|n| n.runq.len() + n.high.len() + n.preempted.len());
     // Members too that are pinned to a thread that runs another.
-    let of_ms = rt.ps().filter_map(preempt::runner_of).map(|m| m.pinned.len());
+    let of_ms = rt.ps().filter_map(|p| p.runner()).map(|m| m.pinned.len());
     of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()
 }
 

@@ -296,7 +296,7 @@ pub fn wait_begins(home: PRef) {
 
 /// Nobody runs the P or sleeps in its instance.
 fn is_deserted(p: PRef) -> bool {
-    matches!(p.status.load(Ordering::Relaxed), status::IDLE | status::DEAD) && !p.poll.is_attended()
+    matches!(p.status(), status::IDLE | status::DEAD) && !p.poll.is_attended()
 }
 
 /// It runs again.
@@ -578,7 +578,7 @@ fn disarm(p: PRef) {
 /// A P with events, not armed any more: if it is idle the next watcher is to see
 /// them, if it is run its owner does, and who attends to it sees them anyway.
 fn settle(p: PRef) {
-    match p.status.load(Ordering::Relaxed) {
+    match p.status() {
         _ if p.poll.is_attended() => {}
         status::IDLE => arm(p),
         status::DEAD => {

@@ -3,7 +3,7 @@
 use super::g::G;
 use super::gang;
 use super::limits::{FREE_GS, NEWBORNS};
-use super::m::M;
+use super::m::{M, MRef};
 use super::netpoll;
 use super::node::Node;
 use super::pool::Cache;
@@ -16,19 +16,23 @@ use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Who owns a P. Changes by compare-and-swap wherever two may want it.
+/// What a P is, and so who owns it.
 pub mod status {
-    /// Nobody; it is in its node's set of idle P's, or about to be.
+    /// No owner: it is in its node's set of idle P's, or its last owner is about to put it there.
     pub const IDLE: u32 = 0;
-    /// The M in `P::m`.
+    /// The M that runs it ([`super::P::runner`]).
     pub const RUNNING: u32 = 1;
-    /// The M that is in a system call may take it back, and so may anybody.
+    /// No owner: the M that began a system call with it may take it back, and so may any thread.
     pub const SYSCALL: u32 = 2;
-    /// Whoever stops the world.
+    /// The stopper of the world.
     pub const STOPPED: u32 = 3;
-    /// Above GOMAXPROCS: nobody, and its queues are closed.
+    /// No owner: its number is GOMAXPROCS or more, and its queues are closed.
     pub const DEAD: u32 = 4;
 }
+
+/// The bits of [`P::owner`] that hold the status; an M's address leaves them free.
+const STATUS: usize = 7;
+const _: () = assert!(align_of::<M>() > STATUS, "the status fits below an M's address");
 
 /// See the module. `Cell`s belong to the M that holds the P, or to whoever has
 /// stopped the world.
@@ -56,7 +60,10 @@ pub struct P {
     pub migrates: bool,
     /// That of the stacks in `free_gs`.
     pub stack_kind: Kind,
-    pub status: AtomicU32,
+    /// Its [`status`] and, in a status that has one, its M: the M that runs it, or that began
+    /// the system call. One word, so a thread that compares and swaps it knows both: the status
+    /// alone comes back when the P has passed from one M's call to another's.
+    owner: AtomicUsize,
     /// Counts system calls; sysmon looks whether it moves.
     pub syscall_tick: AtomicU32,
     pub poll: netpoll::OfP,
@@ -82,8 +89,6 @@ pub struct P {
     seen_tick: AtomicU32,
     seen_at: AtomicI64,
 
-    /// The M that holds it.
-    pub m: AtomicPtr<M>,
     /// The M that held it last. seed: N3
     pub last_m: AtomicPtr<M>,
     pub stats: Stats,
@@ -140,7 +145,7 @@ impl P {
             of_node: node,
             migrates,
             stack_kind: Kind::new(stack_class, node.id as u16),
-            status: AtomicU32::new(status::DEAD),
+            owner: AtomicUsize::new(status::DEAD as usize),
             syscall_tick: AtomicU32::new(0),
             poll: netpoll::OfP::new(),
             created: AtomicU64::new(0),
@@ -154,7 +159,6 @@ impl P {
             timers: Timers::new(id as u16),
             seen_tick: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
-            m: AtomicPtr::new(ptr::null_mut()),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: Stats::default(),
             gang: gang::OfP::new(),
@@ -190,9 +194,7 @@ impl P {
     /// Whether thieves leave its private work to it: a few goroutines, to which it gets
     /// sooner than a thief would, and has what they use in its caches.
     pub fn keeps_its_few(&self) -> bool {
-        self.is_quick()
-            && self.status.load(Ordering::Relaxed) == status::RUNNING
-            && self.has_few_goroutines()
+        self.is_quick() && self.status() == status::RUNNING && self.has_few_goroutines()
     }
 
     /// Owner: whether nobody has to be told of a task that has just been added to its
@@ -229,12 +231,72 @@ impl P {
         self.private.len() + self.shared.len() + self.inbox.len() + next
     }
 
-    /// Changes the status if it is `from`. AcqRel: the queues and caches go
-    /// along with the ownership.
+    /// Its status. Acquire: pairs with the Release of the owner that has left it, so a caller
+    /// that finds it STOPPED sees what was done with it.
     #[inline(always)]
-    pub fn take(&self, from: u32, to: u32) -> bool {
-        self.status.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub fn status(&self) -> u32 {
+        (self.owner.load(Ordering::Acquire) & STATUS) as u32
     }
+
+    /// Its owner gives it a status without an M. Release: pairs with the Acquire of the thread
+    /// that takes it next.
+    #[inline(always)]
+    pub fn set_status(&self, to: u32) {
+        self.owner.store(to as usize, Ordering::Release);
+    }
+
+    /// Its owner gives it to an M, or leaves it for a system call of its M.
+    #[inline(always)]
+    pub fn set_owner(&self, to: u32, m: MRef) {
+        // Release: as in `set_status`.
+        self.owner.store(word(to, m), Ordering::Release);
+    }
+
+    /// Takes a P that its M has left for a system call, as `to`; false: it isn't in one any more.
+    pub fn take_from_call(&self, to: u32) -> bool {
+        self.change_call(to as usize)
+    }
+
+    /// The M, which is back from its system call, takes the P that it left then. If the P has
+    /// passed to a call of another M meanwhile it is anybody's, and this M takes it all the same.
+    #[inline(always)]
+    pub fn take_back(&self, m: MRef) -> bool {
+        let mine = word(status::SYSCALL, m);
+        self.change(mine, word(status::RUNNING, m)) || self.change_call(word(status::RUNNING, m))
+    }
+
+    #[cold]
+    fn change_call(&self, to: usize) -> bool {
+        let now = self.owner.load(Ordering::Relaxed);
+        (now & STATUS) as u32 == status::SYSCALL && self.change(now, to)
+    }
+
+    /// AcqRel: the queues and caches go along with the ownership.
+    #[inline(always)]
+    fn change(&self, from: usize, to: usize) -> bool {
+        self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether this M runs it.
+    pub fn is_run_by(&self, m: MRef) -> bool {
+        // Acquire: as in `status`.
+        self.owner.load(Ordering::Acquire) == word(status::RUNNING, m)
+    }
+
+    /// The M that runs it, if one does.
+    pub fn runner(&self) -> Option<MRef> {
+        let owner = self.owner.load(Ordering::Acquire);
+        let m = (owner & !STATUS) as *const M;
+        let runs = (owner & STATUS) as u32 == status::RUNNING && !m.is_null();
+        // SAFETY: `set_owner` has put an M's address there, and M's stay mapped until shutdown.
+        runs.then(|| unsafe { MRef::from_ptr(m) })
+    }
+}
+
+/// For [`P::owner`].
+#[inline(always)]
+fn word(status: u32, m: MRef) -> usize {
+    m.as_ptr() as usize | status as usize
 }
 
 /// A pointer to a P, which stays mapped until shutdown.

@@ -59,6 +59,7 @@ pub fn find_p(m: MRef) -> MRef {
 
 /// The M has lost its P: takes another one, if one is idle.
 fn replace_p(m: MRef) -> bool {
+    debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
     m.old_p.set(m.p.get());
     m.p.set(ptr::null());
     blocking::retake(m, m.g())
@@ -80,16 +81,15 @@ unsafe fn queue_for_p(g: usize) {
     m::must_current().claim.store(claim::NONE, Ordering::Release);
 }
 
-/// Takes the P from the M that runs it, if that is outside. The P is the
-/// caller's then, and still `RUNNING` for all others.
-fn take(p: PRef, m: MRef) -> bool {
-    TAKING.with(|| take_alone(p, m))
+/// Takes the P from the M that runs it, if that M is outside, as `to`.
+fn take(p: PRef, m: MRef, to: u32) -> bool {
+    TAKING.with(|| take_alone(p, m, to))
 }
 
-/// One asker at a time: another one's `ASKED` would look like one's own.
+/// Held by a thread that asks for a P: another thread's `ASKED` would look like its own.
 static TAKING: SpinLock = SpinLock::new();
 
-fn take_alone(p: PRef, m: MRef) -> bool {
+fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
     if m.claim
         .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
@@ -100,47 +100,39 @@ fn take_alone(p: PRef, m: MRef) -> bool {
     // is inside.
     membarrier::all_threads();
     // Acquire: pairs with the Release where it goes outside.
-    let holds = m.outside.load(Ordering::Acquire) == OUTSIDE
-        // In this order: who takes a P says so first and sets the status then.
-        && p.status.load(Ordering::Acquire) == status::RUNNING
-        && p.m.load(Ordering::Acquire) == m.as_ptr()
-        && runs_preemptible(m);
-    let to = if holds { claim::TAKEN } else { claim::NONE };
-    let settled =
-        m.claim.compare_exchange(claim::ASKED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    // An M that is outside in a system call it has announced runs no P, whoever has its old one:
+    // then the P is not the M's to lose.
+    let holds =
+        m.outside.load(Ordering::Acquire) == OUTSIDE && p.is_run_by(m) && runs_preemptible(m);
+    let settles = if holds { claim::TAKEN } else { claim::NONE };
+    let settled = m
+        .claim
+        .compare_exchange(claim::ASKED, settles, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok();
     if !(holds && settled) {
         return false;
     }
-    p.m.store(ptr::null_mut(), Ordering::Relaxed);
+    // It is ours: the M looks at `claim` before it touches the P again.
+    p.set_status(to);
     true
 }
 
-/// The M that runs the P.
-pub fn runner_of(p: PRef) -> Option<MRef> {
-    let m = p.m.load(Ordering::Acquire);
-    if m.is_null() || p.status.load(Ordering::Acquire) != status::RUNNING {
-        return None;
-    }
-    // SAFETY: M's stay mapped.
-    Some(unsafe { MRef::from_ptr(m) })
-}
-
 /// What a goroutine that holds a P does there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// It is in the library, or just leaving it, or nobody runs the P.
     Library,
     Computes,
-    /// Its thread is blocked in the kernel.
-    Blocked,
+    /// The thread of this M is blocked in the kernel.
+    Blocked(MRef),
 }
 
 /// What the goroutine on this P does. It asks the kernel: some microseconds.
 pub fn doing(p: PRef) -> Doing {
-    match runner_of(p) {
+    match p.runner() {
         Some(m) if m.outside.load(Ordering::Relaxed) == OUTSIDE => {
             match thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
-                true => Doing::Blocked,
+                true => Doing::Blocked(m),
                 false => Doing::Computes,
             }
         }
@@ -148,27 +140,21 @@ pub fn doing(p: PRef) -> Doing {
     }
 }
 
-/// Takes the P of a goroutine that blocks its thread, as `to`: the new status.
-pub fn take_blocked(rt: &Runtime, p: PRef, to: u32) -> bool {
+/// Takes the P from this M, which was seen to be blocked in the kernel, as `to`: the new status.
+pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
     if to == status::IDLE && !threads::keep_a_spare(rt, p) {
         return false;
     }
-    let Some(m) = runner_of(p) else { return false };
-    if !take(p, m) {
-        return false;
-    }
-    // Release: pairs with the Acquire of whoever takes it next.
-    p.status.store(to, Ordering::Release);
-    true
+    take(p, m, to)
 }
 
 /// Sends the signal to the thread that runs the P, which has been asked for
 /// something: in the handler it gives the P away.
 pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
-    let Some(m) = runner_of(p).filter(|&m| rt.preempt_signal != 0 && runs_preemptible(m)) else {
+    let Some(m) = p.runner().filter(|&m| rt.preempt_signal != 0 && runs_preemptible(m)) else {
         return Sent::Never;
     };
     if m.outside.load(Ordering::Relaxed) != OUTSIDE {
@@ -289,8 +275,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
                 threads::give(heir, Some(p), task, false);
             }
             None => {
-                // Release: the stopper sees what we did with it.
-                p.status.store(status::STOPPED, Ordering::Release);
+                p.set_status(status::STOPPED);
                 world::arrived();
             }
         }

@@ -65,7 +65,7 @@ pub fn root_ended(runner: *const M) {
     // Pairs with the fences in `must_leave` and `stop`.
     fence(Ordering::SeqCst);
     for p in rt().ps() {
-        if p.m.load(Ordering::Relaxed) == runner.as_ptr() {
+        if p.is_run_by(runner) {
             world::ask(p, LOOK);
         }
     }

@@ -466,7 +466,7 @@ impl Runtime {
         for id in 0..n {
             let p = self.make_p(id, n);
             p.alone.set(n == 1);
-            p.status.store(status::IDLE, Ordering::Relaxed);
+            p.set_status(status::IDLE);
         }
         self.set_proc_count(n);
         for p in self.ps() {

@@ -877,7 +877,7 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
         // The watcher looks for those that nobody runs.
         if last
             && victim.poll.is_waited_for()
-            && victim.status.load(Ordering::Relaxed) == status::RUNNING
+            && victim.status() == status::RUNNING
             && netpoll::look(m, victim) > 0
             && let Some(task) = next_local(m, p)
         {
@@ -1000,15 +1000,14 @@ fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool) -> bool {
         (!p.private.is_empty() && private(p))
             || !p.shared.is_empty()
             || !p.inbox.is_empty()
-            || (p.status.load(Ordering::Relaxed) == status::IDLE
-                && p.runnext.load(Ordering::Relaxed) != 0)
+            || (p.status() == status::IDLE && p.runnext.load(Ordering::Relaxed) != 0)
     }) || rt.gangs.any_ready()
 }
 
 /// Puts a P into its node's set of idle ones. The caller looks for work once
 /// more afterwards, or knows that somebody will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
-    debug_assert_eq!(p.status.load(Ordering::Relaxed), status::IDLE);
+    debug_assert_eq!(p.status(), status::IDLE);
     // A member may have left it without a decision here: locked to its thread, or in a call.
     gang::has_left(p);
     // Counted first: whoever takes it out of the set counts it out.
@@ -1028,18 +1027,15 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
 pub fn release_p(m: MRef) -> PRef {
     let p = m.p();
     m.p.set(ptr::null());
-    p.m.store(ptr::null_mut(), Ordering::Relaxed);
-    // Release: pairs with the Acquire of whoever takes it.
-    p.status.store(status::IDLE, Ordering::Release);
+    p.set_status(status::IDLE);
     p
 }
 
 /// The M takes a P that is the caller's. seed: N3
 pub fn acquire_p(m: MRef, p: PRef) {
     debug_assert!(m.p.get().is_null());
-    p.m.store(m.as_ptr(), Ordering::Relaxed);
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
-    p.status.store(status::RUNNING, Ordering::Release);
+    p.set_owner(status::RUNNING, m);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
     m.set_between(false);
     m.node.set(p.node as usize);

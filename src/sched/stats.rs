@@ -67,7 +67,7 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             pages_moved,
         } = &p.stats;
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let status = p.status.load(Ordering::Relaxed);
+        let status = p.status();
         sum = sum.plus(Stats {
             goroutines: p.queued() as u64,
             created: n(&p.created),

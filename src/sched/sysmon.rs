@@ -340,7 +340,7 @@ fn create_wanted(rt: &Runtime) -> bool {
 fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let tick = p.tick.load(Ordering::Relaxed);
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
-    let status = p.status.load(Ordering::Relaxed);
+    let status = p.status();
     seen.next = i64::MAX;
     // What it does takes longer than it did: it doesn't keep anything for itself now.
     let decisions = i64::from(tick.wrapping_sub(seen.tick));
@@ -430,8 +430,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     seen.check = now + seen.delay;
     match preempt::doing(p) {
         Doing::Library => false,
-        Doing::Blocked => {
-            let taken = preempt::take_blocked(rt, p, status::IDLE);
+        Doing::Blocked(m) => {
+            let taken = preempt::take_blocked(rt, p, m, status::IDLE);
             if taken {
                 threads::hand_off(p);
             }
@@ -471,7 +471,7 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
         || p.timers.next() != i64::MAX
         || rt.idle.ps() + rt.idle.spinning() == 0
         || schedule::work_anywhere(rt);
-    if (!needed && lasted < SYSCALL_GRACE) || !p.take(status::SYSCALL, status::IDLE) {
+    if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {
         return false;
     }
     threads::hand_off(p);

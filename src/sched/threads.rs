@@ -233,7 +233,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         }
         woken.deliver(m, &post);
         match post {
-            Post::P(p) if p.status.load(Ordering::Relaxed) == status::IDLE => attended = Some(p),
+            Post::P(p) if p.status() == status::IDLE => attended = Some(p),
             _ => post.leave(),
         }
     }

@@ -442,7 +442,7 @@ pub fn next_of_left_ps() -> i64 {
 }
 
 fn next_of(which: impl Fn(u32) -> bool) -> i64 {
-    let ps = rt().ps().filter(|p| which(p.status.load(Ordering::Relaxed)));
+    let ps = rt().ps().filter(|p| which(p.status()));
     ps.map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
 }
 

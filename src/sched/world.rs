@@ -149,8 +149,8 @@ pub fn stop() -> Stopped {
 /// The goroutine on the P doesn't come by.
 fn press(rt: &Runtime, p: PRef) {
     match preempt::doing(p) {
-        Doing::Blocked => {
-            preempt::take_blocked(rt, p, status::STOPPED);
+        Doing::Blocked(m) => {
+            preempt::take_blocked(rt, p, m, status::STOPPED);
         }
         Doing::Computes => {
             preempt::interrupt(rt, p);
@@ -163,9 +163,9 @@ fn press(rt: &Runtime, p: PRef) {
 fn halt(rt: &Runtime, p: PRef) -> bool {
     if p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
-        p.status.store(status::STOPPED, Ordering::Relaxed);
+        p.set_status(status::STOPPED);
     }
-    p.take(status::SYSCALL, status::STOPPED) || p.status.load(Ordering::Acquire) == status::STOPPED
+    p.take_from_call(status::STOPPED) || p.status() == status::STOPPED
 }
 
 /// Whether the goroutine's time slice may end on this M.
@@ -195,8 +195,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
         rt().idle.spin_ended();
     }
     release_p(m);
-    // Release: the stopper sees what we did with it.
-    p.status.store(status::STOPPED, Ordering::Release);
+    p.set_status(status::STOPPED);
     arrived();
     true
 }
@@ -213,7 +212,7 @@ pub fn start(_: Stopped) {
         if Some(p) == own {
             continue;
         }
-        p.status.store(status::IDLE, Ordering::Release);
+        p.set_status(status::IDLE);
         if p.has_work() {
             with_work.push(p);
         } else {
@@ -244,7 +243,7 @@ pub fn set_procs(world: &Stopped, n: usize) {
         p.timers.close(false, None);
         p.inbox.close(false);
         p.attention.store(STOP, Ordering::Relaxed);
-        p.status.store(status::STOPPED, Ordering::Release);
+        p.set_status(status::STOPPED);
     }
     rt.set_proc_count(n);
     rt.gangs.reset(rt);
@@ -259,7 +258,7 @@ pub fn set_procs(world: &Stopped, n: usize) {
         && m.p().id as usize >= n
     {
         let old = release_p(m);
-        old.status.store(status::DEAD, Ordering::Release);
+        old.set_status(status::DEAD);
         // As in `retire`, which has found nothing to arm in one that was running.
         fence(Ordering::SeqCst);
         netpoll::nobody_runs(old);
@@ -280,7 +279,7 @@ fn retire(p: PRef, to: PRef) {
     }
     p.timers.close(true, Some(to));
     entry::flush_caches(p, p.of_node());
-    p.status.store(status::DEAD, Ordering::Release);
+    p.set_status(status::DEAD);
     // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
     fence(Ordering::SeqCst);
     netpoll::nobody_runs(p);

@@ -3,6 +3,8 @@
  * seed: S7, B5 (the P is handed off), B2 (a system call costs no running P)
  */
 #include "check.h"
+#include <poll.h>
+#include <sys/socket.h>
 
 static int flag;
 
@@ -551,4 +553,77 @@ GO_TEST(a_goroutine_gets_a_p_again_after_a_long_call)
     SET(stop, 1);
     for (i = 0; i < 2 * procs; i++)
         join(gs[i]);
+}
+
+/* ---- A crowd of callers: the P's pass from one call to the next all the time ---- */
+
+enum { CALLERS = 200, CALLS = 60 };
+
+static struct {
+    int ends[CALLERS][2];
+    int wrong;
+} crowd;
+
+/* Sends each byte back at once, on a thread of its own. */
+static void *echo_all(void *arg)
+{
+    int open = CALLERS, i;
+    struct pollfd fds[CALLERS];
+    for (i = 0; i < CALLERS; i++)
+        fds[i] = (struct pollfd){crowd.ends[i][1], POLLIN, 0};
+    while (open > 0) {
+        CHECK(poll(fds, CALLERS, -1) > 0);
+        for (i = 0; i < CALLERS; i++) {
+            char bytes[16];
+            ssize_t n;
+            if (!fds[i].revents)
+                continue;
+            n = read(fds[i].fd, bytes, sizeof bytes);
+            if (n > 0) {
+                CHECK_EQ(write(fds[i].fd, bytes, (size_t)n), n);
+            } else {
+                fds[i].fd = -1;
+                open--;
+            }
+        }
+    }
+    return arg;
+}
+
+static void call_echo(void *arg)
+{
+    int fd = *(int *)arg, i;
+    for (i = 0; i < CALLS; i++) {
+        char sent = (char)(i + 1), got = 0;
+        ssize_t written, had;
+        gs_entersyscall();
+        written = write(fd, &sent, 1);
+        gs_exitsyscall();
+        gs_entersyscall();
+        had = read(fd, &got, 1);
+        gs_exitsyscall();
+        if (written != 1 || had != 1 || got != sent)
+            ADD(crowd.wrong, 1);
+    }
+    close(fd);
+}
+
+GO_TEST(a_crowd_of_callers_loses_no_p)
+{
+    gs_g *gs[CALLERS];
+    pthread_t echo;
+    int i;
+    for (i = 0; i < CALLERS; i++)
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, crowd.ends[i]), 0);
+    CHECK_EQ(pthread_create(&echo, NULL, echo_all, NULL), 0);
+    for (i = 0; i < CALLERS; i++)
+        gs[i] = go_ref(call_echo, &crowd.ends[i][0]);
+    for (i = 0; i < CALLERS; i++)
+        join(gs[i]);
+    gs_entersyscall();
+    pthread_join(echo, NULL);
+    gs_exitsyscall();
+    for (i = 0; i < CALLERS; i++)
+        close(crowd.ends[i][1]);
+    CHECK_EQ(crowd.wrong, 0);
 }

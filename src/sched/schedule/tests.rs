@@ -42,7 +42,7 @@ impl Stage {
         if m.spinning.replace(false) {
             rt.idle.spin_ended();
         }
-        release_p(m).status.store(status::STOPPED, Ordering::Relaxed);
+        release_p(m).set_status(status::STOPPED);
         assert!(!work_anywhere(rt), "the test leaves tasks behind");
         rt.forget_m(m);
         world::start(world);
@@ -140,7 +140,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
             [thief, victim].iter().for_each(|p| while p.private.pop_back(true).is_some() {});
             stolen
         };
-        victim.status.store(status::RUNNING, Ordering::Relaxed);
+        victim.set_owner(status::RUNNING, s.m);
         // Nobody takes decisions there while the thief watches.
         push(2);
         assert!(!steals(false));
@@ -173,15 +173,15 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(0, Ordering::Relaxed);
         assert!(!work_for_thieves(s.rt));
         assert!(!steals(true));
-        victim.status.store(status::SYSCALL, Ordering::Relaxed);
+        victim.set_status(status::SYSCALL);
         push(2);
         assert!(work_for_thieves(s.rt));
-        victim.status.store(status::RUNNING, Ordering::Relaxed);
+        victim.set_owner(status::RUNNING, s.m);
         victim.set_quick(false);
         assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
         assert!(steals(true));
         victim.attention.store(world::STOP, Ordering::Relaxed);
-        victim.status.store(status::STOPPED, Ordering::Relaxed);
+        victim.set_status(status::STOPPED);
         gs.iter().for_each(|g| match g.kind() {
             Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
             Kind::Newborn(_) => unreachable!("they are goroutines"),

@@ -3,7 +3,7 @@
 use shuttle_models::model::{
     Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime, yield_now,
 };
-use shuttle_models::sched::p::status;
+use shuttle_models::sched::p::{PRef, status};
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::{
     blocking, boundary, entry, gang, lock_thread, m, park, preempt, run, runtime, threads, world,
@@ -205,10 +205,57 @@ fn a_p_taken_from_one_that_is_outside_has_one_owner() {
             let taker = Plain::start(|| {
                 let rt = runtime::rt();
                 for _ in 0..6 {
-                    if preempt::take_blocked(rt, rt.p(0), status::IDLE) {
-                        threads::hand_off(rt.p(0));
-                    }
+                    take_and_hand_off(rt.p(0));
                     os::time::sleep(5_000);
+                }
+            });
+            taker.join();
+        });
+    });
+}
+
+/// What sysmon does with a P whose M it has found blocked.
+fn take_and_hand_off(p: PRef) {
+    if let Some(m) = p.runner()
+        && preempt::take_blocked(runtime::rt(), p, m, status::IDLE)
+    {
+        threads::hand_off(p);
+    }
+}
+
+/// Three goroutines begin and end announced calls on one P and block without a word in between,
+/// so the P passes from one call to the next while a thread like sysmon takes it from whatever M
+/// it has just read there: an M whose own call began on the P later has no P to lose.
+#[test]
+fn a_p_passes_from_call_to_call_while_it_is_taken_from_those_that_block() {
+    check(6000, || {
+        let owners = Arc::new(Owners::default());
+        in_runtime(1, 1, || {
+            for i in 0..3 {
+                let owners = owners.clone();
+                go(move || {
+                    for round in 0..3 {
+                        let inside = boundary::Entered::new();
+                        owners.visit();
+                        blocking::enter();
+                        drop(inside);
+                        os::time::sleep(10_000 * (i + round));
+                        let inside = boundary::Entered::new();
+                        assert_eq!(blocking::exit(), 0);
+                        owners.visit();
+                        drop(inside);
+                    }
+                });
+            }
+            let taker = Plain::start(|| {
+                // It sleeps between some of its looks only: most of what it is to meet is over
+                // within one.
+                for look in 0..40 {
+                    take_and_hand_off(runtime::rt().p(0));
+                    match look % 4 {
+                        0 => os::time::sleep(3_000),
+                        _ => os::thread::yield_now(),
+                    }
                 }
             });
             taker.join();
