@@ -416,7 +416,8 @@ extern "C" {
 
 /**
  * Starts the runtime. Optional: the first call of any function that needs it
- * does so with the defaults. cfg may be NULL.
+ * does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
+ * a pointer: NULL) if that fails. cfg may be NULL.
  *
  * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
  * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -434,7 +435,8 @@ int gs_init(const struct gs_config *cfg);
  * then, if any, has called the library or ended: one that computes or blocks on
  * without a call holds the thread until it does.
  *
- * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+ * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
+ * gives no memory or thread (see gs_init). f has not run if it is not 0.
  */
 int gs_run(gs_fn f, void *arg);
 
@@ -654,8 +656,8 @@ size_t gs_chan_cap(const struct gs_chan *c);
  * or only NULL channels, it waits for the deadline. select.
  *
  * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
- * cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
- * plain threads.
+ * cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
+ * more than 8 cases. Goroutines and plain threads.
  */
 int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
 
@@ -768,7 +770,7 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 
 /**
  * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
- * NULL: f is NULL. Free it with gs_timer_free. Goroutines and plain threads.
+ * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
  * time.AfterFunc.
  */
 struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
@@ -781,8 +783,8 @@ int gs_timer_stop(struct gs_timer *t);
 
 /**
  * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
- * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL.
- * Timer.Reset.
+ * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
+ * -EAGAIN: it is as before. Timer.Reset.
  */
 int gs_timer_reset(struct gs_timer *t, int64_t ns);
 
@@ -1051,7 +1053,8 @@ int gs_unlock_os_thread(void);
 /**
  * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
  * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
- * n is too large. Goroutines and plain threads. GOMAXPROCS.
+ * n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
+ * can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
  */
 int gs_gomaxprocs(int n);
 
@@ -1059,7 +1062,8 @@ int gs_gomaxprocs(int n);
  * Sets how many threads there may be, and gives the former number; n <= 0 only
  * asks. At the limit goroutines wait for a thread; a warning says so once.
  * Threads that there are already stay. Each goroutine that is preempted by a signal,
- * or blocks its thread, keeps one. debug.SetMaxThreads.
+ * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
+ * gs_init). debug.SetMaxThreads.
  */
 int gs_set_max_threads(int n);
 
@@ -1137,7 +1141,7 @@ void gs_preempt_enable(void);
 /**
  * Makes a gang without members.
  *
- * A reference, to be given back with gs_gang_free. Never NULL. Goroutines and plain
+ * A reference, to be given back with gs_gang_free. NULL: no memory. Goroutines and plain
  * threads.
  */
 struct gs_gang *gs_gang_create(void);
@@ -1165,7 +1169,8 @@ int gs_gang_spawn(struct gs_gang *gang,
 /* ---- NUMA nodes ---- */
 
 /**
- * How many NUMA nodes there are with CPUs that this process may use; at least 1.
+ * How many NUMA nodes there are with CPUs that this process may use; at least 1. As any
+ * function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init).
  * Their numbers are this process's own, in an order that differs from process to
  * process, so that not all fill the same node first. Goroutines and plain threads.
  * seed: N10.

@@ -184,8 +184,8 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 /// or only NULL channels, it waits for the deadline. select.
 ///
 /// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
-/// cases is NULL, an op is unknown, or an element to send is NULL. Goroutines and
-/// plain threads.
+/// cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
+/// more than 8 cases. Goroutines and plain threads.
 ///
 /// # Safety
 /// `cases` are n cases, each as for the single operation.
@@ -220,6 +220,9 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
     };
     let mut valid = true;
     let mut checked = PerCase::new();
+    if let Err(e) = checked.keep_room(n) {
+        return e;
+    }
     let checked = checked.fill(n, |i, place| {
         // SAFETY: by contract.
         let (checked, makes_sense) = unsafe { case(&given[i]) };

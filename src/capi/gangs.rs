@@ -24,12 +24,12 @@ pub struct gs_gang {
 
 /// Makes a gang without members.
 ///
-/// A reference, to be given back with gs_gang_free. Never NULL. Goroutines and plain
+/// A reference, to be given back with gs_gang_free. NULL: no memory. Goroutines and plain
 /// threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gang_create() -> *mut gs_gang {
     let _entered = Entered::new();
-    ptr::from_ref(gang::create()).cast_mut().cast()
+    gang::create().map_or(ptr::null_mut(), |gang| ptr::from_ref(gang).cast_mut().cast())
 }
 
 /// Gives the reference back: nobody can join the gang any more. Its members stay one

@@ -328,11 +328,11 @@ pub unsafe extern "C" fn gs_key_create(
     // SAFETY: by contract.
     let Some(out) = (unsafe { key.as_mut() }) else { return EINVAL };
     match keys::create(dtor) {
-        Some(key) => {
+        Ok(key) => {
             *out = key;
             0
         }
-        None => -libc::EAGAIN,
+        Err(e) => e,
     }
 }
 

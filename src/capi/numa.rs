@@ -14,11 +14,19 @@ pub const GS_NUMA_LOCAL: c_int = -1;
 /// alike.
 pub const GS_NUMA_STRIPE: c_int = -2;
 
-/// Calls `f` with the runtime, which is started if need be.
-fn with<R>(f: impl FnOnce(&Runtime) -> R) -> R {
+/// Calls `f` with the runtime, which is started if need be. `-ENOMEM`, `-EAGAIN`: it
+/// can't be.
+fn with(f: impl FnOnce(&Runtime) -> c_int) -> c_int {
+    try_with(f).unwrap_or_else(|e| e)
+}
+
+fn try_with<R>(f: impl FnOnce(&Runtime) -> R) -> Result<R, c_int> {
     let _entered = Entered::new();
-    let _inside = m::current().is_none().then(Inside::enter);
-    f(rt())
+    let _inside = match m::current() {
+        Some(_) => None,
+        None => Some(Inside::enter()?),
+    };
+    Ok(f(rt()))
 }
 
 fn caller_node(rt: &Runtime) -> usize {
@@ -28,7 +36,8 @@ fn caller_node(rt: &Runtime) -> usize {
     }
 }
 
-/// How many NUMA nodes there are with CPUs that this process may use; at least 1.
+/// How many NUMA nodes there are with CPUs that this process may use; at least 1. As any
+/// function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init).
 /// Their numbers are this process's own, in an order that differs from process to
 /// process, so that not all fill the same node first. Goroutines and plain threads.
 /// seed: N10.
@@ -99,7 +108,7 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
 /// plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
-    with(|rt| {
+    let memory = try_with(|rt| {
         let policy = match policy {
             GS_NUMA_LOCAL => Policy::Node(caller_node(rt)),
             GS_NUMA_STRIPE => Policy::Stripe,
@@ -112,7 +121,8 @@ pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
             return ptr::null_mut();
         }
         numa::alloc(&rt.topology, size, policy).map_or(ptr::null_mut(), |at| at as *mut c_void)
-    })
+    });
+    memory.unwrap_or(ptr::null_mut())
 }
 
 /// Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,

@@ -68,7 +68,8 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 
 /// Starts the runtime. Optional: the first call of any function that needs it
-/// does so with the defaults. cfg may be NULL.
+/// does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
+/// a pointer: NULL) if that fails. cfg may be NULL.
 ///
 /// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
 /// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -128,7 +129,8 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 /// then, if any, has called the library or ended: one that computes or blocks on
 /// without a call holds the thread until it does.
 ///
-/// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM.
+/// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
+/// gives no memory or thread (see gs_init). f has not run if it is not 0.
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.

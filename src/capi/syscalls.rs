@@ -3,7 +3,7 @@
 use super::EINVAL;
 use crate::sched::boundary::Entered;
 use crate::sched::runtime::{Inside, rt};
-use crate::sched::{blocking, lock_thread, schedule, world};
+use crate::sched::{blocking, lock_thread, world};
 use core::ffi::{c_int, c_void};
 
 /// The goroutine is about to make a system call that may block: until
@@ -70,24 +70,30 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
 
 /// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
 /// the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
-/// n is too large. Goroutines and plain threads. GOMAXPROCS.
+/// n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
+/// can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     let _entered = Entered::new();
     if n > super::GS_MAX_PROCS {
         return EINVAL;
     }
-    let _inside = schedule::with_p().is_none().then(Inside::enter);
-    world::gomaxprocs(n)
+    match Inside::enter_from_outside() {
+        Ok(_inside) => world::gomaxprocs(n),
+        Err(e) => e,
+    }
 }
 
 /// Sets how many threads there may be, and gives the former number; n <= 0 only
 /// asks. At the limit goroutines wait for a thread; a warning says so once.
 /// Threads that there are already stay. Each goroutine that is preempted by a signal,
-/// or blocks its thread, keeps one. debug.SetMaxThreads.
+/// or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
+/// gs_init). debug.SetMaxThreads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     let _entered = Entered::new();
-    let _inside = schedule::with_p().is_none().then(Inside::enter);
-    rt().set_max_threads(n)
+    match Inside::enter_from_outside() {
+        Ok(_inside) => rt().set_max_threads(n),
+        Err(e) => e,
+    }
 }

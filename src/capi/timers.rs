@@ -20,13 +20,15 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 }
 
 /// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
-/// NULL: f is NULL. Free it with gs_timer_free. Goroutines and plain threads.
+/// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
 /// time.AfterFunc.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();
     match f {
-        Some(f) => time::after_func(ns, f, arg).cast_mut().cast(),
+        Some(f) => {
+            time::after_func(ns, f, arg).map_or(ptr::null_mut(), |timer| timer.cast_mut().cast())
+        }
         None => ptr::null_mut(),
     }
 }
@@ -44,8 +46,8 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 }
 
 /// Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
-/// fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL.
-/// Timer.Reset.
+/// fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
+/// -EAGAIN: it is as before. Timer.Reset.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -53,7 +55,8 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
     let _entered = Entered::new();
     // SAFETY: by contract.
-    unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(time::reset(t, ns)))
+    let Some(t) = (unsafe { given(t) }) else { return EINVAL };
+    time::reset(t, ns).map_or_else(|e| e, c_int::from)
 }
 
 /// Stops a timer and frees it. 0; -EINVAL: NULL.
@@ -112,7 +115,11 @@ pub unsafe extern "C" fn gs_ticker_stop(c: *mut gs_chan) -> c_int {
 fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
     let Some(chan) = Chan::new(size_of::<i64>(), 1) else { return ptr::null_mut() };
     let chan = Box::into_raw(chan);
-    let timer = time::start(ns, period, send_time, [chan as usize, 0]);
+    let Ok(timer) = time::start(ns, period, send_time, [chan as usize, 0]) else {
+        // SAFETY: nobody else has it.
+        drop(unsafe { Box::from_raw(chan) });
+        return ptr::null_mut();
+    };
     // SAFETY: nobody else has it yet but the timer, which doesn't look there.
     unsafe { (*chan).timer.set(timer.cast()) };
     chan.cast()

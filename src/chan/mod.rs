@@ -7,12 +7,12 @@ mod select;
 
 pub use select::{Case, Op, PerCase, select};
 
-use crate::os::spin::SpinLock;
+use crate::os::{heap, spin::SpinLock};
 use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::alloc::{Layout, alloc, dealloc};
+use std::alloc::{Layout, dealloc};
 
 /// A channel of elements of a fixed size. hchan.
 pub struct Chan {
@@ -94,12 +94,10 @@ impl Chan {
         let buffer = match layout.size() {
             0 => ptr::null_mut(),
             // SAFETY: the size is not 0.
-            _ => unsafe { alloc(layout) },
+            _ => unsafe { heap::alloc(layout) }?.as_ptr(),
         };
-        if buffer.is_null() && layout.size() != 0 {
-            return None;
-        }
-        Some(Box::new(Chan {
+        // From here on `drop` frees the buffer.
+        heap::boxed(Chan {
             lock: SpinLock::new(),
             closed: AtomicBool::new(false),
             len: AtomicUsize::new(0),
@@ -111,7 +109,7 @@ impl Chan {
             receivers: Line::default(),
             senders: Line::default(),
             timer: Cell::new(ptr::null()),
-        }))
+        })
     }
 
     fn layout(elem_size: usize, capacity: usize) -> Option<Layout> {

@@ -7,6 +7,7 @@
 //! wins; the waiters of the others are taken out afterwards.
 
 use super::{Chan, unlock};
+use crate::os::heap;
 use crate::sched::park::{Block, Cause, Parker, Waiter, Why, sleep_until};
 use crate::sched::schedule::random;
 use core::mem::MaybeUninit;
@@ -45,7 +46,14 @@ impl<T> PerCase<T> {
         PerCase { few: [const { MaybeUninit::uninit() }; FEW], many: Vec::new() }
     }
 
-    /// Makes `n` of them, each in its place; once. They are not dropped.
+    /// Makes room for `n` of them. `-ENOMEM`.
+    #[inline(always)]
+    pub fn keep_room(&mut self, n: usize) -> Result<(), i32> {
+        if n > FEW && !heap::reserve(&mut self.many, n) { Err(-libc::ENOMEM) } else { Ok(()) }
+    }
+
+    /// Makes `n` of them, for which there is room, each in its place; once. They are not
+    /// dropped.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -53,12 +61,8 @@ impl<T> PerCase<T> {
         mut make: impl for<'a> FnMut(usize, &'a mut MaybeUninit<T>) -> &'a mut T,
     ) -> &mut [T] {
         const { assert!(!core::mem::needs_drop::<T>()) };
-        let places = if n > FEW {
-            self.many.reserve(n);
-            &mut self.many.spare_capacity_mut()[..n]
-        } else {
-            &mut self.few[..n]
-        };
+        let places =
+            if n > FEW { &mut self.many.spare_capacity_mut()[..n] } else { &mut self.few[..n] };
         places.iter_mut().enumerate().for_each(|(i, place)| _ = make(i, place));
         // SAFETY: all have just been made, as the references say.
         unsafe { &mut *(&raw mut *places as *mut [T]) }
@@ -80,6 +84,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
         });
     }
     let mut order = PerCase::new();
+    order.keep_room(cases.len())?;
     let order = order.fill(cases.len(), |i, place| place.write(i as u32));
     shuffle(order);
     for &i in &*order {
@@ -204,7 +209,9 @@ unsafe fn unlock_all(locked: usize) {
 /// As `select`.
 #[inline(always)]
 unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i32), i32> {
-    let mut chans = PerCase::new();
+    let (mut chans, mut waiters) = (PerCase::new(), PerCase::new());
+    chans.keep_room(cases.len())?;
+    waiters.keep_room(cases.len())?;
     let chans = chans.fill(cases.len(), |i, place| {
         place.write(cases[i].chan.map_or(ptr::null(), ptr::from_ref))
     });
@@ -240,7 +247,6 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
             return Err(e);
         }
     };
-    let mut waiters = PerCase::new();
     let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
     each().for_each(|(case, waiter)| case.queue(waiter));

@@ -6,6 +6,7 @@
 use super::table;
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
+use crate::os::heap;
 use crate::sched::park::NOWAIT;
 use crate::sched::runtime::rt;
 use crate::sched::{blocking, schedule, workers};
@@ -81,7 +82,8 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
         EAGAIN => {}
         e if UNKNOWN.contains(&e) => {}
         n if n > 0 && deadline != NOWAIT && (n as usize) < total(buffers) => {
-            let rest = rest_of(buffers, n as usize);
+            // Without memory it is a short read.
+            let Some(rest) = rest_of(buffers, n as usize) else { return n };
             // SAFETY: what is left of the buffers.
             let more = unsafe { read_all(fd, &rest, offset.map(|o| o + n as i64), deadline) };
             return n + more.max(0);
@@ -127,9 +129,12 @@ pub fn total(buffers: &[Buffer]) -> usize {
     buffers.iter().map(|b| b.iov_len).sum()
 }
 
-/// The buffers without their first `n` bytes.
-fn rest_of(buffers: &[Buffer], mut n: usize) -> Vec<Buffer> {
+/// The buffers without their first `n` bytes. `None`: there is no memory.
+fn rest_of(buffers: &[Buffer], mut n: usize) -> Option<Vec<Buffer>> {
     let mut rest = Vec::new();
+    if !heap::reserve(&mut rest, buffers.len()) {
+        return None;
+    }
     for b in buffers {
         let skip = n.min(b.iov_len);
         n -= skip;
@@ -138,5 +143,5 @@ fn rest_of(buffers: &[Buffer], mut n: usize) -> Vec<Buffer> {
             rest.push(Buffer { iov_base: at, iov_len: b.iov_len - skip });
         }
     }
-    rest
+    Some(rest)
 }

@@ -3,6 +3,7 @@
 use super::ops;
 use super::resolve::resolve;
 use crate::os::file::Kind;
+use crate::os::heap;
 use crate::os::socket::{self, SocketAddress};
 use crate::sched::park::FOREVER;
 use core::ffi::CStr;
@@ -12,19 +13,21 @@ use core::ptr;
 /// A socket that listens on the port, on all addresses of the host or of the
 /// machine. A backlog that is not above 0: as long as the system lets it be.
 pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
-    let addresses = match host {
+    let named = match host {
         Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
-            Ok(addresses) => addresses,
+            Ok(addresses) => Some(addresses),
             Err(e) => return e,
         },
-        // One socket for both families, where there are both.
-        _ => vec![
-            SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
-            SocketAddress::new((Ipv4Addr::UNSPECIFIED, port).into()),
-        ],
+        _ => None,
     };
+    // One socket for both families, where there are both.
+    let all = [
+        SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
+        SocketAddress::new((Ipv4Addr::UNSPECIFIED, port).into()),
+    ];
+    let addresses = named.as_deref().unwrap_or(&all);
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
-    first_that(&addresses, |fd, address| {
+    first_that(addresses, |fd, address| {
         let options = [
             (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0),
@@ -88,8 +91,13 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
     if super::wait::is_past(deadline) {
         return Err(-libc::ETIMEDOUT);
     }
+    let mut all = Vec::new();
     if let Some(ip) = host.to_str().ok().and_then(|s| s.parse::<IpAddr>().ok()) {
-        return Ok(vec![SocketAddress::new(SocketAddr::new(ip, port))]);
+        if !heap::reserve(&mut all, 1) {
+            return Err(-libc::ENOMEM);
+        }
+        all.push(SocketAddress::new(SocketAddr::new(ip, port)));
+        return Ok(all);
     }
     // SAFETY: a C string and hints; what comes back is freed.
     unsafe {
@@ -100,14 +108,17 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
         if answer.code != 0 {
             return Err(errno_of(answer.code, answer.error));
         }
-        let mut all = Vec::new();
         let mut at: *const socket::Info = answer.list;
+        let mut has_room = true;
         while let Some(info) = at.as_ref() {
-            all.extend(SocketAddress::from_raw(info.ai_addr, port));
+            has_room &= heap::reserve(&mut all, 1);
+            if has_room {
+                all.extend(SocketAddress::from_raw(info.ai_addr, port));
+            }
             at = info.ai_next;
         }
         socket::free_list(answer.list);
-        Ok(all)
+        if has_room { Ok(all) } else { Err(-libc::ENOMEM) }
     }
 }
 

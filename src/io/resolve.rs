@@ -3,6 +3,7 @@
 //! waiting. A helper that is not waited for frees what it finds.
 
 use super::wait::is_past;
+use crate::os::heap;
 use crate::os::socket::{self, Info};
 use crate::sched::g::GRef;
 use crate::sched::park::{FOREVER, NOWAIT};
@@ -81,6 +82,18 @@ impl Question {
     }
 }
 
+/// A copy of a string, if there is one. `-ENOMEM`.
+///
+/// # Safety
+/// Null or a C string.
+unsafe fn copied(s: *const c_char) -> Result<Option<CString>, i32> {
+    if s.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, so a C string, as the caller says.
+    heap::c_string(unsafe { CStr::from_ptr(s) }).map(Some).ok_or(-libc::ENOMEM)
+}
+
 /// Looks up a host, a service or both. getaddrinfo.
 ///
 /// # Safety
@@ -95,11 +108,14 @@ pub unsafe fn resolve(
         return Answer::system(-libc::ETIMEDOUT);
     }
     // SAFETY: by contract null or C strings.
-    let copy = |s: *const c_char| (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) }.to_owned());
-    let question = Box::into_raw(Box::new(Question {
+    let (node, service) = match unsafe { (copied(node), copied(service)) } {
+        (Ok(node), Ok(service)) => (node, service),
+        (Err(e), _) | (_, Err(e)) => return Answer::system(e),
+    };
+    let question = heap::boxed(Question {
         refs: AtomicU32::new(1),
-        node: copy(node),
-        service: copy(service),
+        node,
+        service,
         // SAFETY: by contract null or readable. The pointers in it are not used.
         hints: unsafe { hints.as_ref() }.map(|h| Info {
             ai_next: ptr::null_mut(),
@@ -108,7 +124,10 @@ pub unsafe fn resolve(
             ..*h
         }),
         answer: Cell::new(None),
-    }));
+    });
+    let Some(question) = question.map(Box::into_raw) else {
+        return Answer::system(-libc::ENOMEM);
+    };
     // SAFETY: alive until it is released.
     let answer = unsafe { answer(question, deadline) };
     // SAFETY: the asker's reference.

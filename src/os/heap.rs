@@ -8,17 +8,85 @@
 //!
 //! `GOSCHED_DEBUG=systemheap=1` uses the C library's all the same, so that
 //! valgrind sees each allocation.
+//!
+//! # Without memory
+//!
+//! Rust's own containers abort when an allocation fails. So what a user's call makes
+//! (channels, timers, names, values of keys, M's) is allocated by [`alloc`], [`boxed`],
+//! [`reserve`] and [`c_string`], which say that there is no memory, and the call gives
+//! its documented error. The rest is small and bounded by the size of the machine, not by
+//! what the program does: the lists of one start of the runtime, text of reports, one
+//! list at a look of sysmon. When the system refuses memory for that, it comes from
+//! [`RESERVE`] bytes that are part of the library's image.
 
 use super::spin::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::CStr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, Ordering};
 use dlmalloc::Dlmalloc;
 use std::alloc::System;
+use std::ffi::CString;
+
+/// Bytes that are there for what can't fail when the system refuses memory.
+const RESERVE: usize = 512 << 10;
+
+/// The memory of the reserve. The linker sets it aside; pages are taken as they are
+/// touched, which they never are while the system has memory.
+#[repr(C, align(4096))]
+struct Reserve(UnsafeCell<[u8; RESERVE]>);
+
+// SAFETY: its bytes are handed out by `Heap::reserve`, each to one owner.
+unsafe impl Sync for Reserve {}
+
+static MEMORY: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
+
+/// Gives the reserve to its `Dlmalloc`, once, as one region.
+struct Once(Cell<bool>);
+
+// SAFETY: all sizes and addresses are those of `MEMORY`, which stays.
+unsafe impl dlmalloc::Allocator for Once {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        if size > RESERVE || self.0.replace(true) {
+            return (ptr::null_mut(), 0, 0);
+        }
+        (MEMORY.0.get().cast(), RESERVE, 0)
+    }
+
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        super::PAGE
+    }
+}
+
+fn is_in_reserve(block: *mut u8) -> bool {
+    (block as usize).wrapping_sub(MEMORY.0.get() as usize) < RESERVE
+}
 
 struct Heap {
     lock: SpinLock,
     own: UnsafeCell<Dlmalloc>,
+    reserve: UnsafeCell<Dlmalloc<Once>>,
     /// Which one is used, decided at the first allocation.
     choice: AtomicU8,
 }
@@ -27,13 +95,14 @@ const UNDECIDED: u8 = 0;
 const OWN: u8 = 1;
 const SYSTEM: u8 = 2;
 
-// SAFETY: `own` is used with the lock held.
+// SAFETY: `own` and `reserve` are used with the lock held.
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
 static HEAP: Heap = Heap {
     lock: SpinLock::new(),
     own: UnsafeCell::new(Dlmalloc::new()),
+    reserve: UnsafeCell::new(Dlmalloc::new_with_allocator(Once(Cell::new(false)))),
     choice: AtomicU8::new(UNDECIDED),
 };
 
@@ -64,10 +133,14 @@ impl Heap {
     }
 }
 
-// SAFETY: both heaps are allocators, and each block goes back to its own.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: by contract.
+impl Heap {
+    /// Null: the system gives no memory.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::alloc`].
+    unsafe fn system_alloc(&self, layout: Layout) -> *mut u8 {
+        let _errno = super::KeepErrno::new();
+        // SAFETY: as the caller says.
         unsafe {
             match self.is_own() {
                 true => self.with(|h| h.malloc(layout.size(), layout.align())),
@@ -76,35 +149,160 @@ unsafe impl GlobalAlloc for Heap {
         }
     }
 
+    /// Null: the reserve is used up.
+    #[cold]
+    fn reserve_alloc(&self, layout: Layout) -> *mut u8 {
+        self.with_reserve(|h| {
+            // SAFETY: the size is not 0, as `GlobalAlloc` wants it.
+            unsafe { h.malloc(layout.size(), layout.align()) }
+        })
+    }
+
+    fn with_reserve<R>(&self, f: impl FnOnce(&mut Dlmalloc<Once>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.reserve.get() }))
+    }
+}
+
+// SAFETY: all three heaps are allocators, and each block goes back to its own: that of the
+// reserve is known by its address.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller says.
+        let block = unsafe { self.system_alloc(layout) };
+        if block.is_null() { self.reserve_alloc(layout) } else { block }
+    }
+
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: by contract.
+        // SAFETY: as the caller says; a new block has room for its size.
         unsafe {
-            match self.is_own() {
+            let block = match self.is_own() {
                 true => self.with(|h| h.calloc(layout.size(), layout.align())),
                 false => System.alloc_zeroed(layout),
+            };
+            if !block.is_null() {
+                return block;
             }
+            let block = self.reserve_alloc(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: by contract.
+        // SAFETY: as the caller says; the address tells whose block it is.
         unsafe {
-            match self.is_own() {
-                true => self.with(|h| h.free(block, layout.size(), layout.align())),
-                false => System.dealloc(block, layout),
+            if is_in_reserve(block) {
+                self.with_reserve(|h| h.free(block, layout.size(), layout.align()));
+            } else if self.is_own() {
+                self.with(|h| h.free(block, layout.size(), layout.align()));
+            } else {
+                System.dealloc(block, layout);
             }
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: by contract.
+        // SAFETY: as the caller says; what moves between heaps is copied as far as both
+        // blocks reach.
         unsafe {
-            match self.is_own() {
-                true => self.with(|h| h.realloc(block, layout.size(), layout.align(), size)),
-                false => System.realloc(block, layout, size),
+            if !is_in_reserve(block) {
+                let new = match self.is_own() {
+                    true => self.with(|h| h.realloc(block, layout.size(), layout.align(), size)),
+                    false => System.realloc(block, layout, size),
+                };
+                if !new.is_null() {
+                    return new;
+                }
             }
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                new.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            new
         }
     }
+}
+
+/// A block of memory, never from the reserve. `None`: there is no memory. It ends as
+/// any block of the global allocator does.
+///
+/// # Safety
+/// The size is not 0.
+pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
+    // SAFETY: as the caller says.
+    NonNull::new(unsafe { HEAP.system_alloc(layout) })
+}
+
+/// A box, if there is memory; `T` has a size.
+pub fn boxed<T>(value: T) -> Option<Box<T>> {
+    const { assert!(size_of::<T>() != 0) };
+    // SAFETY: a block of the global allocator with the layout of a `T`, written before it
+    // is a box.
+    unsafe {
+        let at = alloc(Layout::new::<T>())?.cast::<T>();
+        at.write(value);
+        Some(Box::from_raw(at.as_ptr()))
+    }
+}
+
+/// Makes room in a list for so many more elements. False: there is no memory, and the
+/// list is as before.
+#[must_use]
+#[inline]
+pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> bool {
+    list.capacity() - list.len() >= more || grow(list, more)
+}
+
+#[cold]
+fn grow<T>(list: &mut Vec<T>, more: usize) -> bool {
+    const { assert!(size_of::<T>() != 0) };
+    let Some(needed) = list.len().checked_add(more) else { return false };
+    let capacity = needed.max(list.capacity().saturating_mul(2)).max(4);
+    let Ok(layout) = Layout::array::<T>(capacity) else { return false };
+    // SAFETY: a block of the global allocator with room for that many; the elements move
+    // there, and the old block is freed without them.
+    unsafe {
+        let Some(at) = alloc(layout) else { return false };
+        let (at, len) = (at.cast::<T>().as_ptr(), list.len());
+        at.copy_from_nonoverlapping(list.as_ptr(), len);
+        list.set_len(0);
+        *list = Vec::from_raw_parts(at, len, capacity);
+    }
+    true
+}
+
+/// A copy of a C string, if there is memory.
+pub fn c_string(s: &CStr) -> Option<CString> {
+    let bytes = s.to_bytes_with_nul();
+    let mut copy = Vec::new();
+    if !reserve_exact(&mut copy, bytes.len()) {
+        return None;
+    }
+    copy.extend_from_slice(bytes);
+    // SAFETY: the bytes of a C string. The list is full, so that it isn't allocated anew.
+    Some(unsafe { CString::from_vec_with_nul_unchecked(copy) })
+}
+
+/// Room for exactly so many bytes in an empty list.
+fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
+    let Ok(layout) = Layout::array::<u8>(len) else { return false };
+    // SAFETY: `len` counts the NUL, so it isn't 0; a block of the global allocator.
+    unsafe {
+        let Some(at) = alloc(layout) else { return false };
+        *list = Vec::from_raw_parts(at.as_ptr(), 0, len);
+    }
+    true
+}
+
+/// Whether the system would give so many bytes right now: before something is built of
+/// many small parts. What others take meanwhile comes from the reserve.
+pub fn has_room(bytes: usize) -> bool {
+    let mut probe: Vec<u8> = Vec::new();
+    reserve(&mut probe, bytes)
 }
 
 /// Around a fork: the child must not find it locked.
@@ -114,4 +312,53 @@ pub fn lock() {
 
 pub fn unlock() {
     HEAP.lock.unlock();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_gives_takes_back_and_ends() {
+        let layout = Layout::from_size_align(RESERVE / 4, 16).unwrap();
+        for _ in 0..10 {
+            let blocks: Vec<_> = (0..8).map(|_| HEAP.reserve_alloc(layout)).collect();
+            let given: Vec<_> = blocks.into_iter().filter(|b| !b.is_null()).collect();
+            assert!((1..=4).contains(&given.len()));
+            for block in given {
+                assert!(is_in_reserve(block));
+                // SAFETY: a block of that layout, which is freed as any other.
+                unsafe {
+                    block.write_bytes(0xaa, layout.size());
+                    HEAP.dealloc(block, layout);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_the_reserve_that_grows_keeps_its_content() {
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        let block = HEAP.reserve_alloc(layout);
+        // SAFETY: a block of that layout; the new one is freed with its own size.
+        unsafe {
+            block.write_bytes(7, 100);
+            let new = HEAP.realloc(block, layout, 5000);
+            assert!(!is_in_reserve(new));
+            assert!((0..100).all(|i| new.add(i).read() == 7));
+            HEAP.dealloc(new, Layout::from_size_align(5000, 8).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_list_that_grows_keeps_its_elements() {
+        let mut list: Vec<u64> = Vec::new();
+        for i in 0..1000 {
+            assert!(reserve(&mut list, 1));
+            list.push(i);
+        }
+        assert!(list.iter().copied().eq(0..1000));
+        assert!(!reserve(&mut list, usize::MAX / 8));
+        assert_eq!(c_string(c"a name").unwrap().as_c_str(), c"a name");
+    }
 }

@@ -65,13 +65,14 @@ pub fn interleave(at: usize, len: usize, nodes: impl Iterator<Item = usize>) {
 
 fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = usize>) {
     let _errno = super::KeepErrno::new();
-    let mut mask = vec![0u64];
-    for node in nodes {
-        mask.resize(mask.len().max(node / 64 + 1), 0);
+    /// Linux has no more nodes than this.
+    const NODES: usize = 1024;
+    let mut mask = [0u64; NODES / 64];
+    for node in nodes.filter(|&n| n < NODES) {
         mask[node / 64] |= 1 << (node % 64);
     }
     // One more than there are bits: the kernel takes one off.
-    let bits = mask.len() * 64 + 1;
+    let bits = NODES + 1;
     // SAFETY: the caller owns the range; the mask is readable. A node without memory,
     // or a filter, means an error, and that memory comes from where it always does.
     unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
@@ -104,17 +105,17 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
 }
 
 /// Moves a value into memory of its own, from this NUMA node if possible; to be ended
-/// with [`drop_placed`]. Aborts if there is none, as `Box` does.
-pub fn place<T>(value: T, node: Option<usize>) -> *mut T {
+/// with [`drop_placed`]. `None`: there is no memory.
+pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
     let len = size_of::<T>().next_multiple_of(PAGE);
-    let Some(at) = reserve(len, PAGE) else { super::abort() };
+    let at = reserve(len, PAGE)?;
     if let Some(node) = node {
         prefer_node(at, len, node);
     }
     let p = at as *mut T;
     // SAFETY: large enough, aligned to a page, and nobody else's.
     unsafe { p.write(value) };
-    p
+    Some(p)
 }
 
 /// Ends a value that [`place`] has placed.

@@ -95,14 +95,16 @@ pub fn has_stopped() -> bool {
     STOPPER.load(Ordering::Relaxed) == schedule::caller()
 }
 
-/// Stops all goroutines but the caller. `-EDEADLK`: it has done so already.
+/// Stops all goroutines but the caller. `-EDEADLK`: it has done so already. Fails as
+/// [`Inside::enter`] too.
 pub fn stop() -> i32 {
     if has_stopped() {
         return -libc::EDEADLK;
     }
-    if schedule::with_p().is_none() {
+    match Inside::enter_from_outside() {
         // Until `start`: nobody ends a runtime whose world is stopped.
-        core::mem::forget(Inside::enter());
+        Ok(inside) => core::mem::forget(inside),
+        Err(e) => return e,
     }
     let _: world::Stopped = world::stop();
     // Those that have lost their P in a block may have come back from it.

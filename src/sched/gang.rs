@@ -17,7 +17,7 @@ use super::schedule::{self, is_asked};
 use super::task::{Fifo, Kind, Task};
 use super::{threads, world};
 use crate::os::spin::{SpinLock, backoff};
-use crate::os::time;
+use crate::os::{heap, time};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
@@ -148,16 +148,16 @@ pub fn unlock_free() {
     FREE.lock.unlock();
 }
 
-/// A gang without members, with one reference.
-pub fn create() -> &'static Gang {
+/// A gang without members, with one reference. `None`: there is no memory.
+pub fn create() -> Option<&'static Gang> {
     let used = FREE.lock.with(|| {
         // SAFETY: null or a gang.
         let gang = unsafe { FREE.first.get().as_ref() }?;
         FREE.first.set(gang.next.get());
         Some(gang)
     });
-    let gang = used.unwrap_or_else(|| {
-        Box::leak(Box::new(Gang {
+    let gang = used.or_else(|| {
+        let new = heap::boxed(Gang {
             ready: Fifo::new(),
             refs: AtomicU32::new(0),
             members: AtomicU32::new(0),
@@ -168,10 +168,11 @@ pub fn create() -> &'static Gang {
             listed: Cell::new(false),
             runtime: Cell::new(0),
             node: Cell::new(0),
-        }))
-    });
+        });
+        new.map(|gang| &*Box::leak(gang))
+    })?;
     gang.refs.store(1, Ordering::Relaxed);
-    gang
+    Some(gang)
 }
 
 /// Gives a reference back.

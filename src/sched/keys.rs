@@ -3,7 +3,7 @@
 use super::boundary;
 use super::g::GRef;
 use super::schedule;
-use crate::os::spin::SpinLock;
+use crate::os::{heap, spin::SpinLock};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
@@ -88,20 +88,23 @@ fn index_of(key: u32) -> Option<usize> {
     })
 }
 
-/// Makes a key; `None`: there are too many.
-pub fn create(destructor: Option<Destructor>) -> Option<u32> {
+/// Makes a key. `-EAGAIN`: there are too many; `-ENOMEM`.
+pub fn create(destructor: Option<Destructor>) -> Result<u32, i32> {
     with_table(|Table { keys, first }| {
         let free = keys.iter().position(|k| k.generation & 1 == 0);
         let index = free.unwrap_or(keys.len());
         if index == MAX_KEYS {
-            return None;
+            return Err(-libc::EAGAIN);
+        }
+        if !heap::reserve(keys, 1) {
+            return Err(-libc::ENOMEM);
         }
         if index == keys.len() {
             keys.push(Key { generation: *first, destructor: None });
         }
         let k = &mut keys[index];
         *k = Key { generation: k.generation.wrapping_add(1), destructor };
-        Some(pack(index, k.generation))
+        Ok(pack(index, k.generation))
     })
 }
 
@@ -132,18 +135,23 @@ fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
         };
     };
     if g.values.get().is_null() && create {
-        g.values.set(Box::into_raw(Box::default()));
+        g.values.set(heap::boxed(Values::default()).map_or(ptr::null_mut(), Box::into_raw));
     }
     // SAFETY: the running goroutine's own, used by nobody else.
     f(unsafe { g.values.get().as_mut() })
 }
 
 /// Sets the value of a key. `-EINVAL`: there is no such key; `-EAGAIN`: a plain
-/// thread that is ending.
+/// thread that is ending; `-ENOMEM`.
 pub fn set(key: u32, value: *mut c_void) -> i32 {
     let Some(index) = index_of(key) else { return -libc::EINVAL };
     with_values(true, |values| {
-        let Some(Values(values)) = values else { return -libc::EAGAIN };
+        let Some(Values(values)) = values else {
+            return if schedule::current_g().is_some() { -libc::ENOMEM } else { -libc::EAGAIN };
+        };
+        if !heap::reserve(values, (index + 1).saturating_sub(values.len())) {
+            return -libc::ENOMEM;
+        }
         if values.len() <= index {
             values.resize(index + 1, (0, ptr::null_mut()));
         }

@@ -8,6 +8,7 @@ use super::p::{P, PRef};
 use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
+use crate::os::heap;
 use crate::os::spin::SpinLock;
 use crate::stack::{self, Warm};
 use core::cell::UnsafeCell;
@@ -197,9 +198,10 @@ impl Node {
     }
 
     /// There are so many M's: the pool has room for all, so that nobody allocates with
-    /// its lock held. Somebody who forks would have to be waited for.
-    pub fn reserve_idle_ms(&self, count: usize) {
-        self.idle_ms(|list| list.reserve(count.saturating_sub(list.len())));
+    /// its lock held. Somebody who forks would have to be waited for. False: there is no
+    /// memory.
+    pub fn reserve_idle_ms(&self, count: usize) -> bool {
+        self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
     }
 
     /// Adds an M to the pool. A watcher is the last that is taken: it would leave

@@ -6,7 +6,7 @@
 //! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
 
 use crate::arch;
-use crate::os::{mem, spin::SpinLock};
+use crate::os::{heap, mem, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -124,8 +124,9 @@ impl<T> Pool<T> {
 
     /// Every one there is, free or not.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        // The copy needs no lock, for chunks stay.
-        for chunk in self.with(|inner| inner.memory.chunks.clone()) {
+        // One after the other without the lock, for chunks stay.
+        let chunk = |i| self.with(|inner| inner.memory.chunks.get(i).copied());
+        for chunk in (0..).map_while(chunk) {
             // SAFETY: the chunk is cut into T's, valid from the start.
             cut(chunk).for_each(|item| f(unsafe { item.as_ref() }));
         }
@@ -245,6 +246,9 @@ impl<T> Memory<T> {
     }
 
     fn next_chunk(&mut self) -> Option<Range<usize>> {
+        if !heap::reserve(&mut self.chunks, 1) {
+            return None;
+        }
         let at = mem::reserve(CHUNK, CHUNK)?;
         if let Some(node) = self.node {
             mem::prefer_node(at, CHUNK, node);

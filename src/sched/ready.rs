@@ -94,7 +94,8 @@ fn ready_special(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 fn ready_from_outside(g: GRef) {
-    let _inside = Inside::enter();
+    // A goroutine keeps its runtime alive until it has run on.
+    let _inside = Inside::enter_if_there();
     let rt = rt();
     let (task, prio) = (Task::goroutine(g), g.priority.get());
     let home = g.last_p.get() as usize;

@@ -19,13 +19,21 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         return -libc::EBUSY;
     }
     let _errno = KeepErrno::new();
-    let inside = Inside::enter();
-    let rt = rt();
-    let root = match spawn::create_root(f, arg, pc) {
-        Ok(g) => g,
+    let inside = match Inside::enter() {
+        Ok(inside) => inside,
         Err(e) => return e,
     };
-    let m = rt.add_runner();
+    let rt = rt();
+    // What may fail comes first: a goroutine that is made runs.
+    let Some(m) = rt.add_runner() else { return -libc::ENOMEM };
+    let root = match spawn::create_root(f, arg, pc) {
+        Ok(g) => g,
+        Err(e) => {
+            m.in_syscall.store(false, Ordering::Release);
+            rt.runner_leaves(m);
+            return e;
+        }
+    };
     m.root.set(root.as_ptr());
     m.root_done.store(false, Ordering::Relaxed);
     root.runner.set(m.as_ptr());

@@ -154,21 +154,28 @@ pub fn try_rt() -> Option<&'static Runtime> {
     unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
 }
 
-/// While a plain thread has it the runtime is not ended. There is a runtime: it
-/// is made, with the defaults, if there was none.
+/// While a plain thread has it the runtime is not ended.
 pub struct Inside(());
 
 impl Inside {
-    pub fn enter() -> Inside {
+    /// There is a runtime: it is made, with the defaults, if there was none. `-ENOMEM`,
+    /// `-EAGAIN`: the system gives no memory or thread for that.
+    pub fn enter() -> Result<Inside, i32> {
         loop {
             if let Some(inside) = Inside::try_enter() {
                 if m::current().is_none() {
                     rt().look_for_cxa();
                 }
-                return inside;
+                return Ok(inside);
             }
-            init_default();
+            init_default()?;
         }
+    }
+
+    /// Enters for a caller that may be a goroutine, which is inside already: `None`.
+    /// Fails as [`Inside::enter`].
+    pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
+        if schedule::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
     }
 
     /// One that was forgotten.
@@ -210,23 +217,19 @@ impl Drop for Inside {
     }
 }
 
-/// Makes the runtime with the defaults, if there is none.
+/// Makes the runtime with the defaults, if there is none. Fails with `-ENOMEM` or
+/// `-EAGAIN`.
 #[cold]
-fn init_default() {
-    match init(&Request::default()) {
-        Ok(()) => {}
-        Err(e) if e == -libc::EBUSY => {}
-        Err(_) => {
+fn init_default() -> Result<(), i32> {
+    let e = match init(&Request::default()) {
+        // Of what the environment says, only the topology can be refused.
+        Err(e) if e == -libc::EINVAL => {
             os::write_all(2, b"gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored\n");
-            let flat = Request { topology: Some("flat"), ..Request::default() };
-            if let Err(e) = init(&flat)
-                && e != -libc::EBUSY
-            {
-                os::write_all(2, b"gosched: the system gives no memory or thread to start with\n");
-                os::abort();
-            }
+            init(&Request { topology: Some("flat"), ..Request::default() })
         }
-    }
+        e => e,
+    };
+    if e == Err(-libc::EBUSY) { Ok(()) } else { e }
 }
 
 /// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
@@ -241,6 +244,9 @@ pub fn init(request: &Request) -> Result<(), i32> {
             thread::at_fork(before_fork, after_fork, in_child);
             signal::on_fault(on_fault);
         });
+        if !heap::has_room(Runtime::size(&config)) {
+            return Err(-libc::ENOMEM);
+        }
         let rt = Box::into_raw(Box::new(Runtime::new(config)));
         CHANGING.store(true, Ordering::SeqCst);
         // Release: pairs with the Acquire in `try_rt`.
@@ -293,6 +299,15 @@ pub fn shutdown(deadline: i64) -> i32 {
 }
 
 impl Runtime {
+    /// Bytes that [`Runtime::new`] allocates, or more.
+    fn size(config: &Config) -> usize {
+        let nodes = config.topology.nodes.len();
+        let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
+        // Of each node a list of P's, of its CPUs, its neighbours and their distances.
+        let node = size_of::<Node>() + 8 * (MAX + 8 * nodes + cpus);
+        size_of::<Runtime>() + 8 * MAX + nodes * node
+    }
+
     fn new(config: Config) -> Runtime {
         let debug = Debug::from_env();
         sanitizer::look_for(os::symbol);
@@ -400,18 +415,18 @@ impl Runtime {
     }
 
     /// P number `id`, made if it isn't yet, for a total of `count`. It keeps the
-    /// node that it was made for.
-    pub fn make_p(&self, id: usize, count: usize) -> PRef {
+    /// node that it was made for. `None`: there is no memory.
+    pub fn make_p(&self, id: usize, count: usize) -> Option<PRef> {
         if let Some(p) = self.p_if_made(id) {
-            return p;
+            return Some(p);
         }
         let node = self.topology.node_of_p(id, count);
         let node = &self.nodes[node];
         let p = P::new(id, node, self.stack_class, self.ring_capacity, self.debug.migrate);
-        let p = mem::place(p, node.memory);
+        let p = mem::place(p, node.memory)?;
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
-        self.p(id)
+        Some(self.p(id))
     }
 
     /// Sets GOMAXPROCS, whose P's have been made.
@@ -456,15 +471,15 @@ impl Runtime {
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
         self.look_for_cxa();
-        self.make_ps();
+        self.make_ps()?;
         self.sysmon.start()
     }
 
     /// The first P's, all idle.
-    fn make_ps(&self) {
+    fn make_ps(&self) -> Result<(), i32> {
         let n = self.procs();
         for id in 0..n {
-            let p = self.make_p(id, n);
+            let p = self.make_p(id, n).ok_or(-libc::ENOMEM)?;
             p.alone.set(n == 1);
             p.set_status(status::IDLE);
         }
@@ -472,6 +487,7 @@ impl Runtime {
         for p in self.ps() {
             schedule::make_idle(self, p);
         }
+        Ok(())
     }
 
     /// A node with P's, each in turn: for what comes from outside.
@@ -538,11 +554,10 @@ impl Runtime {
         self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
             let max = self.max_ms.load(Ordering::Relaxed);
-            let text = format!(
+            os::say(format_args!(
                 "gosched: the limit of {max} threads is reached; goroutines wait until one is \
                  free (gs_set_max_threads, GOSCHED_MAX_THREADS)\n"
-            );
-            os::write_all(2, text.as_bytes());
+            ));
         }
     }
 
@@ -557,18 +572,24 @@ impl Runtime {
         before.min(i32::MAX as usize) as i32
     }
 
-    /// An M without a thread yet, counted in before.
-    pub fn add_m(&self, node: usize) -> MRef {
-        self.with_ms(|all, free, _| {
+    /// An M without a thread yet, counted in before. `None`: there is no memory. The lists
+    /// that it may get into have room for all M's beforehand.
+    pub fn add_m(&self, node: usize) -> Option<MRef> {
+        self.with_ms(|all, free, left| {
             if let Some(m) = free.pop() {
                 m.reuse(node);
-                return m;
+                return Some(m);
             }
-            all.push(Box::new(M::new(all.len() as u32, node)));
-            self.nodes.iter().for_each(|n| n.reserve_idle_ms(all.len()));
-            let m: *const M = &raw const **all.last().expect("just pushed");
+            let count = all.len() + 1;
+            let has_room = heap::reserve(all, 1)
+                && heap::reserve(free, count - free.len())
+                && heap::reserve(left, count - left.len())
+                && self.nodes.iter().all(|n| n.reserve_idle_ms(count));
+            let m = if has_room { heap::boxed(M::new(all.len() as u32, node)) } else { None };
+            all.push(m?);
+            let m: *const M = &raw const **all.last()?;
             // SAFETY: a box's content stays where it is.
-            unsafe { MRef::from_ptr(m) }
+            Some(unsafe { MRef::from_ptr(m) })
         })
     }
 
@@ -579,15 +600,15 @@ impl Runtime {
     }
 
     /// An M for a thread that `gs_run` brings; it is not limited. It counts as in
-    /// a system call until its goroutine can be found by others.
-    pub fn add_runner(&self) -> MRef {
+    /// a system call until its goroutine can be found by others. `None`: there is no memory.
+    pub fn add_runner(&self) -> Option<MRef> {
+        let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);
-        let m = self.add_m(self.any_node());
         m.runner.store(true, Ordering::Relaxed);
         m.in_syscall.store(true, Ordering::Relaxed);
         // Release: whoever counts it in sees that.
         self.m_count.fetch_add(1, Ordering::Release);
-        m
+        Some(m)
     }
 
     /// The thread goes back to its owner. It uses the runtime no more.
@@ -607,8 +628,7 @@ impl Runtime {
 
     /// Joins the threads that have left, so that their M's can be used again.
     pub fn reap(&self) {
-        let left = self.with_ms(|_, _, left| core::mem::take(left));
-        for m in left {
+        while let Some(m) = self.with_ms(|_, _, left| left.pop()) {
             if let Some(t) = m.thread.take() {
                 t.join();
             }
@@ -661,11 +681,10 @@ impl Runtime {
     /// The system gives no thread: work waits for one that is there.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
-            let text = format!(
+            os::say(format_args!(
                 "gosched: no new thread (errno {}); goroutines wait until one is free\n",
                 -e
-            );
-            os::write_all(2, text.as_bytes());
+            ));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Starting goroutines.
 
 use super::entry;
-use super::g::{G, GRef, Status, flags};
+use super::g::{GRef, Status, flags};
 use super::gang::{self, Gang};
 use super::m::{self, MRef};
 use super::node::priority;
@@ -9,10 +9,12 @@ use super::p::count;
 use super::runtime::{Inside, Runtime, rt};
 use super::task::{GoFn, Newborn, Task};
 use super::{ready, schedule};
+use crate::os::heap;
 use crate::stack::Class;
 use core::ffi::{CStr, c_void};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
+use std::ffi::CString;
 
 /// What a goroutine may be spawned with.
 pub struct Options<'a> {
@@ -84,7 +86,10 @@ fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64)
 #[cold]
 #[inline(never)]
 fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
-    let _inside = Inside::enter();
+    let _inside = match Inside::enter() {
+        Ok(inside) => inside,
+        Err(e) => return e,
+    };
     let rt = rt();
     let Some(n) = rt.nodes[rt.any_node()].newborns.get() else { return -libc::ENOMEM };
     fill(n, f, arg, pc, id_of(schedule::current_g()));
@@ -97,7 +102,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
     let m = schedule::with_p();
-    let _inside = m.is_none().then(Inside::enter);
+    let _inside = Inside::enter_from_outside()?;
     let rt = rt();
     if options.node.is_some_and(|n| n >= rt.nodes.len()) {
         return Err(-libc::EINVAL);
@@ -121,7 +126,15 @@ fn create(
     options: &Options,
     node: usize,
 ) -> Result<GRef, i32> {
-    let g: NonNull<G> = rt.nodes[node].gs.get().ok_or(-libc::ENOMEM)?;
+    let name = match options.name {
+        Some(name) => heap::c_string(name).ok_or(-libc::ENOMEM)?.into_raw(),
+        None => ptr::null_mut(),
+    };
+    let Some(g) = rt.nodes[node].gs.get() else {
+        // SAFETY: null, or made by `into_raw` just now.
+        drop((!name.is_null()).then(|| unsafe { CString::from_raw(name) }));
+        return Err(-libc::ENOMEM);
+    };
     let g = GRef::from_non_null(g);
     g.home.set(node as u16);
     g.f.set(Some(f));
@@ -138,8 +151,8 @@ fn create(
     g.stack_class.set(options.stack);
     g.last_p.set(u16::MAX);
     g.set_status(Status::Runnable);
-    if let Some(name) = options.name {
-        g.name.store(name.to_owned().into_raw(), Ordering::Relaxed);
+    if !name.is_null() {
+        g.name.store(name, Ordering::Relaxed);
     }
     if let Some(gang) = options.gang {
         gang::join(rt, gang, g);

@@ -453,7 +453,11 @@ fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     if !rt.count_m_in() {
         return None;
     }
-    let m = rt.add_m(node);
+    let Some(m) = rt.add_m(node) else {
+        rt.m_count.fetch_sub(1, Ordering::Relaxed);
+        rt.warn_no_thread(-libc::ENOMEM);
+        return None;
+    };
     m.is_spare.set(is_spare);
     match Thread::start(thread_main, m.as_ptr().cast()) {
         // It notes itself for whoever joins it.

@@ -10,7 +10,7 @@ use super::park::Parker;
 use super::runtime::{Inside, rt};
 use super::schedule;
 use crate::arch;
-use crate::os::spin::SpinLock;
+use crate::os::{heap, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -34,9 +34,10 @@ pub struct Timer {
 pub type Fire = fn(&Timer, i64);
 
 impl Timer {
-    /// A timer that isn't started, as a pointer that [`Timer::free`] takes back.
-    pub fn new(fire: Fire, data: [usize; 2]) -> *const Timer {
-        Box::into_raw(Box::new(Timer {
+    /// A timer that isn't started, as a pointer that [`Timer::free`] takes back. `None`:
+    /// there is no memory.
+    pub fn new(fire: Fire, data: [usize; 2]) -> Option<*const Timer> {
+        let timer = heap::boxed(Timer {
             lock: SpinLock::new(),
             number: AtomicU64::new(0),
             refs: AtomicU32::new(1),
@@ -44,7 +45,8 @@ impl Timer {
             period: Cell::new(0),
             fire,
             data,
-        }))
+        });
+        timer.map(|timer| Box::into_raw(timer).cast_const())
     }
 
     /// Lets it fire at `when` and then each `period` ns (0: once), instead of

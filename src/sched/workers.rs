@@ -5,9 +5,9 @@
 use super::blocking;
 use super::park::{Block, Parker, Waiter, When, Why};
 use super::runtime::{Runtime, rt};
-use crate::os::futex;
 use crate::os::spin::SpinLock;
 use crate::os::thread::{self, Thread};
+use crate::os::{futex, heap};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ptr;
@@ -164,7 +164,11 @@ impl Workers {
     fn start_one(&self, rt: &Runtime) {
         let allowed = self.lock.with(|| {
             let threads = self.count() + self.starting.get();
-            let allowed = threads < LIMIT && rt.has_room_for_worker(threads);
+            // SAFETY: the lock is held.
+            let list = unsafe { &mut *self.threads.get() };
+            let allowed = threads < LIMIT
+                && rt.has_room_for_worker(threads)
+                && heap::reserve(list, self.starting.get() + 1);
             self.starting.set(self.starting.get() + usize::from(allowed));
             allowed
         });

@@ -232,14 +232,20 @@ pub fn start(_: Stopped) {
 }
 
 /// Changes the number of P's. Nothing is lost: what the superfluous ones have
-/// goes to P 0. procresize.
-pub fn set_procs(world: &Stopped, n: usize) {
+/// goes to P 0. procresize. False: there is no memory for that, and the number is as
+/// before.
+#[must_use]
+pub fn set_procs(world: &Stopped, n: usize) -> bool {
     let _ = world;
     let rt = rt();
     let before = rt.procs();
     let n = n.clamp(1, MAX);
+    // All that may fail comes first. A P that is made too many is never used.
+    if (before..n).any(|id| rt.make_p(id, n).is_none()) {
+        return false;
+    }
     for id in before..n {
-        let p = rt.make_p(id, n);
+        let p = rt.p(id);
         p.timers.close(false, None);
         p.inbox.close(false);
         p.attention.store(STOP, Ordering::Relaxed);
@@ -264,6 +270,7 @@ pub fn set_procs(world: &Stopped, n: usize) {
         netpoll::nobody_runs(old);
         schedule::acquire_p(m, first);
     }
+    true
 }
 
 /// Everything that a P has goes to others.
@@ -285,7 +292,7 @@ fn retire(p: PRef, to: PRef) {
     netpoll::nobody_runs(p);
 }
 
-/// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks.
+/// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks. `-ENOMEM`.
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
     let before = rt.procs() as i32;
@@ -294,7 +301,7 @@ pub fn gomaxprocs(n: i32) -> i32 {
     }
     let world = stop();
     let before = rt.procs() as i32;
-    set_procs(&world, n as usize);
+    let done = set_procs(&world, n as usize);
     start(world);
-    before
+    if done { before } else { -libc::ENOMEM }
 }

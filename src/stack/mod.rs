@@ -17,7 +17,7 @@ mod overflow;
 pub use overflow::report as report_overflow;
 
 use crate::arch;
-use crate::os::{self, PAGE, mem, spin::SpinLock};
+use crate::os::{self, PAGE, heap, mem, spin::SpinLock};
 use core::cell::UnsafeCell;
 use core::iter;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -232,6 +232,21 @@ impl Free {
         Some(stack)
     }
 
+    /// Makes room for all stacks of the class, so that a push never allocates. False: there
+    /// is no memory.
+    fn keep_room(&mut self, count: usize) -> bool {
+        if self.warm.capacity() < count {
+            let mut larger = Vec::new();
+            if !heap::reserve(&mut larger, count.max(2 * self.warm.capacity())) {
+                return false;
+            }
+            larger.extend(self.warm.drain(..));
+            self.warm = larger.into();
+        }
+        let more = count.saturating_sub(self.cold.len());
+        heap::reserve(&mut self.cold, more)
+    }
+
     fn push_warm(&mut self, stack: Stack) {
         self.warm.push_back(stack);
         self.count.added(1);
@@ -378,6 +393,12 @@ impl Inner {
         let most = (1usize << 26).div_ceil(size).min(LARGEST_SLAB);
         let count = (FIRST_SLAB << before.min(8)).min(most).max(1);
         let len = count * size;
+        let of_class = self.slabs.iter().filter(|s| s.class == class).map(|s| s.len / size);
+        if !self.free[class.index()].keep_room(of_class.sum::<usize>() + count)
+            || !heap::reserve(&mut self.slabs, 1)
+        {
+            return None;
+        }
         let at = mem::reserve(len, size.min(2 << 20))?;
         if let Some(memory) = memory {
             mem::prefer_node(at, len, memory);

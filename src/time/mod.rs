@@ -3,7 +3,6 @@
 use crate::os::time;
 use crate::sched::park::{Cause, Why, sleep_to};
 use crate::sched::runtime::Inside;
-use crate::sched::schedule;
 use crate::sched::spawn;
 use crate::sched::task::GoFn;
 pub use crate::sched::timers::{Fire, Timer};
@@ -26,28 +25,37 @@ pub fn sleep(ns: i64) -> i32 {
     }
 }
 
-/// Calls `f` with this thread inside the runtime, which is made if there is none.
-fn inside<R>(f: impl FnOnce() -> R) -> R {
-    let _inside = schedule::with_p().is_none().then(Inside::enter);
-    f()
+/// Calls `f` with this thread inside the runtime, which is made if there is none. Fails as
+/// [`Inside::enter`].
+fn inside<R>(f: impl FnOnce() -> R) -> Result<R, i32> {
+    let _inside = Inside::enter_from_outside()?;
+    Ok(f())
 }
 
-/// A timer that runs `f(arg)` in a goroutine of its own after `ns`. AfterFunc.
-pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> *const Timer {
+/// A timer that runs `f(arg)` in a goroutine of its own after `ns`. Fails as [`start`].
+/// AfterFunc.
+pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i32> {
     start(ns, 0, spawn_it, [f as usize, arg as usize])
 }
 
-/// A timer that fires after `ns`, and then each `period` ns (0: once).
-pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> *const Timer {
-    let timer = Timer::new(fire, data);
+/// A timer that fires after `ns`, and then each `period` ns (0: once). `-ENOMEM`, or what
+/// [`Inside::enter`] fails with.
+pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*const Timer, i32> {
+    let timer = Timer::new(fire, data).ok_or(-libc::ENOMEM)?;
     // SAFETY: just made.
-    inside(|| unsafe { &*timer }.start(after(ns, 1), period));
-    timer
+    match inside(|| unsafe { &*timer }.start(after(ns, 1), period)) {
+        Ok(_) => Ok(timer),
+        Err(e) => {
+            // SAFETY: nobody else has it.
+            unsafe { Timer::free(timer) };
+            Err(e)
+        }
+    }
 }
 
 /// Lets a timer fire after `ns` instead of when it was to. True: it was still to
-/// fire.
-pub fn reset(timer: &Timer, ns: i64) -> bool {
+/// fire. Fails as [`start`], and then it fires when it was to.
+pub fn reset(timer: &Timer, ns: i64) -> Result<bool, i32> {
     inside(|| timer.start(after(ns, 1), 0))
 }
 

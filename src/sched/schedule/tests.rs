@@ -33,7 +33,7 @@ impl Stage {
         let rt = rt();
         let world = world::stop();
         assert!(rt.count_m_in());
-        let m = rt.add_m(rt.p(0).node as usize);
+        let m = rt.add_m(rt.p(0).node as usize).expect("memory");
         let mut stage = Stage { rt, m, tasks: Vec::new() };
         acquire_p(m, rt.p(0));
         rt.p(0).attention.store(0, Ordering::Relaxed);
@@ -259,7 +259,7 @@ fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
     // seed: N3, S11
     Stage::set(2, "flat", |s| {
         let node = s.p(1).of_node();
-        let ms = [(); 3].map(|()| s.rt.add_m(node.id));
+        let ms = [(); 3].map(|()| s.rt.add_m(node.id).expect("memory"));
         for m in ms {
             node.add_idle_m(m, false);
         }
