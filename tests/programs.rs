@@ -47,6 +47,11 @@ fn widened() -> Vec<Setting> {
     all
 }
 
+/// Every number of P's on a machine with one node.
+fn flat() -> Vec<Setting> {
+    PROCS.map(|procs| Setting { procs, topology: "flat", debug: None }).into()
+}
+
 /// For what is too large to run many times.
 fn once() -> Vec<Setting> {
     vec![Setting { procs: "2", topology: "flat", debug: None }]
@@ -106,6 +111,7 @@ programs! {
     stress "stress.c" widened;
     cxx "cxx.cpp" widened;
     leaks "leaks.c" matrix;
+    fault "fault.c" flat;
     io "io.c" widened;
     io_net "io_net.c" widened;
     io_reuse "io_reuse.c" widened;
