@@ -178,12 +178,12 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
     if value.is_null() {
         return None;
     }
-    let taken = core::mem::replace(value, ptr::null_mut());
+    // One without a destructor stays: destructors of other keys may ask for it.
     let destructor = with_table(|table| {
         let k = table.keys.get(index)?;
         (k.generation & 1 == 1 && pack(index, k.generation) == *of).then_some(k.destructor)?
     })?;
-    Some((destructor, taken))
+    Some((destructor, core::mem::replace(value, ptr::null_mut())))
 }
 
 /// Calls the destructors of all values, again if they set new ones, for at most

@@ -116,6 +116,37 @@ static void set_and_clear(void *value)
     CHECK_EQ(gs_setspecific(key, NULL), 0);
 }
 
+/* ---- A value without a destructor is there until all destructors have run ---- */
+
+static gs_key without, with_first, with_last;
+static int seen_by;
+
+static void ask_for_the_other(void *value)
+{
+    CHECK(gs_getspecific(without) == &seen_by);
+    ADD(*(int *)value, 1);
+}
+
+static void set_all_three(void *arg)
+{
+    CHECK_EQ(gs_setspecific(with_first, arg), 0);
+    CHECK_EQ(gs_setspecific(without, &seen_by), 0);
+    CHECK_EQ(gs_setspecific(with_last, arg), 0);
+}
+
+GO_TEST(a_destructor_sees_values_of_keys_without_one)
+{
+    seen_by = 0;
+    with_first = key_with(ask_for_the_other);
+    without = key_with(NULL);
+    with_last = key_with(ask_for_the_other);
+    join(go_ref(set_all_three, &seen_by));
+    CHECK_EQ(seen_by, 2);
+    drop(with_first);
+    drop(without);
+    drop(with_last);
+}
+
 GO_TEST(there_is_no_destructor_for_NULL)
 {
     int value = 0;
