@@ -60,3 +60,16 @@ mod sched;
 mod stack;
 mod sync;
 mod time;
+
+/// Called when the library is loaded: from then on a fork finds every lock free in the child.
+/// Later would be too late, because another thread may fork beside the first call.
+extern "C" fn on_load() {
+    sched::runtime::on_load();
+    io::on_load();
+}
+
+/// Where the loader looks for functions to call. `gs_init` refers to it, so that
+/// a program that links the static library has it too.
+#[used]
+#[unsafe(link_section = ".init_array")]
+pub(crate) static ON_LOAD: extern "C" fn() = on_load;

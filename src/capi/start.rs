@@ -80,6 +80,7 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     let _entered = Entered::new();
+    core::hint::black_box(&crate::ON_LOAD);
     // SAFETY: by contract.
     let request =
         unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };

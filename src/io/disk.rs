@@ -3,7 +3,6 @@
 //! written, by threads of their own; what only copies between entersyscall and
 //! exitsyscall.
 
-use super::table;
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::os::heap;
@@ -37,7 +36,6 @@ fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
     let Some(m) = schedule::on_goroutine() else { return f() };
     // What is special about its thread (its own table of files, say) is wanted here too.
     let is_locked = !m.locked_g.get().is_null();
-    table::set_up();
     let e = USERS.acquire(1, deadline);
     if e != 0 {
         return e as isize;

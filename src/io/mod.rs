@@ -11,6 +11,9 @@ mod resolve;
 pub(crate) mod table;
 mod wait;
 
+/// Once, when the library is loaded.
+pub use table::on_load;
+
 pub use net::{tcp_connect, tcp_listen};
 pub use ops::*;
 pub use resolve::{last_error, resolve, set_last_error};

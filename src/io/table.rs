@@ -8,7 +8,6 @@ use super::file::File;
 use crate::os::{file, mem, thread};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::Once;
 
 /// Files in a chunk, chunks in a group, groups: every number that an int can have.
 const FILES: usize = 1 << 9;
@@ -46,18 +45,14 @@ pub fn known(fd: i32) -> Option<&'static File> {
     }
 }
 
-/// Before the first file is used in any way.
-pub fn set_up() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        thread::at_fork(nothing, nothing, forget_all);
-        super::hooks::set();
-    });
+/// Once, when the library is loaded: see `sched::runtime::on_load`.
+pub fn on_load() {
+    thread::at_fork(nothing, nothing, forget_all);
+    super::hooks::set();
 }
 
 #[cold]
 fn make(fd: usize) -> Option<&'static File> {
-    set_up();
     // SAFETY: both are valid when all bytes are zero.
     unsafe {
         let group = made(&TABLE[fd / FILES / CHUNKS])?;

@@ -38,10 +38,23 @@ impl Thread {
         Thread(unsafe { libc::pthread_self() })
     }
 
-    /// Waits until the thread has ended.
+    /// Waits until the thread has ended. The calling thread's own end is not waited for.
     pub fn join(self) {
-        // SAFETY: joined once, because `self` is taken.
-        unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
+        // SAFETY: joined or detached once, because `self` is taken.
+        unsafe {
+            if libc::pthread_join(self.0, ptr::null_mut()) != 0 {
+                libc::pthread_detach(self.0);
+            }
+        }
+    }
+
+    /// Joins the thread if it has ended.
+    pub fn try_join(self) -> Result<(), Thread> {
+        // SAFETY: as in `join`; it stays joinable if it still runs.
+        match unsafe { libc::pthread_tryjoin_np(self.0, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(self),
+        }
     }
 }
 

@@ -125,6 +125,16 @@ fn blocked_plain_threads() -> usize {
 static HANDLER: SpinLock = SpinLock::new();
 static mut CALL: Option<(Handler, *mut c_void)> = None;
 
+/// Around a fork: the child must not find it locked by a thread that it hasn't.
+pub fn lock_handler() {
+    HANDLER.lock();
+}
+
+/// See [`lock_handler`].
+pub fn unlock_handler() {
+    HANDLER.unlock();
+}
+
 /// `gs_set_deadlock_handler`'s.
 pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
 

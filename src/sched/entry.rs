@@ -231,14 +231,20 @@ fn recycle_shared(g: GRef) {
 
 /// Gives a reference back; the last one frees the descriptor.
 pub fn release(g: GRef) {
-    // AcqRel: whoever frees it comes after all others' uses.
-    if g.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+    // First: a shutdown unmaps the descriptor's memory once it has no reference.
+    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+    let others = |refs: u32| (refs > 1).then_some(refs - 1);
+    // AcqRel: who frees it comes after all others' uses.
+    if g.refs.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_ok() {
         return;
     }
+    // The last reference is ours, so there can be no new one. It keeps the memory.
     recycle_shared(g);
-    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
     match try_rt() {
-        Some(rt) if runtime::owns(g) => rt.nodes[g.home.get() as usize].gs.put(g.as_non_null()),
+        Some(rt) if runtime::owns(g) => {
+            g.refs.store(0, Ordering::Relaxed);
+            rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
+        }
         _ => runtime::orphan_released(g),
     }
 }

@@ -396,11 +396,16 @@ pub fn waiting_in_handler(
         takes(p, gang);
         return Some(task);
     }
-    let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
-    let task = others().or_else(|| if rt.gangs.any_ready() { any() } else { None })?;
+    let task = others().or_else(|| any_in_handler(rt))?;
     has_left(p);
     p.gang.filling.store(true, Ordering::Relaxed);
     Some(task)
+}
+
+/// A member of any gang that waits in the signal handler, taken out of its queue.
+pub fn any_in_handler(rt: &Runtime) -> Option<Task> {
+    let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
+    if rt.gangs.any_ready() { any() } else { None }
 }
 
 fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {

@@ -19,6 +19,26 @@ impl Gate {
         enter(&self.making, &self.waiting)
     }
 
+    /// No thread begins to wait from here on, until [`Gate::open`]. Some may wait still.
+    pub fn close(&self) {
+        self.making.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `enter`: a thread that begins to wait sees this, or
+        // `waiting` counts it.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Undoes one [`Gate::close`].
+    pub fn open(&self) {
+        // Release: as in `Through::drop`.
+        self.making.fetch_sub(1, Ordering::Release);
+    }
+
+    /// How many threads wait in the signal handler, or are about to give up waiting.
+    pub fn waiting(&self) -> usize {
+        // Acquire: pairs with the Release in `Through::drop`.
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// Somebody is about to wait in the signal handler; `None`: not now.
     pub fn wait(&self) -> Option<Through<'_>> {
         enter(&self.waiting, &self.making)

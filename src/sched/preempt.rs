@@ -9,13 +9,14 @@ use super::boundary::{self, INSIDE, OUTSIDE};
 use super::g::{GRef, Status, flags};
 use super::m::{self, MRef};
 use super::node::priority;
-use super::p::{PRef, count, status};
+use super::p::{P, PRef, count, status};
 use super::runtime::{Runtime, rt};
 use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
 use super::world::{self, STOP};
 use super::{blocking, ready, threads};
-use crate::os::{KeepErrno, membarrier, signal, spin::SpinLock, thread, time};
+use crate::os::spin::backoff;
+use crate::os::{KeepErrno, membarrier, signal, thread, time};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -83,11 +84,8 @@ unsafe fn queue_for_p(g: usize) {
 
 /// Takes the P from the M that runs it, if that M is outside, as `to`.
 fn take(p: PRef, m: MRef, to: u32) -> bool {
-    TAKING.with(|| take_alone(p, m, to))
+    rt().taking.with(|| take_alone(p, m, to))
 }
-
-/// Held by a thread that asks for a P: another thread's `ASKED` would look like its own.
-static TAKING: SpinLock = SpinLock::new();
 
 fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
     if m.claim
@@ -207,6 +205,30 @@ pub fn allow() -> Option<thread::SignalMask> {
     (signal != 0).then(|| thread::unblock(signal))
 }
 
+/// Whether the calling thread, which is inside, holds a P that nobody can take from it.
+pub fn holds_p() -> bool {
+    schedule::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
+}
+
+/// For a thread that is about to fork, until `template.gate` is open again: no goroutine waits
+/// in the handler. Those that do go on without a P, as those do whose P was taken while their
+/// thread was blocked: one of them may have a lock that fork waits for.
+pub fn empty_handlers(rt: &Runtime) {
+    let gate = &rt.template.gate;
+    gate.close();
+    // A handler of the host's may fork that has interrupted one of them.
+    let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
+    let mut round = 0;
+    while gate.waiting() > own {
+        while let Some((m, task)) = threads::any_in_handler(rt) {
+            threads::let_go(m, task);
+        }
+        // Some are about to look at the gate, or have been given a P.
+        round += 1;
+        backoff(round);
+    }
+}
+
 /// The handler, on the alternate stack of the thread. Async-signal-safe: the
 /// interrupted code is the user's, so no lock of this library is held by it, and
 /// it calls no other.
@@ -266,7 +288,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
     // The borrowed thread's `LOOK` comes again with the next P.
     p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
-    wait_here(m, |g| {
+    wait_here(m, p.as_ptr(), |g| {
         rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
         release_p(m);
         match heir {
@@ -284,15 +306,16 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
 
 /// The same for one without a P: takes an idle one, or waits for one.
 fn find_p_here(m: MRef) {
-    if !replace_p(m) {
-        wait_here(m, |g| {
+    let has_p = replace_p(m)
+        || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
             rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
             threads::ask_for_m(rt);
         });
+    if has_p {
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::NONE, Ordering::Release);
     }
-    // Release: pairs with the Acquire of the deadlock watch.
-    m.claim.store(claim::NONE, Ordering::Release);
 }
 
 /// Into which queue a goroutine goes that waits in the handler.
@@ -321,8 +344,8 @@ pub fn is_interrupted(g: GRef) -> bool {
 
 /// Waits in the handler until the goroutine is handed over with a P, in the middle
 /// of whatever it does: it is locked to this thread until it goes on. `publish`
-/// queues it.
-fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
+/// queues it. False: a thread forks, so it goes on as one whose P, `lost`, was taken.
+fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
     let locked = m.locked_g.replace(g.as_ptr());
@@ -331,10 +354,20 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     publish(g);
-    while m.p.get().is_null() {
+    // It comes with a P, or with nothing but itself: see `threads::let_go`.
+    while m.stash.get().is_none() && m.p.get().is_null() {
         threads::stop_locked(m);
     }
     m.stash.set(None::<Task>);
+    if m.p.get().is_null() {
+        g.set_flag(flags::BOUND, was_bound);
+        m.locked_g.set(locked);
+        m.p.set(lost);
+        g.set_status(Status::Running);
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::TAKEN, Ordering::Release);
+        return false;
+    }
     // sysmon sees that the P has another goroutine: it has a time slice of its own.
     let tick = m.p().tick.load(Ordering::Relaxed);
     m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
@@ -343,6 +376,7 @@ fn wait_here(m: MRef, publish: impl FnOnce(GRef)) {
     m.locked_g.set(locked);
     m.bind_to(m.p().node as usize);
     schedule::assign(m, m.p(), g);
+    true
 }
 
 /// Sends the signal to threads that have lost their P in a block and run the

@@ -22,7 +22,7 @@ use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::cpu::{self, CpuSet};
-use crate::os::thread::SignalMask;
+use crate::os::thread::{SignalMask, Thread};
 use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
@@ -104,6 +104,8 @@ pub struct Runtime {
     pub preempt_signal: i32,
     /// Nobody takes a P from a goroutine that keeps it.
     pub cooperative: bool,
+    /// Held while a P is taken from an M: see [`preempt`].
+    pub taking: SpinLock,
     warned_thread: AtomicBool,
     warned_stack: AtomicBool,
 
@@ -232,6 +234,12 @@ fn init_default() -> Result<(), i32> {
     if e == Err(-libc::EBUSY) { Ok(()) } else { e }
 }
 
+/// Once, when the library is loaded: a fork from now on, of a thread beside the first `init`
+/// too, finds no lock taken in the child.
+pub fn on_load() {
+    thread::at_fork(before_fork, after_fork, in_child);
+}
+
 /// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
 pub fn init(request: &Request) -> Result<(), i32> {
     LIFE.with(|| {
@@ -240,10 +248,10 @@ pub fn init(request: &Request) -> Result<(), i32> {
         }
         let config = request.resolve()?;
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            thread::at_fork(before_fork, after_fork, in_child);
-            signal::on_fault(on_fault);
-        });
+        ONCE.call_once(|| signal::on_fault(on_fault));
+        // Now, with the lock held: a fork beside the first question would leave it half
+        // answered in the child.
+        cpu::count();
         if !heap::has_room(Runtime::size(&config)) {
             return Err(-libc::ENOMEM);
         }
@@ -288,12 +296,16 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             continue;
         }
-        rt.end_threads();
+        let threads = rt.end_threads();
         RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-        CHANGING.store(false, Ordering::SeqCst);
-        // SAFETY: no thread of it is left, and plain ones see none.
+        // SAFETY: no thread of it uses it any more, and plain ones see none.
         unsafe { Runtime::free(rt) };
+        // After the chunks that stay are in `ORPHANS`: a reference that is given back now
+        // belongs to one of those.
+        CHANGING.store(false, Ordering::SeqCst);
         LIFE.unlock();
+        // Without the lock: a destructor of a thread-specific value may call the library.
+        threads.into_iter().for_each(Thread::join);
         return 0;
     }
 }
@@ -355,6 +367,7 @@ impl Runtime {
             slice: config.slice,
             preempt_signal: config.preempt_signal,
             cooperative: config.cooperative,
+            taking: SpinLock::new(),
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
             back_from_call: AtomicBool::new(false),
@@ -626,13 +639,17 @@ impl Runtime {
         self.m_count.fetch_sub(1, Ordering::Release);
     }
 
-    /// Joins the threads that have left, so that their M's can be used again.
+    /// Joins those threads that have left and have ended, so that their M's can be used
+    /// again. A thread may take long to end: it runs destructors of the user's.
     pub fn reap(&self) {
-        while let Some(m) = self.with_ms(|_, _, left| left.pop()) {
-            if let Some(t) = m.thread.take() {
-                t.join();
-            }
-            self.with_ms(|_, free, _| free.push(m));
+        // Each one once: those that still run go to the end of the list.
+        for _ in 0..self.with_ms(|_, _, left| left.len()) {
+            let first = |left: &mut Vec<MRef>| (!left.is_empty()).then(|| left.remove(0));
+            let Some(m) = self.with_ms(|_, _, left| first(left)) else { return };
+            let running = m.thread.take().and_then(|t| t.try_join().err());
+            let has_ended = running.is_none();
+            m.thread.set(running);
+            self.with_ms(|_, free, left| if has_ended { free } else { left }.push(m));
         }
     }
 
@@ -730,7 +747,7 @@ impl Runtime {
         }
     }
 
-    /// With the door closed: waits until no plain thread is inside. False: a
+    /// With the door closed and `LIFE` held: waits until no plain thread is inside. False: a
     /// goroutine has been spawned in the last moment, and those inside may wait
     /// for somebody outside.
     fn all_have_left(&self) -> bool {
@@ -738,7 +755,11 @@ impl Runtime {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
                 return self.goroutines() == 0;
             }
+            // A thread that is inside may be about to fork, which takes the lock. Nobody
+            // ends the runtime meanwhile, because nobody else comes in.
+            LIFE.unlock();
             thread::yield_now();
+            LIFE.lock();
         }
         false
     }
@@ -878,19 +899,20 @@ impl Runtime {
 
     // The end
 
-    /// Ends every thread; there are no goroutines.
-    fn end_threads(&self) {
+    /// Ends every thread; there are no goroutines. Gives those that don't use the runtime any
+    /// more but may still run destructors of the user's thread-specific values.
+    fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
-        self.sysmon.join();
-        self.template.join();
+        let services = [self.sysmon.end(), self.template.end()];
         // One that is starting another right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));
-            self.reap();
             thread::yield_now();
         }
-        self.reap();
+        let left = self.with_ms(|_, _, left| core::mem::take(left));
+        let ms = left.into_iter().filter_map(|m| m.thread.take());
+        services.into_iter().flatten().chain(ms).collect()
     }
 
     /// # Safety
@@ -953,11 +975,13 @@ pub fn owns(g: GRef) -> bool {
     ORPHANS.count.load(Ordering::Acquire) == 0 || !ORPHANS.with(|all| all.contains(&chunk))
 }
 
-/// The last reference to a descriptor whose runtime has ended: its chunk goes
+/// Gives back the last reference to a descriptor whose runtime has ended: its chunk goes
 /// when no other in it has any.
 pub fn orphan_released(g: GRef) {
     let chunk = g.as_ptr() as usize & !(CHUNK - 1);
     ORPHANS.with(|all| {
+        // With the lock held: another thread that gives one back unmaps the chunk.
+        g.refs.store(0, Ordering::Release);
         // SAFETY: the chunk is cut into descriptors and still mapped.
         let used =
             pool::cut::<G>(chunk).any(|g| unsafe { g.as_ref() }.refs.load(Ordering::Acquire) > 0);
@@ -973,6 +997,11 @@ pub fn orphan_released(g: GRef) {
 /// While a thread forks it has the locks of both heaps, and waits for those that others
 /// have. Whoever helps these others on must do without memory and threads.
 static FORKING: AtomicBool = AtomicBool::new(false);
+/// The thread that forks holds the lock of [`World`]. Used with `LIFE` held.
+static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
+/// How long a thread that is to fork sleeps before it looks again whether the world is still
+/// stopped, in ns.
+const FORK_RETRY: i64 = 100_000;
 /// Who has it may allocate; sysmon, and whoever forks.
 static ALLOCATES: SpinLock = SpinLock::new();
 
@@ -1001,25 +1030,66 @@ extern "C" fn before_fork() {
     // A goroutine isn't stopped while it has the locks.
     if let Some(m) = m::current() {
         m.forks_from.set(m.outside.swap(boundary::INSIDE, Ordering::Relaxed));
+        // Pairs with the `membarrier` in `preempt::take`.
         compiler_fence(Ordering::SeqCst);
     }
+    let excludes = lock_life_to_fork();
+    EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
+    // Set with LIFE held: of several threads that fork, each has it for itself.
     FORKING.store(true, Ordering::SeqCst);
+    if let Some(rt) = try_rt() {
+        preempt::empty_handlers(rt);
+    }
     ALLOCATES.lock();
-    LIFE.lock();
     keys::lock_table();
+    deadlock::lock_handler();
     ORPHANS.lock.lock();
     gang::lock_free();
     heap::lock();
 }
 
-extern "C" fn after_fork() {
+/// Locks `LIFE`, and keeps others from stopping the world if the caller could fork while it
+/// is stopped. Gives whether it does.
+///
+/// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
+/// The stopper itself has the lock already.
+fn lock_life_to_fork() -> bool {
+    loop {
+        LIFE.lock();
+        let Some(rt) = try_rt() else { return false };
+        if preempt::holds_p() || embed::has_stopped() {
+            return false;
+        }
+        if rt.world.try_lock() {
+            return true;
+        }
+        // Who has stopped the world may need LIFE before it starts it again.
+        LIFE.unlock();
+        time::sleep(FORK_RETRY);
+    }
+}
+
+/// Gives the locks back in the parent. In the child they are a copy, taken by the only
+/// thread there is.
+fn unlock_after_fork() {
     heap::unlock();
     gang::unlock_free();
     ORPHANS.lock.unlock();
+    deadlock::unlock_handler();
     keys::unlock_table();
-    LIFE.unlock();
-    FORKING.store(false, Ordering::SeqCst);
     ALLOCATES.unlock();
+    FORKING.store(false, Ordering::SeqCst);
+    LIFE.unlock();
+}
+
+extern "C" fn after_fork() {
+    if let Some(rt) = try_rt() {
+        rt.template.gate.open();
+        if EXCLUDES_STOP.load(Ordering::Relaxed) {
+            rt.world.unlock();
+        }
+    }
+    unlock_after_fork();
     if let Some(m) = m::current() {
         m.outside.store(m.forks_from.get(), Ordering::Release);
     }
@@ -1048,7 +1118,7 @@ extern "C" fn in_child() {
     INSIDE.store(0, Ordering::SeqCst);
     deadlock::forget_threads();
     embed::forget_stop();
-    after_fork();
+    unlock_after_fork();
 }
 
 /// A fault: a stack overflow is reported; others are the host's.

@@ -1,17 +1,19 @@
 //! A thread of the runtime's own that sleeps until it has something to do: what sysmon and
 //! the template thread have in common.
 
-use crate::os::{futex, thread::Thread};
+use crate::os::{futex, thread, thread::Thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The thread, and what it sleeps on.
 pub struct Service {
     /// Changes to wake it.
     note: AtomicU32,
     thread: Cell<Option<Thread>>,
+    /// The thread uses the runtime no more.
+    has_left: AtomicBool,
 }
 
 // SAFETY: `thread` is used by whoever starts the thread, and after that by whoever ends
@@ -20,7 +22,11 @@ unsafe impl Sync for Service {}
 
 impl Service {
     pub fn new() -> Service {
-        Service { note: AtomicU32::new(0), thread: Cell::new(None) }
+        Service {
+            note: AtomicU32::new(0),
+            thread: Cell::new(None),
+            has_left: AtomicBool::new(false),
+        }
     }
 
     /// Starts the thread; fails with a negative errno value.
@@ -29,12 +35,22 @@ impl Service {
         Ok(())
     }
 
-    /// Waits until the thread has ended, which `Runtime::exiting` makes it do.
-    pub fn join(&self) {
-        self.wake();
-        if let Some(thread) = self.thread.take() {
-            thread.join();
+    /// Waits until the thread uses the runtime no more, which `Runtime::exiting` makes it do;
+    /// gives the thread, if there is one.
+    pub fn end(&self) -> Option<Thread> {
+        let thread = self.thread.take()?;
+        // Acquire: pairs with the Release in `leave`.
+        while !self.has_left.load(Ordering::Acquire) {
+            self.wake();
+            thread::yield_now();
         }
+        Some(thread)
+    }
+
+    /// The last thing that the thread does with the runtime.
+    pub fn leave(&self) {
+        // Release: pairs with the Acquire in `end`.
+        self.has_left.store(true, Ordering::Release);
     }
 
     /// Lets it look now.

@@ -13,7 +13,8 @@ use super::preempt::{self, BACK, Doing, Sent};
 use super::runtime::{self, Runtime, is_forking, rt};
 use super::service::Service;
 use super::{deadlock, netpoll, schedule, threads, timers, world};
-use crate::os::{thread, time};
+use crate::os::thread::{self, Thread};
+use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, Ordering, fence};
@@ -73,9 +74,9 @@ impl Sysmon {
         self.service.start(main)
     }
 
-    /// See [`Service::join`].
-    pub fn join(&self) {
-        self.service.join();
+    /// See [`Service::end`].
+    pub fn end(&self) -> Option<Thread> {
+        self.service.end()
     }
 
     /// Lets it look now.
@@ -255,6 +256,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
         }
     }
+    rt.sysmon.service.leave();
     ptr::null_mut()
 }
 

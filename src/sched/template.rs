@@ -6,7 +6,8 @@ use super::gate::{Gate, Through};
 use super::runtime::{Runtime, rt};
 use super::service::Service;
 use super::threads;
-use crate::os::{thread, time};
+use crate::os::thread::{self, Thread};
+use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
@@ -145,9 +146,9 @@ impl Template {
         }
     }
 
-    /// See [`Service::join`].
-    pub fn join(&self) {
-        self.service.join();
+    /// See [`Service::end`].
+    pub fn end(&self) -> Option<Thread> {
+        self.service.end()
     }
 }
 
@@ -159,6 +160,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     loop {
         let note = this.service.note();
         if rt.exiting.load(Ordering::Acquire) {
+            this.service.leave();
             return ptr::null_mut();
         }
         let node = this.node.swap(NONE, Ordering::Acquire);

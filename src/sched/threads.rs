@@ -352,6 +352,19 @@ fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     Some((m, Some(task)))
 }
 
+/// Any goroutine that waits in the signal handler, taken out of its queue, and its M.
+pub fn any_in_handler(rt: &Runtime) -> Option<(MRef, Task)> {
+    let task = rt.nodes.iter().find_map(|n| n.preempted.pop());
+    task.or_else(|| gang::any_in_handler(rt)).map(with_its_m)
+}
+
+/// Ends the wait of a goroutine in the signal handler without a P.
+pub fn let_go(m: MRef, task: Task) {
+    m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
+    m.handed.set(Some(task));
+    m.notify();
+}
+
 /// One that waits in the handler, with the M that it waits on.
 fn with_its_m(task: Task) -> (MRef, Task) {
     match task.kind() {

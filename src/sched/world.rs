@@ -91,6 +91,16 @@ impl World {
     pub fn new() -> World {
         World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
     }
+
+    /// Keeps everybody else from stopping the world until [`World::unlock`]; false: a stopper
+    /// has the lock.
+    pub fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    pub fn unlock(&self) {
+        self.lock.unlock();
+    }
 }
 
 /// Whoever has it has stopped the world.

@@ -339,23 +339,178 @@ static void churn(void *arg)
     ADD(churning, -1);
 }
 
-/* Whoever holds an arena may wait for a P, which sysmon must be able to give it without any memory. */
-TEST(fork_while_goroutines_allocate)
+static void start_churning(void)
 {
     uintptr_t i;
+    SET(enough, 0);
     for (i = 1; i <= 8; i++) {
         ADD(churning, 1);
         go(churn, (void *)i);
     }
-    for (i = 0; i < 10; i++) {
-        int status;
-        pid_t pid = fork();
-        CHECK_GE(pid, 0);
-        if (pid == 0)
-            _exit(0);
-        CHECK_EQ(waitpid(pid, &status, 0), pid);
-        CHECK_EQ(status, 0);
-    }
+}
+
+static void stop_churning(void)
+{
     SET(enough, 1);
     NAP_UNTIL(GET(churning) == 0);
+}
+
+static void fork_some(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 10; i++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(0);
+        check_exit(pid);
+    }
+}
+
+/* The goroutine that holds an arena may wait for a P in the signal handler. */
+TEST(fork_while_goroutines_allocate)
+{
+    start_churning();
+    fork_some(NULL);
+    stop_churning();
+}
+
+/* With one P it is the goroutine that forks that has it. */
+TEST(fork_in_a_goroutine_while_others_allocate)
+{
+    start_churning();
+    join(go_ref(fork_some, NULL));
+    stop_churning();
+}
+
+static int changing;
+
+static void *change_procs(void *arg)
+{
+    int i;
+    for (i = 0; GET(changing); i++) {
+        gs_gomaxprocs(1 + i % 3);
+        nap(200 * US);
+    }
+    return arg;
+}
+
+TEST(fork_while_goroutines_allocate_and_GOMAXPROCS_changes)
+{
+    pthread_t t;
+    int procs = gs_gomaxprocs(0);
+    start_churning();
+    SET(changing, 1);
+    t = start_thread(change_procs, NULL);
+    fork_some(NULL);
+    join(go_ref(fork_some, NULL));
+    SET(changing, 0);
+    join_thread(t);
+    stop_churning();
+    gs_gomaxprocs(procs);
+}
+
+/* What a goroutine does without calling the library; nobody waits for it. */
+static int64_t steps;
+
+static void compute(void *arg)
+{
+    (void)arg;
+    while (!GET(enough))
+        ADD(steps, 1);
+    ADD(churning, -1);
+}
+
+static void *fork_in_stopped_world(void *pid)
+{
+    *(pid_t *)pid = fork();
+    if (*(pid_t *)pid == 0)
+        _exit(0);
+    return NULL;
+}
+
+/* A fork lets nothing run in a stopped world: the one of another thread waits for the start. */
+TEST(fork_while_the_world_is_stopped)
+{
+    pthread_t t;
+    pid_t other = -1, own;
+    int64_t before;
+    int i;
+    SET(enough, 0);
+    for (i = 0; i < 4; i++) {
+        ADD(churning, 1);
+        go(compute, NULL);
+    }
+    NAP_UNTIL(GET(steps) > 0);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    before = GET(steps);
+    t = start_thread(fork_in_stopped_world, &other);
+    nap(20 * MS);
+    CHECK_EQ(GET(steps), before);
+    CHECK_EQ(GET(other), -1);
+    CHECK_EQ(gs_start_the_world(), 0);
+    join_thread(t);
+    check_exit(other);
+    /* The thread that has stopped the world may fork. */
+    CHECK_EQ(gs_stop_the_world(), 0);
+    own = fork();
+    if (own == 0)
+        live_in_child();
+    CHECK_EQ(gs_start_the_world(), 0);
+    check_exit(own);
+    stop_churning();
+}
+
+/* ---- fork beside the first call, in a process that has not called the library yet ---- */
+
+static int started;
+
+static void *first_call(void *arg)
+{
+    SET(started, 1);
+    (void)gs_init(NULL);
+    return arg;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* Each in a process that has not used the library: forks at another moment of gs_init. */
+static void fork_beside_init(int i)
+{
+    pid_t pid;
+    int64_t until;
+    alarm(check_seconds());
+    start_thread(first_call, NULL);
+    while (!GET(started))
+        ;
+    for (until = clock_now() + i * 20 * US; clock_now() < until;)
+        ;
+    pid = fork();
+    if (pid == 0) {
+        alarm(check_seconds());
+        CHECK_EQ(gs_run(nothing, NULL), 0);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        _exit(0);
+    }
+    check_exit(pid);
+    _exit(0);
+}
+
+CHILD(forks_beside_the_first_call)
+{
+    int i;
+    for (i = 0; i < 40; i++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            fork_beside_init(i);
+        check_exit(pid);
+    }
+}
+
+TEST(fork_beside_the_first_call)
+{
+    check_child_succeeds("forks_beside_the_first_call");
 }

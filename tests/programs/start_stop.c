@@ -593,6 +593,133 @@ TEST(many_cycles_leak_no_thread_map_or_fd)
 
 /* ---- The clock, deadlines, error texts, versions ---- */
 
+/* ---- Destructors of pthread_setspecific's values run while a thread of the library ends ---- */
+
+static pthread_key_t of_threads;
+static int destroyed;
+static gs_mutex used_at_the_end;
+
+static void return_now(void *arg)
+{
+    (void)arg;
+}
+
+static void call_the_library(void *arg)
+{
+    CHECK_EQ(gs_mutex_lock(&used_at_the_end, GS_FOREVER), 0);
+    CHECK_EQ(gs_mutex_unlock(&used_at_the_end), 0);
+    (void)gs_num_goroutines();
+    (void)gs_numa_nodes();
+    CHECK_EQ(gs_spawn(return_now, arg), 0); /* starts another runtime, if there is none */
+    CHECK_EQ(gs_sleep(MS), 0);
+    ADD(destroyed, 1);
+}
+
+static void leave_a_value(void *arg)
+{
+    CHECK_EQ(pthread_setspecific(of_threads, &destroyed), 0);
+    if (arg)
+        gs_lock_os_thread(); /* ends with its thread */
+    gs_yield();
+}
+
+static void leave_values(void *arg)
+{
+    gs_g *gs[4];
+    int i;
+    for (i = 0; i < 4; i++)
+        gs[i] = go_ref(leave_a_value, arg);
+    for (i = 0; i < 4; i++)
+        join(gs[i]);
+}
+
+TEST(destructors_of_thread_specific_values_may_call_the_library)
+{
+    int i;
+    CHECK_EQ(pthread_key_create(&of_threads, call_the_library), 0);
+    for (i = 0; i < 10; i++) {
+        int before = GET(destroyed);
+        join(go_ref(leave_values, i % 2 ? &destroyed : NULL));
+        while (gs_shutdown(GS_FOREVER) != 0 || count_threads() > 1)
+            ;
+        CHECK(GET(destroyed) > before);
+    }
+    CHECK_EQ(pthread_key_delete(of_threads), 0);
+}
+
+/* ---- References to goroutines of a runtime that has ended, or ends just now ---- */
+
+static gs_g *ended[2];
+static int handed_out, given_back;
+
+/* Gives back one of each pair, as soon as both threads may. */
+static void *release_one_of_each(void *which)
+{
+    int i;
+    for (i = 1; i <= 500; i++) {
+        while (GET(handed_out) < i)
+            if (GET(handed_out) < i - 1)
+                sched_yield();
+        gs_release(ended[which != NULL]);
+        ADD(given_back, 1);
+    }
+    return NULL;
+}
+
+/* Memory that the last reference keeps is not unmapped while the other one is given back. */
+TEST(the_last_references_are_given_back_by_two_threads_at_once)
+{
+    pthread_t threads[2];
+    int i;
+    handed_out = given_back = 0;
+    threads[0] = start_thread(release_one_of_each, NULL);
+    threads[1] = start_thread(release_one_of_each, &ended);
+    for (i = 1; i <= 500; i++) {
+        ended[0] = go_ref(return_now, NULL);
+        ended[1] = go_ref(return_now, NULL);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        SET(handed_out, i);
+        while (GET(given_back) < 2 * i)
+            sched_yield();
+    }
+    join_thread(threads[0]);
+    join_thread(threads[1]);
+}
+
+static int rounds, releasing;
+
+static void *spawn_and_release(void *arg)
+{
+    while (GET(releasing)) {
+        gs_g *gs[8];
+        int i;
+        for (i = 0; i < 8; i++)
+            gs[i] = go_ref(return_now, NULL);
+        for (i = 0; i < 8; i++)
+            CHECK_EQ(gs_join(gs[i], GS_FOREVER), 0);
+        for (i = 0; i < 8; i++)
+            gs_release(gs[i]);
+        ADD(rounds, 1);
+    }
+    return arg;
+}
+
+TEST(references_are_given_back_while_the_runtime_ends)
+{
+    pthread_t threads[3];
+    int i;
+    rounds = 0;
+    SET(releasing, 1);
+    for (i = 0; i < 3; i++)
+        threads[i] = start_thread(spawn_and_release, NULL);
+    while (GET(rounds) < 300)
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    SET(releasing, 0);
+    for (i = 0; i < 3; i++)
+        join_thread(threads[i]);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 TEST(now_is_CLOCK_MONOTONIC)
 {
     int i;

@@ -1,4 +1,4 @@
-//! Making threads and waiting in the signal handler: never both.
+//! Making threads, or forking, and waiting in the signal handler: never both.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +31,33 @@ impl World {
             self.through.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
+}
+
+/// A thread that forks closes the gate and waits until none is counted.
+#[test]
+fn nobody_waits_once_a_closed_gate_counts_none() {
+    check(3, || {
+        let world = Arc::new(World {
+            gate: Gate::new(),
+            making: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            through: Default::default(),
+        });
+        // As below.
+        world.make();
+        world.wait();
+        let other = world.clone();
+        let other = thread::spawn(move || other.wait());
+        world.gate.close();
+        if world.gate.waiting() == 0 {
+            assert_eq!(world.waiting.load(Ordering::Relaxed), 0);
+            thread::yield_now();
+            assert_eq!(world.waiting.load(Ordering::Relaxed), 0);
+        }
+        world.gate.open();
+        other.join().unwrap();
+        assert_eq!(world.gate.waiting(), 0);
+    });
 }
 
 #[test]

@@ -329,6 +329,13 @@ pub mod thread {
                 super::futex::wait(&self.0, 0, -1);
             }
         }
+
+        pub fn try_join(self) -> Result<(), Thread> {
+            match self.0.load(Ordering::Acquire) {
+                0 => Err(self),
+                _ => Ok(()),
+            }
+        }
     }
 
     #[derive(Clone, Copy)]
