@@ -290,7 +290,12 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             return 0;
         };
-        CHANGING.store(true, Ordering::SeqCst);
+        // Another shutdown, which gives the lock up while it waits: this one waits at the door.
+        if CHANGING.swap(true, Ordering::SeqCst) {
+            LIFE.unlock();
+            thread::yield_now();
+            continue;
+        }
         if !rt.all_have_left() {
             CHANGING.store(false, Ordering::SeqCst);
             LIFE.unlock();
