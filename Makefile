@@ -18,7 +18,7 @@ EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd 
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 STAMP    := target/setup
 
-.PHONY: all build examples run test models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build examples run test test-tsan models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -46,6 +46,9 @@ test: $(STAMP)/test ## run every check and test, with a summary at the end
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
+
+test-tsan: $(STAMP)/build ## run the unit tests and many programs under ThreadSanitizer (needs a nightly toolchain)
+	@tools/tsan
 
 lab: ## run the programs of tests/numa-vm on emulated machines with NUMA nodes (ARGS: see tests/numa-vm/run --help)
 	@MAKE="$(MAKE)" tests/numa-vm/run $(ARGS)

@@ -1,6 +1,7 @@
 //! What depends on the CPU: one file for each, all with the same items.
 
 pub mod sanitizer;
+pub mod tsan;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,7 @@
 //! CPUs.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 /// The CPUs of the calling thread's affinity mask, ascending.
 pub fn affinity() -> Vec<usize> {
     // A mask of any size: the kernel says EINVAL while ours is too small.
@@ -53,6 +55,14 @@ pub fn one_node() -> bool {
 
 /// How many CPUs the process could use when it first asked.
 pub fn count() -> usize {
-    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *COUNT.get_or_init(|| affinity().len())
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    match COUNT.load(Ordering::Relaxed) {
+        0 => {
+            // Two threads may ask the system; the first answer counts.
+            let count = affinity().len().max(1);
+            let first = COUNT.compare_exchange(0, count, Ordering::Relaxed, Ordering::Relaxed);
+            first.err().unwrap_or(count)
+        }
+        count => count,
+    }
 }

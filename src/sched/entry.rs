@@ -362,6 +362,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
 #[inline(always)]
 pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     begin_as(m, p, newborn, g);
+    g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context
         .store(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) }, Ordering::Relaxed);
@@ -373,6 +374,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
     let stack = m.p().of_node().stacks.get(class)?;
     g.stack.set(Some(stack));
+    g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context.store(unsafe { arch::prepare(stack.top(), rt().fp) }, Ordering::Relaxed);
     g.set_flag(flags::UNBORN, false);

@@ -5,7 +5,7 @@ use super::keys::Values;
 use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
 use super::task::GoFn;
-use crate::arch;
+use crate::arch::{self, tsan::Fiber};
 use crate::os::spin::SpinLock;
 use crate::stack::{Class, Stack};
 use core::cell::{Cell, UnsafeCell};
@@ -137,6 +137,8 @@ pub struct G {
     pub hand_park: AtomicU64,
     /// Of the last look-up of a host that has failed: see `gs_last_error`.
     pub last_error: Cell<i32>,
+    /// What ThreadSanitizer knows of the stack.
+    pub fiber: Fiber,
     /// References: its own while it lives, and the user's.
     pub refs: AtomicU32,
     /// Guards `end` against `joiners`.
@@ -151,7 +153,8 @@ pub struct G {
     pub name: AtomicPtr<i8>,
 }
 
-const _: () = assert!(size_of::<G>() <= 320, "a million goroutines have one each");
+const _: () =
+    assert!(size_of::<G>() <= 320 + size_of::<Fiber>(), "a million goroutines have one each");
 
 impl G {
     #[inline(always)]

@@ -7,14 +7,14 @@ use super::p::{P, PRef};
 use super::preempt::claim;
 use super::runtime::rt;
 use super::task::{Fifo, Task};
-use crate::arch::{self, sanitizer};
+use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::os::{self, thread, thread::Thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 /// What the context that runs next does for the goroutine that has just been
@@ -41,6 +41,8 @@ pub struct M {
     pub g0_context: Cell<usize>,
     /// g0's stack; known only when a sanitizer asks for it.
     pub stack_bounds: Cell<sanitizer::Bounds>,
+    /// What ThreadSanitizer knows of g0.
+    pub fiber: Fiber,
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
     /// The thread's C++ exception globals, or null while there is no C++.
@@ -91,8 +93,9 @@ pub struct M {
     /// signal handler, or null.
     pub context: Cell<*mut c_void>,
     pub id: u32,
-    /// The node whose pool it belongs to.
-    pub node: Cell<usize>,
+    /// The node whose pool it belongs to. The M itself changes it; others that look for it in
+    /// that pool look again if it isn't there, or rely on it to look after it has entered.
+    pub node: Hint,
     /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
     bound_to: Cell<usize>,
     /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
@@ -128,6 +131,21 @@ pub fn xorshift(mut x: u64) -> (u64, u32) {
     (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
 }
 
+/// A number that its owner writes, and that others may read: it may be old then.
+pub struct Hint(AtomicUsize);
+
+impl Hint {
+    #[inline(always)]
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn set(&self, n: usize) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+}
+
 impl M {
     pub fn new(id: u32, node: usize) -> M {
         M {
@@ -137,6 +155,7 @@ impl M {
             claim: AtomicU8::new(claim::NONE),
             g0_context: Cell::new(0),
             stack_bounds: Cell::new((0, 0)),
+            fiber: Fiber::new(),
             errno: Cell::new(ptr::null_mut()),
             cxa: Cell::new(ptr::null_mut()),
             own_cxa: Cell::new(CxaGlobals::NONE),
@@ -161,7 +180,7 @@ impl M {
             tid: AtomicI32::new(0),
             context: Cell::new(ptr::null_mut()),
             id,
-            node: Cell::new(node),
+            node: Hint(AtomicUsize::new(node)),
             bound_to: Cell::new(usize::MAX),
             runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),
@@ -182,6 +201,7 @@ impl M {
     /// Fills in what only the thread itself can tell, at its start.
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());
+        self.fiber.bind_to_thread();
         self.tid.store(thread::id(), Ordering::Relaxed);
         self.find_cxa();
         if sanitizer::is_on() {

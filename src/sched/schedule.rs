@@ -240,6 +240,11 @@ impl Away {
     /// Before the switch to the context at rest, g0's or that of `M::curg`.
     #[inline(always)]
     fn to(m: MRef, context: usize, for_ever: bool) -> Away {
+        if context == m.g0_context.get() {
+            m.fiber.switch_to()
+        } else {
+            m.g().fiber.switch_to()
+        }
         if !sanitizer::is_on() {
             return Away(ptr::null_mut());
         }

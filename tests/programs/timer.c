@@ -76,8 +76,8 @@ struct shot {
 static void fire(void *arg)
 {
     struct shot *s = arg;
-    s->at = gs_now();
-    s->id = gs_id(gs_self());
+    SET(s->at, gs_now());
+    SET(s->id, gs_id(gs_self()));
     ADD(s->fired, 1);
 }
 
@@ -299,7 +299,7 @@ static void start_itself_again(void *arg)
 {
     struct self_timer *s = arg;
     WAIT_UNTIL(GET(s->ready));
-    if (s->count < 19)
+    if (GET(s->count) < 19)
         CHECK_EQ(gs_timer_reset(s->t, 100 * US), 0);
     ADD(s->count, 1);
 }
