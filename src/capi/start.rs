@@ -130,6 +130,11 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 /// then, if any, has called the library or ended: one that computes or blocks on
 /// without a call holds the thread until it does.
 ///
+/// pthread_cancel(3) doesn't end a thread of the library, nor one that is in gs_run before
+/// that returns. Waking others and waiting for channels, sync objects, goroutines and time are
+/// no cancellation points of a plain thread. A thread that may be inside a function for files
+/// or names must not be cancelled.
+///
 /// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
 /// gives no memory or thread (see gs_init). f has not run if it is not 0.
 ///
@@ -151,7 +156,9 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// Waits until every goroutine has ended, then ends all threads of the library
 /// and frees all that it has. gs_init may follow. Timers that have not fired are
 /// dropped. Channels, and goroutines that the caller has references to, stay
-/// until they are freed.
+/// until they are freed. It also waits for what runs when a thread of the library ends:
+/// destructors of pthread_setspecific's values and of C++'s thread_local. These may call
+/// the library, and start another runtime.
 ///
 /// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
 /// and nothing has changed; -EDEADLK: called by a goroutine.

@@ -39,8 +39,10 @@ pub fn create_eventfd() -> Result<i32, i32> {
 pub fn raise(eventfd: i32) {
     let _errno = super::KeepErrno::new();
     let one = 1u64;
+    // Not by write(3), at which pthread_cancel(3) could end a plain thread: what it was to
+    // wake would sleep on.
     // SAFETY: eight readable bytes. It fails only when as many events as fit are there.
-    unsafe { libc::write(eventfd, (&raw const one).cast(), 8) };
+    unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, 8) };
 }
 
 fn checked(r: i32) -> Result<i32, i32> {

@@ -23,7 +23,7 @@ use core::mem::MaybeUninit;
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the pointer and length are those of a slice.
-        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => bytes = &bytes[n..],
             _ if n < 0 && errno() == libc::EINTR => {}

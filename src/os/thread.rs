@@ -3,6 +3,7 @@
 use core::ffi::{c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
@@ -114,9 +115,40 @@ fn block_signals() -> SignalMask {
 /// Names the calling thread (15 characters at most) and asks the kernel for
 /// exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
+    // For good: nobody but the library ends it.
+    core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     set_slack(1);
+}
+
+/// While the calling thread has it, pthread_cancel(3) doesn't end that thread: goroutines
+/// run on it, or it holds something of the library.
+pub struct NoCancel(i32);
+
+impl NoCancel {
+    pub fn new() -> NoCancel {
+        const DISABLE: i32 = 1;
+        NoCancel(NoCancel::set(DISABLE))
+    }
+
+    /// Gives the former state.
+    fn set(state: i32) -> i32 {
+        let mut before = 0;
+        // SAFETY: `before` is writable; it concerns the calling thread only.
+        unsafe { pthread_setcancelstate(state, &mut before) };
+        before
+    }
+}
+
+impl Drop for NoCancel {
+    fn drop(&mut self) {
+        NoCancel::set(self.0);
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
 }
 
 /// Exact timeouts on a thread that is only borrowed, until it is dropped there: the kernel
@@ -232,9 +264,20 @@ pub fn send_signal(id: i32, signal: i32) {
         (*raw).pid = libc::getpid();
         (*raw).uid = libc::getuid();
         (*raw).value = mark();
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), id, signal, &raw mut info);
+        let _errno = super::KeepErrno::new();
+        let (call, pid) = (libc::SYS_rt_tgsigqueueinfo, libc::getpid());
+        if libc::syscall(call, pid, id, signal, &raw mut info) == 0 || super::errno() == libc::ESRCH
+        {
+            return;
+        }
+        // A filter refuses the call: then by one that takes no value.
+        WITHOUT_VALUE.store(true, Ordering::Relaxed);
+        libc::syscall(libc::SYS_tgkill, pid, id, signal);
     }
 }
+
+/// [`send_signal`] has sent one without the value that tells ours from others.
+static WITHOUT_VALUE: AtomicBool = AtomicBool::new(false);
 
 /// The beginning of `siginfo_t` for a signal with a value.
 #[repr(C)]
@@ -254,7 +297,9 @@ fn mark() -> usize {
     &raw const MARK as usize
 }
 
-/// Whether [`send_signal`] has sent it.
+/// Whether [`send_signal`] has sent it, or may have: where a filter refuses signals with a
+/// value, each one that a thread of this process has sent to one of its threads; and one of
+/// which the kernel has lost the rest, because too many signals are pending (RLIMIT_SIGPENDING).
 ///
 /// # Safety
 /// `info` is what a handler was given.
@@ -262,7 +307,12 @@ pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
     // SAFETY: by contract.
     unsafe {
         let raw = info.cast::<SignalInfo>();
-        (*raw).code == libc::SI_QUEUE && (*raw).value == mark() && (*raw).pid == libc::getpid()
+        match (*raw).code {
+            libc::SI_QUEUE => (*raw).value == mark() && (*raw).pid == libc::getpid(),
+            libc::SI_TKILL => WITHOUT_VALUE.load(Ordering::Relaxed) && (*raw).pid == libc::getpid(),
+            libc::SI_USER => (*raw).pid == 0,
+            _ => false,
+        }
     }
 }
 
@@ -280,11 +330,24 @@ pub fn stack_bounds() -> (usize, usize) {
     (lo as usize, size)
 }
 
-/// How many threads this process has.
+/// How many threads this process has that still run.
 pub fn count() -> usize {
     // The directory's links: two of its own, and one for each thread. To read it would take a
     // descriptor, whose number whoever opens a file meanwhile doesn't get.
-    std::fs::metadata("/proc/self/task").map_or(0, |d| d.nlink().saturating_sub(2) as usize)
+    let all = std::fs::metadata("/proc/self/task").map_or(0, |d| d.nlink().saturating_sub(2));
+    (all as usize).saturating_sub(usize::from(has_main_thread_ended()))
+}
+
+/// Whether the main thread has ended by pthread_exit(3). The kernel lists it until the process
+/// ends, but without a program. To read a link takes no descriptor.
+fn has_main_thread_ended() -> bool {
+    let _errno = super::KeepErrno::new();
+    let has_program = |path: &core::ffi::CStr| {
+        let mut first = 0u8;
+        // SAFETY: a C string, and one writable byte: the rest is cut off.
+        unsafe { libc::readlink(path.as_ptr(), (&raw mut first).cast(), 1) > 0 }
+    };
+    !has_program(c"/proc/self/exe") && has_program(c"/proc/thread-self/exe")
 }
 
 /// Gives the CPU to another thread.

@@ -8,32 +8,60 @@
 
 use super::g::{G, Status};
 use super::runtime::Runtime;
-use super::{netpoll, schedule};
+use super::{m, netpoll, schedule};
 use crate::os::{self, spin::SpinLock, thread, time};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Plain threads that are blocked in this library without a deadline, and that
-/// nobody has woken yet.
+/// Plain threads that are blocked in this library without a deadline, and that no waker has
+/// taken yet.
 static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
-/// How often a thread has begun that.
+/// M's in an announced call that are blocked in this library as a plain thread would be.
+static BLOCKED_CALLS: AtomicU32 = AtomicU32::new(0);
+/// How often a thread has begun to block in either way.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// A plain thread, or one in a system call, is about to block without a deadline.
-pub fn thread_blocks() {
-    BLOCKED_THREADS.fetch_add(1, Ordering::SeqCst);
-    BLOCKS.fetch_add(1, Ordering::SeqCst);
+/// How a thread that blocks without a deadline is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Not,
+    Thread,
+    /// The thread is counted among the M's, one of which is in a call.
+    Call,
 }
 
-/// It is about to be woken: whoever wakes it says so before, because a thread
+/// A plain thread, or one in a system call, is about to block without a deadline.
+pub fn thread_blocks() -> Counted {
+    let counted = if m::current().is_some() { Counted::Call } else { Counted::Thread };
+    change(counted, 1);
+    BLOCKS.fetch_add(1, Ordering::SeqCst);
+    counted
+}
+
+/// The thread is about to be woken. The waker says so before it wakes, because a thread
 /// that is on its way may be long in coming and can wake others.
-pub fn thread_wakes() {
-    BLOCKED_THREADS.fetch_sub(1, Ordering::SeqCst);
+pub fn thread_wakes(counted: Counted) {
+    change(counted, -1);
+}
+
+fn change(counted: Counted, by: i32) {
+    let count = match counted {
+        Counted::Not => return,
+        Counted::Thread => &BLOCKED_THREADS,
+        Counted::Call => &BLOCKED_CALLS,
+    };
+    count.fetch_add(by as u32, Ordering::SeqCst);
+}
+
+/// How many of the M's in a call are blocked in this library without a deadline.
+pub fn blocked_calls() -> usize {
+    BLOCKED_CALLS.load(Ordering::SeqCst) as usize
 }
 
 /// In the child of a fork no other thread is left.
 pub fn forget_threads() {
     BLOCKED_THREADS.store(0, Ordering::SeqCst);
+    BLOCKED_CALLS.store(0, Ordering::SeqCst);
 }
 
 /// The first look comes so soon after everything has become idle, in ns, and
@@ -176,7 +204,7 @@ fn report(rt: &Runtime) -> String {
     }
     text += &format!(
         "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
-        blocked_plain_threads()
+        blocked_plain_threads() + blocked_calls()
     );
     text
 }

@@ -10,9 +10,10 @@
 //! the other cases of a select. Where there can be only one (no deadline, no
 //! select, nobody has a pointer to the goroutine) it costs nothing.
 
+use super::deadlock::{self, Counted};
 use super::g::{G, GRef, Status};
 use super::m;
-use super::{deadlock, ready, schedule, timers};
+use super::{ready, schedule, timers};
 use crate::arch::prefetch_lines;
 use crate::os::{futex, time};
 use core::cell::Cell;
@@ -121,8 +122,8 @@ pub struct Parker {
     /// A thread's: 1 when it has been made ready.
     note: AtomicU32,
     is_thread: Cell<bool>,
-    /// A thread's: it waits without a deadline.
-    forever: Cell<bool>,
+    /// A thread's that waits without a deadline: how the deadlock watch counts it.
+    counted: Cell<Counted>,
     /// The P whose heap has the deadline of the park under way.
     pub timer_home: Cell<u16>,
 }
@@ -134,7 +135,7 @@ impl Parker {
             claim: AtomicU64::new(0),
             note: AtomicU32::new(0),
             is_thread: Cell::new(true),
-            forever: Cell::new(false),
+            counted: Cell::new(Counted::Not),
             timer_home: Cell::new(0),
         }
     }
@@ -195,9 +196,7 @@ impl Parker {
         // SAFETY: by contract it is there until it is made ready.
         let this = unsafe { &*parker };
         if this.is_thread.get() {
-            if this.forever.get() {
-                deadlock::thread_wakes();
-            }
+            deadlock::thread_wakes(this.counted.get());
             let note: *const AtomicU32 = &raw const this.note;
             // Release: pairs with the Acquire in `park_thread`.
             this.note.store(1, Ordering::Release);
@@ -628,9 +627,8 @@ impl Block {
     /// As `park`.
     #[cold]
     unsafe fn park_thread(self, parker: &Parker, unlock: unsafe fn(usize), arg: usize) -> Cause {
-        parker.forever.set(self.deadline == FOREVER);
         if self.deadline == FOREVER {
-            deadlock::thread_blocks();
+            parker.counted.set(deadlock::thread_blocks());
         }
         // SAFETY: by contract.
         unsafe { unlock(arg) };

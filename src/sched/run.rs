@@ -8,7 +8,7 @@ use super::world::{self, LOOK};
 use super::{node, preempt, ready, schedule, spawn, threads};
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
-use crate::os::thread::ExactTimeouts;
+use crate::os::thread::{ExactTimeouts, NoCancel};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
 
@@ -19,6 +19,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         return -libc::EBUSY;
     }
     let _errno = KeepErrno::new();
+    let _lives = NoCancel::new();
     let inside = match Inside::enter() {
         Ok(inside) => inside,
         Err(e) => return e,

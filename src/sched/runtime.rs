@@ -2,6 +2,7 @@
 
 use super::boundary;
 use super::config::{Config, Request};
+use super::deadlock::Counted;
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::gang::{self, Gangs};
@@ -544,7 +545,9 @@ impl Runtime {
 
     /// Counts one more thread, unless the limit is reached.
     pub fn count_m_in(&self) -> bool {
-        let max = self.max_ms.load(Ordering::Relaxed);
+        // One thread is left to run the others, fire timers and wake the locked ones, even
+        // where the limit is lower.
+        let max = self.max_ms.load(Ordering::Relaxed).max(self.locked.taken() + 1);
         let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);
         if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             return true;
@@ -669,14 +672,18 @@ impl Runtime {
     /// Whether an M without a P may come back with a goroutine, or its thread go
     /// back to `gs_run`'s caller.
     pub fn any_m_may_bring_work(&self) -> bool {
+        // Before the M's: one that is woken has been counted out before.
+        let blocked = deadlock::blocked_calls();
+        // Acquire: pairs with the Release after the goroutine was queued.
+        let in_call = |m: &&Box<M>| m.in_syscall.load(Ordering::Acquire);
         let may = |m: &M| {
-            // Acquire: pairs with the Release after the goroutine was queued.
-            m.in_syscall.load(Ordering::Acquire)
-                || m.claim.load(Ordering::Acquire) != claim::NONE
+            m.claim.load(Ordering::Acquire) != claim::NONE
                 || !m.pinned.is_empty()
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
-        self.with_ms(|all, _, _| all.iter().any(|m| may(m)))
+        self.with_ms(|all, _, _| {
+            all.iter().filter(in_call).count() > blocked || all.iter().any(|m| may(m))
+        })
     }
 
     /// Whether an M is about to go to sleep, or has just woken.
@@ -772,9 +779,7 @@ impl Runtime {
     /// Waits until no goroutine is left.
     fn drain(&self, deadline: i64) -> i32 {
         self.draining.store(true, Ordering::SeqCst);
-        if deadline == -1 {
-            deadlock::thread_blocks();
-        }
+        let counted = if deadline == -1 { deadlock::thread_blocks() } else { Counted::Not };
         let result = loop {
             let seen = self.drained.load(Ordering::Acquire);
             if self.goroutines() == 0 {
@@ -791,9 +796,7 @@ impl Runtime {
             let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
             futex::wait(&self.drained, seen, until);
         };
-        if deadline == -1 {
-            deadlock::thread_wakes();
-        }
+        deadlock::thread_wakes(counted);
         if result != 0 {
             self.draining.store(false, Ordering::SeqCst);
         }

@@ -127,11 +127,53 @@ CHILD(a_wait_after_writes_to_a_disk)
     (void)gs_run(wait_after_writes, NULL);
 }
 
+static void receive_in_a_call(void *arg)
+{
+    gs_entersyscall();
+    receive_for_ever(arg);
+    gs_exitsyscall();
+}
+
+static void *receive_while_blocking(void *arg)
+{
+    receive_for_ever(arg);
+    return NULL;
+}
+
+static void receive_in_gs_blocking(void *arg)
+{
+    (void)gs_blocking(receive_while_blocking, arg);
+}
+
+/* Its thread waits in this library, though it has announced another call. */
+CHILD(waits_in_announced_calls)
+{
+    ch = chan_of_ints(0);
+    go(receive_in_a_call, NULL);
+    go(receive_in_gs_blocking, NULL);
+    (void)gs_run(receive_for_ever, NULL);
+}
+
+static void *run_receiver(void *arg)
+{
+    (void)gs_run(receive_for_ever, NULL);
+    return arg;
+}
+
+/* The kernel lists the main thread until the process ends. */
+CHILD(the_main_thread_has_ended)
+{
+    ch = chan_of_ints(0);
+    start_thread(run_receiver, NULL);
+    pthread_exit(NULL);
+}
+
 TEST(a_deadlock_is_reported_and_aborts)
 {
     static const char *const cases[] = {"receive_without_a_sender", "select_of_nothing", "a_mutex_locked_twice",
                                         "a_waitgroup_without_done", "many_that_wait",    "a_wait_after_system_calls",
-                                        "a_wait_after_writes_to_a_disk"};
+                                        "a_wait_after_writes_to_a_disk", "waits_in_announced_calls",
+                                        "the_main_thread_has_ended"};
     struct outcome out;
     size_t i;
     for (i = 0; i < LENGTH(cases); i++) {

@@ -225,6 +225,31 @@ CHILD(a_limit_that_is_raised)
     _exit(0);
 }
 
+static void lock_and_sleep(void *arg)
+{
+    (void)arg;
+    gs_lock_os_thread();
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+static void join_one_that_locks(void *arg)
+{
+    (void)arg;
+    join(go_ref(lock_and_sleep, NULL));
+}
+
+/* A locked thread fires no timers: another one does, even if only one is allowed. */
+TEST(the_only_thread_may_be_locked)
+{
+    gs_config cfg = GS_CONFIG_INIT;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    cfg.max_threads = 1;
+    CHECK_EQ(gs_init(&cfg), 0);
+    CHECK_EQ(gs_run(join_one_that_locks, NULL), 0);
+    join_one_that_locks(NULL);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 TEST(raising_the_limit_lets_waiting_work_go_on)
 {
     check_child_succeeds("a_limit_that_is_raised");

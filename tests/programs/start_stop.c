@@ -647,6 +647,31 @@ TEST(destructors_of_thread_specific_values_may_call_the_library)
     CHECK_EQ(pthread_key_delete(of_threads), 0);
 }
 
+/* ---- pthread_cancel of a plain thread that wakes and waits ---- */
+
+static void *lock_and_spawn(void *arg)
+{
+    for (;;) {
+        if (gs_mutex_lock(&used_at_the_end, gs_after_ms(5)) == 0)
+            (void)gs_mutex_unlock(&used_at_the_end);
+        CHECK_EQ(gs_spawn(return_now, arg), 0);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+TEST(a_cancelled_thread_leaves_nothing_behind)
+{
+    int i;
+    for (i = 0; i < 20; i++) {
+        pthread_t t = start_thread(lock_and_spawn, NULL);
+        nap(MS + i * 100 * US);
+        CHECK_EQ(pthread_cancel(t), 0);
+        join_thread(t);
+    }
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 /* ---- References to goroutines of a runtime that has ended, or ends just now ---- */
 
 static gs_g *ended[2];
