@@ -907,8 +907,8 @@ ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, int64_t deadline);
 ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline);
 
 /**
- * Takes the next connection of a listening socket: a new socket, non-blocking and
- * close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
+ * Takes the next connection of a listening socket, which is made non-blocking: a new
+ * socket, non-blocking and close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
  * the room there, and then the address's length. Goroutines that the accepting
  * one spawns from then on are spread over P's and nodes. Close it with gs_close.
  *
@@ -917,17 +917,23 @@ ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline
  * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
  * plain threads. internal/poll.FD.Accept. seed: N7.
  */
-int gs_accept(int fd, struct sockaddr *addr, uint32_t *addrlen, int64_t deadline);
+int gs_accept(int fd,
+              struct sockaddr *addr,
+              uint32_t *addrlen,
+              int64_t deadline);
 
 /**
  * Connects a socket, which is made non-blocking, with an address.
  *
  * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
- * -EINTR; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED:
- * it goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr
- * is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+ * -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
+ * error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
+ * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
  */
-int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, int64_t deadline);
+int gs_connect(int fd,
+               const struct sockaddr *addr,
+               uint32_t addrlen,
+               int64_t deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
@@ -935,16 +941,17 @@ int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, int64_t de
  * themselves. The file stays blocking if it is.
  *
  * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
- * gs_read; -EINVAL: unknown events; -EPERM: nobody can wait for this file.
- * Goroutines and plain threads.
+ * gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and nobody can wait
+ * for this file, because it is on a disk. Goroutines and plain threads.
  */
 int gs_poll_fd(int fd, int events, int64_t deadline);
 
 /**
  * Closes a file. Everybody who waits for it leaves with -ECANCELED and never
- * meets the file that has its number next.
+ * meets the file that has its number next. Others run while close(2) waits, for a
+ * disk or for SO_LINGER; the number is free by then.
  *
- * 0; -EBADF: it is not open; else the error of close(2), and it is closed all the
+ * 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
  * same. Any thread. internal/poll.FD.Close.
  */
 int gs_close(int fd);

@@ -251,8 +251,8 @@ pub unsafe extern "C" fn gs_sendmsg(
     unsafe { io::send_message(fd, msg, flags, deadline) }
 }
 
-/// Takes the next connection of a listening socket: a new socket, non-blocking and
-/// close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
+/// Takes the next connection of a listening socket, which is made non-blocking: a new
+/// socket, non-blocking and close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
 /// the room there, and then the address's length. Goroutines that the accepting
 /// one spawns from then on are spread over P's and nodes. Close it with gs_close.
 ///
@@ -283,9 +283,9 @@ pub unsafe extern "C" fn gs_accept(
 /// Connects a socket, which is made non-blocking, with an address.
 ///
 /// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
-/// -EINTR; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED:
-/// it goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr
-/// is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+/// -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
+/// error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
+/// goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn gs_connect(
 /// themselves. The file stays blocking if it is.
 ///
 /// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
-/// gs_read; -EINVAL: unknown events; -EPERM: nobody can wait for this file.
-/// Goroutines and plain threads.
+/// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and nobody can wait
+/// for this file, because it is on a disk. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
     /// All that poll(2) knows.
@@ -325,9 +325,10 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
 }
 
 /// Closes a file. Everybody who waits for it leaves with -ECANCELED and never
-/// meets the file that has its number next.
+/// meets the file that has its number next. Others run while close(2) waits, for a
+/// disk or for SO_LINGER; the number is free by then.
 ///
-/// 0; -EBADF: it is not open; else the error of close(2), and it is closed all the
+/// 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
 /// same. Any thread. internal/poll.FD.Close.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_close(fd: c_int) -> c_int {

@@ -1,13 +1,14 @@
 //! One file descriptor: who uses it, who waits for it, and in which epoll instance
 //! it is. `README.md` states the protocol.
 
+use super::wait::Want;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::netpoll::{self, Class, Found};
 use crate::sched::p::{PRef, status};
-use crate::sched::park::{WaitQueue, Waiter};
+use crate::sched::park::{self, WaitQueue, Waiter};
 use crate::sched::runtime::Runtime;
 use core::cell::Cell;
 use core::ptr;
@@ -22,8 +23,8 @@ const WRITABLE: u32 = OUT | ERR | HUP;
 /// of the stream, or what is behind urgent data, is there already.
 const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 
-/// Of [`File::state`]: it is being closed; below are those inside a system call on
-/// it, above is its generation.
+/// Of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number
+/// yet. Below are those inside a system call on it, above is its generation.
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
 
@@ -56,7 +57,7 @@ pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
 
-/// The two queues of a file.
+/// The two sides of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Read = 0,
@@ -91,7 +92,10 @@ pub struct File {
     verified: Cell<Verified>,
     /// Counts how often it was added to one: the upper half of its events' data.
     registration: Cell<u32>,
-    waiters: [WaitQueue; 2],
+    /// Those who take something away, by their sides: an event wakes the first.
+    takers: [WaitQueue; 2],
+    /// Those who don't, or want something else: an event wakes all that it concerns.
+    watchers: WaitQueue,
     /// Plain threads that wait, on their stacks.
     threads: Cell<*const PlainWaiter>,
 }
@@ -111,12 +115,14 @@ enum Verified {
 // SAFETY: the cells and queues are only used with `lock` held.
 unsafe impl Sync for File {}
 
+const _: () = assert!(size_of::<File>() == 128);
+
 /// A plain thread that waits.
 pub struct PlainWaiter {
     next: Cell<*const PlainWaiter>,
     /// Something written to it ends the wait; -1: it looks again soon.
-    pub bell: i32,
-    pub closed: Cell<bool>,
+    bell: i32,
+    closed: Cell<bool>,
 }
 
 impl PlainWaiter {
@@ -139,22 +145,24 @@ impl Drop for Use<'_> {
     }
 }
 
+/// Why all that wait for a file are woken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// Their file is closed.
+    Closed,
+    /// They are to try again.
+    TryAgain,
+}
+
 impl File {
-    /// Begins to use it.
-    pub fn enter(&self) -> Use<'_> {
-        let mut round = 0;
-        loop {
-            // Acquire: what was known of the former file is forgotten.
-            let state = self.state.fetch_add(1, Ordering::Acquire);
-            let used = Use { file: self, generation: (state >> GENERATION) as u32 };
-            if state & CLOSING == 0 {
-                return used;
-            }
-            // The number is about to be free, or somebody else's.
-            drop(used);
-            round += 1;
-            backoff(round);
-        }
+    /// Begins to use it; `None`: it is being closed.
+    pub fn enter(&self) -> Option<Use<'_>> {
+        // Acquire: what was known of the former file is forgotten.
+        let state = self.state.fetch_add(1, Ordering::Acquire);
+        let used = Use { file: self, generation: (state >> GENERATION) as u32 };
+        // The number is still the file that is being closed: the caller has called
+        // beside `gs_close`, and leaves as those who wait.
+        Some(used).filter(|_| state & CLOSING == 0)
     }
 
     /// Goes on after a wait; `None`: it has been closed meanwhile.
@@ -162,7 +170,7 @@ impl File {
         if !self.is_still(generation) {
             return None;
         }
-        Some(self.enter()).filter(|used| used.generation == generation)
+        self.enter().filter(|used| used.generation == generation)
     }
 
     fn is_still(&self, generation: u32) -> bool {
@@ -180,7 +188,7 @@ impl File {
         }
     }
 
-    /// The same, whatever it has been.
+    /// What it is now, whatever it has been.
     pub fn look_at_kind(&self, fd: i32) -> Result<Kind, i32> {
         let kind = file::kind(fd)?;
         let code = match kind {
@@ -192,10 +200,16 @@ impl File {
         Ok(kind)
     }
 
-    /// Makes sure that a system call on it doesn't block. The number may have come
-    /// back as another file, so all but our own are asked each time.
-    pub fn make_nonblocking(&self, fd: i32) -> i32 {
-        if self.ours.load(Ordering::Relaxed) { 0 } else { file::make_nonblocking(fd) }
+    /// Whether a wait relies on what is known of the number, without asking the kernel.
+    pub fn is_ours(&self) -> bool {
+        self.ours.load(Ordering::Relaxed)
+    }
+
+    /// The number is another file than the one that the library has made: a user has
+    /// closed that with close(2).
+    pub fn is_not_ours(&self) {
+        self.ours.store(false, Ordering::Relaxed);
+        self.short.store(shortness::NOTHING, Ordering::Relaxed);
     }
 
     /// How often something has happened; asked before a system call that may say
@@ -219,7 +233,7 @@ impl File {
     /// A read has given less than there was room for; before it, `seen` was seen.
     pub fn was_short(&self, fd: i32, seen: Seen) {
         if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
-            let known = match self.ours.load(Ordering::Relaxed) && socket::is_tcp(fd) {
+            let known = match self.is_ours() && socket::is_tcp(fd) {
                 true => shortness::EMPTY,
                 false => shortness::NOTHING,
             };
@@ -233,19 +247,31 @@ impl File {
         }
     }
 
-    fn queue(&self, side: Side) -> &WaitQueue {
-        &self.waiters[side as usize]
+    /// Where those wait who want that.
+    fn queue(&self, want: &Want) -> &WaitQueue {
+        if want.watched == 0 { &self.takers[want.side as usize] } else { &self.watchers }
+    }
+
+    fn queues(&self) -> [&WaitQueue; 3] {
+        [&self.takers[0], &self.takers[1], &self.watchers]
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.queues().iter().any(|q| !q.is_empty())
     }
 
     // Waiting
 
-    /// Locks it to wait, unless something has happened since `seen` on a side that
-    /// is wanted, or it has been closed: then it is not locked.
-    pub fn lock_to_wait(&self, generation: u32, sides: &[Side], seen: Seen) -> Locked<'_> {
+    /// Locks it to wait, unless something has happened since `seen` that concerns the
+    /// caller, or it has been closed: then it is not locked.
+    pub fn lock_to_wait(&self, generation: u32, want: &Want, seen: Seen) -> Locked<'_> {
         self.lock.lock();
+        let now = self.seen();
+        let side = want.side as usize;
+        let happened = if want.watched == 0 { now[side] != seen[side] } else { now != seen };
         let answer = if !self.is_still(generation) {
             Locked::Closed
-        } else if sides.iter().any(|&s| self.seen()[s as usize] != seen[s as usize]) {
+        } else if happened {
             Locked::Happened
         } else {
             return Locked::Yes(Waiting { file: self });
@@ -264,16 +290,18 @@ impl File {
     }
 
     /// A waiter that nobody has taken out goes.
-    pub fn leave(&self, side: Side, waiter: &Waiter) {
-        self.lock.with(|| self.queue(side).remove(waiter));
+    pub fn leave(&self, want: &Want, waiter: &Waiter) {
+        self.lock.with(|| self.queue(want).remove(waiter));
     }
 
-    /// Whoever was woken has done its part: there may be more for the next one.
+    /// A taker that was woken by an event has done its part: there may be more for the
+    /// next one.
     pub fn pass_on(&self, side: Side) {
-        if self.queue(side).is_empty() {
+        let queue = &self.takers[side as usize];
+        if queue.is_empty() {
             return;
         }
-        let next = self.lock.with(|| self.queue(side).pop());
+        let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
             // SAFETY: popped, so ours.
             unsafe { Waiter::ready(waiter, crate::sched::park::When::Soon) };
@@ -309,9 +337,11 @@ impl File {
 
     // Events
 
-    /// Something has happened with the file of this registration: the first one of
-    /// each side is to try again.
+    /// Something has happened with the file of this registration: the first taker of
+    /// each side is to try again, and every watcher that it concerns.
     pub fn event(&self, registration: u32, events: u32, found: &mut Found) {
+        // SAFETY: popped, so ours; plain threads are in no queue.
+        let mut add = |w: &Waiter| found.add(unsafe { Waiter::goroutine(w) }, class_of(w));
         self.lock.with(|| {
             if registration != self.registration.get() {
                 return;
@@ -323,52 +353,57 @@ impl File {
                 if events & mask == 0 {
                     continue;
                 }
-                let happened = &self.happened[side as usize];
-                // Release: pairs with the Acquire in `seen`.
-                happened.fetch_add(1, Ordering::Release);
-                if let Some(waiter) = self.queue(side).pop() {
-                    let class = class_of(waiter.tag.get());
-                    // SAFETY: popped, so ours; plain threads are in no queue.
-                    found.add(unsafe { Waiter::goroutine(waiter) }, class);
-                }
+                self.note_event(side);
+                self.takers[side as usize].pop().into_iter().for_each(&mut add);
             }
+            self.watchers.pop_each(|w| watched_by(w) & events != 0, &mut add);
         });
+    }
+
+    /// Whoever has tried before tries again before it waits. The lock is held.
+    fn note_event(&self, side: Side) {
+        // Release: pairs with the Acquire in `seen`.
+        self.happened[side as usize].fetch_add(1, Ordering::Release);
     }
 
     /// Called each few ms: a wait that relies on a registration that was not looked
     /// at, and that lasts, is made sure of. True: next time, if it still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
-        self.lock.with(|| {
-            let waited_for = self.waiters.iter().any(|q| !q.is_empty());
+        let mut misled = None;
+        let left = self.lock.with(|| {
             match self.verified.get() {
                 Verified::Yes => {}
-                _ if !waited_for => self.verified.set(Verified::Yes),
+                _ if !self.is_waited_for() => self.verified.set(Verified::Yes),
                 Verified::No => self.verified.set(Verified::Overdue),
                 Verified::Overdue => {
                     self.verified.set(Verified::Yes);
                     // Not the file that we made: a user has closed that behind our back.
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
-                        self.ours.store(false, Ordering::Relaxed);
-                        self.short.store(shortness::NOTHING, Ordering::Relaxed);
+                        self.is_not_ours();
                         let home = rt.p(self.home.get() as usize);
-                        let _ = self.add_to(fd, rt, home);
+                        // Epoll doesn't take it: a file on a disk. They find out.
+                        misled = self.add_to(fd, rt, home).is_err().then(|| self.take_all());
                     }
                 }
             }
             self.verified.get() == Verified::Overdue
-        })
+        });
+        if let Some(lists) = misled {
+            lists.wake(Reason::TryAgain);
+        }
+        left
     }
 
     /// Whoever waits for it now relies on what is known; fenced since it queued.
     pub fn note_unverified(&self) {
-        if self.ours.load(Ordering::Relaxed) && !TO_VERIFY.load(Ordering::Relaxed) {
+        if self.is_ours() && !TO_VERIFY.load(Ordering::Relaxed) {
             TO_VERIFY.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether [`File::verify`] could have something to do; a hint.
     pub fn is_to_be_verified(&self) -> bool {
-        self.ours.load(Ordering::Relaxed) && self.waiters.iter().any(|q| !q.is_empty())
+        self.is_ours() && self.is_waited_for()
     }
 
     // Registration, with the lock held
@@ -403,40 +438,40 @@ impl File {
         Ok(())
     }
 
-    /// Whoever waits for it, or is about to, learns that it was closed.
-    fn wake_all_closed(&self) {
-        let lists = self.lock.with(|| {
-            let mut t = self.threads.get();
-            // SAFETY: who is in the list waits until it has taken itself out.
-            while let Some(w) = unsafe { t.as_ref() } {
-                w.closed.set(true);
-                if w.bell >= 0 {
-                    epoll::raise(w.bell);
-                }
-                t = w.next.get();
+    // Closing
+
+    /// Those who wait are the caller's, to be woken; the lock is held.
+    fn take_all(&self) -> Lists {
+        Lists(self.queues().map(|queue| queue.pop_all()))
+    }
+
+    /// Plain threads that wait; the lock is held.
+    fn wake_threads(&self, reason: Reason) {
+        let mut t = self.threads.get();
+        // SAFETY: who is in the list waits until it has taken itself out.
+        while let Some(w) = unsafe { t.as_ref() } {
+            w.closed.set(w.closed.get() | (reason == Reason::Closed));
+            if w.bell >= 0 {
+                epoll::raise(w.bell);
             }
-            [0, 1].map(|side| self.waiters[side].pop_all())
-        });
-        for list in lists {
-            let mut w = list;
-            // SAFETY: the list is ours.
-            while let Some(waiter) = unsafe { w.as_ref() } {
-                waiter.ok.set(true);
-                w = waiter.next_in_list();
-            }
-            // SAFETY: the list is ours.
-            unsafe { crate::sched::park::ready_all(list) };
+            t = w.next.get();
         }
     }
 
     /// The library has just made what this number is now.
     pub fn made(&self, kind: Kind) {
-        self.wake_all_closed();
-        self.lock.with(|| self.forget());
-        let code = if kind == Kind::Socket { 1 } else { 3 };
-        self.kind.store(code, Ordering::Relaxed);
-        self.ours.store(true, Ordering::Relaxed);
-        self.state.fetch_add(1 << GENERATION, Ordering::Release);
+        let lists = self.lock.with(|| {
+            // Whoever has waited for a former file of this number, or is about to.
+            // Release: pairs with the Acquire in `enter`.
+            self.state.fetch_add(1 << GENERATION, Ordering::Release);
+            self.wake_threads(Reason::Closed);
+            self.forget();
+            let code = if kind == Kind::Socket { 1 } else { 3 };
+            self.kind.store(code, Ordering::Relaxed);
+            self.ours.store(true, Ordering::Relaxed);
+            self.take_all()
+        });
+        lists.wake(Reason::Closed);
     }
 
     fn forget(&self) {
@@ -449,14 +484,19 @@ impl File {
         self.drained.store(0, Ordering::Relaxed);
     }
 
-    /// Closes it: those who wait leave with `-ECANCELED`, and `close` runs when
-    /// nobody is inside a system call on it. `-EBADF`: somebody else closes it.
-    pub fn close(&self, fd: i32, rt: Option<&Runtime>, close: impl FnOnce() -> i32) -> i32 {
-        // AcqRel: those who come later see that, and wait until the number is free.
+    /// The first part of `gs_close`, up to close(2): those who wait leave with
+    /// `-ECANCELED`, nobody is inside a system call on it when this returns, and the next
+    /// generation has begun. `-EBADF`: somebody else closes it.
+    pub fn begin_closing(&self, fd: i32, rt: Option<&Runtime>) -> i32 {
+        // AcqRel: those who enter later see that, and leave.
         if self.state.fetch_or(CLOSING, Ordering::AcqRel) & CLOSING != 0 {
             return -libc::EBADF;
         }
-        self.wake_all_closed();
+        let lists = self.lock.with(|| {
+            self.wake_threads(Reason::Closed);
+            self.take_all()
+        });
+        lists.wake(Reason::Closed);
         let mut round = 0;
         // Acquire: pairs with the Release of those who leave.
         while self.state.load(Ordering::Acquire) & (CLOSING - 1) != 0 {
@@ -469,30 +509,72 @@ impl File {
                 epoll::remove(home.poll.epoll(), fd);
             }
             self.forget();
+            // Before close(2): the kernel frees the number at its beginning, and whoever
+            // gets it then is not to find anything of us.
+            // Release: whoever enters from now on sees that all is forgotten.
+            self.state.fetch_add((1 << GENERATION) - CLOSING, Ordering::Release);
         });
-        let result = close();
-        // The next generation, and no longer closing.
-        // Release: whoever enters from now on sees that all is forgotten.
-        self.state.fetch_add((1 << GENERATION) - CLOSING, Ordering::Release);
-        result
+        0
+    }
+
+    /// The last part, after close(2). Who has entered between the parts has met the old
+    /// file or the next one. If it was the old one no event would come: all try again.
+    pub fn end_closing(&self) {
+        let lists = self.lock.with(|| {
+            SIDES.into_iter().for_each(|side| self.note_event(side));
+            self.wake_threads(Reason::TryAgain);
+            self.take_all()
+        });
+        lists.wake(Reason::TryAgain);
     }
 }
 
-fn class_of(tag: u64) -> Class {
-    match tag {
+/// All that have waited for a file, claimed and taken out of its queues.
+#[must_use]
+pub struct Lists([*const Waiter; 3]);
+
+impl Lists {
+    fn wake(self, reason: Reason) {
+        for list in self.0 {
+            let mut w = list;
+            // SAFETY: the list is ours.
+            while let Some(waiter) = unsafe { w.as_ref() } {
+                waiter.ok.set(reason == Reason::Closed);
+                w = waiter.next_in_list();
+            }
+            // SAFETY: the list is ours.
+            unsafe { park::ready_all(list) };
+        }
+    }
+
+    /// They are to try again.
+    pub fn wake_to_try_again(self) {
+        self.wake(Reason::TryAgain);
+    }
+}
+
+/// A waiter's tag: its class, and above [`WATCHED`] what it watches.
+const WATCHED: u32 = 32;
+
+pub fn tag_of(want: &Want) -> u64 {
+    let class = match want.class {
+        Class::Read => 0,
+        Class::Write => 1,
+        Class::Accept => 2,
+    };
+    u64::from(want.watched) << WATCHED | class
+}
+
+fn class_of(waiter: &Waiter) -> Class {
+    match waiter.tag.get() as u32 {
         0 => Class::Read,
         1 => Class::Write,
         _ => Class::Accept,
     }
 }
 
-/// The other way round: what a waiter's tag is.
-pub fn tag_of(class: Class) -> u64 {
-    match class {
-        Class::Read => 0,
-        Class::Write => 1,
-        Class::Accept => 2,
-    }
+fn watched_by(waiter: &Waiter) -> u32 {
+    (waiter.tag.get() >> WATCHED) as u32
 }
 
 /// The answer of [`File::lock_to_wait`].
@@ -513,14 +595,14 @@ impl Waiting<'_> {
     /// If its P is not there any more the file leaves that, and all who wait for it are
     /// the caller's, to be woken: who waits is counted in the P where it began, so they
     /// must begin anew.
-    pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<[*const Waiter; 2]> {
+    pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<Lists> {
         let home = self.file.registered_with(rt)?;
         if home.status() != status::DEAD {
             return None;
         }
         epoll::remove(home.poll.epoll(), fd);
         self.file.runtime.set(0);
-        Some([0, 1].map(|side| self.file.waiters[side].pop_all()))
+        Some(self.file.take_all())
     }
 
     /// Makes sure that an event will come, in the instance of the P in the answer:
@@ -528,7 +610,7 @@ impl Waiting<'_> {
     pub fn register(&self, fd: i32, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
         let file = self.file;
         if let Some(home) = file.registered_with(rt) {
-            if file.ours.load(Ordering::Relaxed) {
+            if file.is_ours() {
                 // Not even an event of this registration would be a proof: it may have
                 // been on its way when the file was closed.
                 file.verified.set(Verified::No);
@@ -542,12 +624,12 @@ impl Waiting<'_> {
         Ok(home)
     }
 
-    /// Puts a waiter into a queue; in front if it has been woken in vain.
-    pub fn push(&self, side: Side, waiter: &Waiter, in_front: bool) {
+    /// Puts a waiter into its queue; in front if it has been woken in vain.
+    pub fn push(&self, want: &Want, waiter: &Waiter, in_front: bool) {
         if in_front {
-            self.file.queue(side).push_front(waiter);
+            self.file.queue(want).push_front(waiter);
         } else {
-            self.file.queue(side).push(waiter);
+            self.file.queue(want).push(waiter);
         }
     }
 

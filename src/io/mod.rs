@@ -2,6 +2,7 @@
 //! whatever else epoll takes; files on disks and names of hosts, which only keep a
 //! thread. `README.md` states the protocol. seed: B2, N6
 
+mod bell;
 mod disk;
 pub(crate) mod file;
 mod hooks;
@@ -9,7 +10,7 @@ mod net;
 mod ops;
 mod resolve;
 pub(crate) mod table;
-mod wait;
+pub(crate) mod wait;
 
 /// Once, when the library is loaded.
 pub use table::on_load;

@@ -26,20 +26,51 @@ macro_rules! file {
     };
 }
 
-/// As `$f`, which asks for it, on whatever `$fd` is; once more if what was known
+/// What an operation gives on a file that turns out to be of another kind.
+const OTHER_KIND: isize = isize::MIN;
+
+/// As `f`, which asks for it, on whatever `fd` is; once more if what was known
 /// is no longer true.
 fn with_kind(file: &File, fd: i32, f: impl Fn(Kind) -> isize) -> isize {
-    let kind = match file.kind(fd) {
+    let known = match file.kind(fd) {
         Ok(kind) => kind,
         Err(e) => return e as isize,
     };
-    match (f(kind), kind) {
-        (r, Kind::Socket) if r == -libc::ENOTSOCK as isize => match file.look_at_kind(fd) {
-            Ok(Kind::Socket) => r,
-            Ok(kind) => f(kind),
+    let (r, failed) = match (f(known), known) {
+        (OTHER_KIND, _) => (EBADF, true),
+        (r, Kind::Socket) => (r, r == -libc::ENOTSOCK as isize),
+        (r, _) => (r, false),
+    };
+    if !failed {
+        return r;
+    }
+    match file.look_at_kind(fd) {
+        Ok(kind) if kind != known => {
+            file.is_not_ours();
+            // The answer of the moment; who has another one each time replaces files that
+            // others use.
+            Some(f(kind)).filter(|&r| r != OTHER_KIND).unwrap_or(EBADF)
+        }
+        Ok(_) => r,
+        Err(e) => e as isize,
+    }
+}
+
+/// Makes sure that a system call on a file that is no socket doesn't block; `e`: it is
+/// not to be made. The number may have come back as another file, so it is asked each time.
+fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
+    match file::is_nonblocking(fd) {
+        Ok(true) => f(),
+        // New here, and so maybe no such file at all.
+        Ok(false) => match file::kind(fd) {
+            Ok(Kind::Other) => match file::make_nonblocking(fd) {
+                0 => f(),
+                e => e as isize,
+            },
+            Ok(_) => OTHER_KIND,
             Err(e) => e as isize,
         },
-        (r, _) => r,
+        Err(e) => e as isize,
     }
 }
 
@@ -63,10 +94,14 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
             // SAFETY: by contract.
             until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, buffers, 0) })
         }
-        _ => until_done(fd, file, Want::READ, deadline, || match file.make_nonblocking(fd) {
-            // SAFETY: by contract.
-            0 => unsafe { file::read(fd, buffers) },
-            e => e as isize,
+        // It gives 0 and never waits.
+        Kind::Socket => until_done(fd, file, Want::READ, deadline, || unsafe {
+            // SAFETY: the buffers are writable, as the caller says.
+            file::read(fd, buffers)
+        }),
+        Kind::Other => until_done(fd, file, Want::READ, deadline, || {
+            // SAFETY: the buffers are writable, as the caller says.
+            nonblocking(fd, || unsafe { file::read(fd, buffers) })
         }),
     })
 }
@@ -85,11 +120,9 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
             until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
         }
         Kind::Other => {
-            until_done(fd, file, Want::WRITE, deadline, || match file.make_nonblocking(fd) {
-                // SAFETY: by contract.
-                0 => without_sigpipe(|| unsafe { file::write(fd, buffers) }),
-                e => e as isize,
-            })
+            // SAFETY: the buffers are readable, as the caller says.
+            let write = || without_sigpipe(|| unsafe { file::write(fd, buffers) });
+            until_done(fd, file, Want::WRITE, deadline, || nonblocking(fd, write))
         }
     })
 }
@@ -117,7 +150,7 @@ fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
 pub unsafe fn recv(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    let want = Want::to_read(if flags == 0 { buffer.iov_len } else { 0 });
+    let want = Want::to_receive(flags, buffer.iov_len);
     // SAFETY: by contract.
     until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, &[buffer], flags) })
 }
@@ -148,7 +181,7 @@ pub unsafe fn recv_from(
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     // SAFETY: by contract.
-    until_done(fd, file, Want::READ, deadline, || unsafe {
+    until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
         socket::recv_from(fd, buffer, flags, from, len)
     })
 }
@@ -167,10 +200,9 @@ pub unsafe fn send_to(
 ) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
+    let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
     // SAFETY: by contract.
-    until_done(fd, file, Want::WRITE, deadline, || unsafe {
-        socket::send_to(fd, buffer, flags, to, len)
-    })
+    until_done(fd, file, want, deadline, || unsafe { socket::send_to(fd, buffer, flags, to, len) })
 }
 
 /// recvmsg(2).
@@ -181,7 +213,7 @@ pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32, deadline:
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     // SAFETY: by contract.
-    until_done(fd, file, Want::READ, deadline, || unsafe {
+    until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
         socket::recv_message(fd, message, flags)
     })
 }
@@ -193,10 +225,11 @@ pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32, deadline:
 pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
+    // SAFETY: a message, as the caller says.
+    let to = unsafe { (*message).msg_name };
+    let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
     // SAFETY: by contract.
-    until_done(fd, file, Want::WRITE, deadline, || unsafe {
-        socket::send_message(fd, message, flags)
-    })
+    until_done(fd, file, want, deadline, || unsafe { socket::send_message(fd, message, flags) })
 }
 
 /// accept4(2). The goroutine's own ones are root goroutines from now on, and
@@ -206,7 +239,7 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
 /// The address is null, or writable for `*len`.
 pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) -> isize {
     let file = file!(fd);
-    let new = until_done(fd, file, Want::ACCEPT, deadline, || match file.make_nonblocking(fd) {
+    let new = until_done(fd, file, Want::ACCEPT, deadline, || match file::make_nonblocking(fd) {
         // SAFETY: by contract.
         0 => unsafe { accept_once(fd, from, len) },
         e => e as isize,
@@ -242,11 +275,20 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
         [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
     let file = file!(fd);
     let mut begun = false;
-    until_done(fd, file, Want::WRITE, deadline, || {
-        let result = match file.make_nonblocking(fd) {
-            0 if begun => socket::connect_result(fd),
-            // SAFETY: by contract.
-            0 => unsafe { socket::connect(fd, to, len) },
+    until_done(fd, file, Want::CONNECT, deadline, || {
+        // SAFETY: the address is readable, as the caller says.
+        let connect = || unsafe { socket::connect(fd, to, len) };
+        let result = match file::make_nonblocking(fd) {
+            0 if begun => match socket::connect_result(fd) {
+                // Or it has failed, and another call on the socket has taken the error:
+                // asked to connect the kernel says which.
+                e if ALREADY.contains(&e) => match connect() {
+                    e if e == -libc::EISCONN as isize => 0,
+                    r => r,
+                },
+                r => r,
+            },
+            0 => connect(),
             e => e as isize,
         };
         if ALREADY.contains(&result) {
@@ -287,22 +329,24 @@ pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> i
 
 /// close(2). Whoever waits for the file leaves with `-ECANCELED`.
 pub fn close(fd: i32) -> i32 {
-    let Some(file) = table::known(fd) else { return file::close(fd) };
-    // Closing a file on a disk may have to write first.
-    let on_disk = matches!(file.kind(fd), Ok(Kind::Disk));
-    let close = || match on_disk {
-        true => {
-            blocking::enter();
-            let r = file::close(fd);
-            blocking::exit();
-            r
+    if let Some(file) = table::known(fd) {
+        // Without a runtime it is in no instance any more.
+        let inside = if schedule::with_p().is_none() { Inside::try_enter() } else { None };
+        let runtime = (inside.is_some() || schedule::with_p().is_some()).then(rt);
+        let e = file.begin_closing(fd, runtime);
+        if e != 0 {
+            return e;
         }
-        false => file::close(fd),
-    };
-    // Without a runtime it is in no instance any more.
-    let inside = if schedule::with_p().is_none() { Inside::try_enter() } else { None };
-    let runtime = (inside.is_some() || schedule::with_p().is_some()).then(rt);
-    file.close(fd, runtime, close)
+    }
+    // It may take long: a file on a disk is written first, and a socket lingers.
+    blocking::enter();
+    let result = file::close(fd);
+    blocking::exit();
+    // Also if nothing was known of it before.
+    if let Some(file) = table::known(fd) {
+        file.end_closing();
+    }
+    result
 }
 
 /// The library has made a file, which doesn't block.

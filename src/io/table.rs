@@ -100,6 +100,7 @@ extern "C" fn forget_all() {
     for group in &TABLE {
         group.store(ptr::null_mut(), Ordering::Relaxed);
     }
+    super::bell::forget_all();
     super::disk::forget_users();
     super::resolve::forget_helpers();
 }

@@ -1,8 +1,11 @@
 //! Trying until it needs no more waiting: the loop of every function that waits
 //! for a file.
 
-use super::file::{File, Locked, PlainWaiter, SIDES, Side, tag_of};
-use crate::os::{epoll, file, time};
+use super::bell::Bell;
+use super::file::{File, Locked, PlainWaiter, Side, tag_of};
+use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
+use crate::os::file::{self, Kind};
+use crate::os::time;
 use crate::sched::netpoll::{self, Class};
 use crate::sched::park::{self, Block, Cause, FOREVER, NOWAIT, Parker, Why};
 use crate::sched::runtime::rt;
@@ -19,43 +22,71 @@ const SLICE: i64 = 10_000_000;
 /// What an operation waits for.
 #[derive(Clone, Copy)]
 pub struct Want {
-    pub sides: &'static [Side],
+    pub side: Side,
     pub class: Class,
     /// The same in poll's words.
     pub events: i16,
     /// Of a read from a stream: how much there is room for. If it gives less, none
     /// may be left. 0: that says nothing.
     pub room: usize,
+    /// 0: a taker. It wants what all takers of its side want, and one that is there goes
+    /// to one of them: so if it finds nothing the others would not either. Else a watcher:
+    /// it tries again after each of these events of epoll's, whatever the others do.
+    pub watched: u32,
 }
 
 impl Want {
     pub const READ: Want = Want {
-        sides: &[Side::Read],
+        side: Side::Read,
         class: Class::Read,
         events: libc::POLLIN | libc::POLLRDHUP,
         room: 0,
+        watched: 0,
     };
     pub const WRITE: Want =
-        Want { sides: &[Side::Write], class: Class::Write, events: libc::POLLOUT, room: 0 };
+        Want { side: Side::Write, class: Class::Write, events: libc::POLLOUT, room: 0, watched: 0 };
     pub const ACCEPT: Want = Want { class: Class::Accept, ..Want::READ };
+    /// For the end of an attempt to connect.
+    pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
+    /// For a message that not every writer could send now: to an address.
+    pub const SEND_TO: Want = Want::CONNECT;
 
     /// For a read that takes what it gives.
     pub fn to_read(room: usize) -> Want {
         Want { room, ..Want::READ }
     }
 
+    /// For recv(2) and its kin with these flags: what is no common read finds something
+    /// where others find nothing, and the other way round (urgent data, errors).
+    pub fn to_receive(flags: i32, room: usize) -> Want {
+        const COMMON: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_CMSG_CLOEXEC
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_TRUNC
+            | libc::MSG_WAITALL;
+        match flags {
+            0 => Want::to_read(room),
+            _ if flags & !COMMON == 0 => Want::READ,
+            _ if flags & libc::MSG_ERRQUEUE != 0 => Want::events(0),
+            _ if flags & libc::MSG_OOB != 0 => Want::events(libc::POLLPRI | libc::POLLRDHUP),
+            _ => Want::events(libc::POLLIN | libc::POLLRDHUP),
+        }
+    }
+
     /// For events of poll's.
     pub fn events(events: i16) -> Want {
-        let read = libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP | libc::POLLRDNORM;
-        let read = events & (read | libc::POLLRDBAND) != 0;
-        let write = events & (libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND) != 0;
-        let (sides, class): (&[Side], Class) = match (read, write) {
-            (true, true) => (&SIDES, Class::Read),
-            (false, true) => (&[Side::Write], Class::Write),
-            // Errors come on both sides.
-            _ => (&[Side::Read], Class::Read),
+        let any = |wanted: i16, of_epoll: u32| if events & wanted != 0 { of_epoll } else { 0 };
+        let readable = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
+        let read = any(readable, IN)
+            | any(libc::POLLPRI | libc::POLLRDBAND, PRI)
+            | any(libc::POLLRDHUP, RDHUP);
+        let write = any(libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, OUT);
+        let (side, class) = match (read, write) {
+            (0, OUT) => (Side::Write, Class::Write),
+            _ => (Side::Read, Class::Read),
         };
-        Want { sides, class, events, room: 0 }
+        // Errors are told to all.
+        Want { side, class, events, room: 0, watched: read | write | ERR | HUP }
     }
 }
 
@@ -75,6 +106,7 @@ pub fn until_done(
 ) -> isize {
     const EAGAIN: isize = -libc::EAGAIN as isize;
     const EINTR: isize = -libc::EINTR as isize;
+    const CANCELED: isize = -libc::ECANCELED as isize;
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
@@ -84,10 +116,11 @@ pub fn until_done(
             result => break result,
         }
     };
-    let mut used = file.enter();
+    let Some(mut used) = file.enter() else { return CANCELED };
     let generation = used.generation;
-    let (mut woken, mut in_vain) = (None, 0);
-    let mut may_be_done = false;
+    // Woken by an event, as a taker: then the next one is woken if there may be more.
+    let mut woken = false;
+    let (mut may_be_done, mut in_vain) = (false, 0);
     let may_skip = want.room > 0 && deadline != NOWAIT && schedule::on_goroutine().is_some();
     let mut drained = if may_skip { file.drained() } else { None };
     loop {
@@ -102,8 +135,8 @@ pub fn until_done(
         }
         drop(used);
         if result != EAGAIN || deadline == NOWAIT {
-            if let Some(side) = woken {
-                file.pass_on(side);
+            if woken {
+                file.pass_on(want.side);
             }
             return result;
         }
@@ -114,18 +147,20 @@ pub fn until_done(
             let _ = park::sleep_until(until, Why::File);
         }
         let waited = match schedule::on_goroutine() {
-            Some(_) => wait(fd, file, want, deadline, generation, seen, woken.is_some()),
+            Some(_) => wait(fd, file, want, deadline, generation, seen, woken),
             None => wait_as_thread(fd, file, want, deadline, generation),
         };
         match waited {
-            Ok(side) => woken = side.or(woken),
-            // What has come in time but was not told yet counts.
-            Err(e) if skipped.is_some() && e == -libc::ETIMEDOUT => {
-                let used = file.enter_again(generation);
-                return match used.map(|_used| attempt()) {
-                    None => -libc::ECANCELED as isize,
-                    Some(EAGAIN) => e as isize,
-                    Some(result) => result,
+            Ok(by_event) => woken |= by_event,
+            Err(e) if e == -libc::ECANCELED => return CANCELED,
+            // The wait has relied on what was known of the number, and that may be wrong:
+            // what has come in time counts even if it was not told, and what epoll
+            // doesn't take may be a file that need not be waited for.
+            Err(e) if skipped.is_some() || file.is_ours() => {
+                let Some(_used) = file.enter_again(generation) else { return CANCELED };
+                return match attempt() {
+                    EAGAIN => e as isize,
+                    result => result,
                 };
             }
             Err(e) => return e as isize,
@@ -133,14 +168,14 @@ pub fn until_done(
         may_be_done = true;
         match file.enter_again(generation) {
             Some(again) => used = again,
-            None => return -libc::ECANCELED as isize,
+            None => return CANCELED,
         }
     }
 }
 
-/// Parks the goroutine until something happens. Gives the side on which it was
-/// woken; none: something has happened before it could wait. Whoever is woken
-/// tries again, and if that is no reason to wait wakes the next.
+/// Parks the goroutine until something happens. True: an event has woken it, as a
+/// taker; false also if something has happened before it could wait. Whoever is woken
+/// tries again.
 fn wait(
     fd: i32,
     file: &File,
@@ -149,23 +184,21 @@ fn wait(
     generation: u32,
     seen: super::file::Seen,
     again: bool,
-) -> Result<Option<Side>, i32> {
+) -> Result<bool, i32> {
     let (rt, p) = (rt(), schedule::with_p().expect("a goroutine has a P").p());
-    let waiting = match file.lock_to_wait(generation, want.sides, seen) {
+    let waiting = match file.lock_to_wait(generation, &want, seen) {
         Locked::Yes(waiting) => waiting,
         Locked::Closed => return Err(-libc::ECANCELED),
-        Locked::Happened => return Ok(None),
+        Locked::Happened => return Ok(false),
     };
     if let Some(lists) = waiting.leave_dead_home(fd, rt) {
         waiting.unlock();
-        // SAFETY: the lists are ours.
-        lists.into_iter().for_each(|list| unsafe { park::ready_all(list) });
-        return Ok(None);
+        lists.wake_to_try_again();
+        return Ok(false);
     }
     let unused = Parker::for_thread();
     let begun = waiting.register(fd, rt, p).and_then(|home| {
-        let several = want.sides.len() > 1;
-        Block::begin(&unused, deadline, several, Why::File).map(|block| (home, block))
+        Block::begin(&unused, deadline, false, Why::File).map(|block| (home, block))
     });
     let (home, block) = match begun {
         Ok(begun) => begun,
@@ -174,29 +207,20 @@ fn wait(
             return Err(e);
         }
     };
-    let waiters = [block.waiter(), block.waiter()];
-    for (waiter, &side) in waiters.iter().zip(want.sides) {
-        waiter.tag.set(tag_of(want.class));
-        waiting.push(side, waiter, again);
-    }
+    let waiter = block.waiter();
+    waiter.tag.set(tag_of(&want));
+    waiting.push(&want, &waiter, again);
     netpoll::wait_begins(home);
     file.note_unverified();
     // SAFETY: the file's lock is held, and `unlock` releases it.
     let cause = unsafe { block.park_inline(File::unlock, ptr::from_ref(file) as usize) };
     netpoll::wait_ends(home);
-    let mut woken = None;
-    for (waiter, &side) in waiters.iter().zip(want.sides) {
-        if waiter.won.get() {
-            woken = Some((side, waiter.ok.get()));
-        } else {
-            file.leave(side, waiter);
-        }
+    if !waiter.won.get() {
+        file.leave(&want, &waiter);
+        return Err(if cause == Cause::Woken { -libc::ECANCELED } else { cause.errno() });
     }
-    match (cause, woken) {
-        (Cause::Woken, Some((side, false))) => Ok(Some(side)),
-        (Cause::Woken, _) => Err(-libc::ECANCELED),
-        (cause, _) => Err(cause.errno()),
-    }
+    // Set by who closes the file.
+    if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.watched == 0) }
 }
 
 /// A plain thread waits by itself, whether there is a runtime or not; only
@@ -208,29 +232,28 @@ fn wait_as_thread(
     want: Want,
     deadline: i64,
     generation: u32,
-) -> Result<Option<Side>, i32> {
-    let bell = epoll::create_eventfd().unwrap_or(-1);
-    let waiter = PlainWaiter::new(bell);
+) -> Result<bool, i32> {
+    // poll(2) takes such a file and never tells anything of it.
+    if file::kind(fd)? == Kind::Disk {
+        return Err(-libc::EPERM);
+    }
+    let bell = Bell::take();
+    let bell_fd = bell.as_ref().map_or(-1, Bell::fd);
+    let waiter = PlainWaiter::new(bell_fd);
     if !file.add_thread(generation, &waiter) {
-        if bell >= 0 {
-            epoll::close(bell);
-        }
         return Err(-libc::ECANCELED);
     }
     let soon = time::now() + SLICE;
     let until = match deadline {
-        _ if bell >= 0 => deadline,
+        _ if bell.is_some() => deadline,
         FOREVER => soon,
         _ => soon.min(deadline),
     };
-    let in_time = file::poll_two(fd, want.events, bell, until);
+    let in_time = file::poll_two(fd, want.events, bell_fd, until);
     let closed = file.remove_thread(&waiter);
-    if bell >= 0 {
-        epoll::close(bell);
-    }
     match () {
         _ if closed => Err(-libc::ECANCELED),
         _ if !in_time && is_past(deadline) => Err(-libc::ETIMEDOUT),
-        _ => Ok(None),
+        _ => Ok(false),
     }
 }

@@ -45,6 +45,14 @@ pub fn raise(eventfd: i32) {
     unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, 8) };
 }
 
+/// Takes back what was raised and is not needed any more.
+pub fn silence(eventfd: i32) {
+    let _errno = super::KeepErrno::new();
+    let mut count = 0u64;
+    // SAFETY: eight writable bytes. It fails only when there is nothing to take.
+    unsafe { libc::read(eventfd, (&raw mut count).cast(), 8) };
+}
+
 fn checked(r: i32) -> Result<i32, i32> {
     if r < 0 { Err(-super::errno()) } else { Ok(r) }
 }

@@ -42,6 +42,15 @@ pub fn is_open(fd: i32) -> bool {
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
+/// Whether calls on it don't block.
+pub fn is_nonblocking(fd: i32) -> Result<bool, i32> {
+    // SAFETY: no pointers.
+    match unsafe { libc::fcntl(fd, libc::F_GETFL) } {
+        -1 => Err(-super::errno()),
+        flags => Ok(flags & libc::O_NONBLOCK != 0),
+    }
+}
+
 /// Makes it non-blocking, if it isn't. 0 or a negative errno value.
 pub fn make_nonblocking(fd: i32) -> i32 {
     // SAFETY: no pointers.

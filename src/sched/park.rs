@@ -422,7 +422,25 @@ impl WaitQueue {
         self.pop_while(|_| true)
     }
 
-    /// The same, only the first that nobody else has claimed.
+    /// Takes those out that `wanted` names and nobody else has claimed, and gives each to
+    /// `f`, which must not let it run before the object's lock is free.
+    pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if !wanted(w) {
+                continue;
+            }
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                f(w);
+            }
+        }
+    }
+
+    /// Takes the first that nobody else has claimed, as a list for [`ready_all`].
     pub fn pop_one(&self) -> *const Waiter {
         self.pop().map_or(ptr::null(), |w| {
             w.next.set(ptr::null());
@@ -430,7 +448,8 @@ impl WaitQueue {
         })
     }
 
-    /// The same from the front, as long as `wanted` says so of the first one.
+    /// Takes waiters from the front, as a list for [`ready_all`], as long as `wanted` says so
+    /// of the first one.
     /// What `wanted` has agreed to may turn out to be claimed by somebody else and
     /// not be in the list; then `wanted` is asked of the next.
     pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {

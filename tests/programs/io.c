@@ -3,6 +3,7 @@
  * seed: B2 (what waits for a file costs no P), N6
  */
 #include "io.h"
+#include <linux/net_tstamp.h>
 
 /* ---- Data ---- */
 
@@ -569,6 +570,123 @@ static void wait_for_either(void *arg)
     struct reader *r = arg;
     r->result = gs_poll_fd(r->fd, POLLIN | POLLOUT, r->deadline);
     ADD(r->done, 1);
+}
+
+/* ---- Those who wait for something else than others do ---- */
+
+struct poller {
+    int fd;
+    int events;
+    int flags; /* not 0: it receives with these instead */
+    int result;
+};
+
+static void poll_or_receive(void *arg)
+{
+    struct poller *p = arg;
+    char byte, control[256];
+    struct iovec iov = {&byte, 1};
+    struct msghdr msg;
+    memset(&msg, 0, sizeof msg);
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof control;
+    p->result = p->flags ? (int)gs_recvmsg(p->fd, &msg, p->flags, GS_FOREVER)
+                         : gs_poll_fd(p->fd, p->events, GS_FOREVER);
+}
+
+static const struct poller pollers[] = {
+    {-1, POLLRDHUP, 0, 0}, {-1, POLLPRI, 0, 0}, {-1, 0, 0, 0}, {-1, 0, MSG_ERRQUEUE, 0},
+};
+
+/* Each of them has begun to wait before the reader, and gets nothing of what the reader gets. */
+GO_TEST(whoever_waits_for_something_else_keeps_nothing_from_a_reader)
+{
+    size_t i, k;
+    for (k = 1; k < LENGTH(all_pairs); k++)
+        for (i = 0; i < LENGTH(pollers); i++) {
+            struct poller p = pollers[i];
+            struct reader r;
+            int fds[2];
+            gs_g *gp, *gr;
+            if (all_pairs[k] == make_pair && p.flags)
+                continue; /* a local socket has no such queue */
+            all_pairs[k](fds);
+            p.fd = fds[0];
+            gp = go_ref(poll_or_receive, &p);
+            settle();
+            r = reader_of(fds[0], GS_FOREVER);
+            gr = go_ref(read_byte, &r);
+            settle();
+            CHECK_EQ(gs_write(fds[1], "r", 1, GS_FOREVER), 1);
+            join(gr);
+            CHECK_EQ(r.result, 1);
+            CHECK_EQ(r.byte, 'r');
+            CHECK_EQ(gs_close(fds[0]), 0);
+            join(gp);
+            CHECK_EQ(p.result, -ECANCELED);
+            CHECK_EQ(gs_close(fds[1]), 0);
+        }
+}
+
+/* The other way round: after a time stamp of what was sent a reader finds nothing, and others do. */
+GO_TEST(a_reader_keeps_nothing_from_whoever_waits_for_something_else)
+{
+    enum { STAMPS = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE };
+    struct poller error = {-1, 0, MSG_ERRQUEUE, 0}, data = {-1, POLLIN, 0, 0};
+    struct sockaddr_in a = loopback(0);
+    struct reader r;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), stamps = STAMPS, sender;
+    gs_g *gr, *ge, *gd;
+    CHECK_GE(fd, 0);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    CHECK_EQ(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps), 0);
+    r = reader_of(fd, GS_FOREVER);
+    gr = go_ref(read_byte, &r);
+    settle();
+    error.fd = data.fd = fd;
+    ge = go_ref(poll_or_receive, &error);
+    gd = go_ref(poll_or_receive, &data);
+    settle();
+    sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK_EQ(bind(sender, (struct sockaddr *)&a, sizeof a), 0);
+    a = loopback(port_of(sender));
+    CHECK_EQ(gs_sendto(fd, "s", 1, 0, (struct sockaddr *)&a, sizeof a, GS_FOREVER), 1);
+    join(ge);
+    CHECK_GE(error.result, 0);
+    CHECK_EQ(GET(r.done), 0);
+    /* two: the reader takes one, and the poller sees the other */
+    a = loopback(port_of(fd));
+    CHECK_EQ(gs_sendto(sender, "1", 1, 0, (struct sockaddr *)&a, sizeof a, GS_FOREVER), 1);
+    CHECK_EQ(gs_sendto(sender, "2", 1, 0, (struct sockaddr *)&a, sizeof a, GS_FOREVER), 1);
+    join(gr);
+    CHECK_EQ(r.result, 1);
+    join(gd);
+    CHECK_GE(data.result, 1);
+    CHECK_EQ(gs_close(sender), 0);
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+/* poll(2) says nothing of a file on a disk that isn't wanted, and never would. */
+static void poll_a_disk(void)
+{
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(gs_poll_fd(fd, POLLPRI, GS_FOREVER), -EPERM);
+    CHECK_EQ(gs_poll_fd(fd, POLLRDHUP, GS_FOREVER), -EPERM);
+    CHECK_EQ(gs_poll_fd(fd, POLLPRI, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+GO_TEST(nobody_waits_for_a_file_on_a_disk)
+{
+    poll_a_disk();
+}
+
+TEST(no_plain_thread_waits_for_a_file_on_a_disk)
+{
+    poll_a_disk();
 }
 
 GO_TEST(one_may_wait_for_both_directions)

@@ -117,6 +117,60 @@ static void accept_one(void *arg)
     ADD(a->done, 1);
 }
 
+struct connecting {
+    int fd;
+    struct sockaddr_in to;
+    int result;
+    int done;
+};
+
+static void connect_it(void *arg)
+{
+    struct connecting *c = arg;
+    c->result = gs_connect(c->fd, (struct sockaddr *)&c->to, sizeof c->to, GS_FOREVER);
+    SET(c->done, 1);
+}
+
+/* The error of a socket is told once: here to this thread, as a rule. */
+static void *take_the_error(void *arg)
+{
+    struct connecting *c = arg;
+    int error = 0;
+    socklen_t len = sizeof error;
+    while (error == 0 && !GET(c->done))
+        CHECK_EQ(getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len), 0);
+    return NULL;
+}
+
+GO_TEST(an_attempt_to_connect_ends_though_another_one_has_the_error)
+{
+    struct sockaddr_in any = loopback(0);
+    struct connecting c = {-1, any, 1, 0};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), full[3], i;
+    pthread_t t;
+    gs_g *g;
+    CHECK_EQ(bind(listener, (struct sockaddr *)&any, sizeof any), 0);
+    CHECK_EQ(listen(listener, 0), 0);
+    c.to = loopback(port_of(listener));
+    for (i = 0; i < 3; i++) {
+        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(full[i], (struct sockaddr *)&c.to, sizeof c.to);
+    }
+    c.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(c.fd, 0);
+    g = go_ref(connect_it, &c);
+    settle();
+    t = start_thread(take_the_error, &c);
+    /* from now on it is refused */
+    CHECK_EQ(close(listener), 0);
+    join(g);
+    CHECK(c.result == -ECONNREFUSED || c.result == -ECONNABORTED);
+    go_join_thread(t);
+    CHECK_EQ(gs_close(c.fd), 0);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(close(full[i]), 0);
+}
+
 GO_TEST(several_accept_on_one_socket)
 {
     enum { N = 10 };

@@ -280,3 +280,390 @@ GO_TEST(close_among_many_users)
         CHECK_EQ(gs_close(fds[1]), 0);
     }
 }
+
+/* ---- A number is its next file's as soon as the kernel has freed it ---- */
+
+static int open_eventfd(void)
+{
+    return eventfd(0, EFD_CLOEXEC);
+}
+
+static int open_socket(void)
+{
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+static int open_disk(void)
+{
+    return open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+}
+
+static int (*const openers[])(void) = {open_eventfd, open_socket, open_disk};
+
+struct opener {
+    int (*open)(void);
+    int rounds;
+};
+
+static void open_and_close(void *arg)
+{
+    struct opener *o = arg;
+    int i;
+    for (i = 0; i < o->rounds; i++) {
+        int fd = o->open();
+        CHECK_GE(fd, 0);
+        CHECK_EQ(gs_close(fd), 0);
+        if (i % 64 == 0)
+            gs_yield();
+    }
+}
+
+static void *open_and_close_on_thread(void *arg)
+{
+    open_and_close(arg);
+    return NULL;
+}
+
+GO_TEST(whoever_gets_a_number_next_closes_it)
+{
+    int fds[2];
+    size_t k;
+    make_pipe(fds);
+    use_once(fds);
+    close_both(fds);
+    for (k = 0; k < LENGTH(openers); k++) {
+        struct opener o = {openers[k], 4000};
+        pthread_t t[2];
+        gs_g *g[2];
+        int i;
+        for (i = 0; i < 2; i++) {
+            g[i] = go_ref(open_and_close, &o);
+            t[i] = start_thread(open_and_close_on_thread, &o);
+        }
+        for (i = 0; i < 2; i++) {
+            join(g[i]);
+            go_join_thread(t[i]);
+        }
+    }
+}
+
+static void read_eventfds(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 3000; i++) {
+        uint64_t n = 0;
+        int fd = eventfd(1, EFD_CLOEXEC);
+        CHECK_GE(fd, 0);
+        CHECK_EQ(gs_read(fd, &n, sizeof n, GS_FOREVER), sizeof n);
+        CHECK_EQ(n, 1);
+        CHECK_EQ(gs_close(fd), 0);
+        gs_yield();
+    }
+}
+
+/* Whoever closes a file on a disk may have lost its P when the number is used again. */
+GO_TEST(a_number_of_a_file_on_a_disk_is_used_at_once)
+{
+    struct opener o = {open_disk, 3000};
+    gs_g *g[6];
+    int i;
+    for (i = 0; i < 6; i++)
+        g[i] = go_ref(i % 2 ? open_and_close : read_eventfds, &o);
+    for (i = 0; i < 6; i++)
+        join(g[i]);
+}
+
+struct closing {
+    int fd;
+    int done;
+};
+
+static void close_it(void *arg)
+{
+    struct closing *c = arg;
+    CHECK_EQ(gs_close(c->fd), 0);
+    SET(c->done, 1);
+}
+
+/* Close(2) itself takes long, and the number is free all that time. */
+GO_TEST(a_close_that_lingers_keeps_neither_its_number_nor_a_p)
+{
+    static char block[1 << 16];
+    struct linger linger = {1, 1};
+    struct closing c = {-1, 0};
+    int listener = listen_on_loopback(), peer, fds[2];
+    char byte = 0;
+    gs_g *g;
+    c.fd = gs_tcp_connect("127.0.0.1", port_of(listener), GS_FOREVER);
+    CHECK_GE(c.fd, 0);
+    peer = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(peer, 0);
+    while (gs_write(c.fd, block, sizeof block, GS_NOWAIT) > 0)
+        ;
+    CHECK_EQ(setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    g = go_ref(close_it, &c);
+    WAIT_UNTIL(fcntl(c.fd, F_GETFD) < 0);
+    make_pipe(fds);
+    CHECK_EQ(fds[0], c.fd);
+    CHECK_EQ(gs_write(fds[1], "l", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(fds[0], &byte, 1, GS_FOREVER), 1);
+    CHECK_EQ(byte, 'l');
+    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_us(500)), -ETIMEDOUT);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(GET(c.done), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    join(g);
+    CHECK_EQ(gs_close(peer), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+/* ---- Calls that begin beside gs_close ---- */
+
+static int begin_now;
+
+static void read_when_told(void *arg)
+{
+    struct reader *r = arg;
+    while (!GET(begin_now))
+        gs_yield();
+    read_byte(r);
+}
+
+static void *read_when_told_on_thread(void *arg)
+{
+    struct reader *r = arg;
+    while (!GET(begin_now))
+        sched_yield();
+    read_byte(r);
+    return NULL;
+}
+
+/* Nobody has the number next: whoever calls in the middle of gs_close leaves in any case. */
+GO_TEST(whoever_calls_beside_gs_close_leaves)
+{
+    uint64_t seed = random_seed();
+    int round;
+    for (round = 0; round < 150; round++) {
+        int fds[2], i, n;
+        struct reader on_thread, r[3];
+        pthread_t t;
+        gs_g *g[3];
+        if (round % 2)
+            make_pipe(fds);
+        else
+            make_pair(fds);
+        SET(begin_now, 0);
+        on_thread = reader_of(fds[0], GS_FOREVER);
+        t = start_thread(read_when_told_on_thread, &on_thread);
+        for (i = 0; i < 3; i++) {
+            r[i] = reader_of(fds[0], GS_FOREVER);
+            g[i] = go_ref(read_when_told, &r[i]);
+        }
+        SET(begin_now, 1);
+        for (n = (int)(random_next(&seed) % 40); n > 0; n--)
+            gs_yield();
+        CHECK_EQ(gs_close(fds[0]), 0);
+        for (i = 0; i < 3; i++) {
+            join(g[i]);
+            CHECK(r[i].result == -ECANCELED || r[i].result == -EBADF);
+        }
+        go_join_thread(t);
+        CHECK(on_thread.result == -ECANCELED || on_thread.result == -EBADF);
+        CHECK_EQ(gs_close(fds[1]), 0);
+    }
+}
+
+/* The library's close(2), too: it stops before it closes the file with this number, until it is allowed. */
+static int stopped_close = -1;
+static int close_has_begun;
+static int close_may_end;
+
+int close(int fd)
+{
+    if (fd == GET(stopped_close)) {
+        SET(stopped_close, -1);
+        SET(close_has_begun, 1);
+        NAP_UNTIL(GET(close_may_end));
+    }
+    return (int)syscall(SYS_close, fd);
+}
+
+/* Those who call between the two parts of gs_close may still meet the old file, of which nothing will be told. */
+GO_TEST(whoever_waits_for_a_file_that_is_just_closed_leaves)
+{
+    size_t k;
+    for (k = 0; k < LENGTH(all_pairs); k++) {
+        int fds[2];
+        struct reader r, on_thread;
+        struct closing c;
+        pthread_t t;
+        gs_g *gc, *gr;
+        all_pairs[k](fds);
+        c.fd = fds[0];
+        c.done = 0;
+        SET(close_has_begun, 0);
+        SET(close_may_end, 0);
+        SET(stopped_close, fds[0]);
+        gc = go_ref(close_it, &c);
+        WAIT_UNTIL(GET(close_has_begun));
+        r = reader_of(fds[0], GS_FOREVER);
+        gr = go_ref(read_byte, &r);
+        on_thread = reader_of(fds[0], GS_FOREVER);
+        t = start_thread(read_byte_on_thread, &on_thread);
+        settle();
+        SET(close_may_end, 1);
+        join(gc);
+        join(gr);
+        CHECK(r.result == -EBADF || r.result == -ECANCELED);
+        go_join_thread(t);
+        CHECK(on_thread.result == -EBADF || on_thread.result == -ECANCELED);
+        CHECK_EQ(gs_close(fds[1]), 0);
+    }
+}
+
+/* ---- What was known of a number that close(2) has freed ---- */
+
+/* Files that keep lower numbers from being free. */
+static int fillers[64];
+static int n_fillers;
+
+static void fill_numbers_below(int number)
+{
+    int fd;
+    while ((fd = open_eventfd()) < number) {
+        CHECK(n_fillers < (int)LENGTH(fillers));
+        fillers[n_fillers++] = fd;
+    }
+    CHECK_EQ(close(fd), 0);
+}
+
+static void close_fillers(void)
+{
+    while (n_fillers > 0)
+        CHECK_EQ(close(fillers[--n_fillers]), 0);
+}
+
+/* The number of a socket that the library has made and close(2) has freed, which the next file gets.
+   used: 0 not at all, 1 read from, 2 waited for and read from. */
+static int freed_number(int used)
+{
+    int fds[2], low;
+    char buf[8];
+    make_tcp(fds);
+    if (used == 2)
+        CHECK_EQ(gs_read(fds[0], buf, sizeof buf, gs_after_us(200)), -ETIMEDOUT);
+    if (used) {
+        CHECK_EQ(gs_write(fds[1], "u", 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(fds[0], buf, sizeof buf, GS_FOREVER), 1);
+        CHECK_EQ(gs_write(fds[0], "u", 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(fds[1], buf, sizeof buf, GS_FOREVER), 1);
+    }
+    low = fds[0] < fds[1] ? fds[0] : fds[1];
+    fill_numbers_below(low);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    return low;
+}
+
+GO_TEST(a_blocking_pipe_in_place_of_a_socket_of_the_library)
+{
+    int used;
+    for (used = 0; used < 3; used++) {
+        int number = freed_number(used), fds[2];
+        struct reader r;
+        gs_g *g;
+        make_pipe(fds);
+        CHECK_EQ(fds[0], number);
+        r = reader_of(fds[0], gs_after_ms(5));
+        g = go_ref(read_byte, &r);
+        join(g);
+        CHECK_EQ(r.result, -ETIMEDOUT);
+        r = reader_of(fds[0], GS_FOREVER);
+        g = go_ref(read_byte, &r);
+        settle();
+        CHECK_EQ(gs_cancel(g), 0);
+        join(g);
+        CHECK_EQ(r.result, -ECANCELED);
+        close_both(fds);
+        close_fillers();
+    }
+}
+
+static void accept_one(void *arg)
+{
+    struct reader *r = arg;
+    r->result = gs_accept(r->fd, NULL, NULL, r->deadline);
+}
+
+GO_TEST(a_blocking_listener_in_place_of_a_socket_of_the_library)
+{
+    int used;
+    for (used = 0; used < 3; used++) {
+        int number = freed_number(used), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer;
+        struct sockaddr_in a = loopback(0);
+        struct reader r;
+        gs_g *g;
+        CHECK_EQ(fd, number);
+        CHECK_EQ(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+        CHECK_EQ(listen(fd, 5), 0);
+        r = reader_of(fd, gs_after_ms(5));
+        g = go_ref(accept_one, &r);
+        join(g);
+        CHECK_EQ(r.result, -ETIMEDOUT);
+        r = reader_of(fd, GS_FOREVER);
+        g = go_ref(accept_one, &r);
+        settle();
+        peer = gs_tcp_connect("127.0.0.1", port_of(fd), GS_FOREVER);
+        CHECK_GE(peer, 0);
+        join(g);
+        CHECK_GE(r.result, 0);
+        CHECK_EQ(gs_close((int)r.result), 0);
+        CHECK_EQ(gs_close(peer), 0);
+        CHECK_EQ(gs_close(fd), 0);
+        close_fillers();
+    }
+}
+
+GO_TEST(a_file_on_a_disk_in_place_of_a_socket_of_the_library)
+{
+    int used;
+    for (used = 0; used < 3; used++) {
+        int number = freed_number(used), fd = open_disk();
+        char buf[4] = "";
+        CHECK_EQ(fd, number);
+        CHECK_EQ(gs_read(fd, buf, sizeof buf, GS_FOREVER), sizeof buf);
+        CHECK_EQ(memcmp(buf, "\177ELF", 4), 0);
+        CHECK_EQ(gs_close(fd), 0);
+        close_fillers();
+    }
+}
+
+/* A socket of the user's in place of a pipe stays blocking, and a file on a disk is read as one. */
+GO_TEST(other_files_in_place_of_a_pipe)
+{
+    int fds[2], new[2], fd;
+    char c;
+    make_pipe(fds);
+    use_once(fds);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    make_pair(new);
+    CHECK_EQ(new[0], fds[0]);
+    CHECK_EQ(gs_read(new[0], &c, 1, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_write(new[1], "p", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(new[0], &c, 1, GS_FOREVER), 1);
+    CHECK(!(fcntl(new[0], F_GETFL) & O_NONBLOCK));
+    CHECK(!(fcntl(new[1], F_GETFL) & O_NONBLOCK));
+    close_both(new);
+    make_pipe(fds);
+    use_once(fds);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    fd = open_disk();
+    CHECK_EQ(fd, fds[0]);
+    CHECK_EQ(gs_read(fd, &c, 1, GS_FOREVER), 1);
+    CHECK_EQ(c, '\177');
+    CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK));
+    CHECK_EQ(gs_close(fd), 0);
+}

@@ -391,16 +391,17 @@ fn n7_a_burst_of_new_goroutines_is_spread_over_the_nodes() {
 #[test]
 fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
     // seed: N6
-    use crate::io::file::{Locked, Side};
+    use crate::io::file::Locked;
     use crate::io::table;
+    use crate::io::wait::Want;
     Stage::set(2, "node:2 core:1 pu:1", |s| {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let file = table::get(fd).expect("open");
         // As in `io::wait`, but that nobody parks.
         let wait_on = |p: PRef| {
-            let generation = file.enter().generation;
-            match file.lock_to_wait(generation, &[Side::Read], file.seen()) {
+            let generation = file.enter().expect("nobody closes it").generation;
+            match file.lock_to_wait(generation, &Want::READ, file.seen()) {
                 Locked::Yes(waiting) => {
                     let home = waiting.register(fd, s.rt, p);
                     waiting.unlock();
