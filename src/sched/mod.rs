@@ -11,6 +11,7 @@ pub mod g;
 pub mod gang;
 pub mod gate;
 pub mod idle;
+mod inspector;
 pub mod keys;
 pub mod limits;
 pub mod lock_thread;

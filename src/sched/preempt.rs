@@ -123,19 +123,34 @@ pub enum Doing {
     Computes,
     /// The thread of this M is blocked in the kernel.
     Blocked(MRef),
+    /// That can't be told yet.
+    Unknown,
 }
 
-/// What the goroutine on this P does. It asks the kernel: some microseconds.
-pub fn doing(p: PRef) -> Doing {
-    match p.runner() {
-        Some(m) if m.outside.load(Ordering::Relaxed) == OUTSIDE => {
-            match thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
-                true => Doing::Blocked(m),
-                false => Doing::Computes,
-            }
-        }
-        _ => Doing::Library,
+/// What the goroutine on this P does. It asks the kernel: some microseconds, more if the
+/// thread is on no CPU just now.
+pub fn doing(rt: &Runtime, p: PRef) -> Doing {
+    let Some(m) = p.runner().filter(|m| m.outside.load(Ordering::Relaxed) == OUTSIDE) else {
+        return Doing::Library;
+    };
+    let id = m.tid.load(Ordering::Relaxed);
+    if thread::is_on_cpu(id) {
+        return Doing::Computes;
     }
+    // It is blocked, or waits for a CPU; its clock doesn't tell these apart.
+    match rt.inspector.is_blocked(rt, id) {
+        Some(true) => Doing::Blocked(m),
+        Some(false) => Doing::Computes,
+        None => Doing::Unknown,
+    }
+}
+
+/// Whether the goroutine on this P computes at this moment.
+fn computes(p: PRef) -> bool {
+    p.runner().is_some_and(|m| {
+        m.outside.load(Ordering::Relaxed) == OUTSIDE
+            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
+    })
 }
 
 /// Takes the P from this M, which was seen to be blocked in the kernel, as `to`: the new status.
@@ -182,7 +197,7 @@ pub enum Sent {
 pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     let now = time::now();
     let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= BACK;
-    if !known || doing(p) != Doing::Computes {
+    if !known || !computes(p) {
         return false;
     }
     p.seen_at(p.tick.load(Ordering::Relaxed), now);
@@ -390,7 +405,8 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     let is_stray = |m: &MRef| {
         m.claim.load(Ordering::Acquire) == claim::TAKEN
             && m.outside.load(Ordering::Relaxed) == OUTSIDE
-            && !thread::is_blocked(m.tid.load(Ordering::Relaxed))
+            // One that waits for a CPU is found when it has one.
+            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
     };
     let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
     if lost.is_empty() || !rt.template.is_ready(rt) {

@@ -7,6 +7,7 @@ use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::gang::{self, Gangs};
 use super::idle::Idle;
+use super::inspector::Inspector;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
 use super::m::{self, CxaGlobals, M, MRef};
@@ -71,6 +72,7 @@ pub struct Runtime {
     pub sysmon: Sysmon,
     pub workers: Workers,
     pub template: Template,
+    pub inspector: Inspector,
     pub gangs: Gangs,
     pub debug: Debug,
     pub ring_capacity: usize,
@@ -352,6 +354,7 @@ impl Runtime {
             sysmon: Sysmon::new(),
             workers: Workers::new(),
             template: Template::new(),
+            inspector: Inspector::new(),
             gangs: Gangs::new(),
             debug,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
@@ -662,10 +665,11 @@ impl Runtime {
     }
 
     /// Threads that can't wake a goroutine by themselves: ours, sysmon, the template thread,
-    /// and workers without a job.
+    /// the inspector, and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
-        let own = 1 + usize::from(self.template.is_there());
+        let own =
+            1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
         self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
     }
 
@@ -912,7 +916,7 @@ impl Runtime {
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
-        let services = [self.sysmon.end(), self.template.end()];
+        let services = [self.sysmon.end(), self.template.end(), self.inspector.end()];
         // One that is starting another right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));

@@ -219,6 +219,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
         }
         if allocates {
+            rt.inspector.start_if_needed(rt);
             rt.template.start_if_needed(rt);
             rt.template.reap(rt);
             trimmer.look(rt, now);
@@ -430,8 +431,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
     seen.delay = (seen.delay * 2).min(LONGEST_CHECK);
     seen.check = now + seen.delay;
-    match preempt::doing(p) {
-        Doing::Library => false,
+    match preempt::doing(rt, p) {
+        Doing::Library | Doing::Unknown => false,
         Doing::Blocked(m) => {
             let taken = preempt::take_blocked(rt, p, m, status::IDLE);
             if taken {

@@ -69,6 +69,11 @@ impl Template {
         (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.wait()).flatten()
     }
 
+    /// Whether somebody waits for the thread to be started.
+    pub fn is_needed(&self) -> bool {
+        self.needed.load(Ordering::Acquire)
+    }
+
     /// For sysmon: starts the thread if it is needed.
     pub fn start_if_needed(&self, rt: &Runtime) {
         if !self.needed.load(Ordering::Acquire) || self.is_there() {

@@ -158,14 +158,14 @@ pub fn stop() -> Stopped {
 
 /// The goroutine on the P doesn't come by.
 fn press(rt: &Runtime, p: PRef) {
-    match preempt::doing(p) {
+    match preempt::doing(rt, p) {
         Doing::Blocked(m) => {
             preempt::take_blocked(rt, p, m, status::STOPPED);
         }
         Doing::Computes => {
             preempt::interrupt(rt, p);
         }
-        Doing::Library => {}
+        Doing::Library | Doing::Unknown => {}
     }
 }
 

@@ -439,7 +439,7 @@ static void *read_when_told_on_thread(void *arg)
     return NULL;
 }
 
-/* Nobody has the number next: whoever calls in the middle of gs_close leaves in any case. */
+/* Whoever calls in the middle of gs_close leaves in any case. One that is late may meet a file of the library. */
 GO_TEST(whoever_calls_beside_gs_close_leaves)
 {
     uint64_t seed = random_seed();
@@ -466,10 +466,10 @@ GO_TEST(whoever_calls_beside_gs_close_leaves)
         CHECK_EQ(gs_close(fds[0]), 0);
         for (i = 0; i < 3; i++) {
             join(g[i]);
-            CHECK(r[i].result == -ECANCELED || r[i].result == -EBADF);
+            CHECK_LE(r[i].result, -1);
         }
         go_join_thread(t);
-        CHECK(on_thread.result == -ECANCELED || on_thread.result == -EBADF);
+        CHECK_LE(on_thread.result, -1);
         CHECK_EQ(gs_close(fds[1]), 0);
     }
 }
@@ -666,4 +666,61 @@ GO_TEST(other_files_in_place_of_a_pipe)
     CHECK_EQ(c, '\177');
     CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK));
     CHECK_EQ(gs_close(fd), 0);
+}
+
+/* ---- Numbers that the library takes ---- */
+
+static int stop_blocking;
+static int blocked_on[2];
+
+static void block_unannounced(void *arg)
+{
+    char c;
+    (void)arg;
+    while (!GET(stop_blocking))
+        CHECK_EQ(read(blocked_on[0], &c, 1), 1);
+}
+
+static void compute_until_stopped(void *arg)
+{
+    (void)arg;
+    while (!GET(stop_blocking))
+        ;
+}
+
+/* Whatever sysmon looks at, and while plain threads wait again and again: no number is taken for a moment. */
+TEST(a_number_that_is_closed_comes_back_at_once)
+{
+    gs_g *g[6];
+    int waits_on[2], i;
+    struct reader r;
+    make_pipe(blocked_on);
+    make_pipe(waits_on);
+    r = reader_of(waits_on[0], 0);
+    SET(stop_blocking, 0);
+    for (i = 0; i < 6; i++)
+        g[i] = go_ref(i % 2 ? block_unannounced : compute_until_stopped, NULL);
+    nap(20 * MS);
+    for (i = 0; i < 200; i++) {
+        int fd = open_disk(), k;
+        CHECK_GE(fd, 0);
+        for (k = 0; k < 50; k++) {
+            CHECK_EQ(close(fd), 0);
+            if (k % 10 == 0)
+                nap(10 * US);
+            CHECK_EQ(open_disk(), fd);
+        }
+        CHECK_EQ(close(fd), 0);
+        r.deadline = gs_after_us(50);
+        read_byte(&r);
+        CHECK_EQ(r.result, -ETIMEDOUT);
+        CHECK_EQ(write(blocked_on[1], "b", 1), 1);
+    }
+    SET(stop_blocking, 1);
+    CHECK_EQ(write(blocked_on[1], "bbb", 3), 3);
+    for (i = 0; i < 6; i++)
+        join(g[i]);
+    CHECK_EQ(close(blocked_on[0]), 0);
+    CHECK_EQ(close(blocked_on[1]), 0);
+    close_both(waits_on);
 }
