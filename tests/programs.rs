@@ -115,6 +115,7 @@ programs! {
     io "io.c" widened;
     io_net "io_net.c" widened;
     io_reuse "io_reuse.c" widened;
+    io_random "io_random.c" widened;
     io_process "io_process.c" matrix;
     io_disk "io_disk.c" matrix;
     io_misuse "io_misuse.c" matrix;
