@@ -5,6 +5,7 @@
 use super::wait::is_past;
 use crate::os::heap;
 use crate::os::socket::{self, Info};
+use crate::sched::boundary::Entered;
 use crate::sched::g::GRef;
 use crate::sched::park::{FOREVER, NOWAIT};
 use crate::sched::spawn::{self, Options};
@@ -184,6 +185,9 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
 }
 
 unsafe extern "C" fn help(question: *mut c_void) {
+    // It is the library's code, though a goroutine runs it: nobody may take the P from it,
+    // or stop it with a lock held.
+    let _entered = Entered::new();
     HELPING.acquire(1, FOREVER);
     // SAFETY: the question outlives the call: the helper's reference.
     unsafe { blocking::call(ask, question) };
