@@ -16,7 +16,9 @@ use core::ptr;
 /// to be ready when they aren't.
 const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
-/// How long a plain thread that nobody can wake sleeps at a time, in ns.
+/// Epoll can't take the file for now, or there is no number for an instance.
+const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
+/// How long one that nobody can wake, for want of a number, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
 
 /// What an operation waits for.
@@ -156,12 +158,22 @@ pub fn until_done(
             // The wait has relied on what was known of the number, and that may be wrong:
             // what has come in time counts even if it was not told, and what epoll
             // doesn't take may be a file that need not be waited for.
-            Err(e) if skipped.is_some() || file.is_ours() => {
+            Err(e) if (skipped.is_some() || file.is_ours()) && !NO_ROOM.contains(&e) => {
                 let Some(_used) = file.enter_again(generation) else { return CANCELED };
                 return match attempt() {
                     EAGAIN => e as isize,
                     result => result,
                 };
+            }
+            Err(e) if NO_ROOM.contains(&e) => {
+                if is_past(deadline) {
+                    return -libc::ETIMEDOUT as isize;
+                }
+                let soon = time::now() + SLICE;
+                let until = if deadline == FOREVER { soon } else { soon.min(deadline) };
+                if park::sleep_until(until, Why::File) == Cause::Cancelled {
+                    return CANCELED;
+                }
             }
             Err(e) => return e as isize,
         }

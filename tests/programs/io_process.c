@@ -431,3 +431,44 @@ TEST(an_event_after_a_long_time)
         close_both(kept);
     }
 }
+
+/* ---- No number is free for an epoll instance ---- */
+
+static void wait_without_a_number(void *arg)
+{
+    int *fds = arg;
+    struct rlimit before, none;
+    struct reader r = reader_of(fds[0], gs_after_ms(5));
+    gs_g *g;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    read_byte(&r);
+    CHECK_EQ(r.result, -ETIMEDOUT);
+    r = reader_of(fds[0], GS_FOREVER);
+    g = go_ref(read_byte, &r);
+    settle();
+    CHECK_EQ(gs_write(fds[1], "n", 1, GS_FOREVER), 1);
+    join(g);
+    CHECK_EQ(r.result, 1);
+    g = go_ref(read_byte, &r);
+    settle();
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+    CHECK_EQ(r.result, -ECANCELED);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+CHILD(goroutines_wait_without_a_number)
+{
+    int fds[2];
+    make_pipe(fds);
+    CHECK_EQ(gs_run(wait_without_a_number, fds), 0);
+    close_both(fds);
+}
+
+TEST(without_a_free_number_goroutines_wait_all_the_same)
+{
+    check_child_succeeds("goroutines_wait_without_a_number");
+}
