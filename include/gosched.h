@@ -174,7 +174,8 @@ typedef struct gs_config {
      */
     uint32_t gomaxprocs;
     /**
-     * OS threads at most. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+     * OS threads that the library starts to run goroutines, at most; threads that call gs_run
+     * don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
      */
     uint32_t max_threads;
     /**
@@ -1052,7 +1053,8 @@ int gs_exitsyscall(void);
 void *gs_blocking(void *(*f)(void *arg), void *arg);
 
 /**
- * From now on the goroutine stays on this thread, and no other runs on it. If it
+ * From now on the goroutine stays on this thread, and no other runs on it; goroutines
+ * that are pinned to the thread run there while this one is parked. If the goroutine
  * ends while locked the thread ends too (unless it is gs_run's caller's, or others
  * are pinned to it). Nests.
  * 0. LockOSThread.
@@ -1073,8 +1075,10 @@ int gs_unlock_os_thread(void);
 int gs_gomaxprocs(int n);
 
 /**
- * Sets how many threads there may be, and gives the former number; n <= 0 only
- * asks. At the limit goroutines wait for a thread; a warning says so once.
+ * Sets how many threads the library may start to run goroutines, and gives the former
+ * number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
+ * goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
+ * while a goroutine has locked the first.
  * Threads that there are already stay. Each goroutine that is preempted by a signal,
  * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
  * gs_init). debug.SetMaxThreads.

@@ -104,6 +104,7 @@ programs! {
     timer "timer.c" matrix;
     syscall "syscall.c" matrix;
     os_thread "os_thread.c" matrix;
+    bound "bound.c" widened;
     gomaxprocs "gomaxprocs.c" matrix;
     max_threads "max_threads.c" matrix;
     misuse "misuse.c" matrix;

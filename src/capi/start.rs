@@ -33,7 +33,8 @@ pub struct gs_config {
     /// Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
     /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
     pub gomaxprocs: u32,
-    /// OS threads at most. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+    /// OS threads that the library starts to run goroutines, at most; threads that call gs_run
+    /// don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
     pub max_threads: u32,
     /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
     /// only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.

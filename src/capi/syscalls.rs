@@ -50,7 +50,8 @@ pub unsafe extern "C" fn gs_blocking(
     f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call(f, arg) })
 }
 
-/// From now on the goroutine stays on this thread, and no other runs on it. If it
+/// From now on the goroutine stays on this thread, and no other runs on it; goroutines
+/// that are pinned to the thread run there while this one is parked. If the goroutine
 /// ends while locked the thread ends too (unless it is gs_run's caller's, or others
 /// are pinned to it). Nests.
 /// 0. LockOSThread.
@@ -84,8 +85,10 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     }
 }
 
-/// Sets how many threads there may be, and gives the former number; n <= 0 only
-/// asks. At the limit goroutines wait for a thread; a warning says so once.
+/// Sets how many threads the library may start to run goroutines, and gives the former
+/// number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
+/// goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
+/// while a goroutine has locked the first.
 /// Threads that there are already stay. Each goroutine that is preempted by a signal,
 /// or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
 /// gs_init). debug.SetMaxThreads.

@@ -35,7 +35,7 @@ enum Kept {
 fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
     let Some(m) = schedule::on_goroutine() else { return f() };
     // What is special about its thread (its own table of files, say) is wanted here too.
-    let is_locked = !m.locked_g.get().is_null();
+    let is_locked = m.is_locked();
     let e = USERS.acquire(1, deadline);
     if e != 0 {
         return e as isize;

@@ -137,6 +137,7 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !schedule::work_anywhere(rt)
         && !waits_for_something(rt)
+        && rt.aside.is_empty()
         // It may be counted before it is there.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()

@@ -91,8 +91,8 @@ fn end_current(mut m: MRef) -> MRef {
     here.note_modes();
     let p = m.p();
     count(&p.ended, 1);
-    if rt().draining() {
-        rt().one_ended();
+    if rt().watches_ends() {
+        rt().one_ended(p);
     }
     let next = schedule::next_direct(m, p);
     m.returns_to.set(NOWHERE);
@@ -134,25 +134,24 @@ fn end_special(m: MRef, g: GRef) -> ! {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);
     }
-    if g.has(flags::BOUND) && m.locked_g.get() == g.as_ptr().cast_const() {
-        m.locked_g.set(ptr::null());
+    if g.lock_depth.get() > 0 {
         g.lock_depth.set(0);
-        super::lock_thread::ended_locked();
-        if !m.is_runner() && m.pinned_here.load(Ordering::Relaxed) == 0 {
+        super::lock_thread::remove_lock(m);
+        if !m.is_runner() && !m.is_locked() && m.pinned_here.load(Ordering::Relaxed) == 0 {
             // Whatever it did to its thread ends with it.
             m.ended.store(true, Ordering::Relaxed);
         }
     }
     gang::leave(rt(), g);
     count(&m.p().ended, 1);
-    if rt().draining() {
-        rt().one_ended();
+    if rt().watches_ends() {
+        rt().one_ended(m.p());
     }
-    if m.ended.load(Ordering::Relaxed) {
-        // Not a direct switch: this thread runs nothing any more.
+    if m.ended.load(Ordering::Relaxed) || schedule::is_wanted_back(m) {
+        // Not a direct switch: this thread runs nothing any more, or may go back now.
         world::ask(m.p(), world::LOOK);
     }
-    let next = schedule::next_direct(m, m.p());
+    let next = schedule::successor(m);
     let mut here = Place::new();
     here.note_modes();
     schedule::leave_for(m, g, commit_special_end, next, &mut here)

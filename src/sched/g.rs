@@ -36,6 +36,8 @@ pub mod flags {
     pub const REMOTE: u32 = 1 << 14;
     /// Its descriptor is of another node than its stack.
     pub const FOREIGN: u32 = 1 << 15;
+    /// It waits in the signal handler of its M, in the middle of what it did.
+    pub const INTERRUPTED: u32 = 1 << 16;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.

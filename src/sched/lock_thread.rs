@@ -1,18 +1,18 @@
 //! Goroutines that own their thread. seed: S9
 //!
-//! A locked thread runs nothing else, not even the timers that would wake its
-//! goroutine. So of the threads that there may be one is never locked: who wants
-//! to lock the last one waits until another is unlocked.
+//! A locked thread runs that goroutine and, while it is parked, those that are pinned to the same
+//! thread; it doesn't serve the timers that would wake them. So of the library's threads
+//! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
 
 use super::blocking;
 use super::g::flags;
-use super::m;
+use super::m::{self, MRef};
 use super::park::{Block, Parker, WaitQueue, Waiter, When, Why};
 use super::runtime::rt;
 use super::schedule;
+use super::world::{self, LOOK};
 use crate::os::spin::SpinLock;
 use core::cell::Cell;
-use core::ptr;
 
 thread_local! {
     /// Locks of a plain thread: it can't move anyway, but they must pair.
@@ -78,9 +78,24 @@ unsafe fn unlock_slots(slots: usize) {
     unsafe { (*(slots as *const Slots)).lock.unlock() };
 }
 
-/// The goroutine ends on its locked thread.
-pub fn ended_locked() {
-    rt().locked.give_back();
+/// A goroutine keeps the thread of this M for itself from now on.
+fn add_lock(m: MRef) {
+    m.locks.set(m.locks.get() + 1);
+}
+
+/// A goroutine doesn't keep it any more: it has unlocked the thread, or ends.
+pub fn remove_lock(m: MRef) {
+    m.locks.set(m.locks.get() - 1);
+    if !m.is_locked() && needs_slot(m) {
+        rt().locked.give_back();
+    }
+}
+
+/// Whether the thread counts among those that may be locked: not one that `gs_run` has borrowed,
+/// which only its own function's goroutine locks, and which leaves the library's threads to the
+/// others.
+fn needs_slot(m: MRef) -> bool {
+    !m.is_runner()
 }
 
 /// From now on only this thread runs the goroutine, and nothing else. Nests.
@@ -93,15 +108,22 @@ pub fn lock() {
     let depth = g.lock_depth.get();
     g.lock_depth.set(depth + 1);
     if depth == 0 {
-        rt().locked.take();
+        let is_at_home = m::must_current().root.get() == g.as_ptr().cast_const();
+        if !is_at_home {
+            rt().locked.take();
+        }
         if let Some(m) = schedule::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
         let m = m::must_current();
+        // A slot is a thread's: another goroutine that is pinned here may have locked it before.
+        if !is_at_home && (m.is_locked() || !needs_slot(m)) {
+            rt().locked.give_back();
+        }
         g.set_flag(flags::BOUND, true);
         g.bound_m.set(m.as_ptr());
-        m.locked_g.set(g.as_ptr());
+        add_lock(m);
     }
 }
 
@@ -120,12 +142,14 @@ pub fn unlock() -> i32 {
         0 => return -libc::EPERM,
         1 => {
             let m = m::must_current();
-            m.locked_g.set(ptr::null());
+            remove_lock(m);
             if !m.p.get().is_null() {
                 m.bind_to(m.p().node as usize);
             }
-            rt().locked.give_back();
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
+            if schedule::is_wanted_back(m) && !m.p.get().is_null() {
+                world::ask(m.p(), LOOK);
+            }
         }
         _ => {}
     }

@@ -63,8 +63,13 @@ pub struct M {
     pub pinned: Fifo,
     /// The P it held before it entered a system call.
     pub old_p: Cell<*const P>,
-    /// The goroutine that only this M runs, and that alone: `gs_lock_os_thread`.
-    pub locked_g: Cell<*const G>,
+    /// How many goroutines have locked the thread (`gs_lock_os_thread`), and one more while an
+    /// interrupted one waits in the signal handler. Above 0 the M runs only goroutines that are
+    /// bound to it.
+    pub locks: Cell<u32>,
+    /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
+    /// the M a P.
+    pub sleeps_locked: AtomicBool,
     /// The `gs_blocking` under way on g0, or null.
     pub blocking: Cell<*mut Call>,
     pub rng: Cell<u64>,
@@ -167,7 +172,8 @@ impl M {
             handed: Cell::new(None),
             next_spinning: Cell::new(false),
             old_p: Cell::new(ptr::null()),
-            locked_g: Cell::new(ptr::null()),
+            locks: Cell::new(0),
+            sleeps_locked: AtomicBool::new(false),
             blocking: Cell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
             note: AtomicU32::new(0),
@@ -231,7 +237,7 @@ impl M {
 
     #[cold]
     fn bind_now(&self, node: usize) {
-        if !self.is_runner() && self.locked_g.get().is_null() {
+        if !self.is_runner() && !self.is_locked() {
             self.bound_to.set(node);
             rt().nodes[node].cpus.bind();
         }
@@ -244,6 +250,12 @@ impl M {
             // SAFETY: the thread's own globals.
             unsafe { self.cxa.get().write(self.own_cxa.get()) };
         }
+    }
+
+    /// Whether it runs only goroutines that are bound to it: see `locks`.
+    #[inline(always)]
+    pub fn is_locked(&self) -> bool {
+        self.locks.get() > 0
     }
 
     /// See `runner`.

@@ -1,5 +1,6 @@
 //! The scheduler. `README.md` beside this file states its protocols.
 
+pub mod aside;
 pub mod blocking;
 pub mod boundary;
 pub mod config;

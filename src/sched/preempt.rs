@@ -68,9 +68,12 @@ fn replace_p(m: MRef) -> bool {
 
 /// Whether the M still has the P that somebody asks for.
 fn keeps(m: MRef) -> bool {
-    // Acquire: what the asker did comes before.
-    m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        || m.claim.load(Ordering::Relaxed) == claim::NONE
+    // Acquire: what the asker did comes before. One look decides: between two of them an asker
+    // that has found the M inside can give up, and ask again.
+    match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => true,
+        Err(now) => now != claim::TAKEN,
+    }
 }
 
 /// # Safety
@@ -348,13 +351,7 @@ pub fn has_waited(task: &Task) -> bool {
 
 /// Whether it waits in the handler. It is the caller's.
 pub fn is_interrupted(g: GRef) -> bool {
-    if !g.has(flags::BOUND) {
-        return false;
-    }
-    // SAFETY: a bound goroutine has an M.
-    let m = unsafe { MRef::from_ptr(g.bound_m.get()) };
-    // One that is pinned there may wait in a queue while another is interrupted.
-    m.locked_g.get() == g.as_ptr().cast_const() && !m.context.get().is_null()
+    g.has(flags::INTERRUPTED)
 }
 
 /// Waits in the handler until the goroutine is handed over with a P, in the middle
@@ -363,20 +360,21 @@ pub fn is_interrupted(g: GRef) -> bool {
 fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
-    let locked = m.locked_g.replace(g.as_ptr());
-    g.set_flag(flags::BOUND, true);
+    m.locks.set(m.locks.get() + 1);
+    g.set_flag(flags::BOUND | flags::INTERRUPTED, true);
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     publish(g);
     // It comes with a P, or with nothing but itself: see `threads::let_go`.
     while m.stash.get().is_none() && m.p.get().is_null() {
-        threads::stop_locked(m);
+        threads::wait_for_gift(m);
     }
     m.stash.set(None::<Task>);
+    g.set_flag(flags::INTERRUPTED, false);
+    g.set_flag(flags::BOUND, was_bound);
+    m.locks.set(m.locks.get() - 1);
     if m.p.get().is_null() {
-        g.set_flag(flags::BOUND, was_bound);
-        m.locked_g.set(locked);
         m.p.set(lost);
         g.set_status(Status::Running);
         // Release: pairs with the Acquire of the deadlock watch.
@@ -387,8 +385,6 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let tick = m.p().tick.load(Ordering::Relaxed);
     m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
     m.p().seen_at(tick.wrapping_add(1), time::now());
-    g.set_flag(flags::BOUND, was_bound);
-    m.locked_g.set(locked);
     m.bind_to(m.p().node as usize);
     schedule::assign(m, m.p(), g);
     true

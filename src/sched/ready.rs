@@ -77,7 +77,6 @@ fn ready_special(m: MRef, g: GRef) {
     if g.has(flags::BOUND)
         && g.priority.get() != priority::MEMBER
         && g.bound_m.get() == m.as_ptr().cast_const()
-        && m.locked_g.get().is_null()
     {
         m.pinned.push(task);
     } else if g.priority.get() != priority::NORMAL {

@@ -84,7 +84,7 @@ pub fn root_ended(runner: *const M) {
 /// The M has taken a P: if its thread is wanted back, g0 must see it.
 #[inline(always)]
 pub fn look_if_done(m: MRef, p: PRef) {
-    if m.is_runner() && m.root_done.load(Ordering::Acquire) {
+    if schedule::is_wanted_back(m) {
         world::ask(p, LOOK);
     }
 }

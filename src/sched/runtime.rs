@@ -1,5 +1,6 @@
 //! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
 
+use super::aside::Aside;
 use super::boundary;
 use super::config::{Config, Request};
 use super::deadlock::Counted;
@@ -58,6 +59,14 @@ static ORPHANS: Orphans = Orphans {
 /// Runtimes there have been in this process and, before a fork, in its parents.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
+/// Bits of [`Runtime::ends`].
+mod ends {
+    /// A thread waits in `drain` for the last goroutine to end.
+    pub const DRAIN: u32 = 1;
+    /// Tasks wait aside for a stack.
+    pub const STACKS: u32 = 2;
+}
+
 /// See the module.
 pub struct Runtime {
     /// No other runtime has it.
@@ -73,6 +82,7 @@ pub struct Runtime {
     pub workers: Workers,
     pub template: Template,
     pub inspector: Inspector,
+    pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,
     pub ring_capacity: usize,
@@ -89,6 +99,8 @@ pub struct Runtime {
     left_ms: UnsafeCell<Vec<MRef>>,
     /// M's there are, borrowed threads included.
     pub m_count: AtomicUsize,
+    /// M's with a thread of the library's own: those that `max_ms` limits.
+    own_ms: AtomicUsize,
     /// Those that are about to go to sleep or to take a P: see [`M::set_between`].
     pub between: AtomicUsize,
     pub locked: Slots,
@@ -118,8 +130,8 @@ pub struct Runtime {
     next_id: AtomicU64,
     next_node: AtomicUsize,
     next_root: AtomicUsize,
-    /// Somebody waits in `drain` for the last goroutine to end.
-    draining: AtomicBool,
+    /// What the end of a goroutine is to be told to: bits of [`ends`].
+    ends: AtomicU32,
     drained: AtomicU32,
 
     /// An epoll instance has been made, and the lock of those who make one.
@@ -355,6 +367,7 @@ impl Runtime {
             workers: Workers::new(),
             template: Template::new(),
             inspector: Inspector::new(),
+            aside: Aside::new(),
             gangs: Gangs::new(),
             debug,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
@@ -365,6 +378,7 @@ impl Runtime {
             free_ms: UnsafeCell::default(),
             left_ms: UnsafeCell::default(),
             m_count: AtomicUsize::new(0),
+            own_ms: AtomicUsize::new(0),
             between: AtomicUsize::new(0),
             locked: Slots::new(),
             max_ms: AtomicUsize::new(config.max_threads),
@@ -384,7 +398,7 @@ impl Runtime {
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),
             next_root: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
+            ends: AtomicU32::new(0),
             drained: AtomicU32::new(0),
             polls: AtomicBool::new(false),
             making_polls: SpinLock::new(),
@@ -546,13 +560,13 @@ impl Runtime {
         })
     }
 
-    /// Counts one more thread, unless the limit is reached.
+    /// Counts one more thread of the library's own, unless the limit is reached. Above the
+    /// limit one thread is allowed that is not locked: locked ones neither run others nor fire timers.
     pub fn count_m_in(&self) -> bool {
-        // One thread is left to run the others, fire timers and wake the locked ones, even
-        // where the limit is lower.
         let max = self.max_ms.load(Ordering::Relaxed).max(self.locked.taken() + 1);
         let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);
-        if self.m_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+        if self.own_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+            self.m_count.fetch_add(1, Ordering::Relaxed);
             return true;
         }
         self.workers.give_one_up();
@@ -564,8 +578,18 @@ impl Runtime {
     /// most a quarter of it, and leave room for an M for each P and each locked one.
     pub fn has_room_for_worker(&self, workers: usize) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed);
-        let ms = self.m_count.load(Ordering::Relaxed).max(self.procs() + self.locked.taken() + 1);
+        let ms = self.own_ms().max(self.procs() + self.locked.taken() + 1);
         workers < max / 4 && workers + ms < max
+    }
+
+    /// How many M's have a thread of the library's own.
+    pub fn own_ms(&self) -> usize {
+        self.own_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether an M with a thread of the library's own is idle.
+    pub fn has_idle_own_m(&self) -> bool {
+        self.nodes.iter().any(|n| n.has_idle_m_that(|m| !m.is_runner()))
     }
 
     /// How many threads may be locked: all but one.
@@ -620,6 +644,7 @@ impl Runtime {
     /// An M whose thread could not be started.
     pub fn forget_m(&self, m: MRef) {
         self.with_ms(|_, free, _| free.push(m));
+        self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -647,6 +672,7 @@ impl Runtime {
     /// A thread of ours is about to end.
     pub fn thread_leaves(&self, m: MRef) {
         self.with_ms(|_, _, left| left.push(m));
+        self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Release);
     }
 
@@ -749,15 +775,31 @@ impl Runtime {
         created.wrapping_sub(ended) as usize
     }
 
+    /// Whether the end of a goroutine is waited for: then it calls `one_ended`.
     #[inline(always)]
-    pub fn draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+    pub fn watches_ends(&self) -> bool {
+        self.ends.load(Ordering::Relaxed) != 0
     }
 
-    /// A goroutine has ended while somebody waits for the last one.
+    /// Tasks wait for a stack: from now on goroutines that end let them try.
+    pub fn watch_ends_for_stacks(&self) {
+        self.ends.fetch_or(ends::STACKS, Ordering::SeqCst);
+    }
+
+    /// A goroutine that this P runs ends, and gives its stack back soon.
     #[cold]
-    pub fn one_ended(&self) {
-        if self.goroutines() == 0 {
+    pub fn one_ended(&self, p: PRef) {
+        let told = self.ends.load(Ordering::Relaxed);
+        if told & ends::STACKS != 0 {
+            self.aside.stack_is_free(p);
+            if !self.aside.lacks_stacks() {
+                self.ends.fetch_and(!ends::STACKS, Ordering::SeqCst);
+            }
+            if self.aside.lacks_stacks() {
+                self.watch_ends_for_stacks();
+            }
+        }
+        if told & ends::DRAIN != 0 && self.goroutines() == 0 {
             self.drained.fetch_add(1, Ordering::Release);
             futex::wake(&self.drained, i32::MAX);
         }
@@ -782,7 +824,7 @@ impl Runtime {
 
     /// Waits until no goroutine is left.
     fn drain(&self, deadline: i64) -> i32 {
-        self.draining.store(true, Ordering::SeqCst);
+        self.ends.fetch_or(ends::DRAIN, Ordering::SeqCst);
         let counted = if deadline == -1 { deadlock::thread_blocks() } else { Counted::Not };
         let result = loop {
             let seen = self.drained.load(Ordering::Acquire);
@@ -802,7 +844,7 @@ impl Runtime {
         };
         deadlock::thread_wakes(counted);
         if result != 0 {
-            self.draining.store(false, Ordering::SeqCst);
+            self.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
         }
         result
     }

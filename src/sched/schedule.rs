@@ -103,8 +103,8 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
 
 /// Who runs next, if that needs no g0.
 #[inline(always)]
-fn successor(m: MRef) -> Option<Task> {
-    if m.locked_g.get().is_null() { next_direct(m, m.p()) } else { None }
+pub fn successor(m: MRef) -> Option<Task> {
+    if m.is_locked() { None } else { next_direct(m, m.p()) }
 }
 
 /// What the C library and the C++ runtime keep for each thread goes along with
@@ -627,10 +627,10 @@ fn next(m: MRef) -> Option<GRef> {
                 leave_timers(rt());
                 return None;
             }
-            if m.locked_g.get().is_null() {
-                threads::stop(m, None);
-            } else {
+            if m.is_locked() {
                 threads::stop_locked(m);
+            } else {
+                threads::stop(m, None);
             }
             continue;
         }
@@ -656,20 +656,18 @@ fn next(m: MRef) -> Option<GRef> {
             m.find_cxa();
         }
         let task = m.stash.take();
-        if !m.locked_g.get().is_null() {
-            let mine = task.filter(|t| matches!(t.kind(), Kind::Goroutine(g) if g.as_ptr().cast_const() == m.locked_g.get()));
-            match mine {
-                Some(_) => {}
-                None => {
-                    m.stash.set(task);
-                    put_back_stash(m, p);
-                    stop_spinning(m);
-                    threads::hand_off(release_p(m));
-                    continue;
-                }
-            }
-        }
-        let Some(task) = task.or_else(|| find_runnable(m)) else { continue };
+        let task = if m.is_locked() {
+            let Some(task) = next_bound(m, p, task) else {
+                stop_spinning(m);
+                threads::hand_off(release_p(m));
+                continue;
+            };
+            task
+        } else if let Some(task) = task.or_else(|| find_runnable(m)) {
+            task
+        } else {
+            continue;
+        };
         stop_spinning(m);
         match task.kind() {
             Kind::Goroutine(g) if !may_run(m, g) => threads::pass_on(m, g),
@@ -680,24 +678,46 @@ fn next(m: MRef) -> Option<GRef> {
                 assign(m, m.p(), g);
                 return Some(g);
             }
-            Kind::Goroutine(_) => no_stack(m, task),
+            Kind::Goroutine(g) => rt().aside.wait_for_stack(task, g.stack_class.get().is_none()),
             Kind::Newborn(n) => match entry::descriptor(m.p()) {
                 Some(g) => {
                     entry::begin_on(m, m.p(), n, g);
+                    if rt().aside.lacks_stacks() {
+                        // There may be more.
+                        rt().aside.stack_is_free(m.p());
+                    }
                     return Some(g);
                 }
-                None => no_stack(m, task),
+                None => rt().aside.wait_for_stack(task, true),
             },
         }
     }
 }
 
-/// There is no memory for a stack: the task waits until others give theirs back.
+/// What a locked M runs next with its P: `task`, or another goroutine that is bound to it. `None`:
+/// nothing, or others have waited for the P for long enough.
 #[cold]
-fn no_stack(m: MRef, task: Task) {
-    rt().warn_no_stack();
-    m.p().of_node().runq.push(task);
-    time::sleep(1_000_000);
+#[inline(never)]
+fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
+    let is_bound = |t: &Task| matches!(t.kind(), Kind::Goroutine(g) if g.has(flags::BOUND));
+    if let Some(task) = task {
+        if is_bound(&task) {
+            return Some(task);
+        }
+        ready::push_shared(p, task);
+        return None;
+    }
+    if timer_is_due(p) {
+        p.timers.run(time::now());
+    }
+    if netpoll::is_due(p) {
+        netpoll::look(m, p);
+    }
+    // The P has queues of its own, to which this M doesn't get.
+    if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
+        return None;
+    }
+    m.pinned.pop()
 }
 
 /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
@@ -707,11 +727,22 @@ pub fn must_leave(m: MRef) -> bool {
         // Pairs with the fence in `root_ended`: either we see that it is done, or
         // it sees our P.
         fence(Ordering::SeqCst);
-        if m.root_done.load(Ordering::Acquire) {
+        if m.root_done.load(Ordering::Acquire) && !has_bound(m) {
             return true;
         }
     }
     m.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
+}
+
+/// Whether the thread is borrowed and its owner waits for it.
+pub fn is_wanted_back(m: MRef) -> bool {
+    m.is_runner() && m.root_done.load(Ordering::Acquire)
+}
+
+/// Whether goroutines are bound to the M. On a borrowed thread they are only where the system
+/// gave no other thread; it goes back when they have ended.
+fn has_bound(m: MRef) -> bool {
+    m.is_locked() || m.pinned_here.load(Ordering::Relaxed) > 0
 }
 
 /// The thread leaves without a P. It may have been the one that was to see to the timers
@@ -1097,7 +1128,7 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
         | p.inbox.len()
         | m.pinned.len()
         | p.of_node().high.len()
-        | m.locked_g.get() as usize
+        | m.locks.get() as usize
         | p.attention.load(Ordering::Relaxed) as usize;
     if others != 0
         || !p.private.is_empty()

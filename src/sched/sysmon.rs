@@ -209,7 +209,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             seen.resize(rt.procs(), Seen::new(now));
         }
         let gangs = rt.gangs.tick(rt, now);
-        let acted = look(rt, &mut seen, &mut strays, now);
+        let acted = look(rt, &mut seen, &mut strays, now) | rt.aside.look(rt, now);
         if acted | (allocates && poller.look(rt, now)) {
             (quiet, delay) = (0, SHORTEST);
         } else {
@@ -237,7 +237,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let wanted = rt.ms_wanted.load(Ordering::Relaxed);
         // Somebody is about to wake for a timer that is due, or has to be helped.
         let due = timers::next_of_idle_ps() <= now;
-        let deep = allocates && long_idle && !wanted && !due && netpoll::Sysmon::may_sleep(rt);
+        let waits = wanted || !rt.aside.is_empty();
+        let deep = allocates && long_idle && !waits && !due && netpoll::Sysmon::may_sleep(rt);
         let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
             runtime::may_fork();

@@ -23,8 +23,6 @@ use core::sync::atomic::{Ordering, fence};
 /// M's that are created at once, for each P; more come by sysmon, one a tick.
 /// seed: S11
 const PROMPT: usize = 2;
-/// An idle M comes in about so long when one is asked for, in ns.
-const SHORT: i64 = 50_000;
 
 /// Lets an M look for work on an idle P: `near` if it is idle, else one of the
 /// node, else any.
@@ -184,6 +182,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         // Pairs with the fences of those who look for an idle M after they have
         // published something for it.
         fence(Ordering::SeqCst);
+        rt.aside.thread_is_idle(rt, m);
         let called = !m.pinned.is_empty() || schedule::must_leave(m);
         if called && node.leave_idle_ms(m) {
             post.leave();
@@ -257,63 +256,120 @@ fn answer_call(m: MRef) -> bool {
         acquire_p(m, p);
         return true;
     }
-    while let Some(task) = m.pinned.pop() {
-        ready::push_global(task, super::node::priority::NORMAL);
-    }
+    give_pinned_away(m);
     false
 }
 
-/// The M's locked goroutine waits: sleeps until somebody hands it over, with a
-/// P. seed: S9
+/// The goroutines that are bound to this locked M wait, and it has no P: sleeps until another M
+/// hands it a P for one of them. `README.md` has the protocol. seed: S9
 pub fn stop_locked(m: MRef) {
+    let rt = rt();
+    m.set_between(false);
+    loop {
+        m.sleeps_locked.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `hand_over`: either that M sees that we sleep, or we see the
+        // task it has pushed.
+        fence(Ordering::SeqCst);
+        let notified = m.pinned.is_empty() && !schedule::must_leave(m) && m.sleep(-1);
+        if !m.sleeps_locked.swap(false, Ordering::Acquire) {
+            // Another M gives it a P, and notifies it once.
+            return if notified { take_gift(m) } else { wait_for_gift(m) };
+        }
+        // Nobody has given it a P: there is a task, or the runtime ends.
+        if schedule::must_leave(m) {
+            return;
+        }
+        if let Some(p) = take_idle_p(rt, None, m.node.get()) {
+            return acquire_p(m, p);
+        }
+        // The M's that have the P's hand them over.
+        give_pinned_away(m);
+    }
+}
+
+/// A P is on its way to this M, or will be: sleeps until it is there.
+pub fn wait_for_gift(m: MRef) {
     m.set_between(false);
     m.sleep(-1);
     take_gift(m);
 }
 
+/// What is pinned to this M, which finds no P, goes to where an M with a P finds it.
+fn give_pinned_away(m: MRef) {
+    while let Some(task) = m.pinned.pop() {
+        ready::push_global(task, super::node::priority::NORMAL);
+    }
+}
+
+/// Hands the goroutine, which is bound to `owner`, over to that M, together with the P of `m` if
+/// `owner` sleeps. seed: S9
+fn hand_over(m: MRef, owner: MRef, g: GRef) {
+    let task = Task::goroutine(g);
+    let give_p = |task| {
+        let p = release_p(m);
+        count(&p.stats.handoffs, 1);
+        give(owner, Some(p), task, false);
+    };
+    // One that waits in the handler is the only task for which its M may get a P.
+    if g.has(flags::INTERRUPTED) || owner.sleeps_locked.swap(false, Ordering::AcqRel) {
+        return give_p(Some(task));
+    }
+    owner.pinned.push(task);
+    // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to
+    // sleep, sees the task, or we see that it sleeps.
+    fence(Ordering::SeqCst);
+    if owner.sleeps_locked.swap(false, Ordering::AcqRel)
+        || rt().nodes[owner.node.get()].take_idle_m(owner)
+    {
+        give_p(None);
+    }
+}
+
 /// The goroutine belongs on another M: hands it and the own P over. seed: S9
 pub fn pass_on(m: MRef, g: GRef) {
+    if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
+        // SAFETY: `bound_m` of a bound goroutine is an M, and M's stay mapped until shutdown.
+        return hand_over(m, unsafe { MRef::from_ptr(g.bound_m.get()) }, g);
+    }
+    move_off(m, g);
+}
+
+/// The goroutine wants another thread than that of `m`: see `schedule::avoids`. It goes along
+/// with the P to an M that will do. Without one it waits aside, and `m` keeps its P.
+fn move_off(m: MRef, g: GRef) {
     let rt = rt();
     let task = Task::goroutine(g);
-    if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
-        // SAFETY: a bound goroutine has an M.
-        let owner = unsafe { MRef::from_ptr(g.bound_m.get()) };
-        if owner.locked_g.get() == g.as_ptr().cast_const() {
-            // It sleeps, or is about to, and does nothing else.
-            let p = release_p(m);
-            count(&p.stats.handoffs, 1);
-            give(owner, Some(p), Some(task), false);
-            return;
-        }
-        owner.pinned.push(task);
-        // Pairs with the fence in `stop`: either it sees the task or we see it.
-        fence(Ordering::SeqCst);
-        if rt.nodes[owner.node.get()].take_idle_m(owner) {
-            let p = release_p(m);
-            count(&p.stats.handoffs, 1);
-            give(owner, Some(p), None, false);
-        }
-        return;
+    let find = || {
+        let mut nodes = rt.nodes_from(m.p().node as usize);
+        nodes.find_map(|n| n.pop_idle_m_that(|m| !schedule::avoids(g, m)))
+    };
+    let give_it = |other| give(other, Some(release_p(m)), Some(task), false);
+    if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
+        return give_it(other);
     }
-    // Anywhere but here: see `schedule::avoids`.
-    let p = m.p();
-    let node = p.of_node();
-    let other =
-        node.pop_idle_m_that(|m| !schedule::avoids(g, m)).or_else(|| new_m(rt, p.node as usize));
-    if let Some(other) = other {
-        let p = release_p(m);
-        give(other, Some(p), Some(task), false);
-    } else if rt.lacks_threads.load(Ordering::Relaxed) || is_forking() {
-        // No thread to be had: then here.
+    let is_to_stay = g.has(flags::UNBORN | flags::AVOID_PINNED);
+    if rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
+        // There will be no new thread. Beside pinned goroutines it can stay: they run while it is
+        // parked.
+        let beside = g.has(flags::AVOID_PINNED);
+        g.set_flag(flags::AVOID_PINNED, false);
+        if !schedule::avoids(g, m) {
+            return m.stash.set(Some(task));
+        }
+        if let Some(other) = find() {
+            return give_it(other);
+        }
+        g.set_flag(flags::AVOID_PINNED, beside);
+    }
+    // A goroutine that only blocks the borrowed thread keeps its owner waiting for that long. A
+    // goroutine that is to stay on its thread would be lost when that goes back.
+    let gives_none = rt.lacks_threads.load(Ordering::Relaxed) || is_forking();
+    let has_none = rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0;
+    if if is_to_stay { has_none } else { gives_none } {
         g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
         m.stash.set(Some(task));
     } else {
-        // Not while others wait in the handler: one of them goes on meanwhile.
-        ready::push_global(task, g.priority.get());
-        match node.preempted.pop().map(with_its_m) {
-            Some((other, task)) => give(other, Some(release_p(m)), Some(task), false),
-            None => time::sleep(SHORT),
-        }
+        rt.aside.wait_for_thread(task);
     }
 }
 
@@ -448,7 +504,7 @@ pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
 
 /// Whether the caller's thread is locked by a goroutine.
 pub fn is_locked() -> bool {
-    m::current().is_some_and(|m| !m.locked_g.get().is_null())
+    m::current().is_some_and(|m| m.is_locked())
 }
 
 /// An M that goes into its pool as soon as its thread runs. False: see `new_m`.

@@ -180,7 +180,7 @@ fn halt(rt: &Runtime, p: PRef) -> bool {
 
 /// Whether the goroutine's time slice may end on this M.
 fn sliceable(m: MRef, g: GRef) -> bool {
-    !g.has(flags::NOPREEMPT) && m.locked_g.get().is_null()
+    !g.has(flags::NOPREEMPT) && !m.is_locked()
 }
 
 /// On g0: does what the P is asked for. True: the world is being stopped, and

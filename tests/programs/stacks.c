@@ -273,3 +273,72 @@ TEST(a_fault_elsewhere_goes_to_the_host)
     CHECK(WIFEXITED(out.status) && WEXITSTATUS(out.status) == 42);
     check_child_dies("fault_without_a_handler", SIGSEGV, &out);
 }
+
+/* ---- No address space is left for stacks ---- */
+
+enum { CROWD = 4000 };
+
+static gs_chan *crowd_waits;
+static int crowd_began;
+
+static void wait_in_crowd(void *arg)
+{
+    int64_t none;
+    (void)arg;
+    ADD(crowd_began, 1);
+    CHECK_EQ(gs_chan_recv(crowd_waits, &none, GS_FOREVER), -EPIPE);
+}
+
+static void other_end_of_pair(void *arg)
+{
+    gs_chan *ch = arg;
+    int64_t n;
+    while (gs_chan_recv(ch, &n, GS_FOREVER) == 0)
+        ;
+}
+
+/* As much as is in use now, and some for fewer stacks than there are to be. */
+static void limit_address_space(size_t more)
+{
+    struct rlimit limit;
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f != NULL);
+    CHECK_EQ(fscanf(f, "%lu", &pages), 1);
+    fclose(f);
+    limit.rlim_cur = limit.rlim_max = pages * (unsigned long)getpagesize() + more;
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* Goroutines that have a stack go on at full speed: a switch that took a millisecond would keep this
+ * test for minutes. Newborns wait aside, and all of them run as stacks come free. */
+static void crowd_without_stacks(void *arg)
+{
+    gs_chan *pair = chan_of_ints(0);
+    int i;
+    (void)arg;
+    limit_address_space((size_t)300 << 20);
+    crowd_waits = chan_of_ints(0);
+    go(other_end_of_pair, pair);
+    for (i = 0; i < CROWD; i++)
+        go(wait_in_crowd, NULL);
+    for (i = 0; i < 300000; i++) {
+        send_int(pair, i);
+        gs_yield();
+    }
+    CHECK(GET(crowd_began) < CROWD);
+    CHECK_EQ(gs_chan_close(crowd_waits), 0);
+    YIELD_UNTIL(GET(crowd_began) == CROWD);
+    CHECK_EQ(gs_chan_close(pair), 0);
+}
+
+CHILD(a_crowd_without_stacks)
+{
+    CHECK_EQ(gs_run(crowd_without_stacks, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+TEST(without_stacks_newborns_wait_and_the_others_go_on)
+{
+    check_child_succeeds("a_crowd_without_stacks");
+}

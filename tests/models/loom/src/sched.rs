@@ -56,12 +56,24 @@ pub mod g {
 }
 
 pub mod m {
+    #[repr(align(128))]
     pub struct M;
 
+    /// A number: no test asks a P for its M.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct MRef(pub usize);
 
     impl MRef {
+        /// # Safety
+        /// None: the number is not used as an address.
+        pub unsafe fn from_ptr(m: *const M) -> MRef {
+            MRef(m as usize)
+        }
+
+        pub fn as_ptr(self) -> *mut M {
+            self.0 as *mut M
+        }
+
         pub fn is_runner(self) -> bool {
             self.0 == 0
         }

@@ -4,7 +4,7 @@
 //! `schedule::stop_spinning` and `threads::start_one`.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
 use loom_models::check::check;
 use loom_models::sched::idle::{Idle, StartOne};
@@ -16,6 +16,8 @@ struct World {
     idle: Idle,
     node: Box<Node>,
     ps: Vec<P>,
+    /// What each P is.
+    statuses: Vec<AtomicU32>,
     /// Tasks in a queue; Relaxed, as the queues' lengths are.
     work: AtomicUsize,
     done: AtomicUsize,
@@ -35,6 +37,7 @@ impl World {
         let world = World {
             idle: Idle::new(),
             ps: (0..procs).map(|id| P::new(id, &node, Class, 4, false)).collect(),
+            statuses: (0..procs).map(|_| AtomicU32::new(status::RUNNING)).collect(),
             node,
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
@@ -43,7 +46,6 @@ impl World {
         // The first use makes an atomic: before there are other threads.
         assert_eq!(world.node.take_any_idle_p(procs), None);
         assert_eq!((world.idle.ps(), world.idle.spinning()), (0, 0));
-        world.ps.iter().for_each(|p| p.status.store(status::RUNNING, Ordering::Relaxed));
         Arc::new(world)
     }
 
@@ -53,7 +55,7 @@ impl World {
     }
 
     fn make_idle(&self, p: PRef) {
-        p.status.store(status::IDLE, Ordering::Release);
+        self.statuses[p.id as usize].store(status::IDLE, Ordering::Release);
         self.idle.p_idle();
         self.node.add_idle_p(p);
         fence(Ordering::SeqCst);
@@ -65,7 +67,7 @@ impl World {
             .or_else(|| self.node.take_any_idle_p(self.ps.len()).map(|id| self.p(id)))?;
         self.idle.p_taken();
         assert_eq!(
-            taken.status.swap(status::RUNNING, Ordering::AcqRel),
+            self.statuses[taken.id as usize].swap(status::RUNNING, Ordering::AcqRel),
             status::IDLE,
             "a P has two owners"
         );
@@ -153,7 +155,7 @@ impl World {
         assert_eq!(self.work.load(Ordering::Relaxed), 0, "work is left and everybody sleeps");
         assert_eq!(self.done.load(Ordering::Relaxed), tasks);
         assert_eq!((self.idle.ps() as usize, self.idle.spinning()), (self.ps.len(), 0));
-        assert!(self.ps.iter().all(|p| p.status.load(Ordering::Relaxed) == status::IDLE));
+        assert!(self.statuses.iter().all(|s| s.load(Ordering::Relaxed) == status::IDLE));
     }
 }
 
