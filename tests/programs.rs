@@ -163,6 +163,53 @@ fn valgrind_finds_no_leak_and_no_error() {
     }
 }
 
+/// Random operations of every kind at once, with 1, 2 and 8 P's, and again with the switches that widen
+/// races (tests/chaos/README.md).
+#[test]
+fn chaos() {
+    let dir = work_dir().join("chaos");
+    must_succeed(Command::new(manifest_dir().join("tests/chaos/build")).arg(&dir).arg(library()));
+    let mut settings = Vec::new();
+    for debug in [None, Some(WIDENED)] {
+        for procs in PROCS {
+            settings.push(Setting { procs, topology: "flat", debug });
+        }
+    }
+    settings.push(Setting { procs: "8", topology: "node:4 core:2 pu:1", debug: None });
+    for setting in settings {
+        let mut cmd = Command::new(dir.join("chaos"));
+        cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
+        cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
+        cmd.env_remove("GOMAXPROCS");
+        // It has a watchdog of its own, which says more than a limit here could.
+        let out = cmd.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{}\n{text}", describe(Some(out.status)));
+    }
+}
+
+/// Functions that the chaos program need not call, and why.
+const NOT_IN_CHAOS: &[(&str, &str)] = &[];
+
+#[test]
+fn chaos_uses_every_function_of_the_header() {
+    let mut text = String::new();
+    for entry in fs::read_dir(manifest_dir().join("tests/chaos")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "c" || e == "cpp") {
+            text.push_str(&without_comments(&fs::read_to_string(path).unwrap()));
+        }
+    }
+    let mut declared = declared_functions();
+    declared.push("gs_preempt_check".into());
+    for f in declared {
+        let excluded = NOT_IN_CHAOS.iter().any(|(name, _)| *name == f);
+        let used = text.contains(&format!("{f}("));
+        assert!(used || excluded, "no operation of tests/chaos uses {f}: add one, or an entry with the reason");
+        assert!(!(used && excluded), "NOT_IN_CHAOS lists {f}, which an operation uses");
+    }
+}
+
 #[test]
 fn every_program_has_a_test() {
     for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {

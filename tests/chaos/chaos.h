@@ -41,6 +41,7 @@ struct actor {
     bool go;          /* a goroutine, not a plain thread */
     bool pinned;      /* GS_SPAWN_PINNED */
     bool steady;      /* keeps its P even when it blocks: GS_SPAWN_NOPREEMPT, or a cooperative runtime */
+    bool nopreempt;   /* GS_SPAWN_NOPREEMPT beside others that are preempted */
     bool locked;      /* inside gs_lock_os_thread */
     bool runner;      /* the function of a gs_run, on a thread of the host */
     int priority;
@@ -67,7 +68,9 @@ enum {
     SHALLOW = 4,     /* those that live as long as the round: it makes further actors */
     YIELDS_P = 8,    /* not one that keeps its P when it blocks: it waits for another goroutine by blocking */
     NOT_LOCKED = 16, /* not inside gs_lock_os_thread */
-    NOT_IDLE = 32,   /* not at idle priority: others wait for it without a deadline */
+    NOT_IDLE = 32,   /* not at low priority: others wait for it without a deadline */
+    NO_LOCKS = 64,   /* all may: it takes no lock that isn't this library's, such as malloc's. A GS_SPAWN_NOPREEMPT
+                        goroutine that waits for one keeps its P, which the lock's preempted holder may need. */
 };
 
 extern const struct op ops_sched[], ops_sync[], ops_chan[], ops_time[], ops_calls[], ops_files[], ops_host[];

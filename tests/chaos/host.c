@@ -237,7 +237,7 @@ void host_stop(void)
 const struct op ops_host[] = {
     {"fork", op_fork, 1, 0},
     {"thread", op_thread, 1, SHALLOW},
-    {"signal", op_signal, 2, 0},
+    {"signal", op_signal, 2, NO_LOCKS},
     {"dlopen", op_dlopen, 1, 0},
     {"throw", op_throw, 3, 0},
     {NULL, NULL, 0, 0},

@@ -100,19 +100,31 @@ static void say_how_to_repeat(void)
     fprintf(stderr, " %s 60 %llu\n", program, (unsigned long long)seed);
 }
 
+static int by_time(const void *x, const void *y)
+{
+    int64_t tx = atomic_load(&(*(struct actor *const *)x)->since), ty = atomic_load(&(*(struct actor *const *)y)->since);
+    return (tx > ty) - (tx < ty);
+}
+
+/* Those first that have been at it for longest. */
 static void say_who_does_what(void)
 {
+    static struct actor *used[MAX_ACTORS];
     int64_t now = clock_now();
-    int said = 0;
-    for (int i = 0; i < MAX_ACTORS && said < 80; i++) {
-        struct actor *a = &actors[i];
-        if (!atomic_load(&a->used))
-            continue;
-        said++;
-        fprintf(stderr, "  actor %d: %s%s%s%s depth %d prio %d, %ld done, %.3f s in %s\n", i,
-                a->go ? "goroutine" : "thread", a->pinned ? " pinned" : "", a->locked ? " locked" : "",
-                a->runner ? " of gs_run" : "", a->depth, a->priority, atomic_load(&a->done),
-                (double)(now - atomic_load(&a->since)) / 1e9, a->op ? a->op : "nothing");
+    int n = 0;
+    /* Hundreds of low priority may have waited for their turn since they were spawned. */
+    for (int i = 0; i < MAX_ACTORS; i++)
+        if (atomic_load(&actors[i].used) && (actors[i].priority >= GS_PRIO_NORMAL || atomic_load(&actors[i].done) > 0))
+            used[n++] = &actors[i];
+    qsort(used, (size_t)n, sizeof used[0], by_time);
+    fprintf(stderr, "  %d actors, without those of low priority that have not begun:\n", n);
+    for (int i = 0; i < n && i < 80; i++) {
+        struct actor *a = used[i];
+        fprintf(stderr, "  %.3f s in %s: actor %ld, %s%s%s%s%s, priority %d, depth %d, %ld done\n",
+                (double)(now - atomic_load(&a->since)) / 1e9, a->op ? a->op : "nothing", (long)(a - actors),
+                a->go ? "goroutine" : "thread", a->pinned ? ", pinned" : "", a->locked ? ", locked" : "",
+                a->steady ? ", not preempted" : "", a->runner ? ", of gs_run" : "", a->priority, a->depth,
+                atomic_load(&a->done));
     }
 }
 
@@ -303,7 +315,7 @@ struct actor *new_actor(bool go, int depth, uint64_t rng)
         a->rng = rng * 0x9e3779b97f4a7c15ULL + seed;
         rnd32(a);
         a->go = go;
-        a->pinned = a->locked = a->runner = false;
+        a->pinned = a->locked = a->runner = a->nopreempt = false;
         a->steady = go && cooperative;
         a->priority = GS_PRIO_NORMAL;
         a->depth = depth;
@@ -325,7 +337,7 @@ bool is_actor(const void *p)
 
 static bool allowed(const struct actor *a, const struct op *o, int depth)
 {
-    return !((o->limits & GO_ONLY && !a->go) || (o->limits & THREAD_ONLY && a->go) ||
+    return !((a->nopreempt && !(o->limits & NO_LOCKS)) || (o->limits & GO_ONLY && !a->go) || (o->limits & THREAD_ONLY && a->go) ||
              (o->limits & SHALLOW && depth > 1) || (o->limits & YIELDS_P && a->steady) ||
              (o->limits & NOT_LOCKED && a->locked) || (o->limits & NOT_IDLE && a->priority <= GS_PRIO_LOW));
 }
@@ -527,7 +539,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [SECONDS [SEED]], or --list\n", program);
         return 2;
     }
-    deadline = clock_now() + (int64_t)((argc > 1 ? atof(argv[1]) : 10) * 1e9);
+    deadline = clock_now() + (int64_t)((argc > 1 ? atof(argv[1]) : 4) * 1e9);
     seed = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)clock_now() % 1000000007;
     if (getenv("CHAOS_PATIENCE"))
         patience = atol(getenv("CHAOS_PATIENCE"));
@@ -544,7 +556,7 @@ int main(int argc, char **argv)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     dice.rng = seed;
     host_start();
-    length = getenv("CHAOS_ROUND") ? (int64_t)(atof(getenv("CHAOS_ROUND")) * 1e9) : 3 * SEC;
+    length = getenv("CHAOS_ROUND") ? (int64_t)(atof(getenv("CHAOS_ROUND")) * 1e9) : 2 * SEC;
     while (clock_now() < deadline) {
         int64_t left = deadline - clock_now();
         one_round(&dice, left < length ? left : length);

@@ -37,7 +37,7 @@ static void random_options(struct actor *a, gs_spawn_opts *o, struct actor *chil
     }
     if (enabled("steady") && one_in(a, 8)) {
         o->flags |= GS_SPAWN_NOPREEMPT;
-        child->steady = true;
+        child->steady = child->nopreempt = true;
     }
     if (enabled("nodes") && one_in(a, 3))
         o->node = rnd(a, gs_numa_nodes());
@@ -59,7 +59,8 @@ static void play_with(struct actor *a, gs_g *g)
         gs_release(again);
     }
     if (one_in(a, 2))
-        MUST_BE(gs_join(g, soon(a, 3000)), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+        MUST_BE(gs_join(g, soon(a, 3000)), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED,
+                gs_self() == g ? -EDEADLK : 0);
 }
 
 static void op_spawn_with(struct actor *a)
@@ -346,7 +347,7 @@ static void op_park(struct actor *a)
 {
     struct parking p = {&parked[rnd(a, PARKED)], one_in(a, 10), false};
     gs_g *me = gs_retain(gs_self()), *there = me;
-    int r = gs_park(enter_parking, &p, gs_after_us(1 + rnd(a, 1000)));
+    int r = gs_park(enter_parking, &p, gs_after_ns(US + rnd(a, 1000000)));
     MUST_BE(r, 0, -ETIMEDOUT, -ECANCELED);
     if (r == 0)
         atomic_fetch_add(&woken, 1);
@@ -396,23 +397,23 @@ void sched_end(void)
 }
 
 const struct op ops_sched[] = {
-    {"yield", op_yield, 4, 0},
-    {"sleep", op_sleep, 4, 0},
+    {"yield", op_yield, 4, NO_LOCKS},
+    {"sleep", op_sleep, 4, NO_LOCKS},
     {"spawn_with", op_spawn_with, 6, SHALLOW},
     {"reference", op_reference, 4, 0},
     {"spawn", op_spawn, 3, SHALLOW},
     {"join", op_join, 2, NOT_IDLE},
-    {"self", op_self, 2, 0},
+    {"self", op_self, 2, NO_LOCKS},
     {"exit", op_exit, 2, SHALLOW},
     {"keys", op_keys, 2, 0},
     {"lock_thread", op_lock_thread, 2, GO_ONLY},
-    {"gomaxprocs", op_gomaxprocs, 1, 0},
+    {"gomaxprocs", op_gomaxprocs, 1, NO_LOCKS},
     {"max_threads", op_max_threads, 1, 0},
-    {"preempt", op_preempt, 2, 0},
+    {"preempt", op_preempt, 2, NO_LOCKS},
     {"run", op_run, 2, SHALLOW},
     {"shutdown", op_shutdown, 1, 0},
     {"gang", op_gang, 2, SHALLOW},
-    {"park", op_park, 3, GO_ONLY},
-    {"ready", op_ready, 4, 0},
+    {"park", op_park, 3, GO_ONLY | NO_LOCKS},
+    {"ready", op_ready, 4, NO_LOCKS},
     {NULL, NULL, 0, 0},
 };

@@ -205,10 +205,10 @@ void sync_end(void)
 }
 
 const struct op ops_sync[] = {
-    {"mutex", op_mutex, 6, 0},
-    {"rwmutex", op_rwmutex, 4, 0},
-    {"sem", op_sem, 3, 0},
-    {"cond", op_cond, 4, 0},
+    {"mutex", op_mutex, 6, NO_LOCKS},
+    {"rwmutex", op_rwmutex, 4, NO_LOCKS},
+    {"sem", op_sem, 3, NO_LOCKS},
+    {"cond", op_cond, 4, NO_LOCKS},
     {"waitgroup", op_waitgroup, 2, SHALLOW | NOT_IDLE},
     {"once", op_once, 2, SHALLOW | NOT_IDLE},
     {NULL, NULL, 0, 0},
