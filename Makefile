@@ -59,7 +59,7 @@ bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS:
 counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
 	@benches/counts/check $(ARGS)
 
-soak: build ## run the stress program for SOAK_MINUTES (10)
+soak: build ## run chaos, stress, testers and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
 	@tools/soak
 
 lint: $(STAMP)/build ## check the format and run clippy
