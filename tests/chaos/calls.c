@@ -82,6 +82,20 @@ static void op_syscall_echo(struct actor *a)
     MUST_BE(gs_exitsyscall(), 0);
 }
 
+/* The next begins while others still look at the one before. */
+static void op_syscalls_in_a_row(struct actor *a)
+{
+    int64_t ns = one_in(a, 3) ? 0 : rnd(a, 60) * US;
+    for (int i = 0; i < 50; i++) {
+        MUST_BE(gs_entersyscall(), 0);
+        if (ns > 0)
+            block_for(ns);
+        else
+            sched_yield();
+        MUST_BE(gs_exitsyscall(), 0);
+    }
+}
+
 static void op_syscall_nested(struct actor *a)
 {
     gs_g *g = gs_self();
@@ -430,6 +444,7 @@ const struct op ops_calls[] = {
     {"syscall", op_syscall, 5, NO_LOCKS},
     {"syscall_block", op_syscall_block, 3, NO_LOCKS},
     {"syscall_echo", op_syscall_echo, 5, 0},
+    {"syscalls_in_a_row", op_syscalls_in_a_row, 3, NO_LOCKS},
     {"syscall_nested", op_syscall_nested, 2, NO_LOCKS},
     {"library_in_syscall", op_library_in_syscall, 2, SHALLOW},
     {"blocking", op_blocking, 3, NO_LOCKS},
