@@ -91,6 +91,7 @@ extern bool cooperative;        /* this round's runtime has no preemption */
 extern uint64_t seed;
 bool enabled(const char *name); /* see CHAOS_ONLY, CHAOS_WITHOUT */
 struct actor *new_actor(bool go, int depth, uint64_t rng); /* NULL: the table is full */
+void free_actor(struct actor *a);
 bool is_actor(const void *p);   /* p is an entry of the table of actors */
 void act_as(struct actor *a);   /* does operations until the actor's end, and frees its entry */
 void actor_body(void *actor);   /* the function of a goroutine */

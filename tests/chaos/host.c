@@ -74,7 +74,7 @@ static void call_at_thread_end(void *actor)
     gs_yield();
     (void)gs_num_goroutines();
     MUST_BE(gs_spawn(short_life, (void *)(uintptr_t)rnd32(a)), 0);
-    atomic_store(&a->used, false);
+    free_actor(a);
 }
 
 static void make_thread_key(void)

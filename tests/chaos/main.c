@@ -142,6 +142,7 @@ _Noreturn void wrong(const char *file, int line, const char *format, ...)
     va_end(args);
     fprintf(stderr, "\n");
     say_how_to_repeat();
+    say_who_does_what();
     backtrace_of_all_threads();
     signal(SIGABRT, SIG_DFL);
     abort();
@@ -236,7 +237,7 @@ static void *watch(void *arg)
         /* Others run, but one doesn't. Low priorities may starve. */
         for (int i = 0; i < MAX_ACTORS; i++)
             if (atomic_load(&actors[i].used) && actors[i].priority >= GS_PRIO_NORMAL &&
-                now - atomic_load(&actors[i].since) > 2 * patience * SEC)
+                (since = atomic_load(&actors[i].since)) != 0 && now - since > 2 * patience * SEC)
                 report_stuck("an actor has been in one operation for too long");
     }
     return NULL;
@@ -323,11 +324,17 @@ struct actor *new_actor(bool go, int depth, uint64_t rng)
         a->tid = 0;
         a->magic = 0x5ca1ab1e00000000ULL ^ ((uint64_t)(a - actors) << 20) ^ (uint64_t)rnd32(a) << 24;
         a->op = "its beginning";
-        a->since = clock_now();
         a->done = 0;
+        atomic_store(&a->since, clock_now());
         return a;
     }
     return NULL;
+}
+
+void free_actor(struct actor *a)
+{
+    atomic_store(&a->since, 0); /* the next one isn't judged by it before it begins */
+    atomic_store(&a->used, false);
 }
 
 bool is_actor(const void *p)
@@ -375,7 +382,7 @@ void act_as(struct actor *a)
     if (on_stack != a->magic)
         WRONG("an actor's stack has changed");
     atomic_store(&a->live, false);
-    atomic_store(&a->used, false);
+    free_actor(a);
 }
 
 void actor_body(void *actor)
