@@ -277,7 +277,7 @@ static void op_disk(struct actor *a)
     MUST_BE(gs_pread(disk, NULL, 1, 0, GS_NOWAIT), -EINVAL);
     MUST_BE(gs_poll_fd(disk, POLLIN, GS_NOWAIT), POLLIN);
     if (a->go)
-        MUST_BE(gs_poll_fd(disk, POLLPRI, gs_after_ms(100)), -EPERM, -ECANCELED);
+        MUST_BE(gs_poll_fd(disk, POLLPRI, GS_FOREVER), -EPERM, -ECANCELED);
     atomic_store(&block_used[i], false);
 }
 

@@ -419,6 +419,17 @@ static long entries(const char *path)
     return n;
 }
 
+static void say_open_files(void)
+{
+    char link[64], to[200];
+    for (int fd = 3; fd < 2000; fd++) {
+        ssize_t n;
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        if ((n = readlink(link, to, sizeof to)) > 0)
+            fprintf(stderr, "  file %d: %.*s\n", fd, (int)n, to);
+    }
+}
+
 static long count_of_actors(void)
 {
     long n = 0;
@@ -513,8 +524,10 @@ static void one_round(struct actor *dice, int64_t length)
     for (int i = 0; i < 100 && entries("/proc/self/fd") != fds; i++)
         usleep(10000);
     left = entries("/proc/self/fd");
-    if (left != fds)
+    if (left != fds) {
+        say_open_files();
         WRONG("%ld files were open before the round, and %ld after it", fds - 3, left - 3);
+    }
 }
 
 static void list(void)

@@ -3,7 +3,7 @@
 
 #include <sys/syscall.h>
 
-enum { REFS = 16, PARKED = 8, LOCKED_AT_ONCE = 4, TURNS_OF_A_GANG = 200 };
+enum { REFS = 16, PARKED = 8, LOCKED_AT_ONCE = 4, TURNS_OF_A_GANG = 200, GANGS = 16 };
 
 static atomic_long exits, exited;       /* gs_exit called; the destructor that it runs */
 static gs_g *_Atomic refs[REFS];        /* references that pass from actor to actor */
@@ -313,8 +313,9 @@ static void op_gang(struct actor *a)
 {
     gs_gang *gang;
     struct pair *p;
-    if (!one_in(a, 8) || !(gang = gs_gang_create()))
+    if (!one_in(a, 8) || atomic_load(&gangs) >= GANGS)
         return;
+    MUST((gang = gs_gang_create()) != NULL);
     p = malloc(sizeof *p);
     *p = (struct pair){gs_chan_make(sizeof(int), 0), gs_chan_make(sizeof(int), 0), 2, rnd(a, TURNS_OF_A_GANG)};
     MUST(p->there && p->back);
