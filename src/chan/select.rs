@@ -249,7 +249,8 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     };
     let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
-    each().for_each(|(case, waiter)| case.queue(waiter));
+    // In the random order: of several cases with one channel whoever comes serves the first.
+    order.iter().map(|&i| i as usize).for_each(|i| cases[i].queue(&waiters[i]));
     // SAFETY: all locks are held; `unlock_all` releases them.
     let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {

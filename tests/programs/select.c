@@ -169,6 +169,33 @@ GO_TEST(the_choice_among_duplicates_is_uniform)
     free_chans(1);
 }
 
+/* Go's TestPseudoRandomSend. */
+static void receive_after_a_while(void *counts)
+{
+    int i;
+    for (i = 0; i < 2000; i++) {
+        gs_yield();
+        ((int *)counts)[recv_int(chans[0])]++;
+    }
+}
+
+GO_TEST(the_choice_among_duplicates_of_a_waiting_select_is_uniform)
+{
+    int64_t zero = 0, one = 1;
+    int counts[2] = {0, 0}, i;
+    gs_g *g;
+    make_chans(1, 0);
+    g = go_ref(receive_after_a_while, counts);
+    for (i = 0; i < 2000; i++) {
+        gs_case cases[2] = {send_case(chans[0], &zero), send_case(chans[0], &one)};
+        CHECK_GE(gs_select(cases, 2, GS_FOREVER), 0);
+    }
+    join(g);
+    CHECK_GE(counts[0], 700);
+    CHECK_GE(counts[1], 700);
+    free_chans(1);
+}
+
 /* Go's TestSelectFairness: two always ready, two never. */
 static void feed(void *ch)
 {
