@@ -1,9 +1,9 @@
 //! Timers and the channels that they send on.
 
 use super::{EINVAL, gs_chan, gs_fn};
-use crate::chan::{Case, Chan, Op};
+use crate::chan::Chan;
 use crate::sched::boundary::Entered;
-use crate::time::{self, Timer};
+use crate::time::{self, After, Timer};
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
@@ -127,12 +127,15 @@ fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
 
 /// With the timer's lock held, so the channel is there: `free_timer_of` takes the
 /// same lock before it goes.
-fn send_time(timer: &Timer, now: i64) {
+fn send_time(timer: &Timer, now: i64) -> After {
     // SAFETY: see above.
     let chan = unsafe { &*(timer.data[0] as *const Chan) };
-    let elem = (&raw const now).cast_mut().cast();
-    // SAFETY: it only reads the element. A full channel means that a tick is dropped.
-    unsafe { Case { chan: Some(chan), op: Op::Send, elem }.try_now() };
+    // SAFETY: the channel is one of `timed_chan`'s, whose elements are of this type. A full
+    // channel means that a tick is dropped.
+    match unsafe { chan.offer((&raw const now).cast()) } {
+        Some(receiver) => After::Ready(receiver),
+        None => After::Nothing,
+    }
 }
 
 /// The timer of a channel that is about to be freed.

@@ -231,9 +231,9 @@ impl Chan {
             return Some(0);
         }
         if self.is_closed() {
-            unlock();
-            // SAFETY: by contract.
+            // SAFETY: it has room for an element, says the caller.
             unsafe { zero(elem, self.elem_size) };
+            unlock();
             return Some(-libc::EPIPE);
         }
         None
@@ -323,18 +323,44 @@ impl Chan {
         self.closed.store(true, Ordering::Relaxed);
         let receivers = self.receivers.pop_all();
         let senders = self.senders.pop_all();
+        let mut r = receivers;
+        // SAFETY: the list is ours.
+        while let Some(w) = unsafe { r.as_ref() } {
+            // SAFETY: it waits with room for an element.
+            unsafe { zero(w.elem.get(), self.elem_size) };
+            r = w.next_in_list();
+        }
+        // The last access: whoever sees that it is closed may free it.
         self.lock.unlock();
-        // SAFETY: the lists are ours; receivers wait with room for an element.
+        // SAFETY: the lists are ours.
         unsafe {
-            let mut r = receivers;
-            while let Some(w) = r.as_ref() {
-                zero(w.elem.get(), self.elem_size);
-                r = w.next_in_list();
-            }
             ready_all(receivers);
             ready_all(senders);
         }
         0
+    }
+
+    /// Sends a copy of `*elem` if there is a receiver or room, else drops it. Gives the receiver,
+    /// claimed, for the caller to make ready.
+    ///
+    /// # Safety
+    /// `elem` has the element size.
+    pub unsafe fn offer(&self, elem: *const u8) -> Option<*const Waiter> {
+        self.lock.with(|| {
+            if self.is_closed() {
+                return None;
+            }
+            let receiver = self.receivers.pop();
+            if let Some(receiver) = receiver {
+                // SAFETY: the receiver waits with room for an element; it is ours now.
+                unsafe { copy(receiver.elem.get(), elem, self.elem_size) };
+                receiver.ok.set(true);
+            } else if self.len() < self.capacity {
+                // SAFETY: there is room, and the element has its size.
+                unsafe { self.buffer_in(elem) };
+            }
+            receiver.map(ptr::from_ref)
+        })
     }
 }
 

@@ -4,10 +4,10 @@
 use super::boundary;
 use super::g::{G, GRef, Status};
 use super::m::MRef;
-use super::park::{Block, Cause, FOREVER, Parker, Why, sleep_until};
+use super::park::{Block, Parker, Why, sleep_until};
 use super::preempt::{self, claim};
 use super::runtime::{Inside, rt};
-use super::{schedule, timers, world};
+use super::{schedule, spawn, world};
 use crate::arch;
 use crate::os::{thread, time};
 use core::ffi::c_void;
@@ -18,12 +18,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// to go on at once.
 pub type Commit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
 
-/// A park by hand, on the stack of the one who parks.
-#[derive(Clone, Copy)]
+/// What a goroutine that parks by hand has called once it is at rest.
 struct Parked {
     g: GRef,
-    number: u64,
-    deadline: i64,
     commit: Option<Commit>,
     arg: *mut c_void,
 }
@@ -34,7 +31,7 @@ struct Parked {
 /// `commit` may be called with `arg` and doesn't block.
 pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i32 {
     let Some(m) = schedule::on_goroutine() else {
-        // SAFETY: by contract.
+        // SAFETY: the caller says that it may be called.
         let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
         return match deadline {
             _ if !stay => 0,
@@ -43,44 +40,35 @@ pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i
         };
     };
     let g = m.g();
+    if commit.is_some() {
+        // It gets the goroutine's pointer, and others from it.
+        spawn::share(g);
+    }
     let thread = Parker::for_thread();
     let block = match Block::begin(&thread, deadline, true, Why::Ready) {
-        Ok(block) => block.without_deadline(),
+        Ok(block) => block,
         Err(e) => return e,
     };
-    let parked = Parked { g, number: block.number(), deadline, commit, arg };
-    // Release: whoever sees it may claim the park.
-    g.hand_park.store(parked.number, Ordering::Release);
-    // SAFETY: `parked` stays until the goroutine is woken.
-    let cause = unsafe { block.park(committed, &raw const parked as usize) };
-    g.hand_park.store(0, Ordering::Relaxed);
-    if deadline != FOREVER && cause != Cause::TimedOut {
-        timers::left_early(g.parker.timer_home.get());
-    }
-    cause.errno()
+    let parked = Parked { g, commit, arg };
+    // SAFETY: the block is a goroutine's, and one for several wakers has a number; `parked`
+    // stays until the park is over.
+    unsafe { block.park_by_hand(committed, &raw const parked as usize) }.errno()
 }
 
-/// The goroutine is at rest. Its deadline runs only from here on, so that it
-/// isn't woken before.
+/// The goroutine is at rest. False: it goes on at once.
 ///
 /// # Safety
-/// `parked` is the address of a [`Parked`].
-unsafe fn committed(parked: usize) {
-    // From the call of `commit` on it may be gone.
-    // SAFETY: by contract.
-    let p = unsafe { *(parked as *const Parked) };
-    // SAFETY: by contract of `park`.
-    let stay = p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) });
-    if !stay {
-        Parker::wake(p.g, p.number);
-    } else if p.deadline != FOREVER {
-        timers::add_park(p.g, p.number, p.deadline);
-    }
+/// `parked` is the address of a [`Parked`] whose goroutine is at rest.
+unsafe fn committed(parked: usize) -> bool {
+    // SAFETY: it is on the stack of a goroutine that is at rest until we are done.
+    let p = unsafe { &*(parked as *const Parked) };
+    // SAFETY: the caller of `park` has said that it may be called.
+    p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) })
 }
 
 /// Wakes a goroutine that parks by hand; false: it doesn't. goready.
 pub fn ready(g: GRef) -> bool {
-    // Acquire: pairs with the Release in `park`.
+    // Acquire: pairs with the Release in `park::commit_by_hand`.
     match g.hand_park.load(Ordering::Acquire) {
         0 => false,
         number => Parker::wake(g, number),

@@ -264,6 +264,13 @@ impl M {
         self.runner.load(Ordering::Relaxed)
     }
 
+    /// Whether its thread is blocked in a call of the user's, announced or found by sysmon, so
+    /// that what is bound to it doesn't run. May be old when it is read.
+    pub fn is_blocked(&self) -> bool {
+        self.in_syscall.load(Ordering::Relaxed)
+            || self.claim.load(Ordering::Relaxed) == claim::TAKEN
+    }
+
     /// A random number.
     #[inline]
     pub fn random(&self) -> u32 {

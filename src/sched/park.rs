@@ -11,8 +11,9 @@
 //! select, nobody has a pointer to the goroutine) it costs nothing.
 
 use super::deadlock::{self, Counted};
-use super::g::{G, GRef, Status};
-use super::m;
+use super::g::{G, GRef, Status, flags};
+use super::m::{self, M, MRef};
+use super::node::priority;
 use super::{ready, schedule, timers};
 use crate::arch::prefetch_lines;
 use crate::os::{futex, time};
@@ -28,9 +29,10 @@ pub const NOWAIT: i64 = 0;
 
 /// States of a claim; the rest of the word is the number of the park.
 mod claim {
-    /// It is about to park: its registers are not saved yet.
+    /// It is about to park. A waker that changes this to its own state has only marked it: the
+    /// commit finds the mark and makes the goroutine run.
     pub const ARMING: u64 = 1;
-    /// Whoever changes this owns it.
+    /// It is at rest. The waker that changes this owns it.
     pub const PARKED: u64 = 2;
     pub const WOKEN: u64 = 3;
     pub const TIMED_OUT: u64 = 4;
@@ -124,7 +126,8 @@ pub struct Parker {
     is_thread: Cell<bool>,
     /// A thread's that waits without a deadline: how the deadlock watch counts it.
     counted: Cell<Counted>,
-    /// The P whose heap has the deadline of the park under way.
+    /// The P whose heap has the deadline of the park under way. The commit sets it while the
+    /// claim is ARMING; the goroutine reads it after the park.
     pub timer_home: Cell<u16>,
 }
 
@@ -155,19 +158,37 @@ impl Parker {
             .is_ok()
     }
 
-    /// Wakes the goroutine from the park with this number; false: somebody else
-    /// has.
-    pub fn wake(g: GRef, number: u64) -> bool {
-        let claimed = g.parker.change(number, claim::PARKED, claim::WOKEN);
-        if claimed {
-            ready::ready(g, When::Soon);
+    /// Ends the park with this number, for a waker that needs no lock to do so.
+    fn end(&self, number: u64, state: u64) -> Ended {
+        // Between the second and the third look the commit may have published it; it does that
+        // once.
+        if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else if self.change(number, claim::ARMING, state) {
+            Ended::Marked
+        } else if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else {
+            Ended::Before
         }
-        claimed
     }
 
-    /// Whether the park with this number still waits; a hint.
+    /// Wakes the goroutine from the park by hand with this number; false: another
+    /// waker has.
+    pub fn wake(g: GRef, number: u64) -> bool {
+        match g.parker.end(number, claim::WOKEN) {
+            Ended::Claimed => ready::ready(g, When::Soon),
+            Ended::Marked => {}
+            Ended::Before => return false,
+        }
+        true
+    }
+
+    /// Whether the park with this number still waits, or is about to; a hint.
     pub fn waits(&self, number: u64) -> bool {
-        self.claim.load(Ordering::Relaxed) == number << claim::BITS | claim::PARKED
+        let word = self.claim.load(Ordering::Relaxed);
+        word == number << claim::BITS | claim::PARKED
+            || word == number << claim::BITS | claim::ARMING
     }
 
     fn cause(&self) -> Cause {
@@ -206,19 +227,25 @@ impl Parker {
         }
     }
 
-    /// The deadline has passed: wakes the park with this number, if it still
-    /// waits.
+    /// The deadline has passed: wakes the park with this number. False: it was over
+    /// before.
     ///
     /// # Safety
-    /// `parker` is a goroutine's.
-    pub unsafe fn time_out(parker: *const Parker, number: u64) {
+    /// `parker` is a goroutine's, and the caller holds no lock.
+    pub unsafe fn time_out(parker: *const Parker, number: u64) -> bool {
         // SAFETY: descriptors stay mapped.
         let this = unsafe { &*parker };
-        if this.change(number, claim::PARKED, claim::TIMED_OUT) {
-            // Many may be due at once, that were in no cache for long.
-            this.g().fetch_stack();
-            ready::ready(this.g(), When::Soon);
+        match this.end(number, claim::TIMED_OUT) {
+            Ended::Claimed => {
+                // Many may be due at once, that were in no cache for long.
+                this.g().fetch_stack();
+                // SAFETY: just claimed; no lock is held, says the caller.
+                unsafe { leave_and_run(this.g()) };
+            }
+            Ended::Marked => {}
+            Ended::Before => return false,
         }
+        true
     }
 
     /// Wakes whatever park is under way with `Cancelled`. `G::cancelled` has
@@ -227,19 +254,45 @@ impl Parker {
         // Pairs with the fence in `Block::begin`: either it sees the flag or we
         // see that it is about to park.
         fence(Ordering::SeqCst);
-        let this = &g.parker;
-        let word = this.claim.load(Ordering::Acquire);
-        let number = word >> claim::BITS;
-        match word & claim::MASK {
-            claim::ARMING if this.change(number, claim::ARMING, claim::CANCELLED) => {}
-            claim::ARMING | claim::PARKED
-                if this.change(number, claim::PARKED, claim::CANCELLED) =>
-            {
-                ready::ready(g, When::Soon);
-            }
-            _ => {}
+        let number = g.parker.claim.load(Ordering::Acquire) >> claim::BITS;
+        if let Ended::Claimed = g.parker.end(number, claim::CANCELLED) {
+            // SAFETY: just claimed; no caller of `gs_cancel` holds a lock of the library.
+            unsafe { leave_and_run(g) };
         }
     }
+}
+
+/// What a waker without a lock has done to a park.
+#[must_use]
+enum Ended {
+    /// The goroutine was at rest and is the waker's, who makes it run.
+    Claimed,
+    /// It was about to park; its commit makes it run.
+    Marked,
+    /// Another waker came first.
+    Before,
+}
+
+/// Makes a goroutine run whose deadline or cancel has ended its park: first it leaves the
+/// queue of its object. Others that wait behind it there go on, even if it doesn't run for
+/// long: its priority may be low, or its thread blocked.
+///
+/// # Safety
+/// The caller has claimed the goroutine, and holds no lock.
+unsafe fn leave_and_run(g: GRef) {
+    if let Some(Leave { f, arg }) = g.request.get().leave {
+        // SAFETY: the goroutine waits for us, so what is on its stack is there.
+        unsafe { f(arg) };
+    }
+    ready::ready(g, When::Soon);
+}
+
+/// Takes a waiter that gives up out of the queue of its object, and wakes those that it was
+/// in the way of. `f(arg)` takes the object's lock.
+#[derive(Clone, Copy)]
+pub struct Leave {
+    pub f: unsafe fn(usize),
+    pub arg: usize,
 }
 
 /// What the park of one that has to be claimed asks of the context that runs next.
@@ -250,6 +303,7 @@ pub struct Request {
     deadline: i64,
     unlock: unsafe fn(usize),
     arg: usize,
+    leave: Option<Leave>,
 }
 
 /// One who waits, in one queue; on the stack of the one who waits.
@@ -269,6 +323,55 @@ pub struct Waiter {
     pub ok: Cell<bool>,
     /// Taken out of its queue and claimed by a waker.
     pub won: Cell<bool>,
+}
+
+/// How soon a waiter runs once it has been woken. Constant while it waits, but for the state of
+/// the thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Haste(usize);
+
+impl Haste {
+    /// The scheduler runs it within a time slice or so.
+    pub const PROMPT: Haste = Haste(0);
+    /// Its turn comes seldom.
+    const LOW: Haste = Haste(1);
+    /// It waits as long as anything else can run.
+    const IDLE: Haste = Haste(2);
+
+    /// Of the caller.
+    pub fn of_caller() -> Haste {
+        let Some(m) = schedule::on_goroutine() else { return Haste::PROMPT };
+        let g = m.g();
+        match g.priority.get() {
+            priority::LOW => Haste::LOW,
+            priority::IDLE => Haste::IDLE,
+            // Only that thread can run it.
+            _ if g.has(flags::BOUND) => Haste(g.bound_m.get() as usize),
+            _ => Haste::PROMPT,
+        }
+    }
+
+    /// For [`Waiter::elem`], and back.
+    pub fn to_word(self) -> *mut u8 {
+        self.0 as *mut u8
+    }
+
+    pub fn from_word(word: *mut u8) -> Haste {
+        Haste(word as usize)
+    }
+
+    pub fn is_prompt(self) -> bool {
+        match self {
+            Haste::PROMPT => true,
+            Haste::LOW | Haste::IDLE => false,
+            // SAFETY: an M's address, which stays mapped as long as a goroutine is bound to it.
+            Haste(m) => !unsafe { MRef::from_ptr(m as *const M) }.is_blocked(),
+        }
+    }
+
+    pub fn is_idle(self) -> bool {
+        self == Haste::IDLE
+    }
 }
 
 impl Waiter {
@@ -417,6 +520,24 @@ impl WaitQueue {
         }
     }
 
+    /// Takes the first waiter out that `wanted` agrees to and nobody else has claimed, and
+    /// claims it.
+    pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if wanted(w) {
+                self.remove(w);
+                if w.claim() {
+                    w.won.set(true);
+                    return Some(w);
+                }
+            }
+        }
+        None
+    }
+
     /// Takes all that nobody else has claimed, as a list for [`ready_all`].
     pub fn pop_all(&self) -> *const Waiter {
         self.pop_while(|_| true)
@@ -556,16 +677,6 @@ impl Block {
         Ok(Block { parker: &raw const g.parker, number, deadline })
     }
 
-    /// The number of the park; 0: nobody else can end it.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The caller sees to the deadline.
-    pub fn without_deadline(self) -> Block {
-        Block { deadline: FOREVER, ..self }
-    }
-
     /// Somebody to put into a queue.
     #[inline(always)]
     pub fn waiter(&self) -> Waiter {
@@ -603,41 +714,90 @@ impl Block {
     /// The caller holds what `unlock` releases; `unlock` doesn't block.
     #[inline(never)]
     pub unsafe fn park(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
-        // SAFETY: by contract.
+        // SAFETY: the caller keeps the same promises.
         unsafe { self.park_inline(unlock, arg) }
     }
 
-    /// The same for those who park all the time.
+    /// [`Block::park`] for objects that are waited for all the time.
     ///
     /// # Safety
     /// As `park`.
     #[inline(always)]
     pub unsafe fn park_inline(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        // SAFETY: the caller keeps the same promises.
+        unsafe { self.park_leaving(unlock, arg, None) }
+    }
+
+    /// [`Block::park`] where others may wait behind the caller: if a deadline or a cancel ends
+    /// the park, `leave` has been called when it returns.
+    ///
+    /// # Safety
+    /// As `park`; `leave` may be called, without a lock, until it returns.
+    #[inline(always)]
+    pub unsafe fn park_leaving(
+        self,
+        unlock: unsafe fn(usize),
+        arg: usize,
+        leave: Option<Leave>,
+    ) -> Cause {
         // SAFETY: the parker is the caller's own.
         let parker = unsafe { &*self.parker };
         if parker.is_thread.get() {
-            // SAFETY: by contract.
-            return unsafe { self.park_thread(parker, unlock, arg) };
+            // SAFETY: the caller keeps the same promises.
+            let cause = unsafe { self.park_thread(parker, unlock, arg) };
+            if let (Some(Leave { f, arg }), true) = (leave, cause != Cause::Woken) {
+                // SAFETY: the lock was released when the thread went to sleep.
+                unsafe { f(arg) };
+            }
+            return cause;
         }
         let g = parker.g();
         g.set_status(Status::Waiting);
         let m = m::must_current();
         if self.number == 0 {
             if m.p().alone.get() {
-                // SAFETY: by contract.
+                // SAFETY: the caller holds what it releases.
                 schedule::switch_away_alone(m, || unsafe { unlock(arg) });
             } else {
-                // SAFETY: by contract.
+                // SAFETY: the caller holds what it releases.
                 unsafe { schedule::switch_away(m, unlock, arg) };
             }
             return Cause::Woken;
         }
-        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg });
+        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg, leave });
         // SAFETY: the request is made.
         unsafe { schedule::switch_away(m, commit_claim, g.address()) };
         let cause = parker.cause();
         if self.deadline != FOREVER && cause != Cause::TimedOut {
             timers::left_early(parker.timer_home.get());
+        }
+        cause
+    }
+
+    /// Parks a goroutine that others wake by [`Parker::wake`]. When it is at rest
+    /// `commit(arg)` is called; false: it goes on at once. From then on its deadline runs.
+    ///
+    /// # Safety
+    /// The block is a goroutine's and has a number; `commit` doesn't block.
+    pub unsafe fn park_by_hand(self, commit: unsafe fn(usize) -> bool, arg: usize) -> Cause {
+        // SAFETY: the parker is the caller's own.
+        let g = unsafe { &*self.parker }.g();
+        g.set_status(Status::Waiting);
+        let hand = ByHand { g, block: self, commit, arg, timed: Cell::new(false) };
+        g.request.set(Request {
+            number: hand.block.number,
+            deadline: FOREVER,
+            unlock: no_unlock,
+            arg: 0,
+            leave: None,
+        });
+        let m = m::must_current();
+        // SAFETY: the frame with `hand` stays until the commit has published the park.
+        unsafe { schedule::switch_away(m, commit_by_hand, &raw const hand as usize) };
+        g.hand_park.store(0, Ordering::Relaxed);
+        let cause = g.parker.cause();
+        if hand.timed.get() && cause != Cause::TimedOut {
+            timers::left_early(g.parker.timer_home.get());
         }
         cause
     }
@@ -649,7 +809,7 @@ impl Block {
         if self.deadline == FOREVER {
             parker.counted.set(deadlock::thread_blocks());
         }
-        // SAFETY: by contract.
+        // SAFETY: the caller holds what it releases.
         unsafe { unlock(arg) };
         // Acquire: pairs with the Release in `Parker::ready`.
         while parker.note.load(Ordering::Acquire) == 0 {
@@ -670,23 +830,55 @@ impl Block {
 /// # Safety
 /// `g` is the address of a goroutine that has made a [`Request`].
 unsafe fn commit_claim(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the address of a descriptor, says the caller.
     let g = unsafe { GRef::at(g) };
-    let Request { number, deadline, unlock, arg } = g.request.get();
-    if !g.parker.change(number, claim::ARMING, claim::PARKED) {
-        // Cancelled on the way.
-        // SAFETY: `park` was given it, and the locks are still held.
-        unsafe { unlock(arg) };
-        ready::ready(g, When::Soon);
-        return;
-    }
+    let Request { number, deadline, unlock, arg, .. } = g.request.get();
     if deadline != FOREVER {
-        // From here on it may be timed out, but it gets no further than the
-        // locks that are released below.
+        // Before it is published: whoever resumes it finds that the entry is there.
         timers::add_park(g, number, deadline);
     }
-    // SAFETY: `park` was given it.
+    let published = g.parker.change(number, claim::ARMING, claim::PARKED);
+    // SAFETY: the locks that `park` was given are still held.
     unsafe { unlock(arg) };
+    if !published {
+        // A deadline or a cancel has marked it on the way, so it is still ours.
+        // SAFETY: the locks have just been released.
+        unsafe { leave_and_run(g) };
+    }
+}
+
+/// A park by hand, on the stack of the goroutine that parks.
+struct ByHand {
+    g: GRef,
+    block: Block,
+    commit: unsafe fn(usize) -> bool,
+    arg: usize,
+    /// An entry was made for the deadline.
+    timed: Cell<bool>,
+}
+
+/// The commit of a park by hand. Until the end the claim is ARMING: whoever wakes the goroutine
+/// meanwhile only marks it, so it stays at rest, and its stack as it is.
+///
+/// # Safety
+/// `hand` is the address of a [`ByHand`] whose goroutine has just been left.
+unsafe fn commit_by_hand(hand: usize) {
+    // SAFETY: its goroutine is at rest until the claim is published below.
+    let hand = unsafe { &*(hand as *const ByHand) };
+    let (g, number, deadline) = (hand.g, hand.block.number, hand.block.deadline);
+    // Release: pairs with the Acquire in `embed::ready`.
+    g.hand_park.store(number, Ordering::Release);
+    // SAFETY: `park_by_hand` was given it, and now is the time.
+    if !unsafe { (hand.commit)(hand.arg) } {
+        // If somebody has woken it already that counts.
+        g.parker.change(number, claim::ARMING, claim::WOKEN);
+    } else if deadline != FOREVER {
+        hand.timed.set(true);
+        timers::add_park(g, number, deadline);
+    }
+    if !g.parker.change(number, claim::ARMING, claim::PARKED) {
+        ready::ready(g, When::Soon);
+    }
 }
 
 /// For parks that hold no lock.

@@ -3,16 +3,21 @@
 //!
 //! An entry is never taken out before its time: it carries a number, and is
 //! dead when its target has moved on. When half of a heap is dead it is swept.
+//!
+//! Locks: a timer's first, then a heap's. Nothing is woken and no thread is made with
+//! either of them held.
 
 use super::g::GRef;
 use super::p::{PRef, status};
-use super::park::Parker;
+use super::park::{Parker, Waiter, When};
 use super::runtime::{Inside, rt};
-use super::schedule;
+use super::task::GoFn;
+use super::{schedule, spawn};
 use crate::arch;
 use crate::os::{heap, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// A timer of the rooms above: calls a function when it fires.
 pub struct Timer {
@@ -21,6 +26,8 @@ pub struct Timer {
     number: AtomicU64,
     /// The user's reference and one for each entry in a heap.
     refs: AtomicU32,
+    /// The P whose heap has the entry of the start under way. Used with the lock held, as
+    /// `period` is.
     home: Cell<u16>,
     /// In ns; 0: fires once.
     period: Cell<i64>,
@@ -29,9 +36,32 @@ pub struct Timer {
     pub data: [usize; 2],
 }
 
-/// What a timer does when it fires, with the time in ns. It runs on g0 with the
-/// timer's lock held: it makes something ready, and that is all.
-pub type Fire = fn(&Timer, i64);
+/// What a timer does when it fires, with the time in ns. It runs with the timer's lock
+/// held, so it only decides what is to be done afterwards.
+pub type Fire = fn(&Timer, i64) -> After;
+
+/// What is done for a timer that has fired once its lock is released: it may wake a thread,
+/// or make one.
+#[must_use]
+pub enum After {
+    Nothing,
+    /// A waiter to be made ready, taken out of its queue and claimed.
+    Ready(*const Waiter),
+    /// A goroutine to be spawned.
+    Spawn(GoFn, *mut c_void),
+}
+
+impl After {
+    fn run(self) {
+        match self {
+            After::Nothing => {}
+            // SAFETY: claimed, so it waits for us.
+            After::Ready(waiter) => unsafe { Waiter::ready(waiter, When::Next) },
+            // Without memory for a record the call is lost; there is nobody to tell.
+            After::Spawn(f, arg) => drop(spawn::spawn(f, arg, 0)),
+        }
+    }
+}
 
 impl Timer {
     /// A timer that isn't started, as a pointer that [`Timer::free`] takes back. `None`:
@@ -52,16 +82,24 @@ impl Timer {
     /// Lets it fire at `when` and then each `period` ns (0: once), instead of
     /// what it was to do before. True: it was still to fire.
     pub fn start(&self, when: i64, period: i64) -> bool {
-        self.lock.with(|| {
+        let (was_active, added) = self.lock.with(|| {
             let was_active = self.deactivate();
             let number = self.number.load(Ordering::Relaxed) + 1;
             self.number.store(number, Ordering::Relaxed);
             self.period.set(period);
             self.refs.fetch_add(1, Ordering::Relaxed);
-            let target = Target::timer(self);
-            self.home.set(add(Entry { when, number, target }));
-            was_active
-        })
+            (was_active, self.add(when, number))
+        });
+        added.announce();
+        was_active
+    }
+
+    /// Puts an entry into a heap, which holds the reference that the caller has for it. The
+    /// lock is held.
+    fn add(&self, when: i64, number: u64) -> Added {
+        let added = add(Entry { when, number, target: Target::timer(self) });
+        self.home.set(added.home);
+        added
     }
 
     /// True: it was still to fire, and won't now.
@@ -106,25 +144,39 @@ impl Timer {
         self.number.load(Ordering::Relaxed) == number
     }
 
-    /// An entry of it is due. Gives the entry to put back, if it goes on.
-    fn due(&self, entry: Entry, now: i64) -> Option<Entry> {
-        self.lock.with(|| {
-            if !self.waits(entry.number) {
+    /// An entry of it is due. False: it was dead. With a period there is a new entry then,
+    /// in the heap of whoever calls this, and [`Timer::home`] says so.
+    ///
+    /// # Safety
+    /// The entry is out of its heap; its reference is the caller's, and gone afterwards.
+    unsafe fn due(timer: *const Timer, entry: Entry, now: i64) -> bool {
+        // SAFETY: the entry's reference.
+        let this = unsafe { &*timer };
+        let fired = this.lock.with(|| {
+            if !this.waits(entry.number) {
                 return None;
             }
-            let period = self.period.get();
-            let again = if period > 0 {
+            let period = this.period.get();
+            let again = (period > 0).then(|| {
                 // Late ticks are dropped, and the rhythm is kept.
                 let missed = (now - entry.when) / period;
                 let when = entry.when.saturating_add(period.saturating_mul(missed + 1));
-                Some(Entry { when, ..entry })
-            } else {
-                self.number.store(entry.number + 1, Ordering::Relaxed);
-                None
-            };
-            (self.fire)(self, now);
-            again
-        })
+                this.refs.fetch_add(1, Ordering::Relaxed);
+                this.add(when, entry.number)
+            });
+            if again.is_none() {
+                this.number.store(entry.number + 1, Ordering::Relaxed);
+            }
+            Some(((this.fire)(this, now), again))
+        });
+        // SAFETY: the entry's reference, used no more.
+        unsafe { Timer::release(timer) };
+        let Some((after, again)) = fired else { return false };
+        if let Some(added) = again {
+            added.announce();
+        }
+        after.run();
+        true
     }
 }
 
@@ -181,22 +233,13 @@ impl Entry {
         }
     }
 
-    /// Its time has come. Gives it back if it goes on.
-    fn due(self, now: i64) -> Option<Entry> {
+    /// Its time has come, and it is out of its heap. False: its target had moved on.
+    fn due(self, now: i64) -> bool {
         match self.target.as_timer() {
-            Some(t) => {
-                // SAFETY: the entry has a reference.
-                let again = unsafe { &*t }.due(self, now);
-                if again.is_none() {
-                    self.forget();
-                }
-                again
-            }
-            None => {
-                // SAFETY: only goroutines' parkers get into heaps.
-                unsafe { Parker::time_out(self.target.as_parker(), self.number) };
-                None
-            }
+            // SAFETY: the entry has a reference, which ends here.
+            Some(t) => unsafe { Timer::due(t, self, now) },
+            // SAFETY: only goroutines' parkers get into heaps, and no lock is held.
+            None => unsafe { Parker::time_out(self.target.as_parker(), self.number) },
         }
     }
 }
@@ -207,14 +250,15 @@ pub struct Timers {
     heap: UnsafeCell<Vec<Entry>>,
     /// When the first is due, in ns; `i64::MAX`: never.
     next: AtomicI64,
-    /// Entries whose target has moved on.
-    dead: AtomicU32,
-    /// The P is gone.
-    closed: Cell<bool>,
+    /// Entries whose target has moved on. Below 0 for a moment where one is taken out before
+    /// it is counted.
+    dead: AtomicI32,
+    /// The P is gone, and its entries are another's. Changed with `lock` held.
+    closed: AtomicBool,
     id: u16,
 }
 
-// SAFETY: `heap` and `closed` are only used with `lock` held.
+// SAFETY: `heap` is only used with `lock` held.
 unsafe impl Sync for Timers {}
 
 /// Children of a heap's node: four have better locality than two.
@@ -228,8 +272,8 @@ impl Timers {
             lock: SpinLock::new(),
             heap: UnsafeCell::default(),
             next: AtomicI64::new(i64::MAX),
-            dead: AtomicU32::new(0),
-            closed: Cell::new(false),
+            dead: AtomicI32::new(0),
+            closed: AtomicBool::new(false),
             id,
         }
     }
@@ -254,10 +298,10 @@ impl Timers {
     /// False: the P is gone.
     fn add(&self, entry: Entry) -> bool {
         self.with(|heap| {
-            if self.closed.get() {
+            if self.closed.load(Ordering::Relaxed) {
                 return false;
             }
-            let dead = self.dead.load(Ordering::Relaxed) as usize;
+            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
             if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
                 self.sweep(heap);
             }
@@ -268,9 +312,9 @@ impl Timers {
         })
     }
 
-    /// Drops the dead entries.
+    /// Drops the dead entries. Counts anew: deaths that were counted here by mistake (of an
+    /// entry that has moved with GOMAXPROCS) cause one sweep and no more.
     fn sweep(&self, heap: &mut Vec<Entry>) {
-        let before = heap.len();
         heap.retain(|e| {
             let keep = e.alive();
             if !keep {
@@ -281,13 +325,14 @@ impl Timers {
         for i in (0..heap.len() / FANOUT + 1).rev() {
             sift_down(heap, i);
         }
-        self.undead((before - heap.len()) as u32);
+        self.dead.store(0, Ordering::Relaxed);
     }
 
-    fn undead(&self, n: u32) {
-        // Deaths are counted a moment after they happen: never below 0.
-        let less = |d: u32| Some(d.saturating_sub(n));
-        let _ = self.dead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    /// How many entries are counted as dead, and how many are.
+    #[cfg(test)]
+    pub fn census(&self) -> (i32, i32) {
+        let dead = self.with(|heap| heap.iter().filter(|e| !e.alive()).count());
+        (self.dead.load(Ordering::Relaxed), dead as i32)
     }
 
     /// Lets everything fire that is due. Gives how many there were.
@@ -307,14 +352,10 @@ impl Timers {
                 }
             });
             for entry in batch.into_iter().flatten() {
-                if !entry.alive() {
-                    self.undead(1);
-                    entry.forget();
-                    continue;
-                }
-                fired += 1;
-                if let Some(again) = entry.due(now) {
-                    add(again);
+                if entry.due(now) {
+                    fired += 1;
+                } else {
+                    self.dead.fetch_sub(1, Ordering::Relaxed);
                 }
             }
         }
@@ -324,7 +365,7 @@ impl Timers {
     /// Opens or closes it; gives what is in it to `take`.
     pub fn close(&self, closed: bool, into: Option<PRef>) {
         let entries = self.with(|heap| {
-            self.closed.set(closed);
+            self.closed.store(closed, Ordering::Relaxed);
             self.dead.store(0, Ordering::Relaxed);
             core::mem::take(heap)
         });
@@ -385,8 +426,26 @@ fn pop(heap: &mut Vec<Entry>) -> Entry {
     first
 }
 
-/// Adds an entry to the caller's P, or to any if it has none. Gives which.
-fn add(entry: Entry) -> u16 {
+/// An entry is in a heap.
+#[must_use]
+struct Added {
+    /// The P whose heap it is.
+    home: u16,
+    /// When it is due, if that is to be told to whoever waits for the timers of idle P's.
+    news: Option<i64>,
+}
+
+impl Added {
+    /// May wake a thread or make one: without any lock.
+    fn announce(self) {
+        if let Some(when) = self.news {
+            rt().timer_added(when);
+        }
+    }
+}
+
+/// Adds an entry to the caller's P, or to any if it has none.
+fn add(entry: Entry) -> Added {
     let rt = rt();
     if let Some(m) = schedule::with_p() {
         let timers = &m.p().timers;
@@ -394,7 +453,7 @@ fn add(entry: Entry) -> u16 {
             schedule::look_at_the_clock(m.p());
         }
         if timers.add(entry) {
-            return timers.id;
+            return Added { home: timers.id, news: None };
         }
     }
     loop {
@@ -402,22 +461,18 @@ fn add(entry: Entry) -> u16 {
         let p = rt.p(entry.number as usize % n);
         if p.timers.add(entry) {
             schedule::look_at_the_clock(p);
-            rt.timer_added(entry.when);
-            return p.id;
+            return Added { home: p.id, news: Some(entry.when) };
         }
     }
 }
 
-/// Wakes the park with this number of the goroutine at the deadline.
+/// Wakes the park with this number of the goroutine at the deadline. The goroutine is the
+/// caller's, and at rest: its claim is ARMING.
 pub fn add_park(g: GRef, number: u64, deadline: i64) {
     let parker = &g.parker;
-    let when = deadline;
-    // The goroutine may be timed out and run before we are back, so its field
-    // is set first; only a hint where the entry is.
-    if let Some(m) = schedule::with_p() {
-        parker.timer_home.set(m.p().id);
-    }
-    add(Entry { when, number, target: Target::parker(parker) });
+    let added = add(Entry { when: deadline, number, target: Target::parker(parker) });
+    parker.timer_home.set(added.home);
+    added.announce();
 }
 
 /// A target in the heap of that P has moved on before its time.
@@ -427,8 +482,11 @@ pub fn left_early(home: u16) {
     if inside.is_none() && schedule::with_p().is_none() {
         return;
     }
-    if let Some(p) = rt().p_if_made(home as usize) {
-        p.timers.dead.fetch_add(1, Ordering::Relaxed);
+    let rt = rt();
+    if let Some(p) = rt.p_if_made(home as usize) {
+        let moved = p.timers.closed.load(Ordering::Relaxed);
+        let timers = if moved { &rt.p(0).timers } else { &p.timers };
+        timers.dead.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -437,8 +495,8 @@ pub fn next_of_idle_ps() -> i64 {
     next_of(|status| status == status::IDLE)
 }
 
-/// The same of P's that are neither idle nor run by anybody: their M's are in system calls,
-/// or the world is stopped.
+/// When the first timer is due of P's that are neither idle nor run: their M's are in system
+/// calls, or the world is stopped.
 pub fn next_of_left_ps() -> i64 {
     next_of(|status| !matches!(status, status::IDLE | status::RUNNING))
 }

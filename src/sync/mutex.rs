@@ -3,11 +3,18 @@
 //! Normally a woken waiter competes with whoever comes along, and often loses:
 //! that is fast. A waiter that has lost for 1 ms makes the mutex starving: then
 //! an unlock hands it to the first waiter directly.
+//!
+//! While a woken waiter competes no other is woken. But it may not come to run, because
+//! of its priority or because its thread is blocked ([`Haste`]), and others must not wait
+//! for that with the mutex free. So an unlock that wakes such a waiter wakes the first
+//! prompt one too; only a prompt one keeps later unlocks from waking others, and
+//! that not for ever: see `TURNS`. Nor is the mutex handed to one that doesn't run soon
+//! while another waits.
 
 use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
-use crate::sched::park::{Block, Cause, FOREVER, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::park::{Block, Cause, FOREVER, Haste, Parker, WaitQueue, Waiter, When, Why};
 use crate::sched::schedule;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,20 +22,29 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const LOCKED: u32 = 1;
 /// The queue isn't empty.
 const QUEUED: u32 = 2;
-/// A waiter has been woken and competes: no need to wake another.
+/// A waiter has been woken that runs soon and competes: no need to wake another.
 const AWAKE: u32 = 4;
 /// Unlocking hands it over.
 const STARVING: u32 = 8;
+/// The bits from this one on count unlocks that have woken nobody because of `AWAKE`.
+const TURN: u32 = 16;
+/// After this many an unlock looks for how long the first waiter has waited, and if that is
+/// longer than `PATIENCE`, wakes it in spite of `AWAKE`: the other may be stuck.
+const TURNS: u32 = 32;
 
 /// A waiter that has waited for so long, in ns, is starving.
 const PATIENCE: i64 = 1_000_000;
 /// Rounds of spinning before a waiter parks, as in Go.
 const SPINS: u32 = 4;
 
-/// Whether an unlock in this state has somebody to wake.
-#[inline(always)]
-fn needs_wake(s: u32) -> bool {
-    s & QUEUED != 0 && s & (AWAKE | STARVING) != AWAKE
+/// Whether an unlock in this state has to look at the queue.
+fn needs_look(s: u32) -> bool {
+    s & QUEUED != 0 && (s & (AWAKE | STARVING) != AWAKE || s >= TURN * TURNS)
+}
+
+/// How soon the waiter runs once it is woken.
+fn haste(waiter: &Waiter) -> Haste {
+    Haste::from_word(waiter.elem.get())
 }
 
 /// gs_mutex. sync.Mutex.
@@ -129,6 +145,7 @@ impl Mutex {
                 self.queue.push(&waiter);
             }
             waiter.tag.set(since as u64);
+            waiter.elem.set(Haste::of_caller().to_word());
             // SAFETY: the lock is held; `unlock` releases it.
             let cause = unsafe { block.park_inline(unlock, &raw const self.lock as usize) };
             if cause != Cause::Woken {
@@ -150,7 +167,7 @@ impl Mutex {
     fn take_or_queue(&self, awake: bool, starving: bool) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
         loop {
-            let calm = if awake { s & !AWAKE } else { s };
+            let calm = if awake { s & (TURN - 1) & !AWAKE } else { s };
             let (new, taken) = if s & (LOCKED | STARVING) == 0 {
                 (calm | LOCKED, true)
             } else {
@@ -170,14 +187,12 @@ impl Mutex {
         }
     }
 
-    /// Unlocks it if it is locked and nobody is to be woken, unless the state
-    /// changes meanwhile.
+    /// Unlocks it if it is locked and nobody waits, unless the state changes meanwhile.
     #[inline(always)]
     pub fn unlock_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
         // Release: pairs with the Acquire of the next one.
-        !needs_wake(s)
-            && s & LOCKED != 0
+        s & (QUEUED | LOCKED) == LOCKED
             && self
                 .state
                 .compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed)
@@ -198,9 +213,10 @@ impl Mutex {
             if s & LOCKED == 0 {
                 return -libc::EPERM;
             }
-            if !needs_wake(s) {
+            if !needs_look(s) {
                 // After this it may be gone.
-                let free = s & !LOCKED;
+                let turn = if s & QUEUED != 0 { TURN } else { 0 };
+                let free = (s & !LOCKED) + turn;
                 if self
                     .state
                     .compare_exchange(s, free, Ordering::Release, Ordering::Relaxed)
@@ -212,41 +228,63 @@ impl Mutex {
             }
             // It is ours, so it stays while we look for whom to wake.
             self.lock.lock();
-            if let Some(waiter) = self.queue.pop() {
-                // The waiter is in its call, so it stays until that is woken.
-                self.pass_on(waiter);
+            if s & (AWAKE | STARVING) == AWAKE && !self.is_overdue() {
+                // The other one is on its way: count anew.
+                self.state.fetch_and(TURN - 1, Ordering::Relaxed);
+            } else if self.pass_on() {
                 return 0;
+            } else {
+                self.left_queue();
             }
-            self.left_queue();
             self.lock.unlock();
         }
     }
 
-    /// With the queue's lock held, which is released: wakes a waiter, in starving
-    /// mode as the new owner.
-    fn pass_on(&self, waiter: &Waiter) {
+    /// With the queue's lock held: whether the first waiter has waited too long.
+    fn is_overdue(&self) -> bool {
+        self.queue.first().is_some_and(|w| time::now() - w.tag.get() as i64 > PATIENCE)
+    }
+
+    /// With the queue's lock held: wakes a waiter, in starving mode as the new owner, and
+    /// releases the lock. False: there is none, and the lock is still held.
+    fn pass_on(&self) -> bool {
+        let starving = self.state.load(Ordering::Relaxed) & STARVING != 0;
+        let prompt = |w: &Waiter| haste(w).is_prompt();
+        let first = match starving.then(|| self.queue.pop_that(prompt)).flatten() {
+            Some(prompt) => Some(prompt),
+            None => self.queue.pop(),
+        };
+        // A waiter is in its call until it is woken, so the mutex stays meanwhile.
+        let Some(first) = first else { return false };
+        let runs_soon = prompt(first);
+        let hand_over = starving && !haste(first).is_idle();
+        let second = match hand_over || runs_soon {
+            true => None,
+            false => self.queue.pop_that(prompt),
+        };
+        let awake = if runs_soon || second.is_some() { AWAKE } else { 0 };
         let empty = self.queue.is_empty();
-        let waited = time::now() - waiter.tag.get() as i64;
+        let soon_over = hand_over && time::now() - (first.tag.get() as i64) < PATIENCE;
+        first.ok.set(hand_over);
         let mut s = self.state.load(Ordering::Relaxed);
         loop {
-            let rest = if empty { s & !(QUEUED | STARVING) } else { s };
-            let hand_over = s & STARVING != 0;
+            let rest = if empty { s & !(QUEUED | STARVING) } else { s } & (TURN - 1);
             let new = match hand_over {
-                true if waited < PATIENCE => rest & !STARVING,
+                true if soon_over => rest & !STARVING,
                 true => rest,
-                false => rest & !LOCKED | AWAKE,
+                false => rest & !(LOCKED | STARVING) | awake,
             };
             match self.state.compare_exchange_weak(s, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => {
-                    waiter.ok.set(hand_over);
-                    break;
-                }
+                Ok(_) => break,
                 Err(now) => s = now,
             }
         }
         self.lock.unlock();
-        // SAFETY: popped, so ours.
-        unsafe { Waiter::ready(waiter, When::NextIfFree) };
+        for waiter in [Some(first), second].into_iter().flatten() {
+            // SAFETY: popped, so ours.
+            unsafe { Waiter::ready(waiter, When::NextIfFree) };
+        }
+        true
     }
 
     /// Whether the caller may be its owner, for `Cond`.

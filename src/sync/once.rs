@@ -1,6 +1,6 @@
 //! Doing a thing once.
 
-use super::{nobody, wait_in};
+use super::wait_in;
 use crate::os::spin::SpinLock;
 use crate::sched::park::{FOREVER, WaitQueue, Why, ready_all};
 use crate::sched::{boundary, schedule};
@@ -45,7 +45,7 @@ impl Once {
                 self.lock.unlock();
                 -libc::EDEADLK
             }
-            RUNNING => wait_in(&self.lock, &self.queue, 0, FOREVER, Why::Once, nobody),
+            RUNNING => wait_in(&self.lock, &self.queue, FOREVER, Why::Once),
             _ => {
                 self.state.store(RUNNING, Ordering::Relaxed);
                 self.owner.set(schedule::caller());

@@ -1,7 +1,7 @@
 //! A lock for many readers or one writer. New readers wait while a writer
 //! waits; when a writer unlocks, the readers that waited go first.
 
-use super::wait_in;
+use super::{wait_in, wait_in_line};
 use crate::os::spin::SpinLock;
 use crate::sched::park::{WaitQueue, Waiter, Why, ready_all};
 use core::cell::Cell;
@@ -28,7 +28,7 @@ impl RwMutex {
             return 0;
         }
         // Whoever wakes us has counted us in.
-        wait_in(&self.lock, &self.waiting_readers, 0, deadline, Why::ReadLock, super::nobody)
+        wait_in(&self.lock, &self.waiting_readers, deadline, Why::ReadLock)
     }
 
     /// Undoes a `read_lock`. `-EPERM`: nobody reads.
@@ -54,11 +54,13 @@ impl RwMutex {
             return 0;
         }
         // When the last waiting writer gives up, readers need not wait for it.
-        wait_in(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || {
-            match !self.writing.get() && self.waiting_writers.is_empty() {
-                true => self.admit_readers(),
-                false => ptr::null(),
-            }
+        wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || match !self
+            .writing
+            .get()
+            && self.waiting_writers.is_empty()
+        {
+            true => self.admit_readers(),
+            false => ptr::null(),
         })
     }
 

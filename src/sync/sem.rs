@@ -1,7 +1,7 @@
 //! A weighted semaphore, first come first served: a large request is not
 //! overtaken by small ones.
 
-use super::wait_in;
+use super::wait_in_line;
 use crate::os::spin::SpinLock;
 use crate::sched::park::{WaitQueue, Waiter, Why, ready_all};
 use core::cell::Cell;
@@ -53,7 +53,7 @@ impl Sem {
             return 0;
         }
         // Whoever gives up may have been in the way of smaller requests.
-        wait_in(&self.lock, &self.queue, n as u64, deadline, Why::Semaphore, || self.grant())
+        wait_in_line(&self.lock, &self.queue, n as u64, deadline, Why::Semaphore, || self.grant())
     }
 
     /// Gives `n` units back. `-EINVAL`, and nothing changed: `n` is negative or

@@ -1,6 +1,6 @@
 //! Waiting for a number of things to be done.
 
-use super::{nobody, wait_in};
+use super::wait_in;
 use crate::os::spin::SpinLock;
 use crate::sched::park::{WaitQueue, Why, ready_all};
 use core::cell::Cell;
@@ -46,6 +46,6 @@ impl WaitGroup {
             self.lock.unlock();
             return 0;
         }
-        wait_in(&self.lock, &self.queue, 0, deadline, Why::WaitGroup, nobody)
+        wait_in(&self.lock, &self.queue, deadline, Why::WaitGroup)
     }
 }

@@ -3,9 +3,8 @@
 use crate::os::time;
 use crate::sched::park::{Cause, Why, sleep_to};
 use crate::sched::runtime::Inside;
-use crate::sched::spawn;
 use crate::sched::task::GoFn;
-pub use crate::sched::timers::{Fire, Timer};
+pub use crate::sched::timers::{After, Fire, Timer};
 use core::ffi::c_void;
 
 /// The time `n` units of `unit` ns from now; at least 1, and never beyond the
@@ -32,6 +31,11 @@ fn inside<R>(f: impl FnOnce() -> R) -> Result<R, i32> {
     Ok(f())
 }
 
+/// When a timer fires that is started now: not before this, whatever `ns` is.
+fn from_now(ns: i64) -> i64 {
+    after(ns.max(0), 1)
+}
+
 /// A timer that runs `f(arg)` in a goroutine of its own after `ns`. Fails as [`start`].
 /// AfterFunc.
 pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i32> {
@@ -43,7 +47,7 @@ pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i3
 pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*const Timer, i32> {
     let timer = Timer::new(fire, data).ok_or(-libc::ENOMEM)?;
     // SAFETY: just made.
-    match inside(|| unsafe { &*timer }.start(after(ns, 1), period)) {
+    match inside(|| unsafe { &*timer }.start(from_now(ns), period)) {
         Ok(_) => Ok(timer),
         Err(e) => {
             // SAFETY: nobody else has it.
@@ -56,14 +60,13 @@ pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*cons
 /// Lets a timer fire after `ns` instead of when it was to. True: it was still to
 /// fire. Fails as [`start`], and then it fires when it was to.
 pub fn reset(timer: &Timer, ns: i64) -> Result<bool, i32> {
-    inside(|| timer.start(after(ns, 1), 0))
+    inside(|| timer.start(from_now(ns), 0))
 }
 
-fn spawn_it(timer: &Timer, _now: i64) {
+fn spawn_it(timer: &Timer, _now: i64) -> After {
     // SAFETY: `after_func` has put a GoFn there.
     let f: GoFn = unsafe { core::mem::transmute(timer.data[0]) };
-    // Without memory for a record the call is lost; there is nobody to tell.
-    let _ = spawn::spawn(f, timer.data[1] as *mut c_void, 0);
+    After::Spawn(f, timer.data[1] as *mut c_void)
 }
 
 #[cfg(test)]

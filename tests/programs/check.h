@@ -242,6 +242,39 @@ static inline pid_t thread_id(void)
     return (pid_t)syscall(SYS_gettid);
 }
 
+/* Goroutines that keep every P busy: those of idle priority don't run meanwhile. From a goroutine. */
+static int busy_loops, calm;
+
+static inline void be_busy(void *arg)
+{
+    (void)arg;
+    while (!GET(calm))
+        gs_yield();
+    ADD(busy_loops, -1);
+}
+
+static inline void start_busy_loops(void)
+{
+    int i, n = 2 * gs_gomaxprocs(0);
+    SET(calm, 0);
+    SET(busy_loops, n);
+    for (i = 0; i < n; i++)
+        go(be_busy, NULL);
+}
+
+static inline void end_busy_loops(void)
+{
+    SET(calm, 1);
+    YIELD_UNTIL(GET(busy_loops) == 0);
+}
+
+static inline gs_g *go_idle(gs_fn fn, void *arg)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    opts.priority = GS_PRIO_IDLE;
+    return go_opts(fn, arg, &opts);
+}
+
 /* ---- Channels of int64_t, which most tests use ---- */
 
 static inline gs_chan *chan_of_ints(size_t cap)

@@ -106,6 +106,115 @@ TEST(a_plain_thread_parks_too)
     CHECK_EQ(called, 1);
 }
 
+/* ---- What commit is given ---- */
+
+static gs_g *given;
+static gs_chan *never;
+
+static bool keep(gs_g *g, void *arg)
+{
+    (void)arg;
+    SET(given, gs_retain(g));
+    return true;
+}
+
+static void park_then_wait(void *arg)
+{
+    int64_t v;
+    (void)arg;
+    CHECK_EQ(gs_park(keep, NULL, GS_FOREVER), 0);
+    CHECK_EQ(gs_chan_recv(never, &v, GS_FOREVER), -ECANCELED);
+}
+
+static void live_briefly(void *n)
+{
+    CHECK_EQ(gs_sleep(1000), 0);
+    ADD(*(int *)n, 1);
+}
+
+GO_TEST(who_commit_was_called_for_is_cancelled_later_and_no_other)
+{
+    int i, k, n;
+    never = chan_of_ints(0);
+    for (i = 0; i < 100; i++) {
+        uint64_t id;
+        SET(given, NULL);
+        go(park_then_wait, NULL);
+        YIELD_UNTIL(GET(given) != NULL);
+        id = gs_id(given);
+        WAIT_UNTIL(gs_ready(given) == 0);
+        CHECK_EQ(gs_cancel(given), 0);
+        CHECK_EQ(gs_join(given, GS_FOREVER), 0);
+        /* It still names the goroutine that has ended, not one that begins now. */
+        n = 0;
+        for (k = 0; k < 10; k++)
+            go(live_briefly, &n);
+        CHECK_EQ(gs_cancel(given), 0);
+        CHECK_EQ(gs_id(given), (long long)id);
+        CHECK_EQ(gs_join(given, GS_NOWAIT), 0);
+        WAIT_UNTIL(GET(n) == 10);
+        gs_release(given);
+    }
+    free_chan(never);
+}
+
+/* ---- A commit that others don't wait for ---- */
+
+static int went_on, in_commit, waker_is_done;
+
+static bool wait_for_the_waker(gs_g *g, void *arg)
+{
+    int i;
+    (void)arg;
+    SET(given, g);
+    SET(in_commit, 1);
+    while (!GET(waker_is_done))
+        ;
+    /* The goroutine is at rest until commit has returned. */
+    for (i = 0; i < 20000; i++)
+        CHECK_EQ(GET(went_on), 0);
+    SET(in_commit, 0);
+    return true;
+}
+
+static void park_beside_a_waker(void *result)
+{
+    int64_t deadline = *(int *)result == 3 ? gs_after_ms(2) : GS_FOREVER;
+    int r = gs_park(wait_for_the_waker, NULL, deadline);
+    SET(went_on, 1);
+    CHECK_EQ(GET(in_commit), 0);
+    SET(*(int *)result, r);
+}
+
+static void *wake_at_once(void *how)
+{
+    NAP_UNTIL(GET(in_commit));
+    CHECK_EQ(*(int *)how == 1 ? gs_ready(given) : gs_cancel(given), 0);
+    CHECK_EQ(*(int *)how == 1 ? gs_ready(given) : -EINVAL, -EINVAL);
+    SET(waker_is_done, 1);
+    return NULL;
+}
+
+GO_TEST(a_goroutine_that_is_woken_during_its_commit_goes_on_after_it)
+{
+    int i, how;
+    for (i = 0; i < 20; i++) {
+        for (how = 1; how <= 2; how++) {
+            int result = how;
+            pthread_t t;
+            gs_g *g;
+            SET(went_on, 0);
+            SET(in_commit, 0);
+            SET(waker_is_done, 0);
+            t = start_thread(wake_at_once, &how);
+            g = go_ref(park_beside_a_waker, &result);
+            join(g);
+            go_join_thread(t);
+            CHECK_EQ(result, how == 1 ? 0 : -ECANCELED);
+        }
+    }
+}
+
 static int stop;
 
 /* It crashed: a commit that calls the library while its P is asked for something. */

@@ -392,3 +392,123 @@ GO_TEST(others_run_while_goroutines_wait_for_a_mutex)
         join(gs[i]);
     gs_gomaxprocs(procs);
 }
+
+/* ---- A waiter that has been woken and does not run ---- */
+
+static int arrived, served;
+
+static void lock_and_unlock(void *arg)
+{
+    (void)arg;
+    ADD(arrived, 1);
+    lock(&zero);
+    ADD(served, 1);
+    unlock(&zero);
+}
+
+/* Starts a waiter and lets it park. */
+static gs_g *start_waiting(gs_g *(*start)(gs_fn, void *))
+{
+    int n = GET(arrived);
+    gs_g *g = start(lock_and_unlock, NULL);
+    WAIT_UNTIL(GET(arrived) == n + 1);
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    return g;
+}
+
+GO_TEST(a_woken_waiter_of_idle_priority_keeps_the_mutex_from_nobody)
+{
+    gs_g *idle, *other;
+    SET(arrived, 0);
+    SET(served, 0);
+    lock(&zero);
+    idle = start_waiting(go_idle);
+    other = start_waiting(go_ref);
+    start_busy_loops();
+    unlock(&zero);
+    join(other);
+    end_busy_loops();
+    join(idle);
+    CHECK_EQ(served, 2);
+}
+
+GO_TEST(who_comes_after_a_waiter_of_idle_priority_was_woken_gets_the_mutex)
+{
+    gs_g *idle, *other;
+    int i;
+    SET(arrived, 0);
+    SET(served, 0);
+    lock(&zero);
+    idle = start_waiting(go_idle);
+    start_busy_loops();
+    unlock(&zero);
+    lock(&zero);
+    other = go_ref(lock_and_unlock, NULL);
+    YIELD_UNTIL(GET(arrived) == 2);
+    for (i = 0; i < 1000; i++)
+        gs_yield();
+    unlock(&zero);
+    join(other);
+    end_busy_loops();
+    join(idle);
+    CHECK_EQ(served, 2);
+}
+
+static gs_g *go_pinned(gs_fn fn, void *arg)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    opts.flags = GS_SPAWN_PINNED;
+    return go_opts(fn, arg, &opts);
+}
+
+static pid_t thread_of_waiter, thread_of_blocker;
+static int pipe_to_blocker[2], blocks;
+
+static void wait_pinned(void *arg)
+{
+    thread_of_waiter = thread_id();
+    lock_and_unlock(arg);
+}
+
+static void *read_a_byte(void *arg)
+{
+    char byte;
+    SET(blocks, 1);
+    CHECK_EQ(read(pipe_to_blocker[0], &byte, 1), 1);
+    return arg;
+}
+
+static void block_pinned(void *arg)
+{
+    (void)arg;
+    thread_of_blocker = thread_id();
+    gs_yield();
+    if (thread_of_blocker == thread_of_waiter)
+        (void)gs_blocking(read_a_byte, NULL);
+    else
+        SET(blocks, 1);
+}
+
+GO_TEST(a_woken_waiter_whose_thread_is_blocked_keeps_the_mutex_from_nobody)
+{
+    gs_g *pinned, *blocker, *other;
+    CHECK_EQ(pipe(pipe_to_blocker), 0);
+    SET(arrived, 0);
+    SET(served, 0);
+    SET(blocks, 0);
+    lock(&zero);
+    pinned = go_pinned(wait_pinned, NULL);
+    WAIT_UNTIL(GET(arrived) == 1);
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    blocker = go_pinned(block_pinned, NULL);
+    WAIT_UNTIL(GET(blocks));
+    other = start_waiting(go_ref);
+    unlock(&zero);
+    join(other);
+    CHECK_EQ(write(pipe_to_blocker[1], "", 1), 1);
+    join(blocker);
+    join(pinned);
+    CHECK_EQ(served, 2);
+    close(pipe_to_blocker[0]);
+    close(pipe_to_blocker[1]);
+}

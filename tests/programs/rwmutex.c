@@ -461,3 +461,54 @@ TEST(deadlines_under_load_leave_it_whole)
     CHECK_EQ(value[0], value[1]);
     check_free(&zero);
 }
+
+static int64_t soon;
+
+static void write_until_soon(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_rwmutex_lock(&zero, soon), -ETIMEDOUT);
+}
+
+/* The writer has timed out, but doesn't run. The readers must get in while the first one reads. */
+GO_TEST(a_writer_that_times_out_and_does_not_run_lets_the_readers_in)
+{
+    gs_g *w, *r[5];
+    int i;
+    SET(finished, 0);
+    rlock(&zero);
+    soon = gs_after_ms(50);
+    w = go_idle(write_until_soon, NULL);
+    wait_for_waiting_writer();
+    for (i = 0; i < 5; i++)
+        r[i] = go_ref(just_read, NULL);
+    CHECK_EQ(gs_sleep(MS), 0);
+    start_busy_loops();
+    for (i = 0; i < 5; i++)
+        join(r[i]);
+    rlock(&zero);
+    runlock(&zero);
+    end_busy_loops();
+    join(w);
+    CHECK_EQ(finished, 5);
+    runlock(&zero);
+    check_free(&zero);
+}
+
+GO_TEST(a_writer_that_is_cancelled_and_does_not_run_lets_the_readers_in)
+{
+    gs_g *w, *r;
+    SET(finished, 0);
+    rlock(&zero);
+    w = go_idle(write_until_cancelled, NULL);
+    wait_for_waiting_writer();
+    r = go_ref(just_read, NULL);
+    CHECK_EQ(gs_sleep(MS), 0);
+    start_busy_loops();
+    CHECK_EQ(gs_cancel(w), 0);
+    join(r);
+    end_busy_loops();
+    join(w);
+    runlock(&zero);
+    check_free(&zero);
+}

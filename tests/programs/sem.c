@@ -354,3 +354,29 @@ GO_TEST(a_goroutine_and_a_thread_signal_each_other)
     ask();
     go_join_thread(t);
 }
+
+static void take_three_soon(void *deadline)
+{
+    ADD(waiting, 1);
+    CHECK_EQ(gs_sem_acquire(&sem, 3, *(int64_t *)deadline), -ETIMEDOUT);
+}
+
+/* The large request has timed out, but its goroutine doesn't run. */
+GO_TEST(a_request_that_times_out_and_does_not_run_holds_up_nobody)
+{
+    gs_g *big, *small;
+    int64_t soon;
+    set_up(2);
+    soon = gs_after_ms(50);
+    big = go_idle(take_three_soon, &soon);
+    WAIT_UNTIL(GET(waiting) == 1);
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    small = go_ref(take_one, NULL);
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    start_busy_loops();
+    join(small);
+    CHECK_EQ(gs_sem_acquire(&sem, 1, GS_FOREVER), 0);
+    end_busy_loops();
+    join(big);
+    check_count(0);
+}

@@ -1,5 +1,6 @@
 /* Sleeping, timers, gs_after and tickers. Lower bounds only: never how late something may be. */
 #include "check.h"
+#include <dlfcn.h>
 
 /* ---- Sleep ---- */
 
@@ -627,4 +628,46 @@ GO_TEST(stopping_what_is_no_ticker_is_EINVAL)
     CHECK_EQ(gs_ticker_stop(ch), -EINVAL);
     CHECK_EQ(gs_ticker_stop(NULL), -EINVAL);
     free_chan(ch);
+}
+
+/* ---- A thread is made without a lock ---- */
+
+static int (*real_pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+static gs_timer *timer_in_use;
+static int stops_the_timer;
+
+static void *stop_the_timer(void *arg)
+{
+    (void)gs_timer_stop(timer_in_use);
+    return arg;
+}
+
+/* In place of the C library's: lets another thread use the timer before a thread is made. */
+int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg)
+{
+    *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
+    if (GET(stops_the_timer)) {
+        pthread_t other;
+        SET(stops_the_timer, 0);
+        CHECK_EQ(real_pthread_create(&other, NULL, stop_the_timer, NULL), 0);
+        join_thread(other);
+        SET(stops_the_timer, 1);
+    }
+    return real_pthread_create(t, attr, f, arg);
+}
+
+TEST(a_timer_may_be_used_while_its_start_makes_a_thread)
+{
+    int i;
+    timer_in_use = gs_timer_start(3600 * SEC, fire, NULL);
+    CHECK_EQ(gs_timer_stop(timer_in_use), 1);
+    for (i = 0; i < 5; i++) {
+        /* Without threads: whoever starts the timer makes one that waits for it. */
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        SET(stops_the_timer, 1);
+        (void)gs_timer_reset(timer_in_use, 3600 * SEC);
+        SET(stops_the_timer, 0);
+        (void)gs_timer_stop(timer_in_use);
+    }
+    CHECK_EQ(gs_timer_free(timer_in_use), 0);
 }

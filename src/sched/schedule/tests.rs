@@ -452,3 +452,46 @@ fn a_node_that_loses_its_ps_loses_no_task() {
         s.rt.set_proc_count(8);
     });
 }
+
+/// How many entries of a P's timers are counted as dead, and how many are.
+fn dead(p: PRef) -> (i32, i32) {
+    p.timers.census()
+}
+
+#[test]
+fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
+    use crate::sched::timers::{After, Timer};
+    use core::sync::atomic::AtomicU32;
+    static FIRED: AtomicU32 = AtomicU32::new(0);
+    fn fire(_: &Timer, _: i64) -> After {
+        FIRED.fetch_add(1, Ordering::Relaxed);
+        After::Nothing
+    }
+    Stage::set(2, "flat", |s| {
+        let (own, victim) = (s.p(0), s.p(1));
+        let outside = m::current();
+        // On the victim: a ticker and a timer that fires once.
+        release_p(s.m);
+        acquire_p(s.m, victim);
+        m::set_current(Some(s.m));
+        let timers = [3_600_000_000_000, 0].map(|period| {
+            let timer = Timer::new(fire, [0; 2]);
+            // SAFETY: just made.
+            unsafe { &*timer }.start(1, period);
+            timer
+        });
+        release_p(s.m).status.store(status::STOPPED, Ordering::Relaxed);
+        acquire_p(s.m, own);
+        assert_eq!(victim.timers.run(2), 2);
+        assert_eq!(FIRED.load(Ordering::Relaxed), 2);
+        // SAFETY: not freed yet.
+        assert_eq!(timers.map(|t| unsafe { &*t }.stop()), [true, false]);
+        assert_eq!([dead(own), dead(victim)], [(1, 1), (0, 0)]);
+        // SAFETY: no more uses.
+        timers.into_iter().for_each(|t| unsafe { Timer::free(t) });
+        // A thief that finds the dead one doesn't count it any more.
+        assert_eq!(own.timers.run(i64::MAX - 1), 0);
+        assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
+        m::set_current(outside);
+    });
+}
