@@ -475,12 +475,12 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         acquire_p(s.m, victim);
         m::set_current(Some(s.m));
         let timers = [3_600_000_000_000, 0].map(|period| {
-            let timer = Timer::new(fire, [0; 2]);
+            let timer = Timer::new(fire, [0; 2]).expect("memory");
             // SAFETY: just made.
             unsafe { &*timer }.start(1, period);
             timer
         });
-        release_p(s.m).status.store(status::STOPPED, Ordering::Relaxed);
+        release_p(s.m).set_status(status::STOPPED);
         acquire_p(s.m, own);
         assert_eq!(victim.timers.run(2), 2);
         assert_eq!(FIRED.load(Ordering::Relaxed), 2);
