@@ -124,6 +124,7 @@ programs! {
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;
     embed "embed.c" matrix;
+    semantics "semantics.c" widened;
 }
 
 /// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
