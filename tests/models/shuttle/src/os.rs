@@ -60,6 +60,10 @@ pub fn write_all(_fd: i32, bytes: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(bytes));
 }
 
+pub fn say(text: core::fmt::Arguments) {
+    eprint!("{text}");
+}
+
 pub fn abort() -> ! {
     panic!("the library ends the process");
 }
@@ -251,7 +255,37 @@ pub mod spin {
     }
 }
 
+/// There is always memory.
 pub mod heap {
+    use core::alloc::Layout;
+    use core::ffi::CStr;
+    use core::ptr::NonNull;
+    use std::ffi::CString;
+
+    /// # Safety
+    /// The size is not 0.
+    pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the caller says that the size is not 0.
+        NonNull::new(unsafe { std::alloc::alloc(layout) })
+    }
+
+    pub fn boxed<T>(value: T) -> Option<Box<T>> {
+        Some(Box::new(value))
+    }
+
+    pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> bool {
+        list.reserve(more);
+        true
+    }
+
+    pub fn c_string(s: &CStr) -> Option<CString> {
+        Some(s.to_owned())
+    }
+
+    pub fn has_room(_bytes: usize) -> bool {
+        true
+    }
+
     pub fn lock() {}
     pub fn unlock() {}
 }

@@ -3,14 +3,18 @@
 use shuttle_models::model::{
     Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime, yield_now,
 };
+use shuttle_models::sched::g::{G, GRef};
 use shuttle_models::sched::p::{PRef, status};
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::{
-    blocking, boundary, entry, gang, lock_thread, m, park, preempt, run, runtime, threads, world,
+    blocking, boundary, embed, entry, gang, keys, lock_thread, m, park, preempt, run, runtime,
+    threads, world,
 };
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
+use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Begins `n` goroutines, each by a plain thread of its own.
 fn from_outside(n: usize, count: &Arc<Count>) {
@@ -632,6 +636,88 @@ fn sleeping_goroutines_wake_up() {
     });
 }
 
+/// A park by hand is woken, cancelled and timed out at once, some of it before its commit is
+/// over: the goroutine stays at rest until then, and one waker has woken it.
+#[test]
+fn a_goroutine_that_parks_by_hand_rests_until_its_commit_is_over() {
+    struct Hand {
+        commits: Count,
+        wakes: Count,
+        resting: Alone,
+    }
+    unsafe extern "C" fn commit(_: *const G, hand: *mut c_void) -> bool {
+        // SAFETY: the model's own, which outlives the goroutine.
+        let hand = unsafe { &*hand.cast::<Hand>() };
+        hand.commits.add(1);
+        hand.resting.visit();
+        hand.resting.visit();
+        os::time::now() % 4 != 0
+    }
+    check(2500, || {
+        let hand = Arc::new(Hand {
+            commits: Count::default(),
+            wakes: Count::default(),
+            resting: Alone::default(),
+        });
+        in_runtime(2, 1, || {
+            let parks = hand.clone();
+            let g = go_referenced(move || {
+                let deadline = os::time::now() + 20_000;
+                let arg = Arc::as_ptr(&parks).cast_mut().cast();
+                // SAFETY: `hand` lives longer.
+                let result = unsafe { embed::park(Some(commit), arg, deadline) };
+                parks.resting.visit();
+                match result {
+                    0 => {}
+                    r => assert!(r == -libc::ETIMEDOUT || r == -libc::ECANCELED, "{r}"),
+                }
+            });
+            let (wakes, address) = (hand.clone(), g.address());
+            // SAFETY: the model has a reference until both have ended.
+            let g_of = |address| unsafe { GRef::at(address) };
+            let waker = Plain::start(move || {
+                let g = g_of(address);
+                let _inside = runtime::Inside::enter();
+                for _ in 0..3 {
+                    wakes.wakes.add(u64::from(embed::ready(g)));
+                }
+            });
+            let canceller = Plain::start(move || {
+                let g = g_of(address);
+                let _inside = runtime::Inside::enter();
+                g.cancelled.store(true, Ordering::SeqCst);
+                park::Parker::cancel(g);
+            });
+            waker.join();
+            canceller.join();
+            entry::release(g);
+        });
+        assert!(hand.commits.get() <= 1 && hand.wakes.get() <= 1);
+    });
+}
+
+/// Two delete one key while a third makes others in its place: it loses none of them.
+#[test]
+fn a_key_is_deleted_once() {
+    check(2500, || {
+        let Ok(key) = keys::create(None) else { panic!("too many keys") };
+        let deletes = Arc::new(Count::default());
+        let delete = |deletes: Arc<Count>| {
+            Plain::start(move || deletes.add(u64::from(keys::delete(key) == 0)))
+        };
+        let threads = [delete(deletes.clone()), delete(deletes.clone())];
+        let creates = Plain::start(|| {
+            for _ in 0..3 {
+                let Ok(mine) = keys::create(None) else { panic!("too many keys") };
+                assert_eq!(keys::delete(mine), 0);
+            }
+        });
+        threads.into_iter().for_each(Plain::join);
+        creates.join();
+        assert_eq!(deletes.get(), 1);
+    });
+}
+
 /// A cancel comes before the park, while its registers are being saved, or
 /// against the deadline: the goroutine wakes up once.
 #[test]
@@ -735,7 +821,7 @@ fn gangs_beside_another(procs: usize, gangs: u64) {
         let count = Arc::new(Count::default());
         in_runtime(procs, 1, || {
             for _ in 0..gangs {
-                let gang = gang::create();
+                let gang = gang::create().expect("memory");
                 let (there, back) = (Arc::new(Units::new()), Arc::new(Units::new()));
                 let (count1, there1, back1) = (count.clone(), there.clone(), back.clone());
                 go_in_gang(gang, move || {
@@ -790,7 +876,7 @@ fn a_member_gets_a_p_though_another_goroutine_fills_the_slot() {
     check(1500, || {
         let done = Arc::new(Count::default());
         in_runtime(2, 1, || {
-            let gang = gang::create();
+            let gang = gang::create().expect("memory");
             let there = Arc::new(Units::new());
             let (done1, there1) = (done.clone(), there.clone());
             go_in_gang(gang, move || {
