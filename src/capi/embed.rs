@@ -28,7 +28,7 @@ pub unsafe extern "C" fn gs_park(
     let _entered = Entered::new();
     // SAFETY: a gs_g is a descriptor.
     let commit: Option<embed::Commit> = unsafe { core::mem::transmute(commit) };
-    // SAFETY: by contract.
+    // SAFETY: the caller says that `commit` may be called with `arg`.
     unsafe { embed::park(commit, arg, deadline) }
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn gs_park(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract; references are descriptors.
+    // SAFETY: null or a reference, says the caller; references are descriptors.
     match unsafe { GRef::from_nullable(g.cast::<G>()) } {
         Some(g) if embed::ready(g) => 0,
         _ => EINVAL,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn gs_foreach_g(
             regs: g.context,
             arg: g.arg,
         };
-        // SAFETY: by contract.
+        // SAFETY: the caller says that `visit` may be called with `ctx`.
         unsafe { visit(&info, ctx) };
     });
     0

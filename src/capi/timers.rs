@@ -15,7 +15,7 @@ pub struct gs_timer {
 /// # Safety
 /// `t` is null or a timer.
 unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
-    // SAFETY: by contract.
+    // SAFETY: null, or from `gs_timer_start` and not freed, says the caller.
     unsafe { t.cast::<Timer>().as_ref() }
 }
 
@@ -41,7 +41,7 @@ pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: null or a timer, says the caller.
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: null or a timer, says the caller.
     let Some(t) = (unsafe { given(t) }) else { return EINVAL };
     time::reset(t, ns).map_or_else(|e| e, c_int::from)
 }
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
     if t.is_null() {
         return EINVAL;
     }
-    // SAFETY: by contract.
+    // SAFETY: a timer that the caller uses no more.
     unsafe { Timer::free(t.cast::<Timer>()) };
     0
 }
@@ -100,7 +100,7 @@ pub extern "C" fn gs_ticker_start(ns: i64) -> *mut gs_chan {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_ticker_stop(c: *mut gs_chan) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: null or a channel, says the caller.
     let timer = unsafe { c.cast::<Chan>().as_ref() }.map_or(ptr::null(), |c| c.timer.get());
     // SAFETY: a channel's timer lives as long as the channel.
     match unsafe { timer.cast::<Timer>().as_ref() } {

@@ -190,7 +190,7 @@ impl Chan {
             return Some(0);
         }
         if self.len() < self.capacity {
-            // SAFETY: by contract.
+            // SAFETY: there is room, and the caller holds the lock and gives an element.
             unsafe { self.buffer_in(elem) };
             unlock();
             return Some(0);
@@ -205,7 +205,7 @@ impl Chan {
     #[inline(always)]
     unsafe fn recv_now(&self, elem: *mut u8, unlock: impl FnOnce()) -> Option<i32> {
         if self.len() > 0 {
-            // SAFETY: by contract.
+            // SAFETY: there is one, and the caller holds the lock and gives room for it.
             unsafe { self.buffer_out(elem) };
             // A waiting sender's element takes the place that is free now.
             match self.senders.pop() {
@@ -261,7 +261,7 @@ impl Chan {
             return Some(-libc::EAGAIN);
         }
         self.lock.lock();
-        // SAFETY: by contract.
+        // SAFETY: the caller gives an element, and the lock is held.
         unsafe { self.send_now(elem, || self.lock.unlock()) }
     }
 
@@ -276,7 +276,7 @@ impl Chan {
             return Some(-libc::EAGAIN);
         }
         self.lock.lock();
-        // SAFETY: by contract.
+        // SAFETY: the caller gives room for an element, and the lock is held.
         unsafe { self.recv_now(elem, || self.lock.unlock()) }
     }
 
@@ -378,7 +378,7 @@ impl Drop for Chan {
 /// # Safety
 /// `chan` is the address of a channel whose lock the caller holds.
 unsafe fn unlock(chan: usize) {
-    // SAFETY: by contract.
+    // SAFETY: a channel whose lock is held is not freed.
     unsafe { (*(chan as *const Chan)).lock.unlock() };
 }
 
@@ -391,7 +391,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
     if to.is_null() {
         return;
     }
-    // SAFETY: by contract.
+    // SAFETY: the caller gives `n` bytes of each, which may be unaligned.
     unsafe {
         if n == 8 {
             to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
@@ -405,7 +405,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, n: usize) {
 /// `to` has `n` bytes, or is null.
 unsafe fn zero(to: *mut u8, n: usize) {
     if !to.is_null() {
-        // SAFETY: by contract.
+        // SAFETY: the caller gives `n` bytes.
         unsafe { ptr::write_bytes(to, 0, n) };
     }
 }

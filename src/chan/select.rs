@@ -88,7 +88,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     let order = order.fill(cases.len(), |i, place| place.write(i as u32));
     shuffle(order);
     for &i in &*order {
-        // SAFETY: by contract.
+        // SAFETY: the caller gives an element, or room for one, with each case.
         if let Some(result) = unsafe { cases[i as usize].try_now() } {
             return Ok((i as usize, result));
         }
@@ -98,7 +98,7 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     }
     // One at a time may have missed what moved from one channel to another: with
     // all of them locked it sees one moment, even if it isn't to wait.
-    // SAFETY: by contract.
+    // SAFETY: the caller gives an element, or room for one, with each case.
     unsafe { wait(cases, order, deadline) }
 }
 
@@ -128,7 +128,7 @@ impl Case<'_> {
             return None;
         }
         chan.lock.lock();
-        // SAFETY: by contract.
+        // SAFETY: the caller gives the element, and the lock is held.
         let done = unsafe { self.try_locked(chan, || chan.lock.unlock()) };
         if done.is_none() {
             chan.lock.unlock();
@@ -141,7 +141,7 @@ impl Case<'_> {
     /// # Safety
     /// As `try_now`.
     unsafe fn try_locked(&self, chan: &Chan, unlock: impl FnOnce()) -> Option<i32> {
-        // SAFETY: by contract.
+        // SAFETY: the caller gives the element, and holds the lock.
         unsafe {
             match self.op {
                 Op::Send => chan.send_now(self.elem, unlock),
@@ -234,7 +234,7 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     for &i in order {
         let case = &cases[i as usize];
         let Some(chan) = case.chan else { continue };
-        // SAFETY: by contract.
+        // SAFETY: all locks are held, and the caller gives an element with each case.
         if let Some(result) = unsafe { case.try_locked(chan, unlock) } {
             return Ok((i as usize, result));
         }

@@ -214,7 +214,7 @@ impl Parker {
     /// `parker` is parked, or about to be with the object's lock held.
     #[inline(always)]
     unsafe fn ready(parker: *const Parker, when: When) {
-        // SAFETY: by contract it is there until it is made ready.
+        // SAFETY: it is parked, so it stays until it is made ready, which only the caller may do.
         let this = unsafe { &*parker };
         if this.is_thread.get() {
             deadlock::thread_wakes(this.counted.get());
@@ -398,7 +398,7 @@ impl Waiter {
     pub unsafe fn ready(waiter: *const Waiter, when: When) {
         // Next to it on the stack is what its goroutine needs to go on.
         prefetch_lines(waiter as usize, 2..4);
-        // SAFETY: by contract it is there until it is made ready.
+        // SAFETY: claimed, so it stays until it is made ready, which only the caller may do.
         unsafe { Parker::ready((*waiter).parker, when) };
     }
 
@@ -407,7 +407,7 @@ impl Waiter {
     /// # Safety
     /// As [`Waiter::ready`], and it is no plain thread.
     pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
-        // SAFETY: by contract.
+        // SAFETY: claimed, so it stays; its parker is a goroutine's, says the caller.
         unsafe { (*(*waiter).parker).g() }
     }
 

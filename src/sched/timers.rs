@@ -123,7 +123,7 @@ impl Timer {
     /// # Safety
     /// `timer` is from [`Timer::new`] and the caller uses it no more.
     pub unsafe fn free(timer: *const Timer) {
-        // SAFETY: by contract alive.
+        // SAFETY: the user's reference keeps it alive.
         unsafe { &*timer }.stop();
         // SAFETY: the user's reference ends here.
         unsafe { Timer::release(timer) };
@@ -133,7 +133,7 @@ impl Timer {
     /// The caller has a reference and uses it no more.
     unsafe fn release(timer: *const Timer) {
         // AcqRel: whoever frees it comes after all others' uses.
-        // SAFETY: by contract alive.
+        // SAFETY: the caller's reference keeps it alive.
         if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the last reference; it was made by `Box::into_raw`.
             drop(unsafe { Box::from_raw(timer.cast_mut()) });
