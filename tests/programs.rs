@@ -101,6 +101,7 @@ programs! {
     sem "sem.c" matrix;
     once_object "once.c" matrix;
     sync_lifetime "sync_lifetime.c" widened;
+    semantics "semantics.c" widened;
     timer "timer.c" matrix;
     syscall "syscall.c" matrix;
     os_thread "os_thread.c" matrix;
@@ -124,7 +125,6 @@ programs! {
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;
     embed "embed.c" matrix;
-    semantics "semantics.c" widened;
 }
 
 /// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
