@@ -33,7 +33,9 @@ struct sockaddr;
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
 
 /**
- * A deadline: wait without end.
+ * A deadline: wait without end. To wait with any other deadline a goroutine needs
+ * memory for it: each function that takes one gives -ENOMEM where there is none, as if
+ * the deadline had passed before it could wait.
  */
 #define GS_FOREVER -1
 
@@ -570,7 +572,8 @@ void gs_yield(void);
 void gs_exit(void);
 
 /**
- * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
+ * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
+ * it has not slept (see GS_FOREVER).
  * Goroutines and plain threads. time.Sleep.
  */
 int gs_sleep(int64_t ns);

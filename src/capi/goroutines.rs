@@ -290,7 +290,8 @@ pub extern "C" fn gs_exit() {
     }
 }
 
-/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED.
+/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
+/// it has not slept (see GS_FOREVER).
 /// Goroutines and plain threads. time.Sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep(ns: i64) -> c_int {

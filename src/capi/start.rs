@@ -12,7 +12,9 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 /// The function of a goroutine.
 pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
 
-/// A deadline: wait without end.
+/// A deadline: wait without end. To wait with any other deadline a goroutine needs
+/// memory for it: each function that takes one gives -ENOMEM where there is none, as if
+/// the deadline had passed before it could wait.
 pub const GS_FOREVER: i64 = -1;
 /// A deadline: never wait; what can't be done at once fails with -EAGAIN.
 pub const GS_NOWAIT: i64 = 0;

@@ -37,6 +37,7 @@ mod claim {
     pub const WOKEN: u64 = 3;
     pub const TIMED_OUT: u64 = 4;
     pub const CANCELLED: u64 = 5;
+    pub const NO_MEMORY: u64 = 6;
     pub const BITS: u32 = 3;
     pub const MASK: u64 = (1 << BITS) - 1;
 }
@@ -48,15 +49,23 @@ pub enum Cause {
     Woken,
     TimedOut,
     Cancelled,
+    /// There was no memory for its deadline, so it has not waited.
+    NoMemory,
 }
 
 impl Cause {
+    /// Whether the entry of the deadline, if it had one, is still in its heap.
+    fn leaves_deadline(self) -> bool {
+        !matches!(self, Cause::TimedOut | Cause::NoMemory)
+    }
+
     /// What a function of the C API returns for it.
     pub fn errno(self) -> i32 {
         match self {
             Cause::Woken => 0,
             Cause::TimedOut => -libc::ETIMEDOUT,
             Cause::Cancelled => -libc::ECANCELED,
+            Cause::NoMemory => -libc::ENOMEM,
         }
     }
 }
@@ -196,6 +205,7 @@ impl Parker {
         match self.claim.load(Ordering::Acquire) & claim::MASK {
             claim::TIMED_OUT => Cause::TimedOut,
             claim::CANCELLED => Cause::Cancelled,
+            claim::NO_MEMORY => Cause::NoMemory,
             _ => Cause::Woken,
         }
     }
@@ -768,7 +778,7 @@ impl Block {
         // SAFETY: the request is made.
         unsafe { schedule::switch_away(m, commit_claim, g.address()) };
         let cause = parker.cause();
-        if self.deadline != FOREVER && cause != Cause::TimedOut {
+        if self.deadline != FOREVER && cause.leaves_deadline() {
             timers::left_early(parker.timer_home.get());
         }
         cause
@@ -796,7 +806,7 @@ impl Block {
         unsafe { schedule::switch_away(m, commit_by_hand, &raw const hand as usize) };
         g.hand_park.store(0, Ordering::Relaxed);
         let cause = g.parker.cause();
-        if hand.timed.get() && cause != Cause::TimedOut {
+        if hand.timed.get() && cause.leaves_deadline() {
             timers::left_early(g.parker.timer_home.get());
         }
         cause
@@ -833,9 +843,10 @@ unsafe fn commit_claim(g: usize) {
     // SAFETY: the address of a descriptor, says the caller.
     let g = unsafe { GRef::at(g) };
     let Request { number, deadline, unlock, arg, .. } = g.request.get();
-    if deadline != FOREVER {
-        // Before it is published: whoever resumes it finds that the entry is there.
-        timers::add_park(g, number, deadline);
+    // Before it is published: whoever resumes it finds that the entry is there.
+    if deadline != FOREVER && !timers::add_park(g, number, deadline) {
+        // If a cancel has marked it already that counts.
+        g.parker.change(number, claim::ARMING, claim::NO_MEMORY);
     }
     let published = g.parker.change(number, claim::ARMING, claim::PARKED);
     // SAFETY: the locks that `park` was given are still held.
@@ -873,8 +884,10 @@ unsafe fn commit_by_hand(hand: usize) {
         // If somebody has woken it already that counts.
         g.parker.change(number, claim::ARMING, claim::WOKEN);
     } else if deadline != FOREVER {
-        hand.timed.set(true);
-        timers::add_park(g, number, deadline);
+        hand.timed.set(timers::add_park(g, number, deadline));
+        if !hand.timed.get() {
+            g.parker.change(number, claim::ARMING, claim::NO_MEMORY);
+        }
     }
     if !g.parker.change(number, claim::ARMING, claim::PARKED) {
         ready::ready(g, When::Soon);

@@ -17,7 +17,9 @@ use crate::arch;
 use crate::os::{heap, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 /// A timer of the rooms above: calls a function when it fires.
 pub struct Timer {
@@ -40,6 +42,9 @@ pub struct Timer {
 /// held, so it only decides what is to be done afterwards.
 pub type Fire = fn(&Timer, i64) -> After;
 
+/// There is no memory for another entry.
+pub struct NoMemory;
+
 /// What is done for a timer that has fired once its lock is released: it may wake a thread,
 /// or make one.
 #[must_use]
@@ -52,13 +57,16 @@ pub enum After {
 }
 
 impl After {
-    fn run(self) {
+    /// False: there is no memory for the goroutine.
+    fn run(self) -> bool {
         match self {
-            After::Nothing => {}
-            // SAFETY: claimed, so it waits for us.
-            After::Ready(waiter) => unsafe { Waiter::ready(waiter, When::Next) },
-            // Without memory for a record the call is lost; there is nobody to tell.
-            After::Spawn(f, arg) => drop(spawn::spawn(f, arg, 0)),
+            After::Nothing => true,
+            After::Ready(waiter) => {
+                // SAFETY: claimed, so it waits for us.
+                unsafe { Waiter::ready(waiter, When::Next) };
+                true
+            }
+            After::Spawn(f, arg) => spawn::spawn(f, arg, 0) == 0,
         }
     }
 }
@@ -80,24 +88,40 @@ impl Timer {
     }
 
     /// Lets it fire at `when` and then each `period` ns (0: once), instead of
-    /// what it was to do before. True: it was still to fire.
-    pub fn start(&self, when: i64, period: i64) -> bool {
-        let (was_active, added) = self.lock.with(|| {
-            let was_active = self.deactivate();
-            let number = self.number.load(Ordering::Relaxed) + 1;
-            self.number.store(number, Ordering::Relaxed);
-            self.period.set(period);
-            self.refs.fetch_add(1, Ordering::Relaxed);
-            (was_active, self.add(when, number))
-        });
+    /// what it was to do before. True: it was still to fire. Without memory nothing has
+    /// changed.
+    pub fn start(&self, when: i64, period: i64) -> Result<bool, NoMemory> {
+        let mut was_active = false;
+        let added = self.lock.with(|| {
+            // Called when there is room for the entry, before it can fire.
+            let added = add(|| {
+                was_active = self.deactivate();
+                let number = self.number.load(Ordering::Relaxed) + 1;
+                self.number.store(number, Ordering::Relaxed);
+                self.period.set(period);
+                self.entry(when, number)
+            })?;
+            self.home.set(added.home);
+            Ok(added)
+        })?;
         added.announce();
-        was_active
+        Ok(was_active)
     }
 
-    /// Puts an entry into a heap, which holds the reference that the caller has for it. The
-    /// lock is held.
-    fn add(&self, when: i64, number: u64) -> Added {
-        let added = add(Entry { when, number, target: Target::timer(self) });
+    /// An entry, with a reference of its own.
+    fn entry(&self, when: i64, number: u64) -> Entry {
+        self.refs.fetch_add(1, Ordering::Relaxed);
+        Entry { when, number, target: Target::timer(self) }
+    }
+
+    /// Fires again at `when`: an entry in the heap of the caller's P or, if there is no
+    /// memory, at the place in `from` that the last one has left. The lock is held.
+    fn go_on(&self, when: i64, number: u64, from: &Timers) -> Added {
+        let mut entry = Some(self.entry(when, number));
+        let added = match add(|| entry.take().expect("called once")) {
+            Ok(added) => added,
+            Err(NoMemory) => from.put_back(entry.take().expect("not called")),
+        };
         self.home.set(added.home);
         added
     }
@@ -145,11 +169,12 @@ impl Timer {
     }
 
     /// An entry of it is due. False: it was dead. With a period there is a new entry then,
-    /// in the heap of whoever calls this, and [`Timer::home`] says so.
+    /// and [`Timer::home`] says where.
     ///
     /// # Safety
-    /// The entry is out of its heap; its reference is the caller's, and gone afterwards.
-    unsafe fn due(timer: *const Timer, entry: Entry, now: i64) -> bool {
+    /// The entry is out of its heap, `from`, which keeps its place; its reference is the
+    /// caller's, and gone afterwards.
+    unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> bool {
         // SAFETY: the entry's reference.
         let this = unsafe { &*timer };
         let fired = this.lock.with(|| {
@@ -161,22 +186,41 @@ impl Timer {
                 // Late ticks are dropped, and the rhythm is kept.
                 let missed = (now - entry.when) / period;
                 let when = entry.when.saturating_add(period.saturating_mul(missed + 1));
-                this.refs.fetch_add(1, Ordering::Relaxed);
-                this.add(when, entry.number)
+                this.go_on(when, entry.number, from)
             });
             if again.is_none() {
                 this.number.store(entry.number + 1, Ordering::Relaxed);
             }
             Some(((this.fire)(this, now), again))
         });
+        let was_alive = fired.is_some();
+        if let Some((after, again)) = fired {
+            if let Some(added) = again {
+                added.announce();
+            }
+            if !after.run() {
+                this.fire_later(entry.number, now, from);
+            }
+        }
         // SAFETY: the entry's reference, used no more.
         unsafe { Timer::release(timer) };
-        let Some((after, again)) = fired else { return false };
-        if let Some(added) = again {
+        was_alive
+    }
+
+    /// The start with this number has fired, and there was no memory for its goroutine: it
+    /// fires again soon, unless it was started or stopped since.
+    #[cold]
+    fn fire_later(&self, number: u64, now: i64, from: &Timers) {
+        let added = self.lock.with(|| {
+            if !self.waits(number + 1) {
+                return None;
+            }
+            self.number.store(number + 2, Ordering::Relaxed);
+            Some(self.go_on(now + RETRY, number + 2, from))
+        });
+        if let Some(added) = added {
             added.announce();
         }
-        after.run();
-        true
     }
 }
 
@@ -234,10 +278,10 @@ impl Entry {
     }
 
     /// Its time has come, and it is out of its heap. False: its target had moved on.
-    fn due(self, now: i64) -> bool {
+    fn due(self, now: i64, from: &Timers) -> bool {
         match self.target.as_timer() {
             // SAFETY: the entry has a reference, which ends here.
-            Some(t) => unsafe { Timer::due(t, self, now) },
+            Some(t) => unsafe { Timer::due(t, self, now, from) },
             // SAFETY: only goroutines' parkers get into heaps, and no lock is held.
             None => unsafe { Parker::time_out(self.target.as_parker(), self.number) },
         }
@@ -253,6 +297,9 @@ pub struct Timers {
     /// Entries whose target has moved on. Below 0 for a moment where one is taken out before
     /// it is counted.
     dead: AtomicI32,
+    /// Places that are kept for entries that may come back: those that are out to fire. Grows
+    /// with `lock` held.
+    kept: AtomicUsize,
     /// The P is gone, and its entries are another's. Changed with `lock` held.
     closed: AtomicBool,
     id: u16,
@@ -265,6 +312,8 @@ unsafe impl Sync for Timers {}
 const FANOUT: usize = 4;
 /// Heaps smaller than this aren't swept.
 const SWEEP_FROM: usize = 64;
+/// ns until a timer fires again that found no memory for its goroutine.
+const RETRY: i64 = 1_000_000;
 
 impl Timers {
     pub fn new(id: u16) -> Timers {
@@ -273,6 +322,7 @@ impl Timers {
             heap: UnsafeCell::default(),
             next: AtomicI64::new(i64::MAX),
             dead: AtomicI32::new(0),
+            kept: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             id,
         }
@@ -295,20 +345,62 @@ impl Timers {
         self.next.load(Ordering::Acquire)
     }
 
-    /// False: the P is gone.
-    fn add(&self, entry: Entry) -> bool {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.with(|heap| heap.len())
+    }
+
+    /// Keeps places for `n` entries that [`Timers::put_back`] brings. False: there is no
+    /// memory.
+    pub fn keep_places(&self, n: usize) -> bool {
+        self.with(|heap| {
+            let kept = self.kept.load(Ordering::Relaxed) + n;
+            let has_room = heap::reserve(heap, kept);
+            if has_room {
+                self.kept.store(kept, Ordering::Relaxed);
+            }
+            has_room
+        })
+    }
+
+    /// The places aren't needed any more.
+    pub fn give_places_back(&self, n: usize) {
+        self.kept.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Adds an entry for which a place is kept.
+    fn put_back(&self, entry: Entry) -> Added {
+        self.with(|heap| {
+            heap.push(entry);
+            let last = heap.len() - 1;
+            sift_up(heap, last);
+        });
+        schedule::look_at_the_clock(rt().p(self.id as usize));
+        Added { home: self.id, news: Some(entry.when) }
+    }
+
+    /// Adds the entry that `make` gives, which is called when there is room. False: the P is
+    /// gone.
+    fn add<F: FnOnce() -> Entry>(&self, make: &mut Option<F>) -> Result<bool, NoMemory> {
         self.with(|heap| {
             if self.closed.load(Ordering::Relaxed) {
-                return false;
+                return Ok(false);
             }
             let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
             if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
                 self.sweep(heap);
             }
-            heap.push(entry);
+            let kept = self.kept.load(Ordering::Relaxed);
+            if !heap::reserve(heap, 1 + kept) {
+                self.sweep(heap);
+                if heap.capacity() - heap.len() <= kept {
+                    return Err(NoMemory);
+                }
+            }
+            heap.extend(make.take().map(|make| make()));
             let last = heap.len() - 1;
             sift_up(heap, last);
-            true
+            Ok(true)
         })
     }
 
@@ -340,7 +432,7 @@ impl Timers {
         let mut fired = 0;
         while self.next() <= now {
             let mut batch = [const { None::<Entry> }; 16];
-            self.with(|heap| {
+            let taken = self.with(|heap| {
                 for slot in &mut batch {
                     match heap.first() {
                         Some(e) if e.when <= now => {
@@ -350,19 +442,23 @@ impl Timers {
                         _ => break,
                     }
                 }
+                let taken = batch.iter().flatten().count();
+                self.kept.fetch_add(taken, Ordering::Relaxed);
+                taken
             });
             for entry in batch.into_iter().flatten() {
-                if entry.due(now) {
+                if entry.due(now, self) {
                     fired += 1;
                 } else {
                     self.dead.fetch_sub(1, Ordering::Relaxed);
                 }
             }
+            self.give_places_back(taken);
         }
         fired
     }
 
-    /// Opens or closes it; gives what is in it to `take`.
+    /// Opens or closes it; gives what is in it to `into`, which keeps places for that.
     pub fn close(&self, closed: bool, into: Option<PRef>) {
         let entries = self.with(|heap| {
             self.closed.store(closed, Ordering::Relaxed);
@@ -371,10 +467,8 @@ impl Timers {
         });
         for entry in entries {
             match into {
-                Some(p) if entry.alive() => {
-                    p.timers.add(entry);
-                    schedule::look_at_the_clock(p);
-                }
+                // Who stops the world announces them when it starts again.
+                Some(p) if entry.alive() => drop(p.timers.put_back(entry)),
                 _ => entry.forget(),
             }
         }
@@ -444,35 +538,45 @@ impl Added {
     }
 }
 
-/// Adds an entry to the caller's P, or to any if it has none.
-fn add(entry: Entry) -> Added {
+/// Adds the entry that `make` gives to the caller's P, or to any if it has none. `make` is
+/// called with the heap's lock held, when there is room.
+fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
     let rt = rt();
+    let mut when = 0;
+    let mut make = Some(|| {
+        let entry = make();
+        when = entry.when;
+        entry
+    });
     if let Some(m) = schedule::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
             schedule::look_at_the_clock(m.p());
         }
-        if timers.add(entry) {
-            return Added { home: timers.id, news: None };
+        if timers.add(&mut make)? {
+            return Ok(Added { home: timers.id, news: None });
         }
     }
     loop {
         let n = rt.procs();
-        let p = rt.p(entry.number as usize % n);
-        if p.timers.add(entry) {
+        let p = rt.p(schedule::random() as usize % n);
+        if p.timers.add(&mut make)? {
+            drop(make);
             schedule::look_at_the_clock(p);
-            return Added { home: p.id, news: Some(entry.when) };
+            return Ok(Added { home: p.id, news: Some(when) });
         }
     }
 }
 
 /// Wakes the park with this number of the goroutine at the deadline. The goroutine is the
-/// caller's, and at rest: its claim is ARMING.
-pub fn add_park(g: GRef, number: u64, deadline: i64) {
+/// caller's, and at rest: its claim is ARMING. False: there is no memory for that.
+pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     let parker = &g.parker;
-    let added = add(Entry { when: deadline, number, target: Target::parker(parker) });
+    let entry = Entry { when: deadline, number, target: Target::parker(parker) };
+    let Ok(added) = add(|| entry) else { return false };
     parker.timer_home.set(added.home);
     added.announce();
+    true
 }
 
 /// A target in the heap of that P has moved on before its time.

@@ -251,7 +251,9 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
     let before = rt.procs();
     let n = n.clamp(1, MAX);
     // All that may fail comes first. A P that is made too many is never used.
-    if (before..n).any(|id| rt.make_p(id, n).is_none()) {
+    let first = rt.p(0);
+    let timers = (n..before).map(|id| rt.p(id).timers.len()).sum();
+    if (before..n).any(|id| rt.make_p(id, n).is_none()) || !first.timers.keep_places(timers) {
         return false;
     }
     for id in before..n {
@@ -263,10 +265,10 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
     }
     rt.set_proc_count(n);
     rt.gangs.reset(rt);
-    let first = rt.p(0);
     for id in n..before {
         retire(rt.p(id), first);
     }
+    first.timers.give_places_back(timers);
     for p in rt.ps() {
         p.alone.set(n == 1);
     }

@@ -4,6 +4,7 @@ use crate::os::time;
 use crate::sched::park::{Cause, Why, sleep_to};
 use crate::sched::runtime::Inside;
 use crate::sched::task::GoFn;
+use crate::sched::timers::NoMemory;
 pub use crate::sched::timers::{After, Fire, Timer};
 use core::ffi::c_void;
 
@@ -13,14 +14,15 @@ pub fn after(n: i64, unit: i64) -> i64 {
     time::now().saturating_add(n.saturating_mul(unit)).max(1)
 }
 
-/// Sleeps for `ns`. 0, or `-ECANCELED`. With `ns <= 0` it returns at once.
+/// Sleeps for `ns`. 0, `-ECANCELED`, or `-ENOMEM`. With `ns <= 0` it returns at once.
 pub fn sleep(ns: i64) -> i32 {
     if ns <= 0 {
         return 0;
     }
     match sleep_to(after(ns, 1), Why::Sleep) {
         Cause::Cancelled => -libc::ECANCELED,
-        _ => 0,
+        Cause::NoMemory => -libc::ENOMEM,
+        Cause::Woken | Cause::TimedOut => 0,
     }
 }
 
@@ -47,9 +49,10 @@ pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i3
 pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*const Timer, i32> {
     let timer = Timer::new(fire, data).ok_or(-libc::ENOMEM)?;
     // SAFETY: just made.
-    match inside(|| unsafe { &*timer }.start(from_now(ns), period)) {
-        Ok(_) => Ok(timer),
-        Err(e) => {
+    let started = inside(|| unsafe { &*timer }.start(from_now(ns), period));
+    match started.map(|r| r.map_err(|NoMemory| -libc::ENOMEM)) {
+        Ok(Ok(_)) => Ok(timer),
+        Err(e) | Ok(Err(e)) => {
             // SAFETY: nobody else has it.
             unsafe { Timer::free(timer) };
             Err(e)
@@ -60,7 +63,7 @@ pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*cons
 /// Lets a timer fire after `ns` instead of when it was to. True: it was still to
 /// fire. Fails as [`start`], and then it fires when it was to.
 pub fn reset(timer: &Timer, ns: i64) -> Result<bool, i32> {
-    inside(|| timer.start(from_now(ns), 0))
+    inside(|| timer.start(from_now(ns), 0).map_err(|NoMemory| -libc::ENOMEM))?
 }
 
 fn spawn_it(timer: &Timer, _now: i64) -> After {

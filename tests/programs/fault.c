@@ -732,6 +732,70 @@ TEST(what_is_made_without_memory_is_the_documented_error)
         failed(__FILE__, __LINE__, "without_memory", out.text);
 }
 
+static void waits_with_deadlines(void *arg)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_mutex m = {0};
+    gs_cond c = {0};
+    int64_t v;
+    (void)arg;
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+    fault_arm(ALLOC, 1, LONG_MAX);
+    CHECK_EQ(gs_sleep(MS), -ENOMEM);
+    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(1)), -ENOMEM);
+    CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(1)), -ENOMEM);
+    CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(1)), -ENOMEM);
+    CHECK_EQ(gs_mutex_trylock(&m), -EBUSY);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
+    gs_yield();
+    fault_end();
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(1)), -ETIMEDOUT);
+    CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(1)), -ETIMEDOUT);
+    CHECK_EQ(gs_mutex_unlock(&m), 0);
+    free_chan(ch);
+}
+
+CHILD(without_memory_for_deadlines)
+{
+    CHECK_EQ(setenv("GOSCHED_PROCS", "1", 1), 0);
+    CHECK_EQ(gs_run(waits_with_deadlines, NULL), 0);
+}
+
+TEST(a_deadline_without_memory_is_an_error_and_not_a_wait)
+{
+    CHECK_EQ(setenv("GOSCHED_DEBUG", "systemheap=1", 1), 0);
+    check_child_succeeds("without_memory_for_deadlines");
+}
+
+static void spawns_until_it_fails(void *arg)
+{
+    gs_timer *t = gs_timer_start(3600 * SEC, fires, NULL);
+    long spawned = 0;
+    (void)arg;
+    CHECK(t != NULL);
+    fault_arm(MMAP, 1, LONG_MAX);
+    while (gs_spawn(fires, NULL) == 0)
+        spawned++;
+    CHECK_EQ(gs_timer_reset(t, 0), 1);
+    /* With one P the timer is looked at first, and there is no record left for its goroutine. */
+    (void)GOOD(gs_sleep(2 * MS));
+    fault_end();
+    WAIT_UNTIL(GET(fired) == spawned + 1);
+    CHECK_EQ(gs_timer_free(t), 0);
+}
+
+CHILD(without_memory_for_a_timers_goroutine)
+{
+    CHECK_EQ(setenv("GOSCHED_PROCS", "1", 1), 0);
+    CHECK_EQ(gs_run(spawns_until_it_fails, NULL), 0);
+}
+
+TEST(a_timer_that_finds_no_memory_for_its_goroutine_fires_later)
+{
+    check_child_succeeds("without_memory_for_a_timers_goroutine");
+}
+
 #define KIND(name, kind)  \
     TEST(name)            \
     {                     \
