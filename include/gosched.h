@@ -203,8 +203,9 @@ typedef struct gs_config {
     uint32_t flags;
     /**
      * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
-     * The host's handler for it, installed before, is called when it comes from
-     * elsewhere. It may interrupt a system call of a goroutine that the kernel
+     * The host's handler for it, installed before the start, is called when it
+     * comes from elsewhere; system calls are then restarted even if the handler
+     * was installed without SA_RESTART. It may interrupt a system call of a goroutine that the kernel
      * doesn't restart (nanosleep, poll): EINTR, as with any signal.
      * GOSCHED_PREEMPT_SIGNAL (0: none).
      */
@@ -432,7 +433,9 @@ int gs_init(const struct gs_config *cfg);
  * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
  * it has ended; other goroutines may then still be there. Several threads may do
  * so at once. The thread's signal mask stays as it is; its timer slack
- * (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards.
+ * (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards. So is its
+ * alternate signal stack, in whose place it has a larger one meanwhile if its
+ * own is small (below 64 KiB and what the kernel saves).
  *
  * It returns as soon as f has ended and the goroutine that the thread runs by
  * then, if any, has called the library or ended: one that computes or blocks on

@@ -125,6 +125,7 @@ programs! {
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;
     embed "embed.c" matrix;
+    signals "signals.c" matrix;
 }
 
 /// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.

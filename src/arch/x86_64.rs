@@ -297,6 +297,69 @@ pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
     }
 }
 
+/// Calls a signal handler: on the stack whose upper end is `stack`, or, if that is 0, on the
+/// running one. It may leave by a `longjmp`.
+///
+/// # Safety
+/// `f` is a function that takes the three arguments of a handler, or fewer; below `stack`
+/// nothing is in use.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_handler(
+    f: usize,
+    sig: i32,
+    info: *mut c_void,
+    context: *mut c_void,
+    stack: usize,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rax, rdi",
+        "mov edi, esi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "test r8, r8",
+        "cmovnz rsp, r8",
+        "and rsp, -16",
+        "call rax",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// A signal handler `$entry` that calls `$handler` with one more argument: whether the kernel
+/// has called it. The kernel puts the context right above the return address; another handler
+/// that calls it has that somewhere else.
+macro_rules! signal_handler {
+    ($entry:ident, $handler:path) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $entry(
+            sig: i32,
+            info: *mut libc::siginfo_t,
+            context: *mut core::ffi::c_void,
+        ) {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "lea rax, [rsp + 8]",
+                "xor ecx, ecx",
+                "cmp rax, rdx",
+                "sete cl",
+                "jmp {}",
+                ".cfi_endproc",
+                sym $handler,
+            )
+        }
+    };
+}
+pub(crate) use signal_handler;
+
 // One word of thread-local storage, in the initial-exec model: its address is
 // never a call, and no compiler can keep it across a switch, because only the
 // two functions below know it.

@@ -1,12 +1,27 @@
 //! Signals: alternate stacks, the handler that tells a stack overflow from other
 //! faults, and the one that asks a thread to give its P away.
+//!
+//! # What is the host's
+//!
+//! Both handlers stand in front of what the host has installed for the signal. A
+//! signal that isn't the library's is dealt with as the kernel would have: the
+//! default action ends the process with the same signal and the same `siginfo_t`, a
+//! fault isn't ignored though the signal is, a handler runs with the mask, on the
+//! stack and as often as its flags say. The one exception is `SA_RESTART` of the
+//! preemption signal, which the library needs.
+//!
+//! A handler of the host that was installed after ours may call ours, which it found
+//! when it was installed. Then ours goes on to what was there before the library came,
+//! because what it has found itself since is that very handler. It is called by the
+//! kernel exactly if its context lies where the kernel puts it
+//! ([`arch::signal_handler`]).
 
-use super::{mem, thread};
+use super::{PAGE, mem, thread};
+use crate::arch;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use std::sync::Once;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// The signals that a fault in a thread's own code raises.
 pub const FAULTS: [i32; 7] = [
@@ -19,40 +34,357 @@ pub const FAULTS: [i32; 7] = [
     libc::SIGSYS,
 ];
 
-/// Bytes of an alternate signal stack: a handler of the host may run on it.
+/// Those signals whose default action is to do nothing.
+const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// Bytes of an alternate signal stack for the handlers themselves: ours, and one of the
+/// host's that interrupts it. What the kernel saves comes on top.
 const ALT_STACK: usize = 64 << 10;
 
-/// The alternate signal stack of one thread; taken back when dropped.
-pub struct AltStack(usize);
+/// Handlers that may interrupt each other on an alternate stack: for each the kernel
+/// saves the registers there, up to 11 KiB with AMX.
+const NESTED: usize = 4;
+
+/// Bytes below the interrupted stack pointer that the kernel would write for a handler
+/// on that stack, at least.
+const FRAME: usize = 1024;
+
+/// The size in bytes of an alternate signal stack.
+fn alt_stack_size() -> usize {
+    const AT_MINSIGSTKSZ: libc::c_ulong = 51;
+    // SAFETY: takes no pointer; gives 0 on kernels that don't tell.
+    let frame = unsafe { libc::getauxval(AT_MINSIGSTKSZ) } as usize;
+    (ALT_STACK + NESTED * frame.max(libc::MINSIGSTKSZ)).next_multiple_of(PAGE)
+}
+
+/// The alternate signal stack of one thread; the thread's own is put back when it is
+/// dropped.
+pub struct AltStack {
+    at: usize,
+    size: usize,
+    before: libc::stack_t,
+}
 
 impl AltStack {
-    /// Gives the calling thread an alternate signal stack, if it has none.
+    /// Gives the calling thread an alternate signal stack, unless it has one that is
+    /// large enough, or runs on its own right now.
     pub fn set_up() -> Option<AltStack> {
-        let mut old = MaybeUninit::<libc::stack_t>::uninit();
-        // SAFETY: only asks for the current one.
-        let old = unsafe {
-            libc::sigaltstack(ptr::null(), old.as_mut_ptr());
-            old.assume_init()
-        };
-        if old.ss_flags & libc::SS_DISABLE == 0 {
+        let before = alt_stack();
+        let size = alt_stack_size();
+        if before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size >= size {
             return None;
         }
-        let at = mem::reserve(ALT_STACK, super::PAGE)?;
-        let new = libc::stack_t { ss_sp: at as *mut _, ss_flags: 0, ss_size: ALT_STACK };
+        // The lowest page is a guard.
+        let at = mem::reserve(size + PAGE, PAGE)?;
+        mem::protect_none(at, PAGE);
+        let stack = AltStack { at, size, before };
+        let new =
+            libc::stack_t { ss_sp: (at + PAGE) as *mut c_void, ss_flags: 0, ss_size: stack.size };
         // SAFETY: the memory is the thread's own until `drop`.
-        unsafe { libc::sigaltstack(&new, ptr::null_mut()) };
-        Some(AltStack(at))
+        if unsafe { libc::sigaltstack(&new, ptr::null_mut()) } != 0 {
+            mem::release(at, size + PAGE);
+            return None;
+        }
+        Some(stack)
     }
 }
 
 impl Drop for AltStack {
     /// On the thread that set it up.
     fn drop(&mut self) {
-        let off = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: no handler runs on it: this is no handler.
-        unsafe { libc::sigaltstack(&off, ptr::null_mut()) };
-        mem::release(self.0, ALT_STACK);
+        // The user's code may have set another one.
+        if alt_stack().ss_sp as usize == self.at + PAGE {
+            let mut before = self.before;
+            before.ss_flags &= !libc::SS_ONSTACK;
+            // SAFETY: what the thread had before; no handler runs on ours: this is none.
+            unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
+        }
+        mem::release(self.at, self.size + PAGE);
     }
+}
+
+/// The calling thread's alternate signal stack.
+fn alt_stack() -> libc::stack_t {
+    let mut now = MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: only asks, and `now` is writable.
+    unsafe {
+        libc::sigaltstack(ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    }
+}
+
+/// A set of signals as the kernel has it: bit n stands for signal n + 1.
+type Mask = u64;
+
+fn bit(sig: i32) -> Mask {
+    1 << (sig - 1)
+}
+
+/// Makes it the calling thread's; gives the one before. Async-signal-safe.
+fn set_mask(mask: Mask) -> Mask {
+    let mut before: Mask = 0;
+    // SAFETY: two words of the size that is passed.
+    unsafe {
+        let (new, old) = (&raw const mask, &raw mut before);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<Mask>());
+    }
+    before
+}
+
+/// The mask of an interrupted context, which the kernel puts back.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that a signal handler was given.
+unsafe fn interrupted_mask(context: *const c_void) -> Mask {
+    // SAFETY: the kernel has written one word there.
+    unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<Mask>().read() }
+}
+
+/// Runs `f` in a handler with the signals let through that the interrupted code lets
+/// through, but `sig`: for a handler that sleeps while it holds nothing.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that the handler was given.
+pub unsafe fn let_others_through<R>(context: *const c_void, sig: i32, f: impl FnOnce() -> R) -> R {
+    // SAFETY: says the caller.
+    let before = set_mask(unsafe { interrupted_mask(context) } | bit(sig));
+    let result = f();
+    set_mask(before);
+    result
+}
+
+/// What is done when a signal comes.
+#[derive(Clone, Copy)]
+struct Action {
+    /// `SIG_DFL`, `SIG_IGN`, or a function.
+    handler: usize,
+    flags: i32,
+    mask: Mask,
+}
+
+impl Action {
+    fn of(raw: &libc::sigaction) -> Action {
+        // SAFETY: a `sigset_t` begins with the kernel's word.
+        let mask = unsafe { (&raw const raw.sa_mask).cast::<Mask>().read() };
+        Action { handler: raw.sa_sigaction, flags: raw.sa_flags, mask }
+    }
+
+    fn to_raw(self) -> libc::sigaction {
+        // SAFETY: all zeroes are a valid value, the default action.
+        let mut raw: libc::sigaction = unsafe { core::mem::zeroed() };
+        raw.sa_sigaction = self.handler;
+        raw.sa_flags = self.flags;
+        // SAFETY: as in `of`.
+        unsafe { (&raw mut raw.sa_mask).cast::<Mask>().write(self.mask) };
+        raw
+    }
+}
+
+/// The action that is installed for a signal.
+fn installed(sig: i32) -> Action {
+    let mut raw = Action { handler: libc::SIG_DFL, flags: 0, mask: 0 }.to_raw();
+    // SAFETY: only asks.
+    unsafe { libc::sigaction(sig, ptr::null(), &mut raw) };
+    Action::of(&raw)
+}
+
+fn install(sig: i32, action: Action) {
+    // SAFETY: a valid action; a handler stays where it is as long as it is installed.
+    unsafe { libc::sigaction(sig, &action.to_raw(), ptr::null_mut()) };
+}
+
+/// An [`Action`] that handlers read while others may write it.
+struct Kept {
+    handler: AtomicUsize,
+    flags: AtomicI32,
+    mask: AtomicU64,
+}
+
+impl Kept {
+    const fn new() -> Kept {
+        Kept {
+            handler: AtomicUsize::new(libc::SIG_DFL),
+            flags: AtomicI32::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
+
+    fn set(&self, action: Action) {
+        self.handler.store(action.handler, Ordering::Relaxed);
+        self.flags.store(action.flags, Ordering::Relaxed);
+        self.mask.store(action.mask, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Action {
+        Action {
+            handler: self.handler.load(Ordering::Relaxed),
+            flags: self.flags.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+        }
+    }
+
+    /// For a signal that has come: an action with `SA_RESETHAND` is given once.
+    fn take(&self) -> Action {
+        let mut action = self.get();
+        if action.flags & libc::SA_RESETHAND != 0 {
+            action.handler = self.handler.swap(libc::SIG_DFL, Ordering::Relaxed);
+        }
+        action
+    }
+}
+
+/// What the host has installed for a signal for which ours is installed.
+struct Host {
+    /// 0: before ours came first. 1 and 2, in turn: when ours was installed again. A handler
+    /// that reads one isn't disturbed by the next installation, which writes the other.
+    kept: [Kept; 3],
+    /// The valid one; [`Host::NONE`]: ours was never installed.
+    latest: AtomicUsize,
+}
+
+impl Host {
+    const NONE: usize = usize::MAX;
+
+    const fn new() -> Host {
+        Host { kept: [Kept::new(), Kept::new(), Kept::new()], latest: AtomicUsize::new(Host::NONE) }
+    }
+
+    /// Installs `ours` in front of what the host has installed, unless it is installed. One
+    /// caller at a time.
+    fn install(&self, sig: i32, ours: usize) {
+        let now = installed(sig);
+        if now.handler == ours {
+            return;
+        }
+        let next = match self.latest.load(Ordering::Relaxed) {
+            Host::NONE => 0,
+            1 => 2,
+            _ => 1,
+        };
+        self.kept[next].set(now);
+        // Release: pairs with the Acquire in `action`.
+        self.latest.store(next, Ordering::Release);
+        // Nothing interrupts a handler of ours but a fault, until it lets others through.
+        let faults = FAULTS.iter().filter(|&&f| f != sig).fold(0, |mask, &f| mask | bit(f));
+        let flags = libc::SA_SIGINFO
+            | libc::SA_ONSTACK
+            | match now.handler {
+                libc::SIG_DFL | libc::SIG_IGN => libc::SA_RESTART,
+                _ if !FAULTS.contains(&sig) => libc::SA_RESTART,
+                _ => now.flags & libc::SA_RESTART,
+            };
+        install(sig, Action { handler: ours, flags, mask: !faults });
+    }
+
+    /// The host's action is installed again, if ours still is.
+    fn give_back(&self, sig: i32, ours: usize) {
+        let latest = self.latest.swap(Host::NONE, Ordering::Relaxed);
+        if latest != Host::NONE && installed(sig).handler == ours {
+            install(sig, self.kept[latest].get());
+        }
+    }
+
+    /// What the host wants done with a signal that has come.
+    fn action(&self, by_kernel: bool) -> Action {
+        // Acquire: pairs with the Release in `install`.
+        let latest = self.latest.load(Ordering::Acquire);
+        self.kept[if by_kernel && latest < self.kept.len() { latest } else { 0 }].take()
+    }
+
+    /// Does what the kernel would have done for the host.
+    ///
+    /// # Safety
+    /// The arguments are those of a signal handler.
+    unsafe fn deliver(
+        &self,
+        sig: i32,
+        info: *mut libc::siginfo_t,
+        context: *mut c_void,
+        by_kernel: bool,
+    ) {
+        let action = self.action(by_kernel);
+        // SAFETY: the kernel has filled it in.
+        let is_fault = unsafe { is_fault(info) };
+        match action.handler {
+            libc::SIG_IGN if !is_fault => {}
+            libc::SIG_DFL if IGNORED.contains(&sig) => {}
+            // The kernel doesn't let a fault be ignored.
+            libc::SIG_DFL | libc::SIG_IGN => end_by(sig, info),
+            f => {
+                let mut stack = 0;
+                if by_kernel {
+                    // SAFETY: says the caller.
+                    unsafe {
+                        stack = stack_for(&action, context);
+                        if stack != 0 {
+                            check_room(sig, stack);
+                        }
+                        let own = if action.flags & libc::SA_NODEFER == 0 { bit(sig) } else { 0 };
+                        set_mask(interrupted_mask(context) | action.mask | own);
+                    }
+                }
+                // SAFETY: the host has installed this function as a handler. One that takes
+                // the number only doesn't look at the other arguments.
+                unsafe { arch::call_handler(f, sig, info.cast(), context, stack) };
+            }
+        }
+    }
+}
+
+/// Whether an instruction of the thread has raised the signal, and not a process.
+///
+/// # Safety
+/// `info` is what a handler was given.
+unsafe fn is_fault(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: says the caller.
+    unsafe { (*info).si_code > 0 }
+}
+
+/// The default action of a signal that ends the process: the same signal comes again as
+/// soon as the handler has returned, at the place where it came first.
+fn end_by(sig: i32, info: *mut libc::siginfo_t) {
+    install(sig, Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
+    // SAFETY: the kernel reads what it has filled in before.
+    unsafe {
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, sig, info) != 0 {
+            libc::syscall(libc::SYS_tgkill, process, thread, sig);
+        }
+    }
+}
+
+/// The upper end of the stack on which the host's handler is to run; 0: that on which ours
+/// runs. One without `SA_ONSTACK` runs where the thread was.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that our handler was given, by the kernel.
+unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
+    // SAFETY: says the caller.
+    let (alt, sp) =
+        unsafe { ((*context.cast::<libc::ucontext_t>()).uc_stack, arch::interrupted_sp(context)) };
+    let is_on = |at: usize| {
+        let lo = alt.ss_sp as usize;
+        alt.ss_flags & libc::SS_DISABLE == 0 && at > lo && at <= lo + alt.ss_size
+    };
+    let here = context as usize;
+    if action.flags & libc::SA_ONSTACK != 0 || !is_on(here) || is_on(sp) {
+        return 0;
+    }
+    sp - arch::RED_ZONE
+}
+
+/// A handler is to run on the interrupted stack. If that has no room the kernel ends the
+/// process, and so does this: the signal is blocked right now.
+///
+/// # Safety
+/// Nothing is in use below `stack`.
+unsafe fn check_room(sig: i32, stack: usize) {
+    let lowest = stack - FRAME;
+    if sig == libc::SIGSEGV {
+        report(lowest);
+    }
+    // SAFETY: says the caller.
+    unsafe { (lowest as *mut u8).write_volatile(0) };
 }
 
 /// Is told the address of every fault; returns when the fault is none of its
@@ -60,75 +392,43 @@ impl Drop for AltStack {
 pub type FaultHook = fn(address: usize);
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-static INSTALL: Once = Once::new();
-static mut BEFORE: [MaybeUninit<libc::sigaction>; 2] = [MaybeUninit::uninit(); 2];
+static HOST_FAULTS: [Host; 2] = [Host::new(), Host::new()];
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Installs the fault handler once in the life of the process, in front of the
-/// host's.
+/// Installs the fault handler in front of the host's, unless it is installed. One
+/// caller at a time.
 pub fn on_fault(hook: FaultHook) {
     HOOK.store(hook as *mut (), Ordering::Release);
-    INSTALL.call_once(|| {
-        for (i, &sig) in SIGNALS.iter().enumerate() {
-            // SAFETY: `BEFORE` is written here only, before the handler that reads
-            // it is installed (sigaction fills it in before it returns, and the
-            // first store makes it valid even for a fault in between).
-            unsafe {
-                let before = &raw mut BEFORE[i];
-                libc::sigaction(sig, ptr::null(), before.cast());
-                let mut new: libc::sigaction = core::mem::zeroed();
-                new.sa_sigaction = handle as *const () as usize;
-                new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-                libc::sigemptyset(&mut new.sa_mask);
-                libc::sigaction(sig, &new, ptr::null_mut());
-            }
-        }
-    });
+    for (sig, host) in SIGNALS.into_iter().zip(&HOST_FAULTS) {
+        host.install(sig, fault_entry as *const () as usize);
+    }
 }
 
-/// The handler of faults: the hook first, then what the host had installed.
-extern "C" fn handle(sig: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+arch::signal_handler!(fault_entry, handle_fault);
+arch::signal_handler!(preempt_entry, handle_preempt);
+
+/// Calls the hook.
+fn report(address: usize) {
     let hook = HOOK.load(Ordering::Acquire);
-    // SAFETY: only `on_fault` stores, and a FaultHook; the kernel filled `info` in.
-    unsafe {
-        let hook: FaultHook = core::mem::transmute(hook);
-        hook((*info).si_addr() as usize);
-    }
-    let i = usize::from(sig == SIGNALS[1]);
-    // SAFETY: written before this handler was installed, never again.
-    let before = unsafe { (&raw const BEFORE[i]).read().assume_init() };
-    if !pass_on(&before, sig, info, context) {
-        // Back to the default: the instruction faults again and ends the
-        // process as it would have without us.
-        // SAFETY: a zeroed sigaction is the default one.
-        unsafe {
-            let default: libc::sigaction = core::mem::zeroed();
-            libc::sigaction(sig, &default, ptr::null_mut());
-        }
-    }
+    // SAFETY: only `on_fault` stores, and a FaultHook.
+    let hook: FaultHook = unsafe { core::mem::transmute(hook) };
+    hook(address);
 }
 
-/// Calls the handler that the host had installed; false: it had none.
-fn pass_on(
-    before: &libc::sigaction,
+/// The handler of faults: the hook first, then what the host has installed.
+extern "C" fn handle_fault(
     sig: i32,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
-) -> bool {
-    match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => return false,
-        // SAFETY: the host installed this function with these flags.
-        f if before.sa_flags & libc::SA_SIGINFO != 0 => unsafe {
-            let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) = core::mem::transmute(f);
-            f(sig, info, context);
-        },
-        // SAFETY: likewise, the form with one argument.
-        f => unsafe {
-            let f: extern "C" fn(i32) = core::mem::transmute(f);
-            f(sig);
-        },
+    by_kernel: bool,
+) {
+    // SAFETY: the kernel filled `info` in; only a fault has an address.
+    unsafe {
+        if is_fault(info) {
+            report((*info).si_addr() as usize);
+        }
+        HOST_FAULTS[usize::from(sig == SIGNALS[1])].deliver(sig, info, context, by_kernel);
     }
-    true
 }
 
 /// Is given the interrupted context when a thread of this process has sent the
@@ -138,42 +438,37 @@ pub type PreemptHook = fn(context: *mut c_void);
 static PREEMPT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The last signal that has the handler; 0: none has.
 static PREEMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
-static mut BEFORE_PREEMPT: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+static HOST_PREEMPT: Host = Host::new();
 
-/// Installs the handler for a signal, in front of the host's; for another signal
-/// than before the old one gets the host's handler back. One caller at a time.
+/// Installs the handler for a signal, in front of the host's, unless it is installed. For
+/// another signal than before the old one gets the host's handler back. One caller at a
+/// time.
 pub fn on_preempt(sig: i32, hook: PreemptHook) {
+    let ours = preempt_entry as *const () as usize;
     PREEMPT.store(hook as *mut (), Ordering::Release);
     let old = PREEMPT_SIGNAL.swap(sig, Ordering::AcqRel);
-    if old == sig {
-        return;
+    if old != 0 && old != sig {
+        HOST_PREEMPT.give_back(old, ours);
     }
-    // SAFETY: `BEFORE_PREEMPT` is written while no signal has the handler.
-    unsafe {
-        let before = &raw mut BEFORE_PREEMPT;
-        if old != 0 {
-            libc::sigaction(old, before.cast(), ptr::null_mut());
-        }
-        libc::sigaction(sig, ptr::null(), before.cast());
-        let mut new: libc::sigaction = core::mem::zeroed();
-        new.sa_sigaction = handle_preempt as *const () as usize;
-        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        libc::sigemptyset(&mut new.sa_mask);
-        libc::sigaction(sig, &new, ptr::null_mut());
-    }
+    HOST_PREEMPT.install(sig, ours);
 }
 
 /// The handler: what comes from elsewhere is the host's.
-extern "C" fn handle_preempt(sig: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn handle_preempt(
+    sig: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+    by_kernel: bool,
+) {
     // SAFETY: the kernel filled `info` in.
-    if unsafe { thread::is_ours(info) } {
-        let hook = PREEMPT.load(Ordering::Acquire);
-        // SAFETY: only `on_preempt` stores, and a PreemptHook.
-        let hook: PreemptHook = unsafe { core::mem::transmute(hook) };
-        hook(context);
-    } else {
-        // SAFETY: written before this handler was installed.
-        let before = unsafe { (&raw const BEFORE_PREEMPT).read().assume_init() };
-        pass_on(&before, sig, info, context);
+    unsafe {
+        if thread::is_ours(info) {
+            let hook = PREEMPT.load(Ordering::Acquire);
+            // Only `on_preempt` stores, and a PreemptHook.
+            let hook: PreemptHook = core::mem::transmute(hook);
+            hook(context);
+        } else {
+            HOST_PREEMPT.deliver(sig, info, context, by_kernel);
+        }
     }
 }

@@ -366,9 +366,14 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     publish(g);
+    // Here the handler sleeps, and holds nothing: signals of the host need not wait for the P.
+    let (context, signal) = (m.context.get(), rt().preempt_signal);
     // It comes with a P, or with nothing but itself: see `threads::let_go`.
     while m.stash.get().is_none() && m.p.get().is_null() {
-        threads::wait_for_gift(m);
+        threads::wait_for_gift(m, || {
+            // SAFETY: `on_signal` was given this context, and has not returned.
+            unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
+        });
     }
     m.stash.set(None::<Task>);
     g.set_flag(flags::INTERRUPTED, false);

@@ -34,7 +34,6 @@ use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 use core::{iter, ptr};
-use std::sync::Once;
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 /// How often it is asked whether C++ has been loaded, in ns: the loader looks
@@ -262,8 +261,7 @@ pub fn init(request: &Request) -> Result<(), i32> {
             return Err(-libc::EBUSY);
         }
         let config = request.resolve()?;
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| signal::on_fault(on_fault));
+        signal::on_fault(on_fault);
         // Now, with the lock held: a fork beside the first question would leave it half
         // answered in the child.
         cpu::count();

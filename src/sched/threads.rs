@@ -273,7 +273,7 @@ pub fn stop_locked(m: MRef) {
         let notified = m.pinned.is_empty() && !schedule::must_leave(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives it a P, and notifies it once.
-            return if notified { take_gift(m) } else { wait_for_gift(m) };
+            return if notified { take_gift(m) } else { wait_for_gift(m, || { m.sleep(-1); }) };
         }
         // Nobody has given it a P: there is a task, or the runtime ends.
         if schedule::must_leave(m) {
@@ -287,10 +287,11 @@ pub fn stop_locked(m: MRef) {
     }
 }
 
-/// A P is on its way to this M, or will be: sleeps until it is there.
-pub fn wait_for_gift(m: MRef) {
+/// A P is on its way to this M, or will be: calls `sleep`, which returns when the M has been
+/// notified, and takes the P.
+pub fn wait_for_gift(m: MRef, sleep: impl FnOnce()) {
     m.set_between(false);
-    m.sleep(-1);
+    sleep();
     take_gift(m);
 }
 

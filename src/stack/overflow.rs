@@ -1,17 +1,17 @@
-//! The report of a goroutine that has overflown its stack.
+//! The report of a stack overflow.
 
 use super::Stack;
 use crate::os;
 
-/// Says who has overflown what and what to change, then ends the process.
+/// Says which goroutine had a stack overflow and what to change, then ends the process.
 /// Async-signal-safe: it runs in the fault handler, on another stack.
 pub fn report(id: u64, name: &[u8], stack: &Stack, spawned_at: usize, fault: usize) -> ! {
     let mut line = Line::new();
-    line.text(b"gosched: goroutine ").decimal(id);
+    line.text(b"gosched: stack overflow: goroutine ").decimal(id);
     if !name.is_empty() {
         line.text(b" \"").text(name).text(b"\"");
     }
-    line.text(b" has overflown its stack of ").decimal((stack.hi() - stack.lo()) as u64);
+    line.text(b" needs more than its stack of ").decimal((stack.hi() - stack.lo()) as u64);
     line.text(b" bytes (fault at 0x").hex(fault).text(b", stack 0x").hex(stack.lo());
     line.text(b" to 0x").hex(stack.hi()).text(b", spawned at 0x").hex(spawned_at);
     line.text(b").\nSpawn it with a larger gs_spawn_opts.stack_size, raise gs_config.stack_size");

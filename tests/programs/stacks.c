@@ -210,7 +210,7 @@ static void check_report(const char *child, const char *name)
 {
     struct outcome out;
     check_child_dies(child, SIGABRT, &out);
-    CHECK_HAS(out.text, "stack");
+    CHECK_HAS(out.text, "stack overflow");
     if (name)
         CHECK_HAS(out.text, name);
 }
