@@ -568,7 +568,8 @@ void gs_yield(void);
 
 /**
  * Ends the running goroutine from anywhere in it; its destructors of
- * goroutine-local values run, those of C++ objects on its stack do not. In
+ * goroutine-local values run, those of C++ objects on its stack do not, and an
+ * exception that it handles is lost. In
  * gs_run's function it makes gs_run return 0. On a plain thread, or between
  * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
  */

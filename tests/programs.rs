@@ -143,6 +143,22 @@ fn under_address_sanitizer() {
     }
 }
 
+/// The program has a copy of the C++ runtime, which others don't see unless they ask for it.
+#[test]
+fn cxx_linked_statically() {
+    run_program("cxx.cpp", &["-static-libstdc++", "-static-libgcc"], &matrix());
+}
+
+/// A program in C loads plugins in C++, which lie beside it.
+#[test]
+fn plugin() {
+    let plugin = ["-shared", "-fPIC"];
+    let with_a_copy = ["-shared", "-fPIC", "-static-libstdc++"];
+    if build("cxx.cpp", &plugin).and_then(|_| build("cxx.cpp", &with_a_copy)).is_some() {
+        run_program("plugin.c", &[], &widened());
+    }
+}
+
 /// After a shutdown everything is given back: not a byte is left, nor was one used after it was freed.
 #[test]
 fn valgrind_finds_no_leak_and_no_error() {
@@ -223,8 +239,9 @@ fn every_program_has_a_test() {
     for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let is_program = name.ends_with(".c") || name.ends_with(".cpp");
+        let has_test = FILES.contains(&name.as_str()) || name == "plugin.c";
         assert!(
-            !is_program || FILES.contains(&name.as_str()),
+            !is_program || has_test,
             "tests/programs/{name} is run by no test: add it to tests/programs.rs"
         );
     }

@@ -12,6 +12,7 @@ use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a context at rest leaves on its stack.
 #[repr(C)]
@@ -359,6 +360,91 @@ macro_rules! signal_handler {
     };
 }
 pub(crate) use signal_handler;
+
+/// How often the loader has changed what this thread knows of thread-local storage. A thread
+/// that uses a thread-local variable of a library for the first time that has been loaded in
+/// the meantime has another number afterwards.
+///
+/// It is the generation of the thread's vector of blocks (*ELF Handling For Thread-Local
+/// Storage*, 3.1), whose address is the second word of the thread's control block.
+#[inline(always)]
+pub fn tls_generation() -> usize {
+    let generation: usize;
+    // SAFETY: only the thread itself changes either word. Not `pure`: it is read each time.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[8]",
+            "mov {0}, qword ptr [{0}]",
+            out(reg) generation,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    generation
+}
+
+/// An object's entry in a thread's vector of blocks of thread-local storage.
+#[repr(C)]
+pub struct TlsSlot {
+    block: AtomicUsize,
+    _allocated: usize,
+}
+
+impl TlsSlot {
+    /// What `block` is as long as the thread has not used the object's variables.
+    pub const NO_BLOCK: usize = usize::MAX;
+
+    /// The object's block on this thread.
+    pub fn block(&self) -> usize {
+        // The thread's own code writes it: atomic only because the compiler doesn't see that.
+        self.block.load(Ordering::Relaxed)
+    }
+
+    /// The thread has no block for the object.
+    pub fn has_no_block(&self) -> bool {
+        self.block() == TlsSlot::NO_BLOCK
+    }
+
+    /// The thread has not heard of any object with this number.
+    pub fn is_unset(&self) -> bool {
+        self.block() == 0
+    }
+}
+
+/// The entry of an object's number; null if the thread's vector has none. It may be that of an
+/// object which had the number before, if the thread's generation is from before that went.
+pub fn tls_slot(module: usize) -> *const TlsSlot {
+    let vector: *const TlsSlot;
+    // SAFETY: as in `tls_generation`.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[8]",
+            out(reg) vector,
+            options(nostack, preserves_flags, readonly),
+        );
+        // The entry before the first says how many there are.
+        let count = (*vector.sub(1)).block.load(Ordering::Relaxed);
+        if module == 0 || module > count {
+            return core::ptr::null();
+        }
+        vector.add(module)
+    }
+}
+
+/// `__cxa_get_globals` as this library sees it, or null. Because the library asks for it a
+/// program that has a copy of its own, linked statically, exports that.
+pub fn address_of_cxa_get_globals() -> *mut c_void {
+    let at: *mut c_void;
+    // SAFETY: reads an entry of the global offset table.
+    unsafe {
+        asm!(
+            ".weak __cxa_get_globals",
+            "mov {at}, qword ptr [rip + __cxa_get_globals@GOTPCREL]",
+            at = out(reg) at,
+            options(nostack, pure, readonly),
+        );
+    }
+    at
+}
 
 // One word of thread-local storage, in the initial-exec model: its address is
 // never a call, and no compiler can keep it across a switch, because only the

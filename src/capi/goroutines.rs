@@ -279,7 +279,8 @@ pub extern "C" fn gs_yield() {
 }
 
 /// Ends the running goroutine from anywhere in it; its destructors of
-/// goroutine-local values run, those of C++ objects on its stack do not. In
+/// goroutine-local values run, those of C++ objects on its stack do not, and an
+/// exception that it handles is lost. In
 /// gs_run's function it makes gs_run return 0. On a plain thread, or between
 /// gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
 #[unsafe(no_mangle)]

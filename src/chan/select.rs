@@ -118,6 +118,7 @@ impl Case<'_> {
     ///
     /// # Safety
     /// The element is as for the single operation.
+    #[inline(always)]
     pub unsafe fn try_now(&self) -> Option<i32> {
         let chan = self.chan?;
         let would_wait = match self.op {

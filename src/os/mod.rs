@@ -7,6 +7,7 @@ pub mod epoll;
 pub mod file;
 pub mod futex;
 pub mod heap;
+pub mod loader;
 pub mod mem;
 pub mod membarrier;
 pub mod signal;

@@ -8,6 +8,7 @@
 //! the thread.
 
 use super::boundary;
+use super::cxa::Saved;
 use super::g::{GRef, Status, flags};
 use super::m::{self, Blocking, MRef};
 use super::p::{PRef, status};
@@ -225,6 +226,8 @@ pub struct Call {
     /// The goroutine's rounding modes, and errno as the function left it.
     fp: FpControl,
     errno: i32,
+    /// The exceptions that the goroutine has, when the thread is left.
+    exceptions: Saved,
 }
 
 /// Calls `f(arg)` on the thread's own stack with the P released; gives what it
@@ -238,21 +241,70 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
         // SAFETY: by contract.
         return unsafe { f(arg) };
     };
-    let g = m.g();
-    let m = leave_runner(m, g);
-    let mut call = Call { f, arg, result: ptr::null_mut(), fp: FpControl::current(), errno: 0 };
-    g.set_status(Status::Syscall);
-    m.blocking.set(&raw mut call);
-    schedule::switch_to_g0(m, None);
-    if !m::must_current().blocking.get().is_null() {
-        // The child of a fork in `f`: a plain thread from here on.
-        m::set_current(None);
-        return call.result;
+    let mut call = Call::new(f, arg);
+    if call.make(leave_runner(m, m.g())) {
+        call.exceptions.restore();
     }
-    // SAFETY: the errno of the thread it runs on now.
-    unsafe { *m::must_current().errno.get() = call.errno };
-    call.fp.load();
     call.result
+}
+
+/// Leaves the exceptions of the running goroutine behind, wherever they are: for one that ends.
+pub fn leave_exceptions() {
+    unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
+        arg
+    }
+    Call::new(nothing, ptr::null_mut()).make(m::must_current());
+}
+
+impl Call {
+    fn new(f: Blocking, arg: *mut c_void) -> Call {
+        Call {
+            f,
+            arg,
+            result: ptr::null_mut(),
+            fp: FpControl::current(),
+            errno: 0,
+            exceptions: Saved::new(),
+        }
+    }
+
+    /// Makes the call. False: in the child of a fork in it, which is a plain thread from here on.
+    fn make(&mut self, m: MRef) -> bool {
+        m.g().set_status(Status::Syscall);
+        m.blocking.set(self);
+        schedule::switch_to_g0(m, None);
+        if !m::must_current().blocking.get().is_null() {
+            m::set_current(None);
+            return false;
+        }
+        // SAFETY: the errno of the thread it runs on now.
+        unsafe { *m::must_current().errno.get() = self.errno };
+        self.fp.load();
+        true
+    }
+}
+
+/// Calls `f`, on g0, with the P, if the M has one, released as in a system call. The M may have
+/// none afterwards.
+pub fn off_p(m: MRef, f: impl FnOnce()) {
+    let p = (!m.p.get().is_null()).then(|| {
+        schedule::share_what_is_kept(m.p());
+        mark(m)
+    });
+    m.in_syscall.store(true, Ordering::Relaxed);
+    f();
+    match p {
+        Some(p) if p.take_back(m) => {
+            m.p.set(p.as_ptr());
+            super::run::look_if_done(m, p);
+        }
+        Some(p) => {
+            take_another(m, p);
+        }
+        None => {}
+    }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
 }
 
 /// The part on g0: the goroutine's registers are saved, but it is still this
@@ -278,6 +330,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     }
     // SAFETY: the thread's own errno.
     call.errno = unsafe { *m.errno.get() };
+    m.cxa.take_without_p(&mut call.exceptions);
     call.fp = FpControl::current();
     own.load();
     g.syscall_depth.set(0);

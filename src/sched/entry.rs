@@ -1,5 +1,6 @@
 //! The first and the last moment of a goroutine.
 
+use super::cxa;
 use super::g::{G, GRef, Status, end, flags};
 use super::gang;
 use super::keys;
@@ -45,7 +46,7 @@ pub extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> 
 /// The goroutine of this M begins.
 #[inline(always)]
 fn begin(m: MRef) -> Begin {
-    schedule::fresh_thread_state(m);
+    schedule::fresh_errno(m);
     let g = m.g();
     boundary::leave(m);
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
@@ -66,7 +67,7 @@ fn m_or_end() -> MRef {
 
 /// Ends the running goroutine from anywhere. Goexit.
 pub fn exit_current() -> ! {
-    let m = m::must_current();
+    let m = cxa::forget(m::must_current());
     let stack = m.g().stack_of_running();
     if sanitizer::is_on() {
         sanitizer::abandon(stack.bounds());

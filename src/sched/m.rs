@@ -2,6 +2,7 @@
 
 use super::blocking::Call;
 use super::boundary::INSIDE;
+use super::cxa;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
 use super::preempt::claim;
@@ -45,11 +46,8 @@ pub struct M {
     pub fiber: Fiber,
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
-    /// The thread's C++ exception globals, or null while there is no C++.
-    pub cxa: Cell<*mut CxaGlobals>,
-    /// What was in them before the first goroutine ran here: `gs_run` may be
-    /// called in a catch block.
-    own_cxa: Cell<CxaGlobals>,
+    /// What is known of C++ exceptions on the thread.
+    pub cxa: cxa::OfThread,
     /// It looks for work and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
     /// Where the call that was left last here would have returned to, and the processor expects
@@ -115,18 +113,6 @@ pub struct M {
     pub switches: AtomicU64,
 }
 
-/// `__cxa_eh_globals` of the Itanium C++ ABI.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct CxaGlobals {
-    pub caught: *mut c_void,
-    pub uncaught: u32,
-}
-
-impl CxaGlobals {
-    pub const NONE: CxaGlobals = CxaGlobals { caught: ptr::null_mut(), uncaught: 0 };
-}
-
 /// The next state of a xorshift* generator, and its number. The state is not 0.
 #[inline]
 pub fn xorshift(mut x: u64) -> (u64, u32) {
@@ -162,8 +148,7 @@ impl M {
             stack_bounds: Cell::new((0, 0)),
             fiber: Fiber::new(),
             errno: Cell::new(ptr::null_mut()),
-            cxa: Cell::new(ptr::null_mut()),
-            own_cxa: Cell::new(CxaGlobals::NONE),
+            cxa: cxa::OfThread::new(),
             spinning: Cell::new(false),
             returns_to: Cell::new(0),
             stash: Cell::new(None),
@@ -209,19 +194,9 @@ impl M {
         self.errno.set(os::errno_location());
         self.fiber.bind_to_thread();
         self.tid.store(thread::id(), Ordering::Relaxed);
-        self.find_cxa();
+        self.cxa.begin(self.is_runner());
         if sanitizer::is_on() {
             self.stack_bounds.set(thread::stack_bounds());
-        }
-    }
-
-    /// Looks for the C++ exception globals of this thread: the C++ library may
-    /// have been loaded since.
-    pub fn find_cxa(&self) {
-        if let Some(get) = rt().cxa() {
-            self.cxa.set(get());
-            // SAFETY: the thread's own globals.
-            self.own_cxa.set(unsafe { self.cxa.get().read() });
         }
     }
 
@@ -240,15 +215,6 @@ impl M {
         if !self.is_runner() && !self.is_locked() {
             self.bound_to.set(node);
             rt().nodes[node].cpus.bind();
-        }
-    }
-
-    /// The thread leaves the runtime: what it handled when it came is its
-    /// exception in hand again.
-    pub fn give_cxa_back(&self) {
-        if !self.cxa.get().is_null() {
-            // SAFETY: the thread's own globals.
-            unsafe { self.cxa.get().write(self.own_cxa.get()) };
         }
     }
 

@@ -4,6 +4,7 @@ pub mod aside;
 pub mod blocking;
 pub mod boundary;
 pub mod config;
+mod cxa;
 pub mod deadlock;
 pub mod debug;
 pub mod embed;

@@ -55,8 +55,8 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     m.in_syscall.store(false, Ordering::Release);
     drop(inside);
     schedule::run(m);
-    m.give_cxa_back();
     m::set_current(None);
+    m.cxa.end();
     if let Some(mask) = mask {
         mask.restore();
     }

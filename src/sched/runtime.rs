@@ -3,6 +3,7 @@
 use super::aside::Aside;
 use super::boundary;
 use super::config::{Config, Request};
+use super::cxa;
 use super::deadlock::Counted;
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
@@ -11,7 +12,7 @@ use super::idle::Idle;
 use super::inspector::Inspector;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
-use super::m::{self, CxaGlobals, M, MRef};
+use super::m::{self, M, MRef};
 use super::node::{Node, priority};
 use super::p::{P, PRef, status};
 use super::pool::{self, CHUNK};
@@ -29,16 +30,12 @@ use crate::os::thread::{SignalMask, Thread};
 use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 use core::{iter, ptr};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
-/// How often it is asked whether C++ has been loaded, in ns: the loader looks
-/// through all libraries for that.
-const CXX_EVERY: i64 = 1_000_000_000;
 
 /// Held while a runtime is made or ended.
 static LIFE: SpinLock = SpinLock::new();
@@ -139,9 +136,8 @@ pub struct Runtime {
     watch: SpinLock,
     watcher: AtomicPtr<M>,
     watching_until: AtomicI64,
-    cxa: AtomicPtr<c_void>,
-    /// When it is looked for next.
-    cxa_look: AtomicI64,
+    /// The copies of the C++ runtime.
+    pub copies: cxa::Copies,
     host_mask: SignalMask,
     /// Threads and memory are bound to nodes. seed: N1, N9
     pub binds: bool,
@@ -179,9 +175,6 @@ impl Inside {
     pub fn enter() -> Result<Inside, i32> {
         loop {
             if let Some(inside) = Inside::try_enter() {
-                if m::current().is_none() {
-                    rt().look_for_cxa();
-                }
                 return Ok(inside);
             }
             init_default()?;
@@ -256,6 +249,11 @@ pub fn on_load() {
 
 /// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
 pub fn init(request: &Request) -> Result<(), i32> {
+    if try_rt().is_some() {
+        return Err(-libc::EBUSY);
+    }
+    // It waits for the loader's lock, so not with ours held.
+    let copies = cxa::Copies::new();
     LIFE.with(|| {
         if try_rt().is_some() {
             return Err(-libc::EBUSY);
@@ -268,7 +266,7 @@ pub fn init(request: &Request) -> Result<(), i32> {
         if !heap::has_room(Runtime::size(&config)) {
             return Err(-libc::ENOMEM);
         }
-        let rt = Box::into_raw(Box::new(Runtime::new(config)));
+        let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
         CHANGING.store(true, Ordering::SeqCst);
         // Release: pairs with the Acquire in `try_rt`.
         RUNTIME.store(rt, Ordering::Release);
@@ -338,7 +336,7 @@ impl Runtime {
         size_of::<Runtime>() + 8 * MAX + nodes * node
     }
 
-    fn new(config: Config) -> Runtime {
+    fn new(config: Config, copies: cxa::Copies) -> Runtime {
         let debug = Debug::from_env();
         sanitizer::look_for(os::symbol);
         stack::configure(debug.mprotect, debug.guard_budget);
@@ -403,8 +401,7 @@ impl Runtime {
             watch: SpinLock::new(),
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
-            cxa: AtomicPtr::new(ptr::null_mut()),
-            cxa_look: AtomicI64::new(0),
+            copies,
             host_mask: SignalMask::current(),
             binds,
             host_cpus: CpuSet::new(&cpu::affinity()),
@@ -504,7 +501,6 @@ impl Runtime {
     /// Its P's and its first thread.
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
-        self.look_for_cxa();
         self.make_ps()?;
         self.sysmon.start()
     }
@@ -924,28 +920,6 @@ impl Runtime {
                     threads::start_one(one, None, self.any_node());
                 }
             }
-        }
-    }
-
-    // C++
-
-    /// `__cxa_get_globals`, if C++ was there when somebody looked.
-    pub fn cxa(&self) -> Option<extern "C" fn() -> *mut CxaGlobals> {
-        let f = self.cxa.load(Ordering::Relaxed);
-        // SAFETY: null or that function, whose type is this in the Itanium C++ ABI.
-        (!f.is_null()).then(|| unsafe { core::mem::transmute::<*mut c_void, _>(f) })
-    }
-
-    /// Looks whether C++ is loaded. Only a plain thread may: the lock of the loader
-    /// may be with a goroutine that waits for a P.
-    fn look_for_cxa(&self) {
-        if !self.cxa.load(Ordering::Relaxed).is_null() {
-            return;
-        }
-        let now = time::now();
-        if now >= self.cxa_look.load(Ordering::Relaxed) {
-            self.cxa_look.store(now + CXX_EVERY, Ordering::Relaxed);
-            self.cxa.store(os::symbol(c"__cxa_get_globals"), Ordering::Relaxed);
         }
     }
 

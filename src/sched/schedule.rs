@@ -5,11 +5,12 @@
 //! idle, handing a P to another thread, stopping) happens on g0, the thread's
 //! own stack, in [`run`].
 
+use super::cxa;
 use super::entry;
 use super::g::{GRef, Status, flags};
 use super::gang;
 use super::idle::StartOne;
-use super::m::{self, Commit, CxaGlobals, M, MRef};
+use super::m::{self, Commit, M, MRef};
 use super::netpoll::{self, Post};
 use super::node::Node;
 use super::p::{P, PRef, count, status};
@@ -111,7 +112,6 @@ pub fn successor(m: MRef) -> Option<Task> {
 /// the goroutine over a switch.
 struct ThreadState {
     errno: i32,
-    cxa: CxaGlobals,
 }
 
 impl ThreadState {
@@ -119,32 +119,42 @@ impl ThreadState {
     #[inline(always)]
     fn take(m: MRef, here: &mut Place) -> ThreadState {
         here.note_modes();
-        // SAFETY: the thread's own errno, and null or its own globals.
-        let (errno, cxa) = unsafe { (*m.errno.get(), m.cxa.get().as_ref().copied()) };
-        ThreadState { errno, cxa: cxa.unwrap_or(CxaGlobals::NONE) }
-    }
-
-    /// The same, of the one that runs it now.
-    #[inline(always)]
-    fn put(self, m: MRef) {
-        let cxa = m.cxa.get();
-        if !cxa.is_null() {
-            // SAFETY: its own globals.
-            unsafe { cxa.write(self.cxa) };
-        }
-        // SAFETY: its own errno.
-        unsafe { *m.errno.get() = self.errno };
+        // SAFETY: the thread's own errno.
+        ThreadState { errno: unsafe { *m.errno.get() } }
     }
 
     /// Leaves the running goroutine, and goes along with it to the M that runs it next, which
     /// is given.
     #[inline(always)]
     fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
-        let g = left.m.g();
-        let m = switch_to(left, g, next, here, false).settle();
-        self.put(m);
+        let m = match left.m.cxa.is_clean() {
+            true => {
+                let g = left.m.g();
+                switch_to(left, g, next, here, false).settle()
+            }
+            false => switch_in_exception(left, next, here),
+        };
+        // SAFETY: the errno of the thread it runs on now.
+        unsafe { *m.errno.get() = self.errno };
         m
     }
+}
+
+/// Leaves a goroutine that has exceptions, or may have; gives the M that runs it next.
+#[cold]
+#[inline(never)]
+fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef {
+    let m = left.m;
+    cxa::carry(m, |by_g0| {
+        let g = m.g();
+        let next = if by_g0 {
+            m.stash.set(next);
+            None
+        } else {
+            next
+        };
+        switch_to(left, g, next, here, false).settle()
+    })
 }
 
 /// What a context that is left tells the one that goes on, which does it first.
@@ -204,14 +214,8 @@ impl Left {
 pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
-    let g = m.g();
-    m.curg.set(ptr::null());
-    let left = Left { m, commit, arg: g.address() };
-    let away = Away::to(m, m.g0_context.get(), false);
-    // SAFETY: g0 is at rest while a goroutine runs.
-    let left = unsafe { left.switch(g.context.as_ptr(), m.g0_context.get(), &mut here) };
-    away.back();
-    state.put(left.settle());
+    let left = Left { m, commit, arg: m.g().address() };
+    state.over_switch(left, None, &mut here);
 }
 
 /// Leaves a goroutine that has ended for the next one, or for g0.
@@ -611,6 +615,7 @@ pub fn run(m: MRef) {
         away.back();
         let from = left.arg;
         left.settle();
+        cxa::save_left(m);
         if !m.blocking.get().is_null() {
             // SAFETY: it waits for that call.
             blocking::run_on_g0(m, unsafe { GRef::at(from) });
@@ -651,9 +656,6 @@ fn next(m: MRef) -> Option<GRef> {
                 threads::hand_off(p);
             }
             return None;
-        }
-        if m.cxa.get().is_null() {
-            m.find_cxa();
         }
         let task = m.stash.take();
         let task = if m.is_locked() {
@@ -1167,15 +1169,11 @@ pub fn give_way() {
     unsafe { switch_away(m, yield_commit, m.g().address()) };
 }
 
-/// A new goroutine's exception state and errno, in place of the old one's.
-pub fn fresh_thread_state(m: MRef) {
+/// A new goroutine's errno, in place of the old one's.
+#[inline(always)]
+pub fn fresh_errno(m: MRef) {
     // SAFETY: the thread's own errno.
     unsafe { *m.errno.get() = 0 };
-    let cxa = m.cxa.get();
-    if !cxa.is_null() {
-        // SAFETY: the thread's own globals; the old goroutine has saved its part.
-        unsafe { cxa.write(CxaGlobals::NONE) };
-    }
 }
 
 /// Announces work to those that sleep. `near`: the P that it was given to.

@@ -323,6 +323,57 @@ GO_TEST(exceptions_inside_gs_blocking)
     }
 }
 
+static void *look_at_the_exception(void *arg)
+{
+    CHECK_EQ(value_of(std::current_exception()), 5);
+    return throw_and_catch_inside(arg);
+}
+
+static void look_inside_gs_blocking(void *arg)
+{
+    int x = 0;
+    (void)arg;
+    try {
+        throw 5;
+    } catch (int) {
+        for (int i = 0; i < 5; i++) {
+            CHECK(gs_blocking(look_at_the_exception, &x) == &x);
+            CHECK_EQ(value_of(std::current_exception()), 5);
+            go_elsewhere(i);
+        }
+    }
+    CHECK(std::current_exception() == nullptr);
+}
+
+GO_TEST(a_function_of_gs_blocking_sees_the_goroutines_exception)
+{
+    many_of(look_inside_gs_blocking);
+}
+
+static void see_no_exception(void *)
+{
+    CHECK(std::current_exception() == nullptr);
+    CHECK(!std::uncaught_exception());
+}
+
+static void end_in_a_catch_block(void *arg)
+{
+    static std::exception_ptr kept[40]; // what such a goroutine handles is never freed
+    try {
+        throw number(arg);
+    } catch (int) {
+        kept[number(arg)] = std::current_exception();
+        go(see_no_exception, nullptr);
+        gs_exit();
+    }
+}
+
+GO_TEST(what_a_goroutine_handles_at_its_end_is_no_others)
+{
+    many_of(end_in_a_catch_block);
+    many_of(see_no_exception);
+}
+
 static void *throw_in_thread(void *arg)
 {
     for (int i = 0; i < 200; i++) {
@@ -359,6 +410,29 @@ TEST(run_inside_a_catch_block_keeps_the_callers_exception)
         CHECK_EQ(gs_run(run_many, nullptr), 0);
         CHECK_EQ(v, 9);
         CHECK_EQ(value_of(std::current_exception()), 9);
+    }
+    CHECK(std::current_exception() == nullptr);
+}
+
+// ---- For tests/programs/plugin.c, which loads this file as a plugin ----
+
+extern "C" void throw_and_switch(void *)
+{
+    many_of(switch_in_catch);
+    many_of(nested_catches);
+    many_of(switch_while_unwinding);
+    many_of(end_in_a_catch_block);
+}
+
+extern "C" void call_in_catch_block(void (*f)(void *), void *arg)
+{
+    try {
+        throw 77;
+    } catch (int) {
+        go_elsewhere(1);
+        f(arg);
+        go_elsewhere(2);
+        CHECK_EQ(value_of(std::current_exception()), 77);
     }
     CHECK(std::current_exception() == nullptr);
 }
