@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #define SHARED "cxx_cpp_shared_fPIC"
 #define OWN SHARED "_static_libstdc++"
@@ -227,4 +228,53 @@ CHILD(load_side_by_side)
 TEST(goroutines_that_load_plugins_side_by_side)
 {
     check_child_succeeds("load_side_by_side");
+}
+
+/* ---- A goroutine that is preempted while it has the loader's lock ---- */
+
+static int begun, done;
+
+static int compute_with_the_lock(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    volatile int i;
+    (void)info;
+    (void)size;
+    (void)arg;
+    ADD(begun, 1);
+    for (i = 0; i < 200000; i++)
+        ;
+    return 0;
+}
+
+static void hold_the_lock(void *arg)
+{
+    while (!GET(done))
+        CHECK_EQ(dl_iterate_phdr(compute_with_the_lock, arg), 0);
+}
+
+static void load_beside_holders(void *arg)
+{
+    gs_g *holders[3];
+    int i;
+    for (i = 0; i < 3; i++)
+        holders[i] = go_ref(hold_the_lock, NULL);
+    while (GET(begun) < 20)
+        gs_yield();
+    load_and_switch(arg);
+    SET(done, 1);
+    for (i = 0; i < 3; i++)
+        join(holders[i]);
+}
+
+CHILD(load_beside_goroutines_that_hold_the_lock)
+{
+    gs_config c = GS_CONFIG_INIT;
+    c.time_slice_ns = 100 * US;
+    CHECK_EQ(gs_init(&c), 0);
+    CHECK_EQ(gs_run(load_beside_holders, own_name), 0);
+}
+
+TEST(a_preempted_goroutine_may_have_the_loaders_lock)
+{
+    check_child_succeeds("load_beside_goroutines_that_hold_the_lock");
 }
