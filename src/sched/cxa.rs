@@ -9,14 +9,15 @@
 use super::boundary;
 use super::m::{self, MRef};
 use super::runtime::rt;
-use super::{blocking, ready};
+use super::{blocking, ready, runtime};
 use crate::arch::{self, TlsSlot};
-use crate::os::{futex, loader, spin::SpinLock};
+use crate::os::spin::{SpinLock, backoff};
+use crate::os::{futex, loader, time};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// `__cxa_eh_globals` of the Itanium C++ ABI: libstdc++, libc++abi and libcxxrt agree.
 #[derive(Clone, Copy)]
@@ -176,9 +177,54 @@ impl Copies {
     }
 }
 
+/// Threads that look, or are about to. glibc leaves the loader's lock as it is in the child of
+/// a fork, so no thread has it because of us while another one forks.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
+/// How long a look waits before it asks again whether another thread still forks, in ns.
+const FORK_RETRY: i64 = 50_000;
+
+/// In it nobody forks, until it is dropped.
+struct Looking(());
+
+impl Looking {
+    fn begin() -> Looking {
+        loop {
+            // SeqCst, here and there: either the forking thread sees us, or we see that it forks.
+            LOOKING.fetch_add(1, Ordering::SeqCst);
+            if !runtime::forks() {
+                return Looking(());
+            }
+            LOOKING.fetch_sub(1, Ordering::SeqCst);
+            time::sleep(FORK_RETRY);
+        }
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// For a thread that has said that it forks: waits until no other one looks.
+pub fn wait_for_looks() {
+    let mut round = 0;
+    while LOOKING.load(Ordering::SeqCst) != 0 {
+        round += 1;
+        backoff(round);
+    }
+}
+
+/// In the child of a fork the threads are gone that were about to look.
+pub fn forget_looks() {
+    LOOKING.store(0, Ordering::SeqCst);
+}
+
 /// The copies that are loaded, on the calling thread, and the generation for which that holds.
 /// It waits for the loader's lock.
 fn look() -> (usize, Vec<Place>) {
+    let _looking = Looking::begin();
     loop {
         // First: whatever this thread knows of is in the loader's list by now.
         let generation = arch::tls_generation();

@@ -1039,6 +1039,11 @@ pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst) || SYSMON_ABSTAINS.load(Ordering::Relaxed)
 }
 
+/// Whether a thread forks, which has waited for all that must not be under way then, or will.
+pub fn forks() -> bool {
+    FORKING.load(Ordering::SeqCst)
+}
+
 /// sysmon is about to look at everything: until [`may_fork`] nobody begins to fork.
 /// False: somebody does already.
 pub fn keep_from_forking() -> bool {
@@ -1066,6 +1071,8 @@ extern "C" fn before_fork() {
     if let Some(rt) = try_rt() {
         preempt::empty_handlers(rt);
     }
+    // One of those that were in a handler may have had the loader's lock.
+    cxa::wait_for_looks();
     ALLOCATES.lock();
     keys::lock_table();
     deadlock::lock_handler();
@@ -1142,6 +1149,7 @@ extern "C" fn in_child() {
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
+    cxa::forget_looks();
     deadlock::forget_threads();
     embed::forget_stop();
     unlock_after_fork();
