@@ -248,7 +248,7 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     call.result
 }
 
-/// Leaves the exceptions of the running goroutine behind, wherever they are: for one that ends.
+/// Drops the exceptions of the running goroutine, which ends, from all copies of the C++ runtime.
 pub fn leave_exceptions() {
     unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
         arg

@@ -184,7 +184,7 @@ static LOOKING: AtomicUsize = AtomicUsize::new(0);
 /// How long a look waits before it asks again whether another thread still forks, in ns.
 const FORK_RETRY: i64 = 50_000;
 
-/// In it nobody forks, until it is dropped.
+/// No other thread forks until it is dropped.
 struct Looking(());
 
 impl Looking {
@@ -306,7 +306,7 @@ impl OfThread {
 
     #[allow(clippy::mut_from_ref)]
     fn places(&self) -> &mut Vec<Place> {
-        // SAFETY: the thread's own; nobody below keeps it over a call of another function.
+        // SAFETY: the thread's own; no method keeps it over a call of another method.
         unsafe { &mut *self.places.get() }
     }
 
@@ -447,7 +447,7 @@ impl Saved {
 
     fn drain(&mut self) -> impl Iterator<Item = (Get, Globals)> + '_ {
         let count = core::mem::take(&mut self.count);
-        // SAFETY: so many were written.
+        // SAFETY: `push` has written the first `count`.
         let few = self.few[..count].iter().map(|one| unsafe { one.assume_init_read() });
         few.chain(self.more.drain(..))
     }
