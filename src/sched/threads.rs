@@ -273,7 +273,13 @@ pub fn stop_locked(m: MRef) {
         let notified = m.pinned.is_empty() && !schedule::must_leave(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives it a P, and notifies it once.
-            return if notified { take_gift(m) } else { wait_for_gift(m, || { m.sleep(-1); }) };
+            return if notified {
+                take_gift(m)
+            } else {
+                wait_for_gift(m, || {
+                    m.sleep(-1);
+                })
+            };
         }
         // Nobody has given it a P: there is a task, or the runtime ends.
         if schedule::must_leave(m) {
