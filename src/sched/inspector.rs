@@ -37,6 +37,8 @@ pub struct Inspector {
     /// The number of the thread that is asked about; 0: none.
     thread: AtomicI32,
     answer: AtomicU32,
+    /// No thread asks any more.
+    ends: AtomicBool,
     service: Service,
 }
 
@@ -48,6 +50,7 @@ impl Inspector {
             asking: SpinLock::new(),
             thread: AtomicI32::new(0),
             answer: AtomicU32::new(NONE_YET),
+            ends: AtomicBool::new(false),
             service: Service::new(),
         }
     }
@@ -70,8 +73,10 @@ impl Inspector {
         self.state.store(state, Ordering::Release);
     }
 
-    /// See [`Service::end`].
+    /// See [`Service::end`]. Those who ask have ended: one that asks waits for its answer.
     pub fn end(&self) -> Option<Thread> {
+        // Release: pairs with the Acquire in `main`.
+        self.ends.store(true, Ordering::Release);
         self.service.end()
     }
 
@@ -115,7 +120,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let this = &rt.inspector;
     loop {
         let note = this.service.note();
-        if rt.exiting.load(Ordering::Acquire) {
+        // Acquire: pairs with the Release in `end`.
+        if this.ends.load(Ordering::Acquire) {
             this.service.leave();
             return ptr::null_mut();
         }

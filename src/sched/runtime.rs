@@ -930,7 +930,7 @@ impl Runtime {
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
-        let services = [self.sysmon.end(), self.template.end(), self.inspector.end()];
+        let services = [self.sysmon.end(), self.template.end()];
         // One that is starting another right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));
@@ -938,7 +938,9 @@ impl Runtime {
         }
         let left = self.with_ms(|_, _, left| core::mem::take(left));
         let ms = left.into_iter().filter_map(|m| m.thread.take());
-        services.into_iter().flatten().chain(ms).collect()
+        // Last: sysmon and the M's ask it, and wait for an answer.
+        let inspector = self.inspector.end();
+        services.into_iter().flatten().chain(inspector).chain(ms).collect()
     }
 
     /// # Safety
