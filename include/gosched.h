@@ -346,9 +346,9 @@ typedef struct gs_g_info {
      */
     void *sp;
     /**
-     * The registers (ucontext_t *) of one that a signal has stopped. NULL: those
-     * that a function must keep are on its stack, above sp; but with
-     * GS_G_SYSCALL they are with the kernel, out of reach.
+     * The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of
+     * what it did or of a system call. NULL: those that a function must keep are on its stack,
+     * above sp.
      */
     const void *regs;
     /**
@@ -1133,7 +1133,12 @@ int gs_start_the_world(void);
 
 /**
  * Calls visit(info, ctx) for each goroutine, the caller and those that have not
- * run yet included. The info is good during the call, which must not call this
+ * run yet included. From info.sp to info.stack_hi, and in info.regs, is all that a goroutine
+ * refers to; but for what a function that gs_blocking runs has on its thread's own stack.
+ * Goroutines in system calls are stopped by the signal of the preemption to see their
+ * registers, until gs_start_the_world: calls that Linux doesn't restart (poll, nanosleep,
+ * ...) give EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of
+ * reach. The info is good during the call, which must not call this
  * library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
  */
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);

@@ -287,6 +287,26 @@ pub fn address_of_preempt_word() -> *const AtomicU32 {
 /// So many bytes below the stack pointer are in use too.
 pub const RED_ZONE: usize = 128;
 
+/// The registers that a function keeps for its caller.
+#[inline(always)]
+pub fn kept_registers() -> [usize; 6] {
+    let mut kept = [0; 6];
+    // SAFETY: it writes these six words and nothing else.
+    unsafe {
+        core::arch::asm!(
+            "mov [{to}], rbx",
+            "mov [{to} + 8], rbp",
+            "mov [{to} + 16], r12",
+            "mov [{to} + 24], r13",
+            "mov [{to} + 32], r14",
+            "mov [{to} + 40], r15",
+            to = in(reg) kept.as_mut_ptr(),
+            options(nostack, preserves_flags),
+        );
+    }
+    kept
+}
+
 /// The stack pointer of an interrupted context.
 ///
 /// # Safety

@@ -260,15 +260,6 @@ pub fn is_blocked(id: i32) -> bool {
     matches!(stat.get(name_end + 2), Some(b'S' | b'D'))
 }
 
-/// The stack pointer of a thread that is blocked in the kernel, if that can be
-/// told.
-pub fn stack_pointer(id: i32) -> Option<usize> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")).ok()?;
-    // Number and six arguments, or -1; then the stack and the program pointer.
-    let sp = text.split_whitespace().rev().nth(1)?;
-    usize::from_str_radix(sp.strip_prefix("0x")?, 16).ok()
-}
-
 /// Sends a signal to one thread of this process, if it is still there.
 pub fn send_signal(id: i32, signal: i32) {
     // SAFETY: a zeroed siginfo_t is valid; the kernel reads it.

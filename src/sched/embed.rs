@@ -9,7 +9,7 @@ use super::preempt::{self, claim};
 use super::runtime::{Inside, rt};
 use super::{schedule, spawn, world};
 use crate::arch;
-use crate::os::{thread, time};
+use crate::os::time;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -110,6 +110,7 @@ pub fn start() -> i32 {
         return -libc::EPERM;
     }
     STOPPER.store(0, Ordering::Relaxed);
+    preempt::stop_showing(rt());
     // SAFETY: `stop` has forgotten one.
     world::start(unsafe { world::Stopped::again() });
     if let Some(g) = schedule::current_g() {
@@ -149,6 +150,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
     let me = schedule::current_g();
+    preempt::show_all_registers(rt);
     let running = rt.ms_that(|m| !m.curg.get().is_null());
     rt.for_each_g(|g| {
         // SAFETY: a descriptor.
@@ -186,28 +188,36 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
 }
 
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.
-fn sp_at_rest(g: GRef, (lo, len): (usize, usize)) -> usize {
-    // SAFETY: the world is stopped, and its stack isn't run; but one that is just leaving
-    // it has an old context there, of which nothing may be left.
-    let sp = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
+fn sp_at_rest(g: GRef, stack: (usize, usize)) -> usize {
+    // Acquire: with a new context come the registers that are saved there.
+    match g.context.load(Ordering::Acquire) {
+        // It is on its way to rest.
+        0 => stack.0,
+        // SAFETY: the world is stopped, and its stack isn't run; but a goroutine that is just leaving
+        // it has an old context there, of which nothing may be left.
+        context => in_stack(unsafe { arch::lowest_in_use(context) }, stack),
+    }
+}
+
+/// The address, or where it is not in the stack, the lowest of the stack: then all of it is shown.
+fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
     if (lo..lo + len).contains(&sp) { sp } else { lo }
 }
 
 /// Stack pointer and registers of a goroutine that is still on a thread.
 fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
-    let context = m.context.get();
-    if !context.is_null() {
-        // SAFETY: the handler that has put it there waits.
-        return (unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE, context);
-    }
     if !m.blocking.get().is_null() {
         return (sp_at_rest(g, stack), ptr::null());
     }
-    let blocked =
-        m.claim.load(Ordering::Acquire) == claim::TAKEN || m.in_syscall.load(Ordering::Acquire);
-    let sp = if blocked { thread::stack_pointer(m.tid.load(Ordering::Relaxed)) } else { None };
-    let sp = sp.map(|sp| sp - arch::RED_ZONE);
-    (sp.filter(|&sp| sp >= stack.0).unwrap_or(stack.0), ptr::null())
+    match preempt::shown(m) {
+        // SAFETY: the handler that has put it there waits.
+        Some(context) => {
+            let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
+            (in_stack(sp, stack), context)
+        }
+        // It waits in the library: all of its stack.
+        None => (stack.0, ptr::null()),
+    }
 }
 
 /// `gs_preempt_disable`.

@@ -95,6 +95,11 @@ pub struct M {
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
     /// signal handler, or null.
     pub context: Cell<*mut c_void>,
+    /// A [`preempt::show`](super::preempt::show): whether a stopper of the world wants to see the
+    /// registers of the goroutine, which is in the user's code without a P.
+    pub show: AtomicU32,
+    /// Its goroutine has announced a call and waits in the library: see `park::WaitsInside`.
+    pub waits_inside: AtomicBool,
     pub id: u32,
     /// The node whose pool it belongs to. The M itself changes it; others that look for it in
     /// that pool look again if it isn't there, or rely on it to look after it has entered.
@@ -170,6 +175,8 @@ impl M {
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
             context: Cell::new(ptr::null_mut()),
+            show: AtomicU32::new(0),
+            waits_inside: AtomicBool::new(false),
             id,
             node: Hint(AtomicUsize::new(node)),
             bound_to: Cell::new(usize::MAX),

@@ -15,7 +15,7 @@ use super::g::{G, GRef, Status, flags};
 use super::m::{self, M, MRef};
 use super::node::priority;
 use super::{ready, schedule, timers};
-use crate::arch::prefetch_lines;
+use crate::arch::{self, prefetch_lines};
 use crate::os::{futex, time};
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -819,6 +819,7 @@ impl Block {
         if self.deadline == FOREVER {
             parker.counted.set(deadlock::thread_blocks());
         }
+        let _waits = WaitsInside::begin();
         // SAFETY: the caller holds what it releases.
         unsafe { unlock(arg) };
         // Acquire: pairs with the Release in `Parker::ready`.
@@ -831,6 +832,34 @@ impl Block {
             // Claimed in the last moment: the note is on its way.
         }
         Cause::Woken
+    }
+}
+
+/// A goroutine that has announced a call waits in the library on its thread. What the user's code
+/// keeps in registers is on its stack for that long, where `embed::for_each` shows it.
+struct WaitsInside {
+    m: Option<m::MRef>,
+    registers: [usize; 6],
+}
+
+impl WaitsInside {
+    fn begin() -> WaitsInside {
+        let this = WaitsInside { m: m::current(), registers: arch::kept_registers() };
+        core::hint::black_box(&this.registers);
+        if let Some(m) = this.m {
+            // Release: pairs with the Acquire in `preempt::show_all_registers`.
+            m.waits_inside.store(true, Ordering::Release);
+        }
+        this
+    }
+}
+
+impl Drop for WaitsInside {
+    fn drop(&mut self) {
+        core::hint::black_box(&self.registers);
+        if let Some(m) = self.m {
+            m.waits_inside.store(false, Ordering::Relaxed);
+        }
     }
 }
 

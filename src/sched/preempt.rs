@@ -16,7 +16,7 @@ use super::task::{Kind, Task};
 use super::world::{self, STOP};
 use super::{blocking, ready, threads};
 use crate::os::spin::backoff;
-use crate::os::{KeepErrno, membarrier, signal, thread, time};
+use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -260,6 +260,7 @@ fn on_signal(context: *mut c_void) {
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
+    show_registers(m, context);
     // While somebody makes a thread it goes on, and is asked again.
     if let Some(_waits) = rt().template.may_wait() {
         m.context.set(context);
@@ -268,6 +269,96 @@ fn on_signal(context: *mut c_void) {
     }
     compiler_fence(Ordering::SeqCst);
     boundary::leave(m);
+}
+
+/// Values of [`super::m::M::show`].
+pub mod show {
+    pub const NO: u32 = 0;
+    /// The stopper of the world waits for them.
+    pub const WANTED: u32 = 1;
+    /// They are in `M::context`, and the thread waits in the handler.
+    pub const SHOWN: u32 = 2;
+}
+
+/// In the handler: shows the registers to a stopper of the world that wants them, until the world
+/// goes on.
+fn show_registers(m: MRef, context: *mut c_void) {
+    if m.show.load(Ordering::Relaxed) != show::WANTED {
+        return;
+    }
+    m.context.set(context);
+    // Release: pairs with the Acquire in `is_shown`; the context goes along.
+    let shows = m
+        .show
+        .compare_exchange(show::WANTED, show::SHOWN, Ordering::Release, Ordering::Relaxed)
+        .is_ok();
+    while shows && m.show.load(Ordering::Acquire) == show::SHOWN {
+        futex::wait(&m.show, show::SHOWN, -1);
+    }
+    m.context.set(ptr::null_mut());
+}
+
+/// How long a stopper waits for threads to show registers, in ns: a thread that blocks the signal
+/// never does.
+const SHOWS_WITHIN: i64 = 100_000_000;
+
+/// With the world stopped: has every goroutine that is in the user's code on a thread, in a system call or
+/// a block without a word, show its registers. A signal is the only way to them: a thread of the
+/// same process can't read what the kernel keeps for another.
+pub fn show_all_registers(rt: &Runtime) {
+    let me = m::current();
+    if rt.preempt_signal == 0 {
+        return;
+    }
+    let deadline = time::now() + SHOWS_WITHIN;
+    for look in 0u32.. {
+        let mut waits = false;
+        rt.for_each_m(|m| {
+            let is_at_rest = m.curg.get().is_null() || !m.blocking.get().is_null();
+            if Some(m) == me || is_at_rest || shown(m).is_some() {
+                return;
+            }
+            if m.outside.load(Ordering::Acquire) != OUTSIDE {
+                // Without a P it is on its way to rest, unless it waits in what it has called.
+                waits |= !m.waits_inside.load(Ordering::Acquire);
+                return;
+            }
+            waits = true;
+            // One that was in the library when the signal came has not seen it.
+            if m.show.swap(show::WANTED, Ordering::AcqRel) == show::NO || look % LOOKS == 0 {
+                thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+            }
+        });
+        if !waits || time::now() > deadline {
+            return;
+        }
+        time::sleep(SHOW_PAUSE);
+    }
+}
+
+/// After how many looks the signal is sent again.
+const LOOKS: u32 = 50;
+
+/// Between two looks of a stopper that waits for registers, in ns.
+const SHOW_PAUSE: i64 = 20_000;
+
+/// The world goes on: those that show their registers do, too.
+pub fn stop_showing(rt: &Runtime) {
+    rt.for_each_m(|m| {
+        if m.show.swap(show::NO, Ordering::AcqRel) == show::SHOWN {
+            futex::wake(&m.show, 1);
+        }
+    });
+}
+
+/// The registers that a goroutine on this M shows, if it does.
+pub fn shown(m: MRef) -> Option<*mut c_void> {
+    let waits_here = m.context.get();
+    // Acquire: pairs with the Release in `show_registers`.
+    let shows = m.show.load(Ordering::Acquire) == show::SHOWN;
+    // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.
+    let interrupted = unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_interrupted);
+    (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
 }
 
 /// Waits if there is a reason.

@@ -852,6 +852,14 @@ impl Runtime {
         })
     }
 
+    /// Visits every M.
+    pub fn for_each_m(&self, mut f: impl FnMut(MRef)) {
+        // SAFETY: M's stay mapped until shutdown.
+        self.with_ms(|all, _, _| {
+            all.iter().for_each(|m| f(unsafe { MRef::from_ptr(&raw const **m) }))
+        });
+    }
+
     /// Every descriptor of a goroutine that is there.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {

@@ -214,7 +214,13 @@ impl Left {
 pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
-    let left = Left { m, commit, arg: m.g().address() };
+    let g = m.g();
+    if m.p.get().is_null() {
+        // The world may be stopped: until its registers are saved no old context is shown for it.
+        // Release: pairs with the Acquire in `embed::sp_at_rest`.
+        g.context.store(0, Ordering::Release);
+    }
+    let left = Left { m, commit, arg: g.address() };
     state.over_switch(left, None, &mut here);
 }
 

@@ -13,7 +13,7 @@ use crate::os::heap;
 use crate::stack::Class;
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
 use std::ffi::CString;
 
 /// What a goroutine may be spawned with.
@@ -76,10 +76,12 @@ fn id_of(spawner: Option<GRef>) -> u64 {
 fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64) {
     // SAFETY: the record is ours.
     let n = unsafe { n.as_ref() };
-    n.f.set(Some(f));
     n.arg.set(arg);
     n.pc.set(pc);
     n.creator.set(creator);
+    // Last, and in this order: `embed::for_each` shows the records that have a function.
+    compiler_fence(Ordering::Release);
+    n.f.set(Some(f));
 }
 
 /// From a plain thread: through a global queue.

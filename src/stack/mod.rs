@@ -20,6 +20,7 @@ use crate::arch;
 use crate::os::{self, PAGE, heap, mem, spin::SpinLock};
 use core::cell::UnsafeCell;
 use core::iter;
+use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
@@ -75,14 +76,18 @@ impl Class {
 #[derive(Clone, Copy)]
 pub struct Stack {
     /// The lowest byte of the reserved range: the guard's.
-    base: usize,
+    base: NonZeroUsize,
     class: Class,
     /// The node whose pool it comes from, and the one where its memory is.
     home: u16,
     node: u16,
-    /// What is touched from now on comes from `node` too.
-    rebound: bool,
+    /// 1: what is touched from now on comes from `node` too. A number, so that all bytes zero are
+    /// `None` of an `Option<Stack>`, as descriptors need that have never had a stack.
+    rebound: u8,
 }
+
+// SAFETY: every field but `base` takes any bits, and without `base` the option is `None`.
+const _: () = assert!(unsafe { core::mem::zeroed::<Option<Stack>>() }.is_none());
 
 /// Size class and node of a stack, as one word to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,12 +103,12 @@ impl Kind {
 impl Stack {
     /// The lowest byte that may be used.
     pub fn lo(&self) -> usize {
-        self.base + GUARD
+        self.base.get() + GUARD
     }
 
     /// One past the highest byte.
     pub fn hi(&self) -> usize {
-        self.base + self.class.size()
+        self.base.get() + self.class.size()
     }
 
     /// The lowest byte that may be used, and how many there are.
@@ -115,7 +120,7 @@ impl Stack {
     /// from stack to stack: with all first frames at the same offset in a page
     /// a thousand goroutines would share a few lines of the cache.
     pub fn top(&self) -> usize {
-        let colour = (self.base >> self.class.0) & 15;
+        let colour = (self.base.get() >> self.class.0) & 15;
         self.hi() - 64 - colour * 64
     }
 
@@ -141,7 +146,7 @@ impl Stack {
 
     /// Whether an access to this address has run into the guard.
     pub fn guards(&self, address: usize) -> bool {
-        (self.base..self.lo()).contains(&address)
+        (self.base.get()..self.lo()).contains(&address)
     }
 }
 
@@ -360,16 +365,16 @@ impl Pool {
     fn bound_to(&self, stack: Stack, os_node: usize) -> Stack {
         let away = stack.node != self.node;
         let full = self.rebound.load(Ordering::Relaxed) >= self.most_rebound;
-        if away && !stack.rebound && full {
+        if away && stack.rebound == 0 && full {
             return stack;
         }
         mem::prefer_node(stack.lo(), stack.hi() - stack.lo(), os_node);
-        match (away, stack.rebound) {
+        match (away, stack.rebound != 0) {
             (true, false) => drop(self.rebound.fetch_add(1, Ordering::Relaxed)),
             (false, true) => drop(self.rebound.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }
-        Stack { rebound: away, ..stack }
+        Stack { rebound: u8::from(away), ..stack }
     }
 
     /// One whose memory was moved to another node comes back without it.
@@ -379,7 +384,7 @@ impl Pool {
         }
         let stack = Stack { node: self.node, ..stack };
         match self.memory {
-            Some(memory) if stack.rebound => self.bound_to(stack, memory),
+            Some(memory) if stack.rebound != 0 => self.bound_to(stack, memory),
             _ => stack,
         }
     }
@@ -404,7 +409,8 @@ impl Inner {
             mem::prefer_node(at, len, memory);
         }
         let mapped = guard(at, size, count);
-        let stack = |i| Stack { base: at + i * size, class, home: node, node, rebound: false };
+        let base = |i| NonZeroUsize::new(at + i * size).expect("memory is mapped above 0");
+        let stack = |i| Stack { base: base(i), class, home: node, node, rebound: 0 };
         let cold = &mut self.free[class.index()].cold;
         cold.extend((0..count).rev().map(stack));
         let ids =

@@ -2,6 +2,7 @@
  * What embedders get: parking by hand, the stopped world.
  */
 #include "check.h"
+#include <ucontext.h>
 
 static gs_mutex mutex;
 static gs_g *parked;
@@ -448,4 +449,148 @@ GO_TEST(who_has_not_stopped_it_may_not_look)
 {
     CHECK_EQ(gs_start_the_world(), -EPERM);
     CHECK_EQ(gs_foreach_g(look, NULL), -EPERM);
+}
+
+/* ---- What a collector must find: values that only a register holds, in every state ---- */
+
+enum state { PARKS, ANNOUNCES, BLOCKS, COMPUTES, WAITS_IN_A_CALL, STATES };
+
+enum { HOLDERS = 4 * STATES };
+
+/* The values are kept inverted everywhere else. */
+static struct holder {
+    uintptr_t inverted;
+    enum state state;
+    int found;
+} holders[HOLDERS];
+static int pipe_of_holders[2], holding, let_go;
+static gs_chan *chan_of_holders;
+
+static uintptr_t value_of(const struct holder *h)
+{
+    return ~h->inverted;
+}
+
+static void call_and_park(void)
+{
+    int64_t none;
+    CHECK_EQ(gs_chan_recv(chan_of_holders, &none, GS_FOREVER), -EPIPE);
+}
+
+static void wait_in_a_call(void)
+{
+    gs_entersyscall();
+    call_and_park();
+    gs_exitsyscall();
+}
+
+static void compute_in_register(void)
+{
+    while (!GET(let_go))
+        ;
+}
+
+/* read(2) with the value in a register that a function must keep, and nowhere else. */
+static __attribute__((noinline)) void read_with_value(uintptr_t inverted)
+{
+    char byte;
+    long result = SYS_read;
+    register uintptr_t value __asm__("r12") = inverted;
+    __asm__ volatile("not %1\n\t"
+                     "syscall\n\t"
+                     "not %1"
+                     : "+a"(result), "+r"(value)
+                     : "D"(pipe_of_holders[0]), "S"(&byte), "d"(1L)
+                     : "rcx", "r11", "memory", "cc");
+    CHECK_EQ(result, 0);
+}
+
+/* Calls fn in the same way. rbx keeps the stack pointer. */
+static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (*fn)(void))
+{
+    register uintptr_t value __asm__("r12") = inverted;
+    __asm__ volatile("mov %%rsp, %%rbx\n\t"
+                     "sub $128, %%rsp\n\t"
+                     "and $-16, %%rsp\n\t"
+                     "not %0\n\t"
+                     "call *%1\n\t"
+                     "not %0\n\t"
+                     "mov %%rbx, %%rsp"
+                     : "+r"(value), "+a"(fn)
+                     :
+                     : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
+}
+
+static void hold(void *arg)
+{
+    struct holder *h = arg;
+    uintptr_t inverted = h->inverted;
+    ADD(holding, 1);
+    switch (h->state) {
+    case PARKS: call_with_value(inverted, call_and_park); break;
+    case ANNOUNCES:
+        gs_entersyscall();
+        read_with_value(inverted);
+        gs_exitsyscall();
+        break;
+    case BLOCKS: read_with_value(inverted); break;
+    case COMPUTES: call_with_value(inverted, compute_in_register); break;
+    default: call_with_value(inverted, wait_in_a_call); break;
+    }
+}
+
+static void find_in(const uintptr_t *from, const uintptr_t *to)
+{
+    int i;
+    for (; from < to; from++)
+        for (i = 0; i < HOLDERS; i++)
+            if (*from == value_of(&holders[i]))
+                holders[i].found = 1;
+}
+
+static void find_values(const gs_g_info *g, void *me)
+{
+    if (g->id == *(uint64_t *)me && g->id != 0)
+        return;
+    find_in((void *)((uintptr_t)g->sp & ~(uintptr_t)7), g->stack_hi);
+    if (g->regs) {
+        const uintptr_t *regs = (const void *)((const ucontext_t *)g->regs)->uc_mcontext.gregs;
+        find_in(regs, regs + NGREG);
+    }
+}
+
+GO_TEST(a_value_that_only_a_register_holds_is_found_in_every_state)
+{
+    uint64_t me = gs_id(gs_self());
+    gs_g *gs[HOLDERS];
+    int round, i;
+    CHECK_EQ(pipe(pipe_of_holders), 0);
+    chan_of_holders = chan_of_ints(0);
+    SET(let_go, 0);
+    SET(holding, 0);
+    for (i = 0; i < HOLDERS; i++) {
+        holders[i].state = (enum state)(i % STATES);
+        holders[i].inverted = ~(UINT64_C(0x5eed0000c0ffee00) + (uintptr_t)i * 2 + 1);
+        gs[i] = go_ref(hold, &holders[i]);
+    }
+    WAIT_UNTIL(GET(holding) == HOLDERS);
+    /* At first some have just begun, or are just leaving their P's. */
+    for (round = 0; round < 12; round++) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        for (i = 0; i < HOLDERS; i++)
+            holders[i].found = 0;
+        CHECK_EQ(gs_foreach_g(find_values, &me), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+        for (i = 0; round > 5 && i < HOLDERS; i++)
+            if (!holders[i].found)
+                CHECK_EQ((int)holders[i].state, -1);
+        CHECK_EQ(gs_sleep(MS), 0);
+    }
+    SET(let_go, 1);
+    close(pipe_of_holders[1]);
+    CHECK_EQ(gs_chan_close(chan_of_holders), 0);
+    for (i = 0; i < HOLDERS; i++)
+        join(gs[i]);
+    CHECK_EQ(gs_chan_free(chan_of_holders), 0);
+    close(pipe_of_holders[0]);
 }

@@ -8,8 +8,8 @@ pub mod sanitizer;
 mod x86_64;
 
 pub use x86_64::{
-    FpControl, Place, RED_ZONE, Words, lowest_in_use, prefetch, prefetch_lines, prefetch_to_write,
-    prepare, restart, switch, valgrind_forget, valgrind_register,
+    FpControl, Place, RED_ZONE, Words, kept_registers, lowest_in_use, prefetch, prefetch_lines,
+    prefetch_to_write, prepare, restart, switch, valgrind_forget, valgrind_register,
 };
 
 use crate::machine;

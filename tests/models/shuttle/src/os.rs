@@ -402,10 +402,6 @@ pub mod thread {
         false
     }
 
-    pub fn stack_pointer(_id: i32) -> Option<usize> {
-        None
-    }
-
     pub fn send_signal(_id: i32, _signal: i32) {}
 
     pub fn unblock(_signal: i32) -> SignalMask {
