@@ -597,7 +597,7 @@ CHILD(one_fault)
 {
     char name[32] = "alloc", when[8] = "start";
     const char *what = getenv("FAULT");
-    long maps = 0, files_open = count_fds();
+    long files_open = 0;
     pthread_t ender = 0;
     int i, round;
     CHECK(what && sscanf(what, "%31[a-z_]:%ld:%ld:%7s", name, &first, &last, when) == 4);
@@ -623,10 +623,11 @@ CHILD(one_fault)
         use_from_outside();
         CHECK_EQ(gs_run(main_goroutine, NULL), 0);
         CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
-        CHECK_EQ(count_fds(), files_open);
-        maps = count_maps();
+        /* What the process keeps, whatever happens to runtimes, it has by the first round. */
+        if (round > 0)
+            CHECK_EQ(count_fds(), files_open);
+        files_open = count_fds();
     }
-    CHECK_GE(maps, 1);
     printf("calls:\n");
     for (i = 0; i < KINDS; i++)
         printf("%s %ld\n", fault_kinds[i].name, counts[i]);
