@@ -3,13 +3,16 @@
 
 #[path = "../../../../src/arch/sanitizer.rs"]
 pub mod sanitizer;
+#[path = "../../../../src/arch/tsan.rs"]
+pub mod tsan;
 #[path = "../../../../src/arch/x86_64.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
 
 pub use x86_64::{
-    FpControl, Place, RED_ZONE, Words, kept_registers, lowest_in_use, prefetch, prefetch_lines,
-    prefetch_to_write, prepare, restart, switch, valgrind_forget, valgrind_register,
+    FpControl, Place, RED_ZONE, TlsSlot, Words, address_of_cxa_get_globals, kept_registers,
+    lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare, restart, switch,
+    tls_generation, tls_slot, valgrind_forget, valgrind_register,
 };
 
 use crate::machine;

@@ -1,5 +1,7 @@
 //! The files of the room `io` that wait, without the system calls.
 
+#[path = "../../../../src/io/bell.rs"]
+pub mod bell;
 #[path = "../../../../src/io/file.rs"]
 pub mod file;
 #[path = "../../../../src/io/hooks.rs"]

@@ -145,6 +145,8 @@ pub mod epoll {
         Ok(poll::make_bell())
     }
 
+    pub fn silence(_bell: i32) {}
+
     pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
         poll::add(epoll, fd, events & ONCE != 0, data)
     }
@@ -183,6 +185,10 @@ pub mod file {
         Socket,
         Disk,
         Other,
+    }
+
+    pub fn use_own_table() -> bool {
+        true
     }
 
     pub fn kind(_fd: i32) -> Result<Kind, i32> {
@@ -302,8 +308,32 @@ pub mod membarrier {
     }
 }
 
+pub mod loader {
+    use core::ffi::{CStr, c_void};
+
+    /// Never made here: there is no C++.
+    pub struct Definition {
+        pub function: *mut c_void,
+        pub tls_module: usize,
+        pub tls_block: usize,
+        pub tls_size: usize,
+    }
+
+    pub fn each_definition_of(_: &CStr, _: *mut c_void, _: &mut dyn FnMut(Definition)) {}
+}
+
 pub mod signal {
     pub const FAULTS: [i32; 0] = [];
+
+    /// # Safety
+    /// There is nothing to be careful about.
+    pub unsafe fn let_others_through<R>(
+        _context: *const core::ffi::c_void,
+        _signal: i32,
+        f: impl FnOnce() -> R,
+    ) -> R {
+        f()
+    }
 
     pub fn on_preempt(_signal: i32, _hook: fn(*mut core::ffi::c_void)) {}
 
@@ -385,6 +415,14 @@ pub mod thread {
 
     pub fn set_up_current(_name: &core::ffi::CStr) {}
 
+    pub struct NoCancel;
+
+    impl NoCancel {
+        pub fn new() -> NoCancel {
+            NoCancel
+        }
+    }
+
     pub struct ExactTimeouts;
 
     impl ExactTimeouts {
@@ -400,6 +438,10 @@ pub mod thread {
 
     pub fn is_blocked(_id: i32) -> bool {
         false
+    }
+
+    pub fn is_on_cpu(_id: i32) -> bool {
+        true
     }
 
     pub fn send_signal(_id: i32, _signal: i32) {}

@@ -23,11 +23,13 @@ fn read_up_to(fd: i32, room: usize) -> isize {
 }
 
 fn close(fd: i32) -> i32 {
-    let close = || {
+    let file = table::known(fd).expect("waited for");
+    let e = file.begin_closing(fd, None);
+    if e == 0 {
         poll::close(fd);
-        0
-    };
-    table::known(fd).expect("waited for").close(fd, None, close)
+        file.end_closing();
+    }
+    e
 }
 
 /// A new file; one of the library's own is not asked about at each wait.
