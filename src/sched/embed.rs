@@ -210,8 +210,8 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
         return (sp_at_rest(g, stack), ptr::null());
     }
     match preempt::shown(m) {
-        // SAFETY: the handler that has put it there waits.
         Some(context) => {
+            // SAFETY: the handler that has put it there waits.
             let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
             (in_stack(sp, stack), context)
         }

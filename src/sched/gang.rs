@@ -599,7 +599,8 @@ fn is_idle(p: PRef) -> bool {
 
 /// Tasks that wait in other queues than members'.
 fn others_queued(rt: &Runtime) -> usize {
-    let of_nodes = rt.nodes.iter().map(|n| n.runq.len() + n.high.len() + n.preempted.len());
+    let of_nodes =
+        rt.nodes.iter().map(|n| n.runq.len() + n.placed() + n.high.len() + n.preempted.len());
     // Members too that are pinned to a thread that runs another.
     let of_ms = rt.ps().filter_map(|p| p.runner()).map(|m| m.pinned.len());
     of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()

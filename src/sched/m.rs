@@ -15,7 +15,8 @@ use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering, fence,
 };
 
 /// What the context that runs next does for the goroutine that has just been
@@ -81,6 +82,8 @@ pub struct M {
     pub next_p: AtomicPtr<P>,
     pub handed: Cell<Option<Task>>,
     pub next_spinning: Cell<bool>,
+    /// When a P was last given to it, in ns; known where there is more than one node.
+    pub given_at: AtomicI64,
     /// It has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in
     /// `Runtime::between`; changed by itself, and by whoever takes it out of its pool.
     is_between: Cell<bool>,
@@ -161,6 +164,7 @@ impl M {
             pinned: Fifo::new(),
             handed: Cell::new(None),
             next_spinning: Cell::new(false),
+            given_at: AtomicI64::new(0),
             old_p: Cell::new(ptr::null()),
             locks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),

@@ -4,16 +4,22 @@ use super::g::G;
 use super::limits::PROCS as MAX;
 use super::m::MRef;
 use super::netpoll;
-use super::p::{P, PRef};
+use super::p::{P, PRef, status};
 use super::pool::Pool;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
 use crate::os::heap;
 use crate::os::spin::SpinLock;
+use crate::os::time;
 use crate::stack::{self, Warm};
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// For how long other nodes leave to a node at most what was spawned for it, in ns: while its P's run,
+/// and while a thread is on its way to one of them.
+pub const LONGEST_THEFT: i64 = 5_000_000;
+const LONGEST_WAKING: i64 = 20_000_000;
 
 /// Priorities as `gosched.h` names them.
 pub mod priority {
@@ -36,6 +42,10 @@ pub struct Node {
     pub id: usize,
     /// The global run queue, FIFO.
     pub runq: Fifo,
+    /// Goroutines that were spawned for this node, FIFO: other nodes leave them to it for a while.
+    placed: Fifo,
+    /// When the node last took one of `placed`, or the first came, in ns.
+    placed_at: AtomicI64,
     /// Goroutines that are not of normal priority. seed: S10, B8
     pub high: Fifo,
     pub low: Fifo,
@@ -117,6 +127,8 @@ impl Node {
             memory,
             steals_from: (0..=neighbours.len()).map(|_| AtomicU64::new(0)).collect(),
             runq: Fifo::new(),
+            placed: Fifo::new(),
+            placed_at: AtomicI64::new(0),
             high: Fifo::new(),
             low: Fifo::new(),
             idle: Fifo::new(),
@@ -155,11 +167,63 @@ impl Node {
     /// Opens the queues, or closes them and gives what they hold to `heir`. The
     /// world is stopped.
     pub fn open_queues(&self, open: bool, heir: &Node) {
+        let to = if open { self } else { heir };
         for queue in ALL {
             let left = self.queue(queue).close(!open);
-            let to = if open { self } else { heir };
             to.queue(queue).push_batch(left);
         }
+        let left = self.placed.close(!open);
+        to.runq.push_batch(left);
+    }
+
+    /// Puts a task into the queue of those that are to begin on this node; false: it has no P's.
+    pub fn place(&self, task: Task) -> bool {
+        if self.placed.is_empty() {
+            self.placed_at.store(time::now(), Ordering::Relaxed);
+        }
+        self.placed.try_push(task)
+    }
+
+    /// How many wait that were spawned for this node.
+    #[inline(always)]
+    pub fn placed(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// Takes the oldest that was spawned for this node. Its own P's: one at a time, because a
+    /// goroutine in a P's queues can be stolen by any node.
+    pub fn take_placed(&self) -> Option<Task> {
+        let task = self.placed.pop()?;
+        self.placed_at.store(time::now(), Ordering::Relaxed);
+        Some(task)
+    }
+
+    /// For another node: takes the oldest that was spawned for this one, if it has waited for so
+    /// long that it is due (see `placed_due`).
+    pub fn steal_placed(&self, theft: i64) -> Option<Task> {
+        if self.placed_due(theft) > time::now() { None } else { self.placed.pop() }
+    }
+
+    /// From when on other nodes may take what was spawned for this one, in ns: this node has left
+    /// it waiting for longer than `theft`, which is what taking it costs. `i64::MAX`: nothing waits.
+    pub fn placed_due(&self, theft: i64) -> i64 {
+        if self.placed.is_empty() {
+            return i64::MAX;
+        }
+        let waits = if self.has_waking_p() { LONGEST_WAKING } else { theft };
+        self.placed_at.load(Ordering::Relaxed) + waits
+    }
+
+    /// Whether a P of the node has been given to a thread that doesn't run yet: it looks here first.
+    fn has_waking_p(&self) -> bool {
+        let mut ps = (0..self.ps.len()).map(|i| self.ps.get(i));
+        ps.any(|p| p.status() == status::IDLE && !self.is_idle_p(p))
+    }
+
+    /// Whether a P is in the set of idle ones; a hint.
+    fn is_idle_p(&self, p: PRef) -> bool {
+        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
+        self.idle_ps[word].load(Ordering::Relaxed) & bit != 0
     }
 
     /// Adds a P to the set of idle ones: a bit each, so no list to tear.
@@ -175,6 +239,11 @@ impl Node {
         let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
         self.idle_ps[word].load(Ordering::Relaxed) & bit != 0
             && self.idle_ps[word].fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Whether the set of idle P's isn't empty, of `procs` that there are in all; a hint.
+    pub fn has_idle_p(&self, procs: usize) -> bool {
+        self.idle_ps[..procs.div_ceil(64)].iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes any idle P, out of `procs` that there are in all; gives its number.

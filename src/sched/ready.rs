@@ -11,7 +11,7 @@ use super::schedule::{with_p, work_added};
 use super::task::{Batch, Kind, Task};
 use super::threads;
 use crate::os::spin::backoff;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 /// The caller owns the goroutine, whose registers are saved, or will be before its P, which
 /// is alone, takes it from a queue; it is runnable from here on. goready.
@@ -106,6 +106,36 @@ fn ready_from_outside(g: GRef) {
         }
     }
     push_global(task, prio);
+}
+
+/// A goroutine that was spawned for this node. If a P of the node is idle the task goes along with
+/// the wake-up, as a root's does. Else it waits in a queue of the node's, from which other nodes take
+/// it only when the node leaves it waiting for longer than a theft costs. seed: N11
+pub fn push_to_node(node: usize, task: Task, prio: i8) {
+    let rt = rt();
+    let n = &rt.nodes[node];
+    if rt.nodes.len() == 1 || prio == priority::MEMBER {
+        rt.push(node, task, prio);
+        return;
+    }
+    let idle_p = || {
+        let id = n.has_idle_p(rt.procs()).then(|| n.take_any_idle_p(rt.procs())).flatten()?;
+        rt.idle.p_taken();
+        Some(rt.p(id))
+    };
+    if let Some(p) = idle_p() {
+        return threads::start_with(rt, p, task);
+    }
+    if prio != priority::NORMAL || !n.place(task) {
+        rt.push(node, task, prio);
+        return;
+    }
+    // Pairs with the fence in `make_idle`: either a P that goes idle just now finds the task, or we
+    // find the P.
+    fence(Ordering::SeqCst);
+    if let Some(p) = idle_p() {
+        threads::start_m(rt, p, false);
+    }
 }
 
 /// A root goroutine: each to another node and P, in turn. seed: N7

@@ -13,7 +13,7 @@ use super::inspector::Inspector;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
 use super::lock_thread::Slots;
 use super::m::{self, M, MRef};
-use super::node::{Node, priority};
+use super::node::{LONGEST_THEFT, Node, priority};
 use super::p::{P, PRef, status};
 use super::pool::{self, CHUNK};
 use super::preempt::{self, claim};
@@ -36,6 +36,10 @@ use core::sync::atomic::{
 use core::{iter, ptr};
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
+
+/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. To wake a thread takes 16 to 27 us here, and what the
+/// goroutine then misses in its caches about as long; a busy or emulated machine takes far longer.
+const SHORTEST_THEFT: i64 = 50_000;
 
 /// Held while a runtime is made or ended.
 static LIFE: SpinLock = SpinLock::new();
@@ -126,6 +130,8 @@ pub struct Runtime {
     next_id: AtomicU64,
     next_node: AtomicUsize,
     next_root: AtomicUsize,
+    /// See [`Runtime::theft_time`].
+    theft_time: AtomicI64,
     /// What the end of a goroutine is to be told to: bits of [`ends`].
     ends: AtomicU32,
     drained: AtomicU32,
@@ -394,6 +400,7 @@ impl Runtime {
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),
             next_root: AtomicUsize::new(0),
+            theft_time: AtomicI64::new(SHORTEST_THEFT),
             ends: AtomicU32::new(0),
             drained: AtomicU32::new(0),
             polls: AtomicBool::new(false),
@@ -540,6 +547,19 @@ impl Runtime {
             Some(node) => node.ps.get(n / nodes % node.ps.len()),
             None => self.p(0),
         }
+    }
+
+    /// For how long a node may leave waiting what was spawned for it before another node takes it, in
+    /// ns: as long as it takes to wake a thread, which is the most of what a theft costs.
+    pub fn theft_time(&self) -> i64 {
+        self.theft_time.load(Ordering::Relaxed)
+    }
+
+    /// A thread has run so long after it was notified, in ns.
+    pub fn learn_theft_time(&self, took: i64) {
+        let before = self.theft_time.load(Ordering::Relaxed);
+        let now = (before * 7 + 2 * took) / 8;
+        self.theft_time.store(now.clamp(SHORTEST_THEFT, LONGEST_THEFT), Ordering::Relaxed);
     }
 
     // M's
@@ -699,14 +719,14 @@ impl Runtime {
         // Before the M's: one that is woken has been counted out before.
         let blocked = deadlock::blocked_calls();
         // Acquire: pairs with the Release after the goroutine was queued.
-        let in_call = |m: &&Box<M>| m.in_syscall.load(Ordering::Acquire);
+        let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);
         let may = |m: &M| {
             m.claim.load(Ordering::Acquire) != claim::NONE
                 || !m.pinned.is_empty()
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
         self.with_ms(|all, _, _| {
-            all.iter().filter(in_call).count() > blocked || all.iter().any(|m| may(m))
+            all.iter().filter(|m| in_call(m)).count() > blocked || all.iter().any(|m| may(m))
         })
     }
 
@@ -854,9 +874,11 @@ impl Runtime {
 
     /// Visits every M.
     pub fn for_each_m(&self, mut f: impl FnMut(MRef)) {
-        // SAFETY: M's stay mapped until shutdown.
         self.with_ms(|all, _, _| {
-            all.iter().for_each(|m| f(unsafe { MRef::from_ptr(&raw const **m) }))
+            for m in all.iter() {
+                // SAFETY: M's stay mapped until shutdown.
+                f(unsafe { MRef::from_ptr(&raw const **m) });
+            }
         });
     }
 

@@ -506,7 +506,9 @@ fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let node = p.of_node();
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
-        0 => node.runq.pop(),
+        // In turns: each of the two may be fed without end.
+        0 if (tick / GLOBAL).is_multiple_of(2) => node.take_placed().or_else(|| node.runq.pop()),
+        0 => node.runq.pop().or_else(|| node.take_placed()),
         1 => next_shared(p, alone),
         2 => p.private.pop_front(alone).and_then(Task::from_word),
         3 => m.pinned.pop(),
@@ -587,6 +589,7 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
         && p.inbox.is_empty()
         && m.pinned.is_empty()
         && node.runq.is_empty()
+        && node.placed() == 0
         && node.high.is_empty()
         && node.low.is_empty()
         && node.preempted.is_empty()
@@ -771,16 +774,16 @@ fn put_back_stash(m: MRef, p: PRef) {
 /// The M has found work, or something else to do.
 fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
-        && let Some(one) = rt().idle.spin_found(more_for_thieves)
+        && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
     {
         threads::start_one(one, None, m.node.get());
     }
 }
 
-/// Whether there is anything that whoever looks for work would see to.
-fn more_for_thieves() -> bool {
+/// Whether there is anything that an M of this node that looks for work would see to.
+fn more_for_thieves(node: usize) -> bool {
     let rt = rt();
-    work_for_thieves(rt) || rt.lacks_watcher()
+    work_for_thieves(rt, node) || rt.lacks_watcher()
 }
 
 /// Looks for work: own P, own node, then further and further away. `None`: look
@@ -829,7 +832,9 @@ fn find_runnable(m: MRef) -> Option<Task> {
 /// A fair share of the own node's global queue: one to run, the rest for later.
 fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
-    take_share(&node.runq, p, node.ps.len().max(1)).or_else(|| node.preempted.pop())
+    take_share(&node.runq, p, node.ps.len().max(1))
+        .or_else(|| node.take_placed())
+        .or_else(|| node.preempted.pop())
 }
 
 fn take_share(queue: &super::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
@@ -874,6 +879,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
                 .high
                 .pop()
                 .or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
+                .or_else(|| node.steal_placed(rt.theft_time()))
                 .or_else(|| node.preempted.pop())
             {
                 note_steal(own, &p.stats.steals_remote_queue, n);
@@ -884,7 +890,7 @@ fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
                 return Some(task);
             }
         }
-        if !own.runq.is_empty() || !p.inbox.is_empty() {
+        if !own.runq.is_empty() || own.placed() > 0 || !p.inbox.is_empty() {
             return next_local(m, p).or_else(|| from_global(p));
         }
         backoff(round);
@@ -1007,7 +1013,7 @@ fn go_idle(rt: &Runtime, m: MRef) {
     }
     // Work that came before the counters changed was not announced to us.
     let due = timers::next_of_idle_ps();
-    if (work_for_thieves(rt) || due <= time::now())
+    if (work_for_thieves(rt, p.node as usize) || due <= time::now())
         && let Some(new) = threads::take_idle_p(rt, Some(p), m.node.get())
     {
         acquire_p(m, new);
@@ -1022,20 +1028,25 @@ fn go_idle(rt: &Runtime, m: MRef) {
     threads::stop(m, attended);
 }
 
-/// Whether there is work that an idle P could take.
+/// Whether there is work that an idle P could take, now or soon.
 pub fn work_anywhere(rt: &Runtime) -> bool {
-    work_that(rt, |_| true)
+    work_that(rt, |_| true, |n| n.placed() > 0)
 }
 
-/// The same, but for what thieves leave.
-fn work_for_thieves(rt: &Runtime) -> bool {
-    work_that(rt, |p| !p.keeps_its_few())
+/// Whether there is work that a P of this node would take now: thieves leave a quick P its few
+/// goroutines, and another node for a while what was spawned for it.
+fn work_for_thieves(rt: &Runtime, node: usize) -> bool {
+    let placed =
+        |n: &Node| n.placed() > 0 && (n.id == node || n.placed_due(rt.theft_time()) <= time::now());
+    work_that(rt, |p| !p.keeps_its_few(), placed)
 }
 
-/// Whether there is work; private work only counts on P's where `private` says so.
-fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool) -> bool {
+/// Whether there is work. Private work and what was spawned for a node count only where `private`
+/// and `placed` say so.
+fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool, placed: impl Fn(&Node) -> bool) -> bool {
     rt.nodes.iter().any(|n| {
         !n.runq.is_empty()
+            || placed(n)
             || !n.high.is_empty()
             || !n.low.is_empty()
             || !n.idle.is_empty()

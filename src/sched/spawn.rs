@@ -183,9 +183,8 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
                 ready::push_private(m.p(), task);
             }
         }
-        _ => {
-            rt.push(node, task, g.priority.get());
-        }
+        _ if options.node.is_some() => ready::push_to_node(node, task, g.priority.get()),
+        _ => rt.push(node, task, g.priority.get()),
     }
 }
 

@@ -56,6 +56,7 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
     let waiting = [&queues.runq, &queues.high, &queues.low, &queues.idle, &queues.preempted];
     let mut sum =
         Stats { goroutines: waiting.iter().map(|q| q.len() as u64).sum(), ..Stats::default() };
+    sum.goroutines += queues.placed() as u64;
     for p in rt.all_made_ps().filter(|p| p.node as usize == node) {
         let p::Stats {
             steals_near,

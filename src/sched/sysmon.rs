@@ -252,7 +252,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
             false => {
                 let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-                let until = next.min(next_timer(rt)).min(gangs).max(now + SHORTEST);
+                let until =
+                    next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
                 rt.sysmon.service.sleep(note, until);
             }
@@ -315,7 +316,7 @@ fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) ->
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
     }
-    if next_timer(rt) <= now {
+    if next_timer(rt).min(next_placed(rt)) <= now {
         acted |= wake_one(rt);
     }
     acted
@@ -328,6 +329,15 @@ fn next_timer(rt: &Runtime) -> i64 {
     let idle = timers::next_of_idle_ps();
     let late = if rt.is_watched_until(idle) { BACK } else { 0 };
     idle.saturating_add(late).min(timers::next_of_left_ps())
+}
+
+/// From when on a node may take what another node has left waiting, in ns; `i64::MAX`: nothing, or no
+/// P is idle.
+fn next_placed(rt: &Runtime) -> i64 {
+    if rt.idle.ps() == 0 {
+        return i64::MAX;
+    }
+    rt.nodes.iter().map(|n| n.placed_due(rt.theft_time())).min().unwrap_or(i64::MAX)
 }
 
 /// Work, or a timer, waits for a P that waits for a thread: one may be idle by

@@ -77,7 +77,9 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => give(m, Some(p), Some(task), false),
         None => {
-            if !p.inbox.try_push(task) {
+            // Where the nodes that it was not meant for don't find it at once.
+            let kept = rt.nodes.len() > 1 && p.of_node().place(task);
+            if !kept && !p.inbox.try_push(task) {
                 ready::push_global(task, super::node::priority::NORMAL);
             }
             start_m(rt, p, false);
@@ -144,6 +146,9 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
     m.next_p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
     m.handed.set(task);
     m.next_spinning.set(spinning);
+    if rt().nodes.len() > 1 {
+        m.given_at.store(time::now(), Ordering::Relaxed);
+    }
     m.notify();
     // Or the M would have to, before it runs anything.
     if p.is_some() {
@@ -163,7 +168,10 @@ fn take_gift(m: MRef) {
     let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
     m.stash.set(m.handed.take());
     if !p.is_null() {
-        // SAFETY: whoever notified us gave us this P.
+        if rt().nodes.len() > 1 {
+            rt().learn_theft_time(time::now() - m.given_at.load(Ordering::Relaxed));
+        }
+        // SAFETY: the M that notified us gave us this P.
         acquire_p(m, unsafe { PRef::from_ptr(p) });
         m.spinning.set(m.next_spinning.get());
     }
@@ -485,6 +493,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
         || p.has_work()
         || !node.high.is_empty()
         || !node.runq.is_empty()
+        || node.placed() > 0
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();
     if others { None } else { node.preempted.pop().map(with_its_m) }

@@ -149,36 +149,36 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(0, Ordering::Relaxed);
         victim.set_quick(true);
         push(2);
-        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt) && victim.keeps(gs[0]));
+        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt, 0) && victim.keeps(gs[0]));
         assert!(!steals(true));
         // Many goroutines, or one that hasn't begun.
         push(9);
-        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(false));
         push(2);
         assert!(victim.private.push(newborn.to_word()));
-        assert!(work_for_thieves(s.rt) && !victim.keeps(newborn));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(newborn));
         assert!(steals(false));
         // One of them hasn't begun.
         let Kind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
         first.context.store(0, Ordering::Relaxed);
         push(2);
-        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
         assert!(steals(false));
         first.context.store(1, Ordering::Relaxed);
         // It is asked for something; its M is in a system call; it isn't quick any more.
         push(2);
         victim.attention.store(world::GANG, Ordering::Relaxed);
-        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         victim.attention.store(0, Ordering::Relaxed);
-        assert!(!work_for_thieves(s.rt));
+        assert!(!work_for_thieves(s.rt, 0));
         assert!(!steals(true));
         victim.set_status(status::SYSCALL);
         push(2);
-        assert!(work_for_thieves(s.rt));
+        assert!(work_for_thieves(s.rt, 0));
         victim.set_owner(status::RUNNING, s.m);
         victim.set_quick(false);
-        assert!(work_for_thieves(s.rt) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(true));
         victim.attention.store(world::STOP, Ordering::Relaxed);
         victim.set_status(status::STOPPED);
@@ -477,7 +477,7 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         let timers = [3_600_000_000_000, 0].map(|period| {
             let timer = Timer::new(fire, [0; 2]).expect("memory");
             // SAFETY: just made.
-            unsafe { &*timer }.start(1, period);
+            assert!(unsafe { &*timer }.start(1, period).is_ok());
             timer
         });
         release_p(s.m).set_status(status::STOPPED);
@@ -493,5 +493,26 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         assert_eq!(own.timers.run(i64::MAX - 1), 0);
         assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
         m::set_current(outside);
+    });
+}
+
+#[test]
+fn n11_other_nodes_leave_a_node_for_a_while_what_was_spawned_for_it() {
+    // seed: N11
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let (own, far) = (s.p(0), s.p(2));
+        let placed = far.of_node();
+        assert_ne!(own.node, far.node);
+        let tasks: Vec<_> = (0..3).map(|_| s.task()).collect();
+        tasks.iter().for_each(|&t| assert!(placed.place(t)));
+        // Not before it is due, and the node's own P's take one at a time.
+        assert!(placed.steal_placed(1_000_000_000).is_none());
+        assert!(work_for_thieves(s.rt, far.node as usize) && work_anywhere(s.rt));
+        assert!(from_global(far) == Some(tasks[0]) && placed.placed() == 2);
+        assert!(placed.steal_placed(0) == Some(tasks[1]));
+        // A node without P's gives it away.
+        placed.open_queues(false, own.of_node());
+        assert!(!placed.place(tasks[0]) && own.of_node().runq.pop() == Some(tasks[2]));
+        placed.open_queues(true, own.of_node());
     });
 }

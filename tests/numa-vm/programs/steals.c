@@ -104,6 +104,8 @@ static void check_thief(int thief)
     CHECK_EQ(turns, 0);
     read_steals(before);
     then = stats_of(thief);
+    /* What was spawned for a node is left to it for 5 ms at most. */
+    nap(20 * MS);
     SET(keeper_on(thief)->leave, 1);
     NAP_UNTIL(GET(turns) == PLACES * EACH);
     for (i = 0; i < PLACES * EACH; i++)
