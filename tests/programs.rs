@@ -72,6 +72,7 @@ macro_rules! programs {
 
 programs! {
     start_stop "start_stop.c" matrix;
+    life "life.c" widened;
     fork "fork.c" matrix;
     heap_lock "heap_lock.c" matrix;
     dlopen "dlopen.c" matrix;
