@@ -10,7 +10,7 @@
  *   - An open descriptor is its owner's until he closes it, and closing it gives 0.
  *   - Nobody waits for ever: the watchdog.
  *
- * As a test it runs for a moment. "io_random SECONDS [SEED]" runs for so long, for tools/soak.
+ * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak.
  */
 #define main check_main
 #include "io.h"

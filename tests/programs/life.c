@@ -2,13 +2,17 @@
  * A random tester of the runtime's life: several threads start, use and end it while others fork, change
  * the limits, stop the world, and come and go. What must hold is checked all the time.
  *
- *   life               a short run, with a seed that is printed when it fails
- *   LIFE_SEED=7 life   the run with this seed (which thread comes when is the system's business)
- *   LIFE_SECONDS=600 life
- *   LIFE_THREADS=1 life      with limits of threads from 1 on, and not from 40 on
+ *   life                   a short run, with a seed that is printed when it fails
+ *   life SECONDS SEED      a run of that length with this seed; which thread comes when is not part of it
+ *   LIFE_THREADS=1 life    with limits of threads from 1 on, and not from 40 on
  *   LIFE_KINDS=0x43 life   with only these kinds of steps (a mask of `kinds`)
  */
+#define main check_main
 #include "check.h"
+#undef main
+
+static uint64_t first_seed; /* 0: another one in each run */
+static int seconds;         /* 0: a short run */
 
 static int64_t end_at;
 static int64_t spawned, ran;      /* goroutines that were begun, and those that have run */
@@ -237,20 +241,19 @@ static void *act(void *arg)
 
 TEST(any_order_of_starts_stops_and_forks)
 {
-    const char *s = getenv("LIFE_SEED"), *seconds = getenv("LIFE_SECONDS");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : (uint64_t)clock_now() | 1;
+    uint64_t seed = first_seed ? first_seed : (uint64_t)clock_now() | 1;
     pthread_t threads[5];
     long fds = count_fds();
     size_t i;
     if (getenv("LIFE_THREADS"))
         lowest_limit = (uint32_t)atoi(getenv("LIFE_THREADS"));
-    snprintf(check_note, sizeof check_note, "LIFE_SEED=%llu", (unsigned long long)seed);
+    snprintf(check_note, sizeof check_note, "seed %llu", (unsigned long long)seed);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     CHECK_EQ(gs_key_create(&key, destroy), 0);
     CHECK_EQ(pthread_key_create(&thread_key, call_at_the_end_of_a_thread), 0);
     if (seconds)
-        alarm((unsigned)atoi(seconds) + check_seconds());
-    end_at = clock_now() + (seconds ? atoi(seconds) * SEC : SEC);
+        alarm((unsigned)seconds + check_seconds());
+    end_at = clock_now() + (seconds ? seconds * SEC : SEC);
     for (i = 0; i < LENGTH(threads); i++)
         threads[i] = start_thread(act, (void *)(uintptr_t)random_next(&seed));
     for (i = 0; i < LENGTH(threads); i++)
@@ -262,4 +265,14 @@ TEST(any_order_of_starts_stops_and_forks)
     CHECK_EQ(count_threads(), 1);
     CHECK_EQ(count_fds(), fds);
     CHECK_EQ(gs_key_delete(key), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && argv[1][0] >= '0' && argv[1][0] <= '9') {
+        seconds = atoi(argv[1]);
+        first_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
+        argc = 1;
+    }
+    return check_main(argc, argv);
 }
