@@ -151,11 +151,11 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
     let here = ptr::from_ref(&rt) as usize;
     let me = schedule::current_g();
     preempt::show_all_registers(rt);
-    let running = rt.ms_that(|m| !m.curg.get().is_null());
+    let running = rt.ms_that(|m| !m.curg.seen().is_null());
     rt.for_each_g(|g| {
         // SAFETY: a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
-        let on = running.iter().find(|m| m.curg.get() == g.as_ptr().cast_const());
+        let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
         let stack = g.stack.get().map_or((0, 0), |s| s.bounds());
         let (sp, context) = match on {
             _ if Some(g) == me => (here, ptr::null()),
@@ -172,7 +172,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
     });
     for node in &rt.nodes {
         node.newborns.for_each(|n| {
-            if n.f.get().is_some() {
+            if n.f.seen().is_some() {
                 f(&Seen {
                     id: 0,
                     status: Status::Runnable,
@@ -180,7 +180,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
                     stack: (0, 0),
                     sp: 0,
                     context: ptr::null(),
-                    arg: n.arg.get(),
+                    arg: n.arg.seen(),
                 });
             }
         });
@@ -206,7 +206,7 @@ fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
 
 /// Stack pointer and registers of a goroutine that is still on a thread.
 fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
-    if !m.blocking.get().is_null() {
+    if !m.blocking.seen().is_null() {
         return (sp_at_rest(g, stack), ptr::null());
     }
     match preempt::shown(m) {

@@ -397,7 +397,7 @@ fn count_pinned(m: MRef, change: i32) {
 fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     // SAFETY: the record is ours: it came out of a queue.
     let n = unsafe { newborn.as_ref() };
-    g.f.set(n.f.take());
+    g.f.set(n.f.replace(None));
     g.arg.set(n.arg.get());
     g.pc.set(n.pc.get());
     g.creator.set(n.creator.get());

@@ -6,6 +6,7 @@ use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
 use super::task::GoFn;
 use crate::arch::{self, tsan::Fiber};
+use crate::atomic::RelaxedCell;
 use crate::os::spin::SpinLock;
 use crate::stack::{Class, Stack};
 use core::cell::{Cell, UnsafeCell};
@@ -77,8 +78,8 @@ pub mod end {
 /// longer, while somebody has a reference), so that timers and wakers with a
 /// stale pointer find a generation that is not theirs.
 ///
-/// Fields in a `Cell` belong to whoever owns the goroutine (see [`Status`]);
-/// the others may be used by anybody, under the rules they state.
+/// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
+/// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.
 #[repr(C, align(64))]
 pub struct G {
     /// What wakers claim it by.
@@ -89,7 +90,9 @@ pub struct G {
     pub run_link: Cell<usize>,
     /// The M that runs it.
     pub m: Cell<*const M>,
-    pub flags: Cell<u32>,
+    /// Bits of [`flags`]. Read also by a thread that wants to preempt it, and by one that has
+    /// stopped the world: `preempt::runs_preemptible`, `preempt::shown`.
+    pub flags: RelaxedCell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,
     /// What it waits for, or waited for last.

@@ -9,14 +9,14 @@ use super::preempt::claim;
 use super::runtime::rt;
 use super::task::{Fifo, Task};
 use crate::arch::{self, sanitizer, tsan::Fiber};
+use crate::atomic::RelaxedCell;
 use crate::os::{self, thread, thread::Thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering, fence,
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 
 /// What the context that runs next does for the goroutine that has just been
@@ -28,11 +28,13 @@ pub type Commit = unsafe fn(usize);
 pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// An OS thread. Fields in a `Cell` are the thread's own, except those that
-/// come with a notification: whoever is about to notify it sets them.
+/// come with a notification: the thread that is about to notify it sets them. Fields in a
+/// `RelaxedCell` are written by the same, and read by others.
 #[repr(C, align(128))]
 pub struct M {
-    /// The goroutine it runs; null on its own stack (g0).
-    pub curg: Cell<*const G>,
+    /// The goroutine it runs; null on its own stack (g0). The threads that preempt it or have
+    /// stopped the world read it too: `preempt::runs_preemptible`, `embed::for_each`.
+    pub curg: RelaxedCell<*const G>,
     /// The P it holds; null in a system call and when idle.
     pub p: Cell<*const P>,
     /// Whether the user's code runs, with a P or in a system call: see `boundary`.
@@ -69,8 +71,9 @@ pub struct M {
     /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
     /// the M a P.
     pub sleeps_locked: AtomicBool,
-    /// The `gs_blocking` under way on g0, or null.
-    pub blocking: Cell<*mut Call>,
+    /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
+    /// whether it is null: the call may return meanwhile.
+    pub blocking: RelaxedCell<*mut Call>,
     pub rng: Cell<u64>,
 
     /// 1: notified. What the thread sleeps on.
@@ -96,8 +99,8 @@ pub struct M {
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
-    /// signal handler, or null.
-    pub context: Cell<*mut c_void>,
+    /// signal handler, or null. A thread that has stopped the world reads it: `preempt::shown`.
+    pub context: RelaxedCell<*mut c_void>,
     /// A [`preempt::show`](super::preempt::show): whether a stopper of the world wants to see the
     /// registers of the goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
@@ -106,7 +109,7 @@ pub struct M {
     pub id: u32,
     /// The node whose pool it belongs to. The M itself changes it; others that look for it in
     /// that pool look again if it isn't there, or rely on it to look after it has entered.
-    pub node: Hint,
+    pub node: RelaxedCell<usize>,
     /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
     bound_to: Cell<usize>,
     /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
@@ -130,25 +133,10 @@ pub fn xorshift(mut x: u64) -> (u64, u32) {
     (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
 }
 
-/// A number that its owner writes, and that others may read: it may be old then.
-pub struct Hint(AtomicUsize);
-
-impl Hint {
-    #[inline(always)]
-    pub fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    pub fn set(&self, n: usize) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-}
-
 impl M {
     pub fn new(id: u32, node: usize) -> M {
         M {
-            curg: Cell::new(ptr::null()),
+            curg: RelaxedCell::new(ptr::null()),
             p: Cell::new(ptr::null()),
             outside: AtomicU8::new(INSIDE),
             claim: AtomicU8::new(claim::NONE),
@@ -168,7 +156,7 @@ impl M {
             old_p: Cell::new(ptr::null()),
             locks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
-            blocking: Cell::new(ptr::null_mut()),
+            blocking: RelaxedCell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
             note: AtomicU32::new(0),
             bell: AtomicI32::new(-1),
@@ -178,11 +166,11 @@ impl M {
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
-            context: Cell::new(ptr::null_mut()),
+            context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),
             waits_inside: AtomicBool::new(false),
             id,
-            node: Hint(AtomicUsize::new(node)),
+            node: RelaxedCell::new(node),
             bound_to: Cell::new(usize::MAX),
             runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),

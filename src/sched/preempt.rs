@@ -314,7 +314,7 @@ pub fn show_all_registers(rt: &Runtime) {
     for look in 0u32.. {
         let mut waits = false;
         rt.for_each_m(|m| {
-            let is_at_rest = m.curg.get().is_null() || !m.blocking.get().is_null();
+            let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
             if Some(m) == me || is_at_rest || shown(m).is_some() {
                 return;
             }
@@ -353,11 +353,12 @@ pub fn stop_showing(rt: &Runtime) {
 
 /// The registers that a goroutine on this M shows, if it does.
 pub fn shown(m: MRef) -> Option<*mut c_void> {
-    let waits_here = m.context.get();
+    let waits_here = m.context.seen();
     // Acquire: pairs with the Release in `show_registers`.
     let shows = m.show.load(Ordering::Acquire) == show::SHOWN;
     // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.
-    let interrupted = unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_interrupted);
+    let g = unsafe { GRef::from_nullable(m.curg.seen()) };
+    let interrupted = g.is_some_and(|g| g.flags.seen() & flags::INTERRUPTED != 0);
     (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
 }
 
@@ -385,11 +386,11 @@ fn stop_here(m: MRef) {
 /// leave it: the answer counts only if it has not.
 fn runs_preemptible(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
-    unsafe { GRef::from_nullable(m.curg.get()) }.is_some_and(is_preemptible)
+    unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_preemptible)
 }
 
 fn is_preemptible(g: GRef) -> bool {
-    !g.has(flags::NOPREEMPT) && g.preempt_off.load(Ordering::Relaxed) == 0
+    g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
 /// Gives the P to `heir`, or to the stopper of the world, and waits for one.

@@ -32,6 +32,7 @@ use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+    fence,
 };
 use core::{iter, ptr};
 
@@ -886,7 +887,10 @@ impl Runtime {
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {
             node.gs.for_each(|g| {
-                if g.status() != Status::Dead {
+                let is_there = g.status() != Status::Dead;
+                // Pairs with the fence in `spawn::create`.
+                fence(Ordering::Acquire);
+                if is_there {
                     f(g);
                 }
             });

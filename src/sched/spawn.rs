@@ -13,7 +13,7 @@ use crate::os::heap;
 use crate::stack::Class;
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::{Ordering, compiler_fence, fence};
 use std::ffi::CString;
 
 /// What a goroutine may be spawned with.
@@ -152,6 +152,9 @@ fn create(
     g.context.store(0, Ordering::Relaxed);
     g.stack_class.set(options.stack);
     g.last_p.set(u16::MAX);
+    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world visits it with
+    // what is written above, though a plain thread spawns it meanwhile.
+    fence(Ordering::Release);
     g.set_status(Status::Runnable);
     if !name.is_null() {
         g.name.store(name, Ordering::Relaxed);

@@ -5,8 +5,9 @@
 //! a stack when it first runs. seed: S11
 
 use super::g::{G, GRef};
-use crate::atomic::Ordering;
+use crate::atomic::{Ordering, RelaxedCell};
 use crate::os::spin::SpinLock;
+use crate::word;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -15,14 +16,17 @@ use core::sync::atomic::AtomicUsize;
 /// The function of a goroutine.
 pub type GoFn = unsafe extern "C" fn(*mut c_void);
 
+word!([] Option<GoFn>, std::sync::atomic::AtomicPtr<()>);
+
 /// A goroutine without options that has not run yet: five words.
 #[repr(C)]
 #[cfg_attr(test, derive(Default))]
 pub struct Newborn {
     link: Cell<usize>,
-    /// `None` in a free record.
-    pub f: Cell<Option<GoFn>>,
-    pub arg: Cell<*mut c_void>,
+    /// `None` in a free record. `embed::for_each` reads it and `arg` of every record, also while a
+    /// plain thread fills it in.
+    pub f: RelaxedCell<Option<GoFn>>,
+    pub arg: RelaxedCell<*mut c_void>,
     /// The return address of the call that spawned it.
     pub pc: Cell<usize>,
     /// The id of the goroutine that spawned it; 0: a plain thread.

@@ -158,7 +158,7 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
 
 /// Notifies an idle M without giving it anything: it looks around.
 pub fn nudge(m: MRef) {
-    if rt().nodes[m.node.get()].take_idle_m(m) {
+    if rt().nodes[m.node.seen()].take_idle_m(m) {
         give(m, None, None, false);
     }
 }
@@ -334,7 +334,7 @@ fn hand_over(m: MRef, owner: MRef, g: GRef) {
     // sleep, sees the task, or we see that it sleeps.
     fence(Ordering::SeqCst);
     if owner.sleeps_locked.swap(false, Ordering::AcqRel)
-        || rt().nodes[owner.node.get()].take_idle_m(owner)
+        || rt().nodes[owner.node.seen()].take_idle_m(owner)
     {
         give_p(None);
     }
