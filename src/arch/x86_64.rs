@@ -59,8 +59,8 @@ impl Place {
     /// It has.
     #[inline(always)]
     pub unsafe fn modes(&self) -> FpControl {
-        // SAFETY: by contract. They are read as they were written: a wider load would have to wait
-        // until the stores are done.
+        // SAFETY: the caller says that they are noted. They are read as they were written: a wider
+        // load would have to wait until the stores are done.
         let (mxcsr, x87) = unsafe {
             let fp = &raw const (*self.0.as_ptr()).fp;
             ((&raw const (*fp).mxcsr).read_volatile(), (&raw const (*fp).x87).read_volatile())
@@ -89,7 +89,8 @@ impl Place {
 #[inline(always)]
 pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place) -> Words {
     let [mut first, mut second, mut third] = words;
-    // SAFETY: by contract; whoever switches back restores the stack and frame pointers.
+    // SAFETY: `to` is at rest and `save` writable, as the caller says; the context that switches
+    // back restores the stack and frame pointers.
     unsafe {
         asm!(
             "mov [r10 + {sp}], rsp",
@@ -162,7 +163,7 @@ pub fn prefetch_lines(at: usize, lines: Range<usize>) {
 /// # Safety
 /// It is one, and nobody resumes it meanwhile.
 pub unsafe fn lowest_in_use(context: usize) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: the context is at rest and stays so, as the caller says.
     context.min(unsafe { (*(context as *const Context)).sp })
 }
 
@@ -264,7 +265,7 @@ impl FpControl {
 pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
     let context = top - size_of::<Context>();
     let pc = start as *const () as usize;
-    // SAFETY: by contract.
+    // SAFETY: the caller says that the bytes below `top` are writable.
     unsafe { (context as *mut Context).write(Context { sp: top, rbp: 0, rbx: 0, pc, fp }) };
     context
 }
@@ -312,7 +313,7 @@ pub fn kept_registers() -> [usize; 6] {
 /// # Safety
 /// `context` is the `ucontext_t` that a signal handler was given.
 pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: the caller says that it is a handler's `ucontext_t`.
     unsafe {
         (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize
     }

@@ -33,7 +33,7 @@ pub struct gs_case {
 /// # Safety
 /// `c` is null or a channel.
 unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
-    // SAFETY: by contract.
+    // SAFETY: null or a channel, which its user frees after the last call on it.
     unsafe { c.cast::<Chan>().as_ref() }
 }
 
@@ -57,14 +57,14 @@ pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a channel.
     let Some(chan) = (unsafe { given(c) }) else { return EINVAL };
     if chan.is_waited_for() {
         return -libc::EBUSY;
     }
     // SAFETY: the timer is the channel's own.
     unsafe { super::timers::free_timer_of(chan) };
-    // SAFETY: made by `gs_chan_make` and its kin; by contract unused.
+    // SAFETY: `Chan::new` made it, boxed, and the caller says that no thread uses it any more.
     drop(unsafe { Box::from_raw(c.cast::<Chan>()) });
     0
 }
@@ -84,7 +84,8 @@ pub unsafe extern "C" fn gs_chan_send(
     deadline: i64,
 ) -> c_int {
     let entered = Entered::new();
-    // SAFETY: by contract; whoever has to wait has tried, and holds the lock.
+    // SAFETY: `c` is null or a channel, and `elem` an element unless it is null; a call that has to
+    // wait has tried, and holds the lock.
     unsafe {
         match given(c) {
             Some(chan) if !elem.is_null() || chan.elem_size() == 0 => {
@@ -108,7 +109,8 @@ pub unsafe extern "C" fn gs_chan_send(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
     let entered = Entered::new();
-    // SAFETY: by contract; whoever has to wait has tried, and holds the lock.
+    // SAFETY: `c` is null or a channel, and `elem` has room for an element unless it is null; a
+    // call that has to wait has tried, and holds the lock.
     unsafe {
         match given(c).map(|chan| chan.try_recv(elem.cast(), deadline)) {
             Some(Some(result)) => result,
@@ -143,7 +145,7 @@ unsafe extern "C" fn wait_in_at(
     to: usize,
 ) -> Returning {
     let entered = Entered::again(from);
-    // SAFETY: by contract.
+    // SAFETY: as for `wait_in`: a try with this `elem` has come before and left the lock held.
     Returning::to(to, entered, || unsafe { chan.wait(op, elem.cast(), deadline) })
 }
 
@@ -155,7 +157,7 @@ unsafe extern "C" fn wait_in_at(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a channel.
     unsafe { given(c) }.map_or(EINVAL, Chan::close)
 }
 
@@ -165,7 +167,7 @@ pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
 /// `c` is null or a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a channel.
     unsafe { given(c) }.map_or(0, Chan::len)
 }
 
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
 /// `c` is null or a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a channel.
     unsafe { given(c) }.map_or(0, Chan::capacity)
 }
 
@@ -202,7 +204,7 @@ unsafe extern "C" fn select_at(
     to: usize,
 ) -> Returning {
     let entered = Entered::new();
-    // SAFETY: by contract of `gs_select`.
+    // SAFETY: `cases` are those of `gs_select`.
     Returning::to(to, entered, || unsafe { select_of(cases, n, deadline) })
 }
 
@@ -215,7 +217,7 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
     }
     let given: &mut [gs_case] = match n {
         0 => &mut [],
-        // SAFETY: by contract.
+        // SAFETY: not null, so they are n cases.
         _ => unsafe { core::slice::from_raw_parts_mut(cases, n) },
     };
     let mut valid = true;
@@ -224,7 +226,7 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
         return e;
     }
     let checked = checked.fill(n, |i, place| {
-        // SAFETY: by contract.
+        // SAFETY: the channel of a case is null or one.
         let (checked, makes_sense) = unsafe { case(&given[i]) };
         valid &= makes_sense;
         place.write(checked)
@@ -232,7 +234,7 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
     if !valid {
         return EINVAL;
     }
-    // SAFETY: by contract.
+    // SAFETY: the elements are as for single operations; `case` has refused those that are null.
     match unsafe { select(checked, deadline) } {
         Ok((i, result)) => {
             given[i].result = result;
@@ -248,7 +250,7 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
 /// The channel is null or one.
 #[inline(always)]
 unsafe fn case<'a>(c: &gs_case) -> (Case<'a>, bool) {
-    // SAFETY: by contract.
+    // SAFETY: `c.ch` is null or a channel.
     let chan = unsafe { given(c.ch) };
     let op = if c.op == GS_SEND { Op::Send } else { Op::Recv };
     let nothing_to_send =

@@ -40,7 +40,7 @@ pub extern "C" fn gs_gang_create() -> *mut gs_gang {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_gang_free(gang: *mut gs_gang) {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `gang` is null or a gang.
     if let Some(gang) = unsafe { given(gang) } {
         gang::release(gang);
     }
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn gs_gang_free(gang: *mut gs_gang) {
 /// # Safety
 /// `gang` is null or a gang.
 unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
-    // SAFETY: by contract; gangs stay mapped.
+    // SAFETY: null or a gang, which stays mapped.
     unsafe { gang.cast::<Gang>().as_ref() }
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C" fn spawn_at(
     out: *mut *mut gs_g,
     pc: usize,
 ) -> c_int {
-    // SAFETY: by contract of `gs_gang_spawn`.
+    // SAFETY: the arguments are those of `gs_gang_spawn`.
     unsafe {
         match given(gang) {
             Some(gang) => spawn_in(Some(gang), f, arg, opts, out, pc),

@@ -112,7 +112,7 @@ unsafe extern "C" fn spawn_with_at(
     out: *mut *mut gs_g,
     pc: usize,
 ) -> c_int {
-    // SAFETY: by contract of `gs_spawn_with`.
+    // SAFETY: `opts` and `out` are those of `gs_spawn_with`.
     unsafe { spawn_in(None, f, arg, opts, out, pc) }
 }
 
@@ -129,7 +129,7 @@ pub(super) unsafe fn spawn_in(
     pc: usize,
 ) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `opts` is null or of the size that it says, `out` null or writable.
     let (result, out) = unsafe { (versioned(opts).and_then(|o| options(o, out)), out.as_mut()) };
     let spawned = result.and_then(|o| {
         if gang.is_some() && (o.priority != priority::NORMAL || o.node.is_some()) {
@@ -166,7 +166,7 @@ unsafe fn options(
         return Err(EINVAL);
     }
     Ok(Options {
-        // SAFETY: by contract.
+        // SAFETY: not null, so it is a C string.
         name: (!o.name.is_null()).then(|| unsafe { CStr::from_ptr(o.name) }),
         stack: if o.stack_size == 0 {
             None
@@ -184,7 +184,7 @@ unsafe fn options(
 /// # Safety
 /// `g` is null or a reference.
 unsafe fn given(g: *const gs_g) -> Option<GRef> {
-    // SAFETY: by contract; references are descriptors.
+    // SAFETY: references are descriptors, which stay mapped.
     unsafe { GRef::from_nullable(g.cast::<G>()) }
 }
 
@@ -198,7 +198,7 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `g` is null or a reference.
     unsafe { given(g) }.map_or(EINVAL, |g| entry::join(g, deadline))
 }
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `g` is null or a reference.
     let Some(g) = (unsafe { given(g) }) else { return EINVAL };
     if !entry::has_ended(g) {
         g.cancelled.store(true, Ordering::SeqCst);
@@ -238,7 +238,7 @@ pub extern "C" fn gs_self() -> *mut gs_g {
 /// `g` is null or a reference, or the running goroutine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_retain(g: *mut gs_g) -> *mut gs_g {
-    // SAFETY: by contract.
+    // SAFETY: `g` is null, a reference or the running goroutine.
     if let Some(g) = unsafe { given(g) } {
         g.refs.fetch_add(1, Ordering::Relaxed);
     }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn gs_retain(g: *mut gs_g) -> *mut gs_g {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `g` is null or a reference.
     if let Some(g) = unsafe { given(g) } {
         entry::release(g);
     }
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
 /// `g` is null or a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
-    // SAFETY: by contract.
+    // SAFETY: `g` is null or a reference.
     unsafe { given(g) }.map_or(0, |g| g.id.load(Ordering::Relaxed))
 }
 
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn gs_key_create(
     dtor: Option<unsafe extern "C" fn(value: *mut c_void)>,
 ) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `key` is null or writable.
     let Some(out) = (unsafe { key.as_mut() }) else { return EINVAL };
     match keys::create(dtor) {
         Ok(key) => {

@@ -29,7 +29,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
     if n == 0 {
         return Some(&[]);
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so it points to `n` buffers.
     let all = unsafe { core::slice::from_raw_parts(iov, n as usize) };
     let mut total = 0usize;
     for b in all {
@@ -60,7 +60,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline: i64) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `buf` has room for `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::read(fd, &[b], deadline) })
 }
 
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn gs_write(
 ) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `buf` has `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::write(fd, &[b], deadline) })
 }
 
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn gs_readv(
 ) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `iov` is null or points to `iovcnt` buffers.
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::read(fd, b, deadline)) }
 }
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn gs_writev(
 ) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `iov` is null or points to `iovcnt` buffers.
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::write(fd, b, deadline)) }
 }
 
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn gs_recv(
 ) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `buf` has room for `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
 }
 
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn gs_send(
 ) -> ssize_t {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: `buf` has `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::send(fd, b, flags, deadline) })
 }
 
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn gs_recvfrom(
     match buffer(buf, n) {
         Some(b) if addr.is_null() || !addrlen.is_null() => {
             let len = if addr.is_null() { core::ptr::null_mut() } else { addrlen };
-            // SAFETY: by contract.
+            // SAFETY: `buf` has room for `n` bytes; the address is null or has room for `*addrlen`.
             unsafe { io::recv_from(fd, b, flags, addr, len, deadline) }
         }
         _ => BAD,
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn gs_sendto(
     let _errno = KeepErrno::new();
     match buffer(buf, n) {
         Some(b) if !addr.is_null() || addrlen == 0 => {
-            // SAFETY: by contract.
+            // SAFETY: `buf` has `n` bytes; the address is null or has `addrlen`.
             unsafe { io::send_to(fd, b, flags, addr, addrlen, deadline) }
         }
         _ => BAD,
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn gs_recvmsg(
     if msg.is_null() {
         return BAD;
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so it is a message to receive into.
     unsafe { io::recv_message(fd, msg, flags, deadline) }
 }
 
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn gs_sendmsg(
     if msg.is_null() {
         return BAD;
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so it is a message to send.
     unsafe { io::send_message(fd, msg, flags, deadline) }
 }
 
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn gs_accept(
         return EINVAL;
     }
     let len = if addr.is_null() { core::ptr::null_mut() } else { addrlen };
-    // SAFETY: by contract.
+    // SAFETY: the address is null or has room for `*addrlen`.
     unsafe { io::accept(fd, addr, len, deadline) as c_int }
 }
 
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn gs_connect(
     if addr.is_null() {
         return EINVAL;
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so the address has `addrlen` bytes.
     unsafe { io::connect(fd, addr, addrlen, deadline) as c_int }
 }
 
@@ -352,7 +352,7 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
 pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: c_int) -> c_int {
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
-    // SAFETY: by contract.
+    // SAFETY: not null, so it is a C string.
     let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
     io::tcp_listen(host, port, backlog)
 }
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline
     if host.is_null() {
         return EINVAL;
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so it is a C string.
     io::tcp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
 }
 
@@ -400,7 +400,7 @@ pub unsafe extern "C" fn gs_pread(
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
     match buffer(buf, n) {
-        // SAFETY: by contract.
+        // SAFETY: `buf` has room for `n` bytes.
         Some(b) if offset >= 0 => unsafe { io::read_at(fd, b, offset, deadline) },
         _ => BAD,
     }
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn gs_pwrite(
     let _entered = Entered::new();
     let _errno = KeepErrno::new();
     match buffer(buf, n) {
-        // SAFETY: by contract.
+        // SAFETY: `buf` has `n` bytes.
         Some(b) if offset >= 0 => unsafe { io::write_at(fd, b, offset, deadline) },
         _ => BAD,
     }
@@ -455,7 +455,8 @@ pub unsafe extern "C" fn gs_getaddrinfo(
         io::set_last_error(EINVAL);
         return libc::EAI_SYSTEM;
     }
-    // SAFETY: by contract.
+    // SAFETY: `node` and `service` are null or C strings, `hints` null or readable; `res` is not
+    // null, so it is writable.
     unsafe {
         let answer = io::resolve(node, service, hints, deadline);
         io::set_last_error(answer.error);

@@ -40,7 +40,7 @@ unsafe fn versioned<T: Copy>(p: *const T) -> Result<Option<T>, c_int> {
     if p.is_null() {
         return Ok(None);
     }
-    // SAFETY: by contract.
+    // SAFETY: not null, so it has as many bytes as its first word says.
     unsafe {
         let size = p.cast::<usize>().read_unaligned();
         if size < size_of::<T>() || size > 4096 {

@@ -87,7 +87,7 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
             true if size == 0 => {}
             false if fits => {
                 let set = set.cast::<u8>();
-                // SAFETY: by contract; each CPU is within the size.
+                // SAFETY: not null, so it is writable for `size` bytes; each CPU is within them.
                 unsafe {
                     set.write_bytes(0, size);
                     node.cpus.iter().for_each(|&cpu| *set.add(cpu / 8) |= 1 << (cpu % 8));

@@ -85,7 +85,7 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     let _entered = Entered::new();
     core::hint::black_box(&crate::ON_LOAD);
-    // SAFETY: by contract.
+    // SAFETY: `cfg` is null or of the size that it says.
     let request =
         unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
     match request.and_then(|r| runtime::init(&r)) {
@@ -109,7 +109,7 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
     };
     let topology = match c.topology.is_null() {
         true => None,
-        // SAFETY: by contract.
+        // SAFETY: not null, so it is a C string that outlives the answer.
         false => Some(unsafe { CStr::from_ptr(c.topology) }.to_str().map_err(|_| EINVAL)?),
     };
     let given = |n: usize| (n != 0).then_some(n);

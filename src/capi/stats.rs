@@ -74,7 +74,7 @@ unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_in
     }
     let _entered = Entered::new();
     let _inside = m::current().is_none().then(Inside::enter_if_there);
-    // SAFETY: by contract.
+    // SAFETY: not null, so it is writable for as many bytes as its first word says.
     unsafe {
         let size = out.cast::<usize>().read_unaligned();
         if size < size_of::<gs_stats>() || size > 4096 {
@@ -95,7 +95,7 @@ unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_in
 /// `out` is null, or a gs_stats of the size that it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_stats_read(out: *mut gs_stats) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `out` is null or a gs_stats of the size that it says.
     unsafe { give(out, || Some(stats::read())) }
 }
 
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn gs_stats_read(out: *mut gs_stats) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int {
     let read = || stats::read_node(usize::try_from(node).ok()?);
-    // SAFETY: by contract.
+    // SAFETY: `out` is null or a gs_stats of the size that it says.
     unsafe { give(out, read) }
 }
 

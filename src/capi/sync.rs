@@ -20,7 +20,8 @@ macro_rules! object {
             /// # Safety
             /// `p` is null or one of these, initialised with zeros.
             unsafe fn given<'a>(p: *mut $name) -> Option<&'a $inner> {
-                // SAFETY: by contract; ours fits in, as asserted above.
+                // SAFETY: null or one of these; ours fits in, as asserted above, and zeros are a
+                // valid one.
                 unsafe { p.cast::<$inner>().as_ref() }
             }
         }
@@ -79,7 +80,7 @@ object!(gs_once, Once);
 /// `m` is null or a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
     // One compare-and-swap needs no P.
     if !somebody_is_asked() && m.try_once() { 0 } else { lock(m, deadline) }
@@ -99,7 +100,7 @@ fn lock(m: &Mutex, deadline: i64) -> c_int {
 /// `m` is null or a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `m` is null or a mutex.
     let m = unsafe { gs_mutex::given(m) };
     m.map_or(EINVAL, |m| if m.try_lock() { 0 } else { -libc::EBUSY })
 }
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
 /// `m` is null or a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
     if m.unlock_once() { 0 } else { unlock(m) }
 }
@@ -130,7 +131,7 @@ fn unlock(m: &Mutex) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
 }
 
@@ -141,7 +142,7 @@ pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::read_unlock)
 }
 
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
 }
 
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::write_unlock)
 }
 
@@ -181,7 +182,7 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a gs_cond, `m` null or a mutex.
     match unsafe { (gs_cond::given(c), gs_mutex::given(m)) } {
         (Some(c), Some(m)) => c.wait(m, deadline),
         _ => EINVAL,
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadlin
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a gs_cond.
     let c = unsafe { gs_cond::given(c) };
     c.map_or(EINVAL, |c| {
         c.signal();
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `c` is null or a gs_cond.
     let c = unsafe { gs_cond::given(c) };
     c.map_or(EINVAL, |c| {
         c.broadcast();
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `wg` is null or a waitgroup.
     unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(delta))
 }
 
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn gs_waitgroup_add(wg: *mut gs_waitgroup, delta: i64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `wg` is null or a waitgroup.
     unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(-1))
 }
 
@@ -259,7 +260,7 @@ unsafe extern "C" fn waitgroup_wait_at(
     to: usize,
 ) -> Returning {
     let entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `wg` is null or a waitgroup.
     let wg = unsafe { gs_waitgroup::given(wg) };
     Returning::to(to, entered, || wg.map_or(EINVAL, |wg| wg.wait(deadline)))
 }
@@ -272,7 +273,7 @@ unsafe extern "C" fn waitgroup_wait_at(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract; whatever was in it is overwritten.
+    // SAFETY: not null, so it is a semaphore's memory; its content is overwritten.
     unsafe {
         if !s.is_null() && n >= 0 {
             s.write(gs_sem { opaque: [0; 6] });
@@ -290,7 +291,7 @@ pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `s` is null or a semaphore.
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.acquire(n, deadline))
 }
 
@@ -302,7 +303,7 @@ pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: `s` is null or a semaphore.
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
 
@@ -314,7 +315,7 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
 /// `o` is null or a gs_once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_once_do(o: *mut gs_once, f: gs_fn, arg: *mut c_void) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: `o` is null or a gs_once.
     match (unsafe { gs_once::given(o) }, f) {
         (Some(o), Some(_)) if o.is_done() => 0,
         (Some(o), Some(f)) => {

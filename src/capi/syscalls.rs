@@ -46,7 +46,7 @@ pub unsafe extern "C" fn gs_blocking(
     arg: *mut c_void,
 ) -> *mut c_void {
     let _entered = Entered::new();
-    // SAFETY: by contract.
+    // SAFETY: the caller of `gs_blocking` gave `f` for `arg`.
     f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call(f, arg) })
 }
 

@@ -72,7 +72,7 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
     const UNKNOWN: [isize; 2] = [-libc::EOPNOTSUPP as isize, -libc::ENOSYS as isize];
     let cached = match file::waits_for_disk(fd).0 {
         true => EAGAIN,
-        // SAFETY: by contract.
+        // SAFETY: the buffers are writable.
         false => unsafe { file::read_cached(fd, buffers, offset) },
     };
     match cached {
@@ -88,14 +88,14 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
         }
         result => return result,
     }
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     unsafe { read_all(fd, buffers, offset, deadline) }
 }
 
 /// # Safety
 /// As `read`.
 unsafe fn read_all(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     off_p(deadline, Kept::ForLong, || unsafe {
         until_uninterrupted(|| file::read_at(fd, buffers, offset))
     })
@@ -110,7 +110,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: 
         return -libc::ETIMEDOUT as isize;
     }
     let kept = if file::waits_for_disk(fd).1 { Kept::ForLong } else { Kept::Briefly };
-    // SAFETY: by contract.
+    // SAFETY: the buffers are readable.
     off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
 }
 

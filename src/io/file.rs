@@ -285,7 +285,7 @@ impl File {
     /// # Safety
     /// `file` is the address of a file whose lock the caller holds.
     pub unsafe fn unlock(file: usize) {
-        // SAFETY: by contract.
+        // SAFETY: the address of a file, which stays mapped; the caller holds its lock.
         unsafe { (*(file as *const File)).lock.unlock() };
     }
 

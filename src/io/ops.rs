@@ -86,12 +86,12 @@ fn deadline_of(flags: i32, deadline: i64) -> i64 {
 pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
-        // SAFETY: by contract.
+        // SAFETY: the buffers are writable.
         Kind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
         // To read nothing is no reason to wait, nor to take a datagram.
         Kind::Socket if disk::total(buffers) > 0 => {
             let want = Want::to_read(disk::total(buffers));
-            // SAFETY: by contract.
+            // SAFETY: the buffers are writable.
             until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, buffers, 0) })
         }
         // It gives 0 and never waits.
@@ -113,10 +113,10 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
 pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
-        // SAFETY: by contract.
+        // SAFETY: the buffers are readable.
         Kind::Disk => unsafe { disk::write(fd, buffers, None, deadline) },
         Kind::Socket => {
-            // SAFETY: by contract.
+            // SAFETY: the buffers are readable.
             until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
         }
         Kind::Other => {
@@ -151,7 +151,7 @@ pub unsafe fn recv(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     let want = Want::to_receive(flags, buffer.iov_len);
-    // SAFETY: by contract.
+    // SAFETY: the buffer is writable.
     until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, &[buffer], flags) })
 }
 
@@ -162,7 +162,7 @@ pub unsafe fn recv(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
 pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    // SAFETY: by contract.
+    // SAFETY: the buffer is readable.
     until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, &[buffer], flags) })
 }
 
@@ -180,7 +180,7 @@ pub unsafe fn recv_from(
 ) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    // SAFETY: by contract.
+    // SAFETY: the buffer is writable, and so is the address unless it is null.
     until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
         socket::recv_from(fd, buffer, flags, from, len)
     })
@@ -201,7 +201,7 @@ pub unsafe fn send_to(
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
-    // SAFETY: by contract.
+    // SAFETY: the buffer is readable, and so is the address unless it is null.
     until_done(fd, file, want, deadline, || unsafe { socket::send_to(fd, buffer, flags, to, len) })
 }
 
@@ -212,7 +212,7 @@ pub unsafe fn send_to(
 pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    // SAFETY: by contract.
+    // SAFETY: a message to receive into, as the caller says.
     until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
         socket::recv_message(fd, message, flags)
     })
@@ -228,7 +228,7 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
     // SAFETY: a message, as the caller says.
     let to = unsafe { (*message).msg_name };
     let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
-    // SAFETY: by contract.
+    // SAFETY: a message to send, as the caller says.
     until_done(fd, file, want, deadline, || unsafe { socket::send_message(fd, message, flags) })
 }
 
@@ -240,7 +240,7 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
 pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) -> isize {
     let file = file!(fd);
     let new = until_done(fd, file, Want::ACCEPT, deadline, || match file::make_nonblocking(fd) {
-        // SAFETY: by contract.
+        // SAFETY: the address is null, or writable for `*len`.
         0 => unsafe { accept_once(fd, from, len) },
         e => e as isize,
     });
@@ -256,7 +256,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) 
 /// # Safety
 /// As `accept`.
 unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the address is null, or writable for `*len`.
     match unsafe { socket::accept(fd, from, len) } {
         // Whoever wanted to connect has gone: the next one.
         e if e == -libc::ECONNABORTED as isize || e == -libc::EPROTO as isize => {
@@ -314,7 +314,7 @@ pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
 /// # Safety
 /// The buffer is writable.
 pub unsafe fn read_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the buffer is writable.
     unsafe { disk::read(fd, &[buffer], Some(offset), deadline) }
 }
 
@@ -323,7 +323,7 @@ pub unsafe fn read_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> is
 /// # Safety
 /// The buffer is readable.
 pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the buffer is readable.
     unsafe { disk::write(fd, &[buffer], Some(offset), deadline) }
 }
 

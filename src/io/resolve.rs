@@ -71,7 +71,7 @@ impl Question {
     /// The caller has a reference and uses it no more.
     unsafe fn release(this: *mut Question) {
         // AcqRel: whoever frees it comes after the other's uses.
-        // SAFETY: by contract alive.
+        // SAFETY: the caller has a reference, so it is alive.
         if unsafe { &*this }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the last reference; it was made by `Box::into_raw`.
             let question = unsafe { Box::from_raw(this) };
@@ -108,7 +108,7 @@ pub unsafe fn resolve(
     if is_past(deadline) {
         return Answer::system(-libc::ETIMEDOUT);
     }
-    // SAFETY: by contract null or C strings.
+    // SAFETY: null or C strings, as the caller says.
     let (node, service) = match unsafe { (copied(node), copied(service)) } {
         (Ok(node), Ok(service)) => (node, service),
         (Err(e), _) | (_, Err(e)) => return Answer::system(e),
@@ -117,7 +117,7 @@ pub unsafe fn resolve(
         refs: AtomicU32::new(1),
         node,
         service,
-        // SAFETY: by contract null or readable. The pointers in it are not used.
+        // SAFETY: null or readable, as the caller says. The pointers in it are not used.
         hints: unsafe { hints.as_ref() }.map(|h| Info {
             ai_next: ptr::null_mut(),
             ai_addr: ptr::null_mut(),
@@ -139,7 +139,7 @@ pub unsafe fn resolve(
 /// # Safety
 /// The caller has a reference.
 unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
-    // SAFETY: by contract alive.
+    // SAFETY: the caller has a reference, so it is alive.
     let q = unsafe { &*question };
     if deadline == NOWAIT {
         // Only what needs no asking around.

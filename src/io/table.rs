@@ -74,7 +74,7 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
             mem::release(new as usize, size_of::<T>());
         }
     }
-    // SAFETY: mapped for good, zeroed; by contract valid.
+    // SAFETY: mapped for good, and zeroed, which the caller says is a valid `T`.
     unsafe { at.load(Ordering::Acquire).as_ref() }
 }
 

@@ -110,7 +110,7 @@ pub type Buffer = libc::iovec;
 /// # Safety
 /// The buffers are writable.
 pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     answer(unsafe { libc::readv(fd, buffers.as_ptr(), buffers.len() as i32) })
 }
 
@@ -119,7 +119,7 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
 /// # Safety
 /// The buffers are readable.
 pub unsafe fn write(fd: i32, buffers: &[Buffer]) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the buffers are readable.
     answer(unsafe { libc::writev(fd, buffers.as_ptr(), buffers.len() as i32) })
 }
 
@@ -129,10 +129,10 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer]) -> isize {
 /// The buffers are writable.
 pub unsafe fn read_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
     let Some(offset) = offset else {
-        // SAFETY: by contract.
+        // SAFETY: the buffers are writable.
         return unsafe { read(fd, buffers) };
     };
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     answer(unsafe { libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
 }
 
@@ -142,10 +142,10 @@ pub unsafe fn read_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize
 /// The buffers are readable.
 pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
     let Some(offset) = offset else {
-        // SAFETY: by contract.
+        // SAFETY: the buffers are readable.
         return unsafe { write(fd, buffers) };
     };
-    // SAFETY: by contract.
+    // SAFETY: the buffers are readable.
     answer(unsafe { libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
 }
 
@@ -157,7 +157,7 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
 /// The buffers are writable.
 pub unsafe fn read_cached(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
     let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     answer(unsafe { libc::preadv2(fd, at, n, offset.unwrap_or(-1), libc::RWF_NOWAIT) })
 }
 

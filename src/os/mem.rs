@@ -123,7 +123,7 @@ pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
 /// # Safety
 /// It was, and is used no more.
 pub unsafe fn drop_placed<T>(p: *mut T) {
-    // SAFETY: by contract.
+    // SAFETY: `place` has placed it, and the caller uses it no more.
     unsafe { p.drop_in_place() };
     release(p as usize, size_of::<T>().next_multiple_of(PAGE));
 }

@@ -29,10 +29,10 @@ fn message(buffers: &[Buffer]) -> Message {
 pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT;
     if let [b] = buffers {
-        // SAFETY: by contract.
+        // SAFETY: the buffer is writable.
         return answer(unsafe { libc::recv(fd, b.iov_base, b.iov_len, flags) });
     }
-    // SAFETY: by contract.
+    // SAFETY: the buffers are writable.
     answer(unsafe { libc::recvmsg(fd, &mut message(buffers), flags) })
 }
 
@@ -43,10 +43,10 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
 pub unsafe fn send(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     if let [b] = buffers {
-        // SAFETY: by contract.
+        // SAFETY: the buffer is readable.
         return answer(unsafe { libc::send(fd, b.iov_base, b.iov_len, flags) });
     }
-    // SAFETY: by contract.
+    // SAFETY: the buffers are readable.
     answer(unsafe { libc::sendmsg(fd, &message(buffers), flags) })
 }
 
@@ -62,7 +62,7 @@ pub unsafe fn recv_from(
     len: *mut u32,
 ) -> isize {
     let flags = flags | libc::MSG_DONTWAIT;
-    // SAFETY: by contract.
+    // SAFETY: the buffer is writable, and so is the address unless it is null.
     answer(unsafe { libc::recvfrom(fd, b.iov_base, b.iov_len, flags, from, len) })
 }
 
@@ -72,7 +72,7 @@ pub unsafe fn recv_from(
 /// The buffer is readable; the address is null, or readable for `len`.
 pub unsafe fn send_to(fd: i32, b: Buffer, flags: i32, to: *const Address, len: u32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: by contract.
+    // SAFETY: the buffer is readable, and so is the address unless it is null.
     answer(unsafe { libc::sendto(fd, b.iov_base, b.iov_len, flags, to, len) })
 }
 
@@ -81,7 +81,7 @@ pub unsafe fn send_to(fd: i32, b: Buffer, flags: i32, to: *const Address, len: u
 /// # Safety
 /// The message is one to receive into.
 pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: a message to receive into, as the caller says.
     answer(unsafe { libc::recvmsg(fd, message, flags | libc::MSG_DONTWAIT) })
 }
 
@@ -91,7 +91,7 @@ pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32) -> isize 
 /// The message is one to send.
 pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: by contract.
+    // SAFETY: a message to send, as the caller says.
     answer(unsafe { libc::sendmsg(fd, message, flags) })
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isiz
 /// # Safety
 /// The address is null, or writable for `*len`.
 pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the address is null, or writable for `*len`.
     answer(
         unsafe { libc::accept4(fd, from, len, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) } as isize
     )
@@ -112,7 +112,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
 /// # Safety
 /// The address is readable for `len`.
 pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
-    // SAFETY: by contract.
+    // SAFETY: the address is readable for `len`.
     answer(unsafe { libc::connect(fd, to, len) } as isize)
 }
 
@@ -186,7 +186,7 @@ impl SocketAddress {
     /// # Safety
     /// The address is as long as its family says.
     pub unsafe fn from_raw(address: *const Address, port: u16) -> Option<SocketAddress> {
-        // SAFETY: by contract.
+        // SAFETY: the address is as long as its family says.
         unsafe {
             match i32::from((*address).sa_family) {
                 libc::AF_INET => {
@@ -263,7 +263,7 @@ pub unsafe fn look_up(
     hints: *const Info,
 ) -> (i32, i32, *mut Info) {
     let mut list = ptr::null_mut();
-    // SAFETY: by contract; the list is writable.
+    // SAFETY: null or what getaddrinfo wants; the list is writable.
     let code = unsafe { libc::getaddrinfo(node, service, hints, &mut list) };
     match code {
         0 => (0, 0, list),
@@ -277,7 +277,7 @@ pub unsafe fn look_up(
 /// It is getaddrinfo's or null, and used no more.
 pub unsafe fn free_list(list: *mut Info) {
     if !list.is_null() {
-        // SAFETY: by contract.
+        // SAFETY: the list is getaddrinfo's and used no more.
         unsafe { libc::freeaddrinfo(list) };
     }
 }

@@ -311,7 +311,7 @@ fn mark() -> usize {
 /// # Safety
 /// `info` is what a handler was given.
 pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: by contract.
+    // SAFETY: a handler's `siginfo_t`, as the caller says.
     unsafe {
         let raw = info.cast::<SignalInfo>();
         match (*raw).code {

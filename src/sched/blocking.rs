@@ -205,7 +205,7 @@ pub fn exit() -> i32 {
 /// `g` is the address of a goroutine of the caller's.
 unsafe fn queue_for_p(g: usize) {
     let m = m::must_current();
-    // SAFETY: by contract.
+    // SAFETY: the address of a goroutine, as the caller says.
     ready::ready_global(unsafe { GRef::at(g) });
     rt().back_from_call.store(true, Ordering::Relaxed);
     // SAFETY: set by `mark`; P's stay mapped.
@@ -238,7 +238,7 @@ pub struct Call {
 /// Calling `f` with `arg` is the caller's business.
 pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     let Some(m) = schedule::on_goroutine() else {
-        // SAFETY: by contract.
+        // SAFETY: the caller says that `f` may be called with `arg`.
         return unsafe { f(arg) };
     };
     let mut call = Call::new(f, arg);

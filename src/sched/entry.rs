@@ -163,7 +163,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
 /// # Safety
 /// `g` is the address of a goroutine of the caller's that has ended.
 unsafe fn commit_end(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the address of a goroutine, as the caller says.
     let g = unsafe { GRef::at(g) };
     recycle(g);
     keep(m::must_current().p(), g);
@@ -172,7 +172,7 @@ unsafe fn commit_end(g: usize) {
 /// # Safety
 /// As `commit_end`.
 unsafe fn commit_special_end(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the address of a goroutine, as the caller says.
     let (m, g) = (m::must_current(), unsafe { GRef::at(g) });
     let root = g.has(flags::ROOT);
     let runner = g.runner.get();
@@ -475,6 +475,6 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
 /// # Safety
 /// `g` is the address of a descriptor whose lock the caller holds.
 unsafe fn unlock_g(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: a descriptor, which stays mapped; the caller holds its lock.
     unsafe { (*(g as *const G)).lock.unlock() };
 }

@@ -206,7 +206,7 @@ impl GRef {
     /// `g` points to a descriptor.
     #[inline(always)]
     pub unsafe fn from_ptr(g: *const G) -> GRef {
-        // SAFETY: by contract not null.
+        // SAFETY: `g` points to a descriptor, so it isn't null.
         GRef(unsafe { NonNull::new_unchecked(g.cast_mut()) })
     }
 
@@ -244,7 +244,7 @@ impl GRef {
     /// The address is from [`GRef::address`].
     #[inline(always)]
     pub unsafe fn at(address: usize) -> GRef {
-        // SAFETY: by contract.
+        // SAFETY: the address is that of a descriptor.
         unsafe { GRef::from_ptr(address as *const G) }
     }
 

@@ -74,7 +74,7 @@ impl Slots {
 /// # Safety
 /// `slots` is the address of [`Slots`] whose lock the caller holds.
 unsafe fn unlock_slots(slots: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the runtime's slots; the caller holds their lock.
     unsafe { (*(slots as *const Slots)).lock.unlock() };
 }
 

@@ -332,7 +332,7 @@ impl MRef {
     /// `m` points to an M.
     #[inline(always)]
     pub unsafe fn from_ptr(m: *const M) -> MRef {
-        // SAFETY: by contract not null.
+        // SAFETY: `m` points to an M, so it isn't null.
         MRef(unsafe { ptr::NonNull::new_unchecked(m.cast_mut()) })
     }
 

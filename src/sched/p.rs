@@ -312,7 +312,7 @@ impl PRef {
     /// `p` points to a P.
     #[inline(always)]
     pub unsafe fn from_ptr(p: *const P) -> PRef {
-        // SAFETY: by contract not null.
+        // SAFETY: `p` points to a P, so it isn't null.
         PRef(unsafe { ptr::NonNull::new_unchecked(p.cast_mut()) })
     }
 

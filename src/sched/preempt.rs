@@ -79,7 +79,7 @@ fn keeps(m: MRef) -> bool {
 /// # Safety
 /// `g` is the address of a goroutine of the caller's.
 unsafe fn queue_for_p(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the address of a goroutine, as the caller says.
     ready::ready_global(unsafe { GRef::at(g) });
     // Release: pairs with the Acquire of the deadlock watch.
     m::must_current().claim.store(claim::NONE, Ordering::Release);

@@ -980,7 +980,7 @@ impl Runtime {
     /// # Safety
     /// Nobody uses it any more; it was made by `Box::into_raw`.
     unsafe fn free(rt: &'static Runtime) {
-        // SAFETY: by contract.
+        // SAFETY: the caller says that it came from `Box::into_raw` and that no thread uses it.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
         netpoll::close_all(&rt);
         for p in rt.all_made_ps() {

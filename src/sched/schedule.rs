@@ -179,7 +179,8 @@ impl Left {
     /// They were made by `into_words`, on this thread.
     #[inline(always)]
     pub unsafe fn from_words([m, commit, arg]: arch::Words) -> Left {
-        // SAFETY: by contract; a function pointer that is 0 is `None`.
+        // SAFETY: `into_words` made them of an M, a `Commit` or 0, and an argument; a function
+        // pointer that is 0 is `None`.
         unsafe {
             let commit = core::mem::transmute::<usize, Option<Commit>>(commit);
             Left { m: MRef::from_ptr(m as *const M), commit, arg }
@@ -193,7 +194,8 @@ impl Left {
     /// As for [`arch::switch`].
     #[inline(always)]
     pub unsafe fn switch(self, save: *mut usize, to: usize, here: &mut Place) -> Left {
-        // SAFETY: by contract; every switch is made here.
+        // SAFETY: `to` is at rest and `save` writable, as the caller says; every switch is made
+        // here, so the words are another `Left`'s.
         unsafe { Left::from_words(arch::switch(save, to, self.into_words(), here)) }
     }
 
@@ -1165,7 +1167,7 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
 /// # Safety
 /// `g` is the address of a goroutine of the caller's.
 pub unsafe fn yield_commit(g: usize) {
-    // SAFETY: by contract.
+    // SAFETY: the address of a goroutine, as the caller says.
     ready::push_yielded(m::must_current().p(), unsafe { GRef::at(g) });
 }
 

@@ -62,7 +62,7 @@ impl<F: FnOnce() -> isize> JobOf<F> {
     /// # Safety
     /// `job` is the first field of a `JobOf<F>` whose owner is parked.
     unsafe fn run(job: *const Job) {
-        // SAFETY: by contract.
+        // SAFETY: `job` is the first field of a `JobOf<F>`, which stays while its owner is parked.
         let this = unsafe { &*job.cast::<JobOf<F>>() };
         if let Some(f) = this.f.take() {
             this.result.set(f());
@@ -236,7 +236,7 @@ impl Workers {
     /// # Safety
     /// `this` is the address of a pool whose lock the caller holds.
     unsafe fn release(this: usize) {
-        // SAFETY: by contract.
+        // SAFETY: the address of a pool, which lives as long as the runtime.
         let this = unsafe { &*(this as *const Workers) };
         let wakes = this.asleep.load(Ordering::Relaxed) > 0;
         if wakes {
