@@ -24,7 +24,7 @@ pub mod mem {
     /// As the real one.
     pub unsafe fn drop_placed<T>(p: *mut T) {
         core::order::finish_stores();
-        // SAFETY: by contract.
+        // SAFETY: as the caller says: the real one has placed it, and it is used no more.
         unsafe { real_mem::drop_placed(p) };
     }
 }

@@ -39,7 +39,7 @@ unsafe impl Sync for Pipe {}
 /// # Safety
 /// `elem` has the element size.
 unsafe fn send(chan: &Chan, elem: *const u8, deadline: i64) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `elem` has the element size.
     let done = unsafe { chan.try_send(elem, deadline) };
     // SAFETY: likewise, just tried.
     done.unwrap_or_else(|| unsafe { chan.wait(Op::Send, elem.cast_mut(), deadline) })
@@ -50,7 +50,7 @@ unsafe fn send(chan: &Chan, elem: *const u8, deadline: i64) -> i32 {
 /// # Safety
 /// `elem` has room for an element.
 unsafe fn recv(chan: &Chan, elem: *mut u8, deadline: i64) -> i32 {
-    // SAFETY: by contract.
+    // SAFETY: `elem` has room for an element.
     let done = unsafe { chan.try_recv(elem, deadline) };
     // SAFETY: likewise, just tried.
     done.unwrap_or_else(|| unsafe { chan.wait(Op::Recv, elem, deadline) })
