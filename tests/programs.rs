@@ -74,7 +74,6 @@ programs! {
     start_stop "start_stop.c" matrix;
     life "life.c" widened;
     fork "fork.c" matrix;
-    life "life.c" matrix;
     heap_lock "heap_lock.c" matrix;
     dlopen "dlopen.c" matrix;
     goroutine "goroutine.c" matrix;
