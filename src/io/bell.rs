@@ -1,10 +1,11 @@
 //! Bells: eventfds that plain threads poll beside the file for which they wait, so that
 //! `gs_close` can wake them.
 //!
-//! They are kept when the wait is over. A descriptor that were taken for a moment would
+//! They are kept when the wait is over, until the runtime ends. A descriptor that were taken for a moment would
 //! take its number from a program that closes one and expects to get it back.
 
 use crate::os::epoll;
+use crate::sched::runtime;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// Plain threads that can wait with a bell at the same time; others look every few ms.
@@ -27,7 +28,8 @@ impl Bell {
             // Acquire: pairs with the Release of whoever has had it.
             let changed =
                 place.compare_exchange(from, -(fd + 1), Ordering::Acquire, Ordering::Relaxed);
-            changed.is_ok().then_some(Bell { place, fd })
+            // Not `then_some`: a bell that is made puts its place back when it is dropped.
+            changed.is_ok().then(|| Bell { place, fd })
         };
         let free = ALL.iter().find_map(|place| match place.load(Ordering::Relaxed) {
             n if n > 0 => change(place, n, n - 1),
@@ -53,7 +55,24 @@ impl Drop for Bell {
     fn drop(&mut self) {
         // Nobody rings any more: the file's list of threads doesn't have it.
         epoll::silence(self.fd);
-        self.place.store(self.fd + 1, Ordering::Release);
+        // SeqCst: either we see that the runtime has ended, or `close_free`, which comes after
+        // its end, sees that this one is free.
+        self.place.store(self.fd + 1, Ordering::SeqCst);
+        if runtime::try_rt().is_none() {
+            close_free();
+        }
+    }
+}
+
+/// The runtime has ended: closes those that no thread waits with.
+pub fn close_free() {
+    for place in &ALL {
+        let n = place.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release of the thread that had it last.
+        let take = || place.compare_exchange(n, 0, Ordering::Acquire, Ordering::Relaxed);
+        if n > 0 && take().is_ok() {
+            epoll::close(n - 1);
+        }
     }
 }
 

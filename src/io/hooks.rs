@@ -1,10 +1,10 @@
 //! What the poller calls.
 
-use super::{file, table};
+use super::{bell, file, table};
 use crate::sched::netpoll::{self, Found, Hooks};
 use crate::sched::runtime::rt;
 
-static HOOKS: Hooks = Hooks { event, verify };
+static HOOKS: Hooks = Hooks { event, verify, ended: bell::close_free };
 
 /// When the first file is looked up.
 pub fn set() {

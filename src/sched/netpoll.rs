@@ -40,6 +40,8 @@ pub struct Hooks {
     /// Called by sysmon each few ms while the poller is in use. True: it has to be
     /// called once more.
     pub verify: fn() -> bool,
+    /// The runtime has ended.
+    pub ended: fn(),
 }
 
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
@@ -52,6 +54,13 @@ pub fn set_hooks(hooks: &'static Hooks) {
 fn hooks() -> Option<&'static Hooks> {
     // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// The runtime has ended: the room above gives back what it has kept for it.
+pub fn ended() {
+    if let Some(hooks) = hooks() {
+        (hooks.ended)();
+    }
 }
 
 /// Who is made ready by one look at an instance.

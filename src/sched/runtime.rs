@@ -983,6 +983,7 @@ impl Runtime {
         // SAFETY: the caller says that it came from `Box::into_raw` and that no thread uses it.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
         netpoll::close_all(&rt);
+        netpoll::ended();
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
             // SAFETY: placed there in `make_p`, and nobody has it any more.
