@@ -308,6 +308,18 @@ pub fn kept_registers() -> [usize; 6] {
     kept
 }
 
+/// Whether an interrupted context ran on the thread's alternate signal stack: it is that of a
+/// signal handler.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that a signal handler was given.
+pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
+    // SAFETY: the caller says that it is one.
+    let (sp, stack) =
+        unsafe { (interrupted_sp(context), (*context.cast::<libc::ucontext_t>()).uc_stack) };
+    sp.wrapping_sub(stack.ss_sp as usize) < stack.ss_size
+}
+
 /// The stack pointer of an interrupted context.
 ///
 /// # Safety

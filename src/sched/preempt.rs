@@ -15,6 +15,7 @@ use super::schedule::{self, release_p};
 use super::task::{Kind, Task};
 use super::world::{self, STOP};
 use super::{blocking, ready, threads};
+use crate::arch;
 use crate::os::spin::backoff;
 use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
 use core::ffi::c_void;
@@ -254,6 +255,11 @@ fn on_signal(context: *mut c_void) {
     let Some(m) = super::m::current() else { return };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
         // The library looks by itself.
+        return;
+    }
+    // SAFETY: the kernel has given it to this handler.
+    if unsafe { arch::was_on_alternate_stack(context) } {
+        // In a handler of the host's, which is not to wait: it is asked again.
         return;
     }
     let _errno = KeepErrno::new();

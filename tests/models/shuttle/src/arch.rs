@@ -27,6 +27,12 @@ pub unsafe fn interrupted_sp(_context: *const core::ffi::c_void) -> usize {
     unreachable!("there are no signals here")
 }
 
+/// # Safety
+/// None: no handler of a host runs here.
+pub unsafe fn was_on_alternate_stack(_context: *const core::ffi::c_void) -> bool {
+    false
+}
+
 pub fn tls_get() -> usize {
     machine::with_thread(|t| t.tls)
 }
