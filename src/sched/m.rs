@@ -67,7 +67,7 @@ pub struct M {
     /// How many goroutines have locked the thread (`gs_lock_os_thread`), and one more while an
     /// interrupted one waits in the signal handler. Above 0 the M runs only goroutines that are
     /// bound to it.
-    pub locks: Cell<u32>,
+    pub locks: Cell<usize>,
     /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
     /// the M a P.
     pub sleeps_locked: AtomicBool,

@@ -1149,7 +1149,7 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
         | p.inbox.len()
         | m.pinned.len()
         | p.of_node().high.len()
-        | m.locks.get() as usize
+        | m.locks.get()
         | p.attention.load(Ordering::Relaxed) as usize;
     if others != 0
         || !p.private.is_empty()

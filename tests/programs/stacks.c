@@ -310,12 +310,12 @@ static void limit_address_space(size_t more)
     CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
-/* Goroutines that have a stack go on at full speed: a switch that took a millisecond would keep this
- * test for minutes. Newborns wait aside, and all of them run as stacks come free. */
+/* Goroutines that have a stack go on at full speed: if a newborn that finds none kept the P for a
+ * millisecond, this test would take minutes. Newborns wait aside, and all of them run as stacks come free. */
 static void crowd_without_stacks(void *arg)
 {
     gs_chan *pair = chan_of_ints(0);
-    int i;
+    int procs = gs_gomaxprocs(1), i;
     (void)arg;
     limit_address_space((size_t)300 << 20);
     crowd_waits = chan_of_ints(0);
@@ -327,6 +327,7 @@ static void crowd_without_stacks(void *arg)
         gs_yield();
     }
     CHECK(GET(crowd_began) < CROWD);
+    gs_gomaxprocs(procs);
     CHECK_EQ(gs_chan_close(crowd_waits), 0);
     YIELD_UNTIL(GET(crowd_began) == CROWD);
     CHECK_EQ(gs_chan_close(pair), 0);
