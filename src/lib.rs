@@ -69,7 +69,8 @@ extern "C" fn on_load() {
 }
 
 /// Where the loader looks for functions to call. `gs_init` refers to it, so that
-/// a program that links the static library has it too.
+/// a program that links the static library has it too. The priority is that of the first of
+/// all: a constructor of such a program may start the runtime, wait for a file, or fork.
 #[used]
-#[unsafe(link_section = ".init_array")]
+#[unsafe(link_section = ".init_array.00000")]
 pub(crate) static ON_LOAD: extern "C" fn() = on_load;

@@ -73,6 +73,7 @@ macro_rules! programs {
 programs! {
     start_stop "start_stop.c" matrix;
     life "life.c" widened;
+    constructor "constructor.c" matrix;
     fork "fork.c" matrix;
     heap_lock "heap_lock.c" matrix;
     dlopen "dlopen.c" matrix;
@@ -148,6 +149,15 @@ fn under_address_sanitizer() {
 #[test]
 fn cxx_linked_statically() {
     run_program("cxx.cpp", &["-static-libstdc++", "-static-libgcc"], &matrix());
+}
+
+/// Its constructors run before those of the library, unless the library takes care.
+#[test]
+fn constructor_of_a_program_that_links_the_static_library() {
+    if !library().join("libgosched.a").exists() {
+        return say("skip: there is no libgosched.a beside the library under test");
+    }
+    run_program("constructor.c", &["-l:libgosched.a", "-lhwloc", "-lgcc_s"], &matrix());
 }
 
 /// A program in C loads plugins in C++, which lie beside it.
@@ -386,10 +396,12 @@ fn library() -> &'static Path {
         say(&format!("testing {}", found.display()));
         let dir = work_dir().join("lib");
         fs::create_dir_all(&dir).unwrap();
-        for name in ["libgosched.so", "libgosched.so.1"] {
+        let archive = found.with_extension("a");
+        let shared = ["libgosched.so", "libgosched.so.1"].map(|name| (name, &found));
+        for (name, file) in shared.into_iter().chain([("libgosched.a", &archive)]) {
             let link = dir.join(name);
             let _ = fs::remove_file(&link);
-            symlink(&found, &link).unwrap();
+            symlink(file, &link).unwrap();
         }
         dir
     })
@@ -438,11 +450,14 @@ fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
         false => (c_compiler(), "-std=gnu11"),
     };
     let dir = library();
-    let program = work_dir().join(format!("{file}{}", options.concat()).replace(['.', '-'], "_"));
+    let program =
+        work_dir().join(format!("{file}{}", options.concat()).replace(['.', '-', ':'], "_"));
     let mut cmd = Command::new(compiler);
-    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(options);
+    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     cmd.arg("-I").arg(manifest_dir().join("include"));
     cmd.arg(manifest_dir().join("tests/programs").join(file)).arg("-o").arg(&program);
+    // Behind the source, because one may be a library that it needs.
+    cmd.args(options);
     // The old kind of rpath comes before LD_LIBRARY_PATH, which cargo sets.
     cmd.arg("-L").arg(dir).arg(format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display()));
     cmd.args(["-Wl,--as-needed", "-lgosched", "-lm", "-ldl"]);

@@ -6,7 +6,7 @@ use crate::sched::runtime::rt;
 
 static HOOKS: Hooks = Hooks { event, verify, ended: bell::close_free };
 
-/// When the first file is looked up.
+/// Once, when the library is loaded, so before the first wait for a file.
 pub fn set() {
     netpoll::set_hooks(&HOOKS);
 }
