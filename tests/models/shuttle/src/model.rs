@@ -1,6 +1,7 @@
 //! How the models are run, and what they are written with.
 
 use crate::bursts::Bursts;
+use crate::io::table;
 use crate::machine;
 use crate::os::thread::Thread;
 use crate::sched::config::Request;
@@ -95,9 +96,16 @@ fn run(
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(move || {
         machine::reset();
+        load();
         model();
         core::order::finish_stores();
     })
+}
+
+/// What the library does when it is loaded.
+fn load() {
+    runtime::on_load();
+    table::on_load();
 }
 
 /// Starts the runtime, lets `f` begin goroutines, and ends it when all of them
