@@ -5,6 +5,8 @@
 //! and no links: what is free was used by another P most likely, and a list through the free
 //! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
 
+use super::g::G;
+use super::task::Newborn;
 use crate::arch;
 use crate::os::{heap, mem, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
@@ -80,13 +82,25 @@ struct Inner<T> {
     memory: Memory<T>,
 }
 
-// SAFETY: all is used with `lock` held.
-unsafe impl<T> Sync for Pool<T> {}
+// SAFETY: all is used with `lock` held; `Pooled` says that any thread may look at a `T`.
+unsafe impl<T: Pooled> Sync for Pool<T> {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl<T> Send for Pool<T> {}
+unsafe impl<T: Pooled> Send for Pool<T> {}
 
-/// All bytes zero must be a valid `T`.
-impl<T> Pool<T> {
+/// What a [`Pool`] can hold.
+///
+/// # Safety
+/// All bytes zero are a valid value. References to it may be had on any thread, at any time: the
+/// type says which of its fields may be used then.
+pub unsafe trait Pooled {}
+
+// SAFETY: zeros are null, `None`, false and the first variants; the comment of the struct says who
+// may use which field.
+unsafe impl Pooled for G {}
+// SAFETY: likewise; those that visit all of them use the `RelaxedCell`s.
+unsafe impl Pooled for Newborn {}
+
+impl<T: Pooled> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
         let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
@@ -267,6 +281,11 @@ impl<T> Drop for Memory<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // SAFETY: numbers, which no other thread uses.
+    unsafe impl Pooled for u64 {}
+    // SAFETY: likewise.
+    unsafe impl<const N: usize> Pooled for [u64; N] {}
 
     #[test]
     fn the_last_freed_is_given_out_first_and_caches_pass_batches() {
