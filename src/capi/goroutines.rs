@@ -286,8 +286,8 @@ pub extern "C" fn gs_yield() {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
-    if schedule::on_goroutine().is_some() {
-        entry::exit_current();
+    if let Some(m) = schedule::on_goroutine() {
+        entry::exit_current(m);
     }
 }
 

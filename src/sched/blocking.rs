@@ -195,7 +195,8 @@ pub fn exit() -> i32 {
     }
     // No P: wait for one in a queue. There is none to pick a successor from.
     g.set_status(Status::Runnable);
-    schedule::switch_to_g0(m, Some(queue_for_p));
+    // SAFETY: `queue_for_p` takes a goroutine's address.
+    unsafe { schedule::switch_to_g0(m, Some(queue_for_p)) };
     0
 }
 
@@ -204,9 +205,9 @@ pub fn exit() -> i32 {
 /// # Safety
 /// `g` is the address of a goroutine of the caller's.
 unsafe fn queue_for_p(g: usize) {
-    let m = m::must_current();
-    // SAFETY: the address of a goroutine, as the caller says.
-    ready::ready_global(unsafe { GRef::at(g) });
+    // SAFETY: on g0, and the address of a goroutine, as the caller says.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
+    ready::ready_global(g);
     rt().back_from_call.store(true, Ordering::Relaxed);
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
@@ -249,11 +250,11 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
 }
 
 /// Drops the exceptions of the running goroutine, which ends, from all copies of the C++ runtime.
-pub fn leave_exceptions() {
+pub fn leave_exceptions(m: MRef) {
     unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
         arg
     }
-    Call::new(nothing, ptr::null_mut()).make(m::must_current());
+    Call::new(nothing, ptr::null_mut()).make(m);
 }
 
 impl Call {
@@ -272,13 +273,17 @@ impl Call {
     fn make(&mut self, m: MRef) -> bool {
         m.g().set_status(Status::Syscall);
         m.blocking.set(self);
-        schedule::switch_to_g0(m, None);
-        if !m::must_current().blocking.get().is_null() {
+        // SAFETY: nothing is to be done for the goroutine; it is on an M's thread again afterwards.
+        let m = unsafe {
+            schedule::switch_to_g0(m, None);
+            m::must_current()
+        };
+        if !m.blocking.get().is_null() {
             m::set_current(None);
             return false;
         }
         // SAFETY: the errno of the thread it runs on now.
-        unsafe { *m::must_current().errno.get() = self.errno };
+        unsafe { *m.errno.get() = self.errno };
         self.fp.load();
         true
     }

@@ -142,7 +142,8 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[inline(never)]
 fn look(m: MRef) -> MRef {
     give_way_if_asked(preempt::find_p(m));
-    m::must_current()
+    // SAFETY: what M ran came from outside, so a goroutine runs this.
+    unsafe { m::must_current() }
 }
 
 /// Lets others go first if somebody wants that; may come back on another M.

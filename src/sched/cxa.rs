@@ -463,14 +463,16 @@ impl Saved {
 /// Gives the running goroutine its exceptions of one copy back.
 fn put(get: Get, globals: Globals) {
     loop {
-        let m = m::must_current();
+        // SAFETY: `restore` is called on a goroutine.
+        let m = unsafe { m::must_current() };
         let mut at = m.cxa.place_of(get);
         if at.is_none() {
             // It takes the C library's heap, as the goroutine's own code would.
             at = boundary::outside(|| Some(get()));
         }
         // It may have come back on another thread.
-        if m::must_current() == m
+        // SAFETY: likewise.
+        if unsafe { m::must_current() } == m
             && let Some(at) = at
         {
             // SAFETY: the words of this thread.
@@ -525,7 +527,8 @@ pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
         unsaved.wait();
         unsaved.saved.into_inner().restore();
     }
-    m::must_current()
+    // SAFETY: a goroutine runs this: it has gone on.
+    unsafe { m::must_current() }
 }
 
 /// On g0: saves the exceptions of the goroutine that has been left, if it could not do so.
@@ -566,7 +569,8 @@ pub fn forget(m: MRef) -> MRef {
     if m.cxa.knows_all() {
         m.cxa.take(&mut lost);
     } else {
-        blocking::leave_exceptions();
+        blocking::leave_exceptions(m);
     }
-    m::must_current()
+    // SAFETY: the goroutine that ends runs this.
+    unsafe { m::must_current() }
 }

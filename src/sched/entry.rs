@@ -38,8 +38,8 @@ pub extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> 
     if sanitizer::is_on() {
         sanitizer::arrived(ptr::null_mut());
     }
-    // SAFETY: `arch::start` passes on what the switch has given.
-    let m = unsafe { Left::from_words([first, second, third]) }.settle();
+    // SAFETY: `arch::start` passes on what the switch has given, and nothing has run since.
+    let m = unsafe { Left::from_words([first, second, third]).settle() };
     begin(m)
 }
 
@@ -65,9 +65,9 @@ fn m_or_end() -> MRef {
     m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
 
-/// Ends the running goroutine from anywhere. Goexit.
-pub fn exit_current() -> ! {
-    let m = cxa::forget(m::must_current());
+/// Ends the running goroutine, which is on this M, from anywhere. Goexit.
+pub fn exit_current(m: MRef) -> ! {
+    let m = cxa::forget(m);
     let stack = m.g().stack_of_running();
     if sanitizer::is_on() {
         sanitizer::abandon(stack.bounds());
@@ -112,7 +112,8 @@ fn end_current(mut m: MRef) -> MRef {
         }
         return m;
     }
-    schedule::leave_for(m, g, commit_end, next, &mut here)
+    // SAFETY: the goroutine has ended, and is this M's until it is left.
+    unsafe { schedule::leave_for(m, g, commit_end, next, &mut here) }
 }
 
 /// What the goroutine has left undone; gives the M.
@@ -155,25 +156,26 @@ fn end_special(m: MRef, g: GRef) -> ! {
     let next = schedule::successor(m);
     let mut here = Place::new();
     here.note_modes();
-    schedule::leave_for(m, g, commit_special_end, next, &mut here)
+    // SAFETY: the goroutine has ended, and is this M's until it is left.
+    unsafe { schedule::leave_for(m, g, commit_special_end, next, &mut here) }
 }
 
 /// Frees the descriptor and the stack that have just been left.
 ///
 /// # Safety
-/// `g` is the address of a goroutine of the caller's that has ended.
+/// On an M's thread. `g` is the address of a goroutine of the caller's that has ended.
 unsafe fn commit_end(g: usize) {
-    // SAFETY: the address of a goroutine, as the caller says.
-    let g = unsafe { GRef::at(g) };
+    // SAFETY: the address of a goroutine, as the caller says; the switch was on an M's thread.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     recycle(g);
-    keep(m::must_current().p(), g);
+    keep(m.p(), g);
 }
 
 /// # Safety
 /// As `commit_end`.
 unsafe fn commit_special_end(g: usize) {
-    // SAFETY: the address of a goroutine, as the caller says.
-    let (m, g) = (m::must_current(), unsafe { GRef::at(g) });
+    // SAFETY: the address of a goroutine, as the caller says; the switch was on an M's thread.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     let root = g.has(flags::ROOT);
     let runner = g.runner.get();
     if g.shared.get() {
@@ -304,7 +306,9 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     // Here, and not with the pool's lock held.
     let mut some = Vec::with_capacity(surplus);
     let n = take_with_stack(node, surplus, |g| some.push(g));
-    node.stacks.put_cold(some.into_iter().map(GRef::from_non_null).filter_map(|g| {
+    node.stacks.put_cold(some.into_iter().filter_map(|g| {
+        // SAFETY: the pool holds descriptors.
+        let g = unsafe { GRef::from_non_null(g) };
         let stack = g.stack.take();
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         let stack = stack?;
@@ -329,7 +333,8 @@ fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usiz
 /// Everything a P keeps goes to its node: the P is about to end.
 pub fn flush_caches(p: PRef, node: &Node) {
     while let Some(g) = p.free_gs.pop() {
-        keep_one_in_node(node, GRef::from_non_null(g));
+        // SAFETY: the cache holds descriptors.
+        keep_one_in_node(node, unsafe { GRef::from_non_null(g) });
     }
     node.newborns.take_back(&p.newborns, usize::MAX);
 }
@@ -337,17 +342,20 @@ pub fn flush_caches(p: PRef, node: &Node) {
 /// A free descriptor with a stack of the default size: the P's, the node's or a
 /// new one. `None`: no memory.
 pub fn descriptor(p: PRef) -> Option<GRef> {
-    if let Some(g) = p.free_gs.pop() {
-        return Some(GRef::from_non_null(g));
+    // SAFETY: the cache holds descriptors.
+    let cached = || p.free_gs.pop().map(|g| unsafe { GRef::from_non_null(g) });
+    if let Some(g) = cached() {
+        return Some(g);
     }
     let node = p.of_node();
     if node.with_stack.len() > 0 {
         take_with_stack(node, FREE_GS / 4, |g| p.free_gs.push(g));
-        if let Some(g) = p.free_gs.pop() {
-            return Some(GRef::from_non_null(g));
+        if let Some(g) = cached() {
+            return Some(g);
         }
     }
-    let g = GRef::from_non_null(node.gs.get()?);
+    // SAFETY: the pool holds descriptors.
+    let g = unsafe { GRef::from_non_null(node.gs.get()?) };
     g.home.set(node.id as u16);
     let Some(stack) = node.stacks.get(rt().stack_class) else {
         node.gs.put(g.as_non_null());
@@ -372,7 +380,8 @@ pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
 /// memory. A pinned one stays on this thread from now on.
 pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
-    let stack = m.p().of_node().stacks.get(class)?;
+    let p = m.p();
+    let stack = p.of_node().stacks.get(class)?;
     g.stack.set(Some(stack));
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.

@@ -218,8 +218,10 @@ impl GRef {
         NonNull::new(g.cast_mut()).map(GRef)
     }
 
+    /// # Safety
+    /// `g` points to a descriptor.
     #[inline(always)]
-    pub fn from_non_null(g: NonNull<G>) -> GRef {
+    pub unsafe fn from_non_null(g: NonNull<G>) -> GRef {
         GRef(g)
     }
 

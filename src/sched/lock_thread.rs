@@ -108,7 +108,8 @@ pub fn lock() {
     let depth = g.lock_depth.get();
     g.lock_depth.set(depth + 1);
     if depth == 0 {
-        let is_at_home = m::must_current().root.get() == g.as_ptr().cast_const();
+        // SAFETY: there is a current goroutine, so this is an M's thread.
+        let is_at_home = unsafe { m::must_current() }.root.get() == g.as_ptr().cast_const();
         if !is_at_home {
             rt().locked.take();
         }
@@ -116,7 +117,8 @@ pub fn lock() {
             blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
-        let m = m::must_current();
+        // SAFETY: likewise.
+        let m = unsafe { m::must_current() };
         // A slot is a thread's: another goroutine that is pinned here may have locked it before.
         if !is_at_home && (m.is_locked() || !needs_slot(m)) {
             rt().locked.give_back();
@@ -141,7 +143,8 @@ pub fn unlock() -> i32 {
     match g.lock_depth.get() {
         0 => return -libc::EPERM,
         1 => {
-            let m = m::must_current();
+            // SAFETY: there is a current goroutine, so this is an M's thread.
+            let m = unsafe { m::must_current() };
             remove_lock(m);
             if !m.p.get().is_null() {
                 m.bind_to(m.p().node as usize);

@@ -357,10 +357,13 @@ pub fn current() -> Option<MRef> {
     ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)
 }
 
-/// The M of this thread, which is one.
+/// The M of this thread, without a check.
+///
+/// # Safety
+/// The caller runs on an M's thread: on a goroutine, or on g0.
 #[inline(always)]
-pub fn must_current() -> MRef {
-    // SAFETY: the caller runs on an M's thread, whose word is set.
+pub unsafe fn must_current() -> MRef {
+    // SAFETY: the word of an M's thread is its M.
     unsafe { MRef::from_ptr(arch::tls_get() as *const M) }
 }
 

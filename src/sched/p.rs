@@ -323,8 +323,8 @@ impl PRef {
 
     /// The node that it belongs to for good.
     #[inline(always)]
-    pub fn of_node<'a>(self) -> &'a Node {
-        // SAFETY: nodes stay where they are as long as the runtime, as P's do.
+    pub fn of_node(&self) -> &Node {
+        // SAFETY: nodes stay where they are as long as the runtime, as P's do; the caller has one.
         unsafe { &*self.of_node }
     }
 }

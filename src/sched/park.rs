@@ -763,7 +763,8 @@ impl Block {
         }
         let g = parker.g();
         g.set_status(Status::Waiting);
-        let m = m::must_current();
+        // SAFETY: it parks a goroutine, so one runs this.
+        let m = unsafe { m::must_current() };
         if self.number == 0 {
             if m.p().alone.get() {
                 // SAFETY: the caller holds what it releases.
@@ -801,7 +802,8 @@ impl Block {
             arg: 0,
             leave: None,
         });
-        let m = m::must_current();
+        // SAFETY: it parks a goroutine, so one runs this.
+        let m = unsafe { m::must_current() };
         // SAFETY: the frame with `hand` stays until the commit has published the park.
         unsafe { schedule::switch_away(m, commit_by_hand, &raw const hand as usize) };
         g.hand_park.store(0, Ordering::Relaxed);

@@ -55,8 +55,11 @@ pub fn find_p(m: MRef) -> MRef {
         return m;
     }
     m.g().set_status(Status::Runnable);
-    schedule::switch_to_g0(m, Some(queue_for_p));
-    m::must_current()
+    // SAFETY: `queue_for_p` takes a goroutine's address; and one runs this.
+    unsafe {
+        schedule::switch_to_g0(m, Some(queue_for_p));
+        m::must_current()
+    }
 }
 
 /// The M has lost its P: takes another one, if one is idle.
@@ -78,12 +81,13 @@ fn keeps(m: MRef) -> bool {
 }
 
 /// # Safety
-/// `g` is the address of a goroutine of the caller's.
+/// On g0. `g` is the address of a goroutine of the caller's.
 unsafe fn queue_for_p(g: usize) {
     // SAFETY: the address of a goroutine, as the caller says.
     ready::ready_global(unsafe { GRef::at(g) });
     // Release: pairs with the Acquire of the deadlock watch.
-    m::must_current().claim.store(claim::NONE, Ordering::Release);
+    // SAFETY: on g0, as the caller says.
+    unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
 }
 
 /// Takes the P from the M that runs it, if that M is outside, as `to`.

@@ -471,7 +471,8 @@ impl Runtime {
     /// Sets GOMAXPROCS, whose P's have been made.
     pub fn set_proc_count(&self, n: usize) {
         self.procs.store(n, Ordering::Release);
-        let heir = self.p(0).of_node();
+        let first = self.p(0);
+        let heir = first.of_node();
         for node in &self.nodes {
             node.ps.set(self.ps().filter(|p| p.node as usize == node.id));
             node.open_queues(node.ps.len() > 0, heir);

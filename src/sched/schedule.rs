@@ -130,7 +130,8 @@ impl ThreadState {
         let m = match left.m.cxa.is_clean() {
             true => {
                 let g = left.m.g();
-                switch_to(left, g, next, here, false).settle()
+                // SAFETY: the switch has just given it.
+                unsafe { switch_to(left, g, next, here, false).settle() }
             }
             false => switch_in_exception(left, next, here),
         };
@@ -153,7 +154,8 @@ fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef
         } else {
             next
         };
-        switch_to(left, g, next, here, false).settle()
+        // SAFETY: the switch has just given it.
+        unsafe { switch_to(left, g, next, here, false).settle() }
     })
 }
 
@@ -200,10 +202,13 @@ impl Left {
     }
 
     /// Does what was asked for the goroutine that has just been left; gives the M.
+    ///
+    /// # Safety
+    /// A switch has just given it to the caller: what it was made of has been left.
     #[inline(always)]
-    pub fn settle(self) -> MRef {
+    pub unsafe fn settle(self) -> MRef {
         if let Some(commit) = self.commit {
-            // SAFETY: the argument is what it is to be given, and now is the time.
+            // SAFETY: the context that was left has said that it may be called with this now.
             unsafe { commit(self.arg) };
         }
         self.m
@@ -212,8 +217,11 @@ impl Left {
 
 /// Leaves the running goroutine for g0: for what needs the thread's own stack,
 /// and when there is no P to pick a successor from.
+///
+/// # Safety
+/// On a goroutine, which `m` runs; `commit` may be called with its address on g0.
 #[inline(never)]
-pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
+pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let g = m.g();
@@ -227,8 +235,17 @@ pub fn switch_to_g0(m: MRef, commit: Option<Commit>) {
 }
 
 /// Leaves a goroutine that has ended for the next one, or for g0.
+///
+/// # Safety
+/// It is `g`, which `m` runs; `commit` may be called with its address then.
 #[inline(always)]
-pub fn leave_for(m: MRef, g: GRef, commit: Commit, next: Option<Task>, here: &mut Place) -> ! {
+pub unsafe fn leave_for(
+    m: MRef,
+    g: GRef,
+    commit: Commit,
+    next: Option<Task>,
+    here: &mut Place,
+) -> ! {
     let left = Left { m, commit: Some(commit), arg: g.address() };
     switch_to(left, g, next, here, true);
     unreachable!("a goroutine that has ended is not resumed");
@@ -306,7 +323,8 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
             Some(g)
         }
         Kind::Newborn(n) => {
-            let g = GRef::from_non_null(p.free_gs.pop()?);
+            // SAFETY: the cache holds descriptors.
+            let g = unsafe { GRef::from_non_null(p.free_gs.pop()?) };
             entry::begin_on(m, p, n, g);
             Some(g)
         }
@@ -625,7 +643,8 @@ pub fn run(m: MRef) {
         };
         away.back();
         let from = left.arg;
-        left.settle();
+        // SAFETY: the switch has just given it.
+        unsafe { left.settle() };
         cxa::save_left(m);
         if !m.blocking.get().is_null() {
             // SAFETY: it waits for that call.
@@ -1165,10 +1184,11 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
 }
 
 /// # Safety
-/// `g` is the address of a goroutine of the caller's.
+/// On an M's thread. `g` is the address of a goroutine of the caller's.
 pub unsafe fn yield_commit(g: usize) {
-    // SAFETY: the address of a goroutine, as the caller says.
-    ready::push_yielded(m::must_current().p(), unsafe { GRef::at(g) });
+    // SAFETY: an M's thread and the address of a goroutine, as the caller says.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
+    ready::push_yielded(m.p(), g);
 }
 
 /// The world is being stopped, or something else wants the goroutine to give

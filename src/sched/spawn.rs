@@ -137,7 +137,8 @@ fn create(
         drop((!name.is_null()).then(|| unsafe { CString::from_raw(name) }));
         return Err(-libc::ENOMEM);
     };
-    let g = GRef::from_non_null(g);
+    // SAFETY: the pool holds descriptors.
+    let g = unsafe { GRef::from_non_null(g) };
     g.home.set(node as u16);
     g.f.set(Some(f));
     g.arg.set(arg);

@@ -128,7 +128,8 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
     Stage::set(2, "flat", |s| {
         let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
         let one_that_has_run = |_| {
-            let g = GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory"));
+            // SAFETY: the pool holds descriptors.
+            let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
             g.context.store(1, Ordering::Relaxed);
             Task::goroutine(g)
         };
@@ -242,7 +243,8 @@ fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
             assert_eq!(node.ps.len(), 2);
             assert!((0..2).all(|i| node.ps.get(i).of_node().id == node.id));
         }
-        let (p, node) = (s.p(5), s.p(5).of_node());
+        let p = s.p(5);
+        let node = p.of_node();
         assert!(!node.take_idle_p(p));
         node.add_idle_p(p);
         assert_eq!(s.p(0).of_node().take_any_idle_p(8), None);
@@ -258,7 +260,8 @@ fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
 fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
     // seed: N3, S11
     Stage::set(2, "flat", |s| {
-        let node = s.p(1).of_node();
+        let p = s.p(1);
+        let node = p.of_node();
         let ms = [(); 3].map(|()| s.rt.add_m(node.id).expect("memory"));
         for m in ms {
             node.add_idle_m(m, false);
@@ -445,7 +448,8 @@ fn a_node_that_loses_its_ps_loses_no_task() {
         s.rt.set_proc_count(1);
         let late = s.task();
         s.rt.push(last, late, priority::NORMAL);
-        let first = s.p(0).of_node();
+        let p = s.p(0);
+        let first = p.of_node();
         assert!(s.rt.nodes.iter().all(|n| n.id == first.id || n.runq.is_empty()));
         let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle];
         assert_eq!(found.map(|q| s.name(q.pop())), [0, 1, 4, 2, 3].map(Some));
