@@ -186,7 +186,7 @@ impl Symbols {
     /// As for `find`; there is such a symbol.
     unsafe fn defined(&self, i: usize, name: &CStr) -> Option<*mut c_void> {
         const STT_FUNC: u8 = 2;
-        // SAFETY: says the caller; names end with a 0.
+        // SAFETY: the table has a symbol `i`, as the caller says; names end with a 0.
         unsafe {
             let symbol = &*self.table.add(i);
             let is = symbol.st_shndx != 0

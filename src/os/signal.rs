@@ -146,7 +146,7 @@ unsafe fn interrupted_mask(context: *const c_void) -> Mask {
 /// # Safety
 /// `context` is the `ucontext_t` that the handler was given.
 pub unsafe fn let_others_through<R>(context: *const c_void, sig: i32, f: impl FnOnce() -> R) -> R {
-    // SAFETY: says the caller.
+    // SAFETY: a handler's `ucontext_t`, as the caller says.
     let before = set_mask(unsafe { interrupted_mask(context) } | bit(sig));
     let result = f();
     set_mask(before);
@@ -313,7 +313,7 @@ impl Host {
             f => {
                 let mut stack = 0;
                 if by_kernel {
-                    // SAFETY: says the caller.
+                    // SAFETY: the kernel gave our handler this context.
                     unsafe {
                         stack = stack_for(&action, context);
                         if stack != 0 {
@@ -336,7 +336,7 @@ impl Host {
 /// # Safety
 /// `info` is what a handler was given.
 unsafe fn is_fault(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: says the caller.
+    // SAFETY: a handler's `siginfo_t`, as the caller says.
     unsafe { (*info).si_code > 0 }
 }
 
@@ -359,7 +359,7 @@ fn end_by(sig: i32, info: *mut libc::siginfo_t) {
 /// # Safety
 /// `context` is the `ucontext_t` that our handler was given, by the kernel.
 unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
-    // SAFETY: says the caller.
+    // SAFETY: the kernel gave our handler this context, as the caller says.
     let (alt, sp) =
         unsafe { ((*context.cast::<libc::ucontext_t>()).uc_stack, arch::interrupted_sp(context)) };
     let is_on = |at: usize| {
@@ -383,7 +383,7 @@ unsafe fn check_room(sig: i32, stack: usize) {
     if sig == libc::SIGSEGV {
         report(lowest);
     }
-    // SAFETY: says the caller.
+    // SAFETY: the caller says that nothing there is in use; if nothing is mapped the fault is reported.
     unsafe { (lowest as *mut u8).write_volatile(0) };
 }
 

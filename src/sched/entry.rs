@@ -34,7 +34,10 @@ pub struct Begin {
 }
 
 /// The first thing that runs on a goroutine's stack.
-pub extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> Begin {
+///
+/// # Safety
+/// `arch::start` calls it with the words that the switch has given.
+pub unsafe extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> Begin {
     if sanitizer::is_on() {
         sanitizer::arrived(ptr::null_mut());
     }
@@ -101,7 +104,8 @@ fn end_current(mut m: MRef) -> MRef {
         && g.stack_of_running().kind() == p.stack_kind
     {
         // Its stack is warm and at hand: no switch at all.
-        begin_as(m, p, n, g);
+        // SAFETY: it came out of a queue.
+        unsafe { begin_as(m, p, n, g) };
         if sanitizer::is_on() {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
             sanitizer::arrived(ptr::null_mut());
@@ -202,7 +206,8 @@ unsafe fn commit_special_end(g: usize) {
         }
     }
     if root {
-        super::run::root_ended(runner);
+        // SAFETY: `gs_run` has set the runner of its root, and M's stay mapped.
+        super::run::root_ended(unsafe { MRef::from_ptr(runner) });
     }
 }
 
@@ -367,9 +372,13 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
 
 /// The newborn takes this descriptor and stack, as a context that can be
 /// switched to.
+///
+/// # Safety
+/// As for [`begin_as`].
 #[inline(always)]
-pub fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
-    begin_as(m, p, newborn, g);
+pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+    // SAFETY: the record is the caller's.
+    unsafe { begin_as(m, p, newborn, g) };
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context
@@ -402,8 +411,11 @@ fn count_pinned(m: MRef, change: i32) {
 }
 
 /// The newborn becomes a goroutine; its record is free again.
+///
+/// # Safety
+/// The caller has taken the newborn out of a queue.
 #[inline(always)]
-fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     // SAFETY: the record is ours: it came out of a queue.
     let n = unsafe { newborn.as_ref() };
     g.f.set(n.f.replace(None));

@@ -1,6 +1,6 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
-use super::m::{self, M, MRef};
+use super::m::{self, MRef};
 use super::p::PRef;
 use super::runtime::{Inside, rt};
 use super::task::{GoFn, Task};
@@ -67,9 +67,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 
 /// The goroutine of this M has ended: the thread goes back to its owner as soon
 /// as it has left what it runs now.
-pub fn root_ended(runner: *const M) {
-    // SAFETY: M's stay mapped; a root has a runner.
-    let runner = unsafe { MRef::from_ptr(runner) };
+pub fn root_ended(runner: MRef) {
     runner.root_done.store(true, Ordering::Release);
     // Pairs with the fences in `must_leave` and `stop`.
     fence(Ordering::SeqCst);

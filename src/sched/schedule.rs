@@ -325,7 +325,8 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
         Kind::Newborn(n) => {
             // SAFETY: the cache holds descriptors.
             let g = unsafe { GRef::from_non_null(p.free_gs.pop()?) };
-            entry::begin_on(m, p, n, g);
+            // SAFETY: it came out of a queue.
+            unsafe { entry::begin_on(m, p, n, g) };
             Some(g)
         }
     }
@@ -713,7 +714,8 @@ fn next(m: MRef) -> Option<GRef> {
             Kind::Goroutine(g) => rt().aside.wait_for_stack(task, g.stack_class.get().is_none()),
             Kind::Newborn(n) => match entry::descriptor(m.p()) {
                 Some(g) => {
-                    entry::begin_on(m, m.p(), n, g);
+                    // SAFETY: it came out of a queue.
+                    unsafe { entry::begin_on(m, m.p(), n, g) };
                     if rt().aside.lacks_stacks() {
                         // There may be more.
                         rt().aside.stack_is_free(m.p());
