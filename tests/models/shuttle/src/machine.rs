@@ -5,6 +5,7 @@
 //! When every thread sleeps for ever, or nothing but deadlines happen for very
 //! long, the model has failed.
 
+use core::ffi::c_void;
 use core::order;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, Thread as Handle};
@@ -14,6 +15,8 @@ use std::cell::RefCell;
 const TOO_LONG: i64 = 20_000_000_000;
 /// More threads than this are started in no model.
 const TOO_MANY: usize = 24;
+/// One in this many signals comes while the thread is in the library, whose handler does nothing then.
+const IN_THE_LIBRARY: u32 = 4;
 /// How far the clock leaps.
 const LEAPS: [i64; 6] = [1_000, 20_000, 100_000, 1_100_000, 3_000_000, 12_000_000];
 
@@ -22,15 +25,27 @@ const LEAPS: [i64; 6] = [1_000, 20_000, 100_000, 1_100_000, 3_000_000, 12_000_00
 pub struct Thread {
     pub tls: usize,
     pub errno: Box<i32>,
+    /// A signal has been sent to it that its handler has not seen.
+    signalled: bool,
+    /// It runs the handler, which keeps the signal off.
+    handles: bool,
 }
 
 struct Sleeper {
     number: u64,
     thread: Handle,
-    /// The futex's address; 0: it just sleeps.
+    task: usize,
+    /// The futex's address; [`JUST_SLEEPS`], [`ENDED_BY_SIGNALS`].
     address: usize,
     deadline: Option<i64>,
 }
+
+/// Values of [`Sleeper::address`] that are no address: the second is a sleep in the user's code.
+const JUST_SLEEPS: usize = 0;
+const ENDED_BY_SIGNALS: usize = 1;
+
+/// A handler of the preemption signal, which is given the interrupted context.
+pub type Handler = fn(*mut c_void);
 
 #[derive(Default)]
 struct Machine {
@@ -46,6 +61,7 @@ struct Machine {
     timed_out: Vec<u64>,
     woken: Vec<u64>,
     of_thread: Vec<Thread>,
+    handler: Option<Handler>,
 }
 
 thread_local! {
@@ -65,12 +81,15 @@ pub fn reset() {
 
 /// Runs `f` with what belongs to the running thread.
 pub fn with_thread<R>(f: impl FnOnce(&mut Thread) -> R) -> R {
-    let me = usize::from(thread::current().id());
+    with_thread_of(usize::from(thread::current().id()), f)
+}
+
+fn with_thread_of<R>(task: usize, f: impl FnOnce(&mut Thread) -> R) -> R {
     with(|m| {
-        if m.of_thread.len() <= me {
-            m.of_thread.resize_with(me + 1, Thread::default);
+        if m.of_thread.len() <= task {
+            m.of_thread.resize_with(task + 1, Thread::default);
         }
-        f(&mut m.of_thread[me])
+        f(&mut m.of_thread[task])
     })
 }
 
@@ -159,7 +178,8 @@ fn sleep_at(address: usize, deadline: Option<i64>) -> bool {
         m.numbers += 1;
         m.running -= 1;
         let (number, thread) = (m.numbers, thread::current());
-        m.sleepers.push(Sleeper { number, thread, address, deadline });
+        let task = usize::from(thread.id());
+        m.sleepers.push(Sleeper { number, thread, task, address, deadline });
         number
     });
     pass_time();
@@ -207,7 +227,71 @@ pub fn futex_wake(address: usize, n: usize) {
 pub fn sleep(ns: i64) {
     order::finish_stores();
     let until = with(|m| m.clock + ns.max(1));
-    sleep_at(0, Some(until));
+    sleep_at(JUST_SLEEPS, Some(until));
+}
+
+/// Whether the thread with this number sleeps.
+pub fn sleeps(id: i32) -> bool {
+    with(|m| m.sleepers.iter().any(|s| s.task == id as usize))
+}
+
+/// Has this function called when a signal is delivered.
+pub fn handle_signals(handler: Handler) {
+    with(|m| m.handler = Some(handler));
+}
+
+/// Sends the signal to the thread with this number. In the user's code it is delivered soon, and a
+/// sleep there ends for that. One that comes while the thread is in the library comes to nothing:
+/// the handler looks and returns.
+pub fn send_signal(id: i32) {
+    order::point();
+    order::finish_stores();
+    if chance(IN_THE_LIBRARY) {
+        return;
+    }
+    let task = id as usize;
+    with_thread_of(task, |t| t.signalled = true);
+    let is_it = move |s: &Sleeper| s.task == task && s.address == ENDED_BY_SIGNALS;
+    end_sleeps(|m| take(m, 1, is_it, |m, s| m.woken.push(s.number)));
+}
+
+/// The user's code goes on, and time with it: another thread may go on here, and a signal is
+/// delivered.
+pub fn run_user_code() {
+    order::point();
+    now();
+    deliver();
+}
+
+/// Calls the handler, as the kernel would, for a signal that has come.
+fn deliver() {
+    let come = with_thread(|t| {
+        let come = t.signalled && !t.handles;
+        if come {
+            (t.signalled, t.handles) = (false, true);
+        }
+        come
+    });
+    if !come {
+        return;
+    }
+    // Stands for the interrupted context, which the library only looks at to show it.
+    static CONTEXT: u8 = 0;
+    let handler = with(|m| m.handler).expect("who sends a signal has a handler for it");
+    handler((&raw const CONTEXT).cast_mut().cast());
+    with_thread(|t| t.handles = false);
+}
+
+/// The user's code sleeps for a while; signals interrupt that.
+pub fn sleep_in_user_code(ns: i64) {
+    order::finish_stores();
+    let until = with(|m| m.clock + ns.max(1));
+    loop {
+        deliver();
+        if with(|m| m.clock) >= until || !sleep_at(ENDED_BY_SIGNALS, Some(until)) {
+            return deliver();
+        }
+    }
 }
 
 /// Starts a thread; `joined` lets those go on who wait for its end.

@@ -3,12 +3,12 @@
 use crate::bursts::Bursts;
 use crate::io::table;
 use crate::machine;
-use crate::os::thread::Thread;
+use crate::os::{self, c_heap, thread::Thread};
 use crate::sched::config::Request;
-use crate::sched::g::GRef;
+use crate::sched::g::{GRef, flags};
 use crate::sched::gang::Gang;
 use crate::sched::task::GoFn;
-use crate::sched::{m, runtime, schedule, spawn};
+use crate::sched::{boundary, m, runtime, schedule, spawn};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
@@ -111,10 +111,20 @@ fn load() {
 /// Starts the runtime, lets `f` begin goroutines, and ends it when all of them
 /// have ended.
 pub fn in_runtime(procs: usize, nodes: usize, f: impl FnOnce()) {
+    in_runtime_with_threads(procs, nodes, None, f);
+}
+
+/// [`in_runtime`] with a limit of threads.
+pub fn in_runtime_with_threads(
+    procs: usize,
+    nodes: usize,
+    max_threads: Option<usize>,
+    f: impl FnOnce(),
+) {
     let topology = format!("{nodes}");
     let request = Request {
         procs: Some(procs),
-        max_threads: None,
+        max_threads,
         stack_size: None,
         topology: Some(&topology),
         ..Request::default()
@@ -205,6 +215,48 @@ pub fn yield_now() {
     schedule::yield_now(m::current());
 }
 
+/// What a goroutine does in the library, as a function of the C API does it.
+pub fn inside<R>(f: impl FnOnce() -> R) -> R {
+    let entered = boundary::Entered::new();
+    let result = f();
+    drop(entered);
+    result
+}
+
+/// A goroutine computes outside the library, where the preemption signal reaches it. Nowhere else
+/// is one delivered: the handler does nothing while its thread is in the library.
+pub fn user_code() {
+    (0..2).for_each(|_| machine::run_user_code());
+}
+
+/// A goroutine blocks its thread without a word, for this many ns. The signal interrupts it.
+pub fn block(ns: i64) {
+    machine::sleep_in_user_code(ns);
+}
+
+/// A goroutine calls malloc(3), in the middle of which it may be preempted.
+pub fn allocate() {
+    while !c_heap::try_lock() {
+        block(20_000);
+    }
+    user_code();
+    c_heap::unlock();
+}
+
+/// The calling goroutine, outside the library, or plain thread forks: the parent's side of it.
+pub fn fork() {
+    os::thread::fork();
+}
+
+/// From here on goroutines may be made to wait in the handler.
+pub fn prepare_preemption() {
+    let template = &runtime::rt().template;
+    while !template.is_there() {
+        template.is_ready(runtime::rt());
+        os::time::sleep(20_000);
+    }
+}
+
 /// Begins a goroutine.
 pub fn go(f: impl FnOnce() + Send + 'static) {
     let (f, arg) = body(f);
@@ -213,17 +265,23 @@ pub fn go(f: impl FnOnce() + Send + 'static) {
 
 /// Begins a goroutine and keeps a reference to it.
 pub fn go_referenced(f: impl FnOnce() + Send + 'static) -> GRef {
-    go_with(None, true, f)
+    go_with(None, true, 0, f)
+}
+
+/// Begins a goroutine that stays on the thread where it first runs.
+pub fn go_pinned(f: impl FnOnce() + Send + 'static) {
+    go_with(None, false, flags::PINNED, f);
 }
 
 /// Begins a member of a gang.
 pub fn go_in_gang(gang: &'static Gang, f: impl FnOnce() + Send + 'static) {
-    go_with(Some(gang), false, f);
+    go_with(Some(gang), false, 0, f);
 }
 
 fn go_with(
     gang: Option<&'static Gang>,
     referenced: bool,
+    flags: u32,
     f: impl FnOnce() + Send + 'static,
 ) -> GRef {
     let (f, arg) = body(f);
@@ -233,7 +291,7 @@ fn go_with(
         priority: 0,
         gang,
         node: None,
-        flags: 0,
+        flags,
         referenced,
     };
     match spawn::spawn_with(f, arg, 0, &options) {
@@ -296,5 +354,24 @@ impl Alone {
         for _ in 0..2 {
             assert_eq!(self.0.load(Ordering::SeqCst), 0, "somebody is where we are");
         }
+    }
+}
+
+/// One place for each P.
+#[derive(Default)]
+pub struct Owners([Alone; 8]);
+
+impl Owners {
+    /// The running goroutine, which is inside, has its P for itself.
+    pub fn visit(&self) {
+        let p = || m::current().expect("on a goroutine").p().id as usize;
+        let id = p();
+        self.0[id].visit();
+        assert_eq!(p(), id);
+    }
+
+    /// The caller has stopped the world, and so every P.
+    pub fn visit_all(&self) {
+        self.0.iter().take(runtime::rt().procs()).for_each(Alone::visit);
     }
 }

@@ -296,6 +296,30 @@ pub mod heap {
     pub fn unlock() {}
 }
 
+/// The lock of the C library's heap: malloc(3) takes it, pthread_create(3) and fork(2). Only what the
+/// models' own goroutines allocate is part of a model.
+pub mod c_heap {
+    use super::futex;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    static LOCKED: AtomicU32 = AtomicU32::new(0);
+
+    pub fn try_lock() -> bool {
+        LOCKED.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn lock() {
+        while !try_lock() {
+            futex::wait(&LOCKED, 1, -1);
+        }
+    }
+
+    pub fn unlock() {
+        LOCKED.store(0, Ordering::Release);
+        futex::wake(&LOCKED, i32::MAX);
+    }
+}
+
 pub mod membarrier {
     pub fn set_up() {}
 
@@ -335,7 +359,9 @@ pub mod signal {
         f()
     }
 
-    pub fn on_preempt(_signal: i32, _hook: fn(*mut core::ffi::c_void)) {}
+    pub fn on_preempt(_signal: i32, hook: crate::machine::Handler) {
+        crate::machine::handle_signals(hook);
+    }
 
     pub struct AltStack;
 
@@ -353,7 +379,7 @@ pub mod thread {
     use core::cell::RefCell;
     use core::ffi::c_void;
     use core::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
 
     pub struct Thread(Arc<AtomicU32>);
 
@@ -381,6 +407,8 @@ pub mod thread {
                 let Argument(arg) = { arg };
                 f(arg);
             };
+            super::c_heap::lock();
+            super::c_heap::unlock();
             machine::start(main, move || {
                 note.store(1, Ordering::Release);
                 super::futex::wake(&*note, 1);
@@ -436,15 +464,17 @@ pub mod thread {
         usize::from(shuttle::thread::current().id()) as i32
     }
 
-    pub fn is_blocked(_id: i32) -> bool {
-        false
+    pub fn is_blocked(id: i32) -> bool {
+        machine::sleeps(id)
     }
 
-    pub fn is_on_cpu(_id: i32) -> bool {
-        true
+    pub fn is_on_cpu(id: i32) -> bool {
+        !machine::sleeps(id)
     }
 
-    pub fn send_signal(_id: i32, _signal: i32) {}
+    pub fn send_signal(id: i32, _signal: i32) {
+        machine::send_signal(id);
+    }
 
     pub fn unblock(_signal: i32) -> SignalMask {
         SignalMask
@@ -462,7 +492,22 @@ pub mod thread {
         shuttle::thread::yield_now();
     }
 
-    pub fn at_fork(_before: extern "C" fn(), _parent: extern "C" fn(), _child: extern "C" fn()) {}
+    /// What is called before a fork, and afterwards in the parent.
+    static AT_FORK: OnceLock<(extern "C" fn(), extern "C" fn())> = OnceLock::new();
+
+    pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), _child: extern "C" fn()) {
+        // Each run of a model loads the library.
+        AT_FORK.get_or_init(|| (before, parent));
+    }
+
+    /// fork(2) as the parent sees it: the C library's heap is locked meanwhile.
+    pub fn fork() {
+        let &(before, parent) = AT_FORK.get().expect("the library is loaded");
+        before();
+        super::c_heap::lock();
+        super::c_heap::unlock();
+        parent();
+    }
 
     pub fn exit_process() -> ! {
         unreachable!("nothing forks here")

@@ -1,13 +1,14 @@
 //! The scheduler: parking and waking of its threads, and who owns a P.
 
 use shuttle_models::model::{
-    Alone, Count, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime, yield_now,
+    Alone, Count, Owners, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
+    yield_now,
 };
 use shuttle_models::sched::g::{G, GRef};
 use shuttle_models::sched::p::{PRef, status};
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::{
-    blocking, boundary, embed, entry, gang, keys, lock_thread, m, park, preempt, run, runtime,
+    blocking, boundary, embed, entry, gang, keys, lock_thread, park, preempt, run, runtime,
     threads, world,
 };
 use shuttle_models::sync::{Sem, WaitGroup};
@@ -92,20 +93,6 @@ fn goroutines_that_begin_others_and_yield_all_end_on_two_nodes() {
         });
         assert_eq!(count.get(), 6);
     });
-}
-
-/// One place for each P.
-#[derive(Default)]
-struct Owners([Alone; 8]);
-
-impl Owners {
-    /// The running goroutine has its P for itself.
-    fn visit(&self) {
-        let p = || m::current().expect("on a goroutine").p().id as usize;
-        let id = p();
-        self.0[id].visit();
-        assert_eq!(p(), id);
-    }
 }
 
 /// The thread that comes back from a system call, sysmon, and another thread in

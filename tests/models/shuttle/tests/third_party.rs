@@ -1,0 +1,347 @@
+//! The scheduler's third parties on the same P's: one takes a P, or preempts, while others call,
+//! block without a word, fork, lend their thread or stop the world.
+
+use shuttle_models::model::{
+    Count, Owners, Plain, allocate, block, body, check, fork, go, go_pinned, in_runtime,
+    in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
+};
+use shuttle_models::os;
+use shuttle_models::sched::p::status;
+use shuttle_models::sched::{blocking, lock_thread, park, preempt, run, runtime, threads, world};
+use shuttle_models::sync::Sem;
+use std::sync::Arc;
+
+/// What the thread that plays sysmon does.
+#[derive(Clone, Copy)]
+enum Look {
+    /// Takes the P of a call.
+    Calls,
+    /// Takes the P of a goroutine that is in the user's code, as if it were blocked.
+    Blocks,
+    /// Preempts the goroutine.
+    Slices,
+    /// Interrupts those that have lost their P.
+    Strays,
+}
+
+/// Plays sysmon's part beside sysmon, without its patience: looks at each P in these ways in turn.
+fn play_sysmon(looks: usize, ways: &'static [Look]) -> Plain {
+    Plain::start(move || {
+        let rt = runtime::rt();
+        for look in 0..looks {
+            let way = ways[look % ways.len()];
+            if !world::is_stopping() {
+                rt.ps().for_each(|p| look_at(p, way));
+            }
+            match look % 4 {
+                0 => os::time::sleep(3_000),
+                _ => os::thread::yield_now(),
+            }
+        }
+    })
+}
+
+fn look_at(p: shuttle_models::sched::p::PRef, way: Look) {
+    let rt = runtime::rt();
+    match way {
+        Look::Calls => {
+            if p.take_from_call(status::IDLE) {
+                threads::hand_off(p);
+            }
+        }
+        Look::Blocks => {
+            if let Some(m) = p.runner()
+                && preempt::take_blocked(rt, p, m, status::IDLE)
+            {
+                threads::hand_off(p);
+            }
+        }
+        Look::Slices => {
+            world::ask(p, world::SLICE);
+            preempt::interrupt(rt, p);
+        }
+        Look::Strays => {
+            preempt::interrupt_strays(rt, 0, 8);
+        }
+    }
+}
+
+const ALL: &[Look] = &[Look::Slices, Look::Blocks, Look::Slices, Look::Calls, Look::Strays];
+
+/// Announces a call that lasts this long.
+fn call(ns: i64) {
+    inside(blocking::enter);
+    block(ns);
+    assert_eq!(inside(blocking::exit), 0);
+}
+
+/// A thread that forks `n` times.
+fn forker(n: usize) -> Plain {
+    Plain::start(move || {
+        for _ in 0..n {
+            fork();
+            os::time::sleep(10_000);
+        }
+    })
+}
+
+/// A thread that lends itself `n` times for what `f` makes.
+fn lender(n: usize, f: impl Fn() -> Box<dyn FnOnce() + Send> + Send + 'static) -> Plain {
+    Plain::start(move || {
+        for _ in 0..n {
+            let (f, arg) = body(f());
+            assert_eq!(run::run(f, arg, 0), 0);
+        }
+    })
+}
+
+fn all_at_once(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let begin = |f: fn(&Owners)| {
+            let (owners, ends) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..2 {
+                    f(&owners);
+                    inside(|| owners.visit());
+                }
+                ends.add(1);
+            });
+        };
+        begin(|_| call(10_000));
+        begin(|_| block(20_000));
+        begin(|owners| {
+            user_code();
+            inside(|| {
+                owners.visit();
+                yield_now();
+            });
+            user_code();
+        });
+        begin(|_| allocate());
+        let stops = owners.clone();
+        let others = [
+            play_sysmon(25, ALL),
+            forker(2),
+            lender(2, {
+                let (owners, ends) = (owners.clone(), ends.clone());
+                move || {
+                    let (owners, ends) = (owners.clone(), ends.clone());
+                    Box::new(move || {
+                        user_code();
+                        let e = ends.clone();
+                        inside(|| {
+                            owners.visit();
+                            go(move || e.add(1));
+                            yield_now();
+                        });
+                        block(5_000);
+                        inside(|| owners.visit());
+                        ends.add(1);
+                    })
+                }
+            }),
+            Plain::start(move || {
+                let world = world::stop();
+                stops.visit_all();
+                world::start(world);
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 4 + 2 * 2);
+}
+
+#[test]
+fn all_of_them_at_once_on_one_p() {
+    check(1000, || all_at_once(1));
+}
+
+#[test]
+fn all_of_them_at_once_on_two_ps() {
+    check(1000, || all_at_once(2));
+}
+
+/// What is on its own thread only sees no other.
+struct Home(i32);
+
+impl Home {
+    fn here() -> Home {
+        Home(os::thread::id())
+    }
+
+    fn check(&self) {
+        assert_eq!(os::thread::id(), self.0, "it has changed its thread");
+    }
+}
+
+/// Begins with nothing.
+struct Units(Sem);
+
+impl Units {
+    fn new() -> Arc<Units> {
+        Arc::new(Units(Sem::with(0)))
+    }
+
+    fn take(&self) {
+        assert_eq!(inside(|| self.0.acquire(1, park::FOREVER)), 0);
+    }
+
+    fn give(&self) {
+        assert_eq!(inside(|| self.0.release(1)), 0);
+    }
+}
+
+// SAFETY: any thread may use a semaphore.
+unsafe impl Send for Units {}
+// SAFETY: likewise.
+unsafe impl Sync for Units {}
+
+/// Goroutines that are pinned to one thread, one of which locks it and waits for the other, are
+/// handed over with P's that a third party takes from them.
+fn pinned_beside_a_locked_one(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let (o, e) = (owners.clone(), ends.clone());
+        go_pinned(move || {
+            let (home, units) = (Home::here(), Units::new());
+            let (u, o2, e2) = (units.clone(), o.clone(), e.clone());
+            inside(|| {
+                go_pinned(move || {
+                    inside(lock_thread::lock);
+                    let home = Home::here();
+                    for _ in 0..2 {
+                        u.take();
+                        home.check();
+                        inside(|| o2.visit());
+                        user_code();
+                    }
+                    assert_eq!(inside(lock_thread::unlock), 0);
+                    home.check();
+                    e2.add(1);
+                })
+            });
+            for _ in 0..2 {
+                inside(yield_now);
+                block(5_000);
+                home.check();
+                inside(|| o.visit());
+                units.give();
+            }
+            e.add(1);
+        });
+        let (o, e) = (owners.clone(), ends.clone());
+        go(move || {
+            for _ in 0..2 {
+                call(5_000);
+                user_code();
+                inside(|| o.visit());
+            }
+            e.add(1);
+        });
+        play_sysmon(20, &[Look::Blocks, Look::Slices, Look::Calls]).join();
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn pinned_goroutines_run_beside_a_locked_one_on_one_p() {
+    check(1500, || pinned_beside_a_locked_one(1));
+}
+
+#[test]
+fn pinned_goroutines_run_beside_a_locked_one_on_two_ps() {
+    check(1500, || pinned_beside_a_locked_one(2));
+}
+
+/// Goroutines that must not stay on a borrowed thread are born there while no thread is made,
+/// because somebody forks or there may be no more; and the thread goes back.
+fn born_on_a_borrowed_thread(max_threads: Option<usize>) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime_with_threads(1, 1, max_threads, || {
+        let (o, e) = (owners.clone(), ends.clone());
+        let lends = lender(2, move || {
+            let (o, e) = (o.clone(), e.clone());
+            Box::new(move || {
+                for i in 0..2 {
+                    let (o, e) = (o.clone(), e.clone());
+                    inside(|| {
+                        go_pinned(move || {
+                            let home = Home::here();
+                            if i == 0 {
+                                inside(lock_thread::lock);
+                            }
+                            block(5_000);
+                            inside(|| {
+                                o.visit();
+                                yield_now();
+                            });
+                            home.check();
+                            call(5_000);
+                            home.check();
+                            e.add(1);
+                        })
+                    });
+                }
+                inside(yield_now);
+                inside(|| o.visit());
+                call(5_000);
+                e.add(1);
+            })
+        });
+        let others = [lends, forker(3), play_sysmon(10, &[Look::Blocks, Look::Calls])];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 2 * 3);
+}
+
+#[test]
+fn what_is_born_on_a_borrowed_thread_while_a_thread_forks_is_not_lost() {
+    check(1500, || born_on_a_borrowed_thread(None));
+}
+
+#[test]
+fn what_is_born_on_a_borrowed_thread_at_the_limit_is_not_lost() {
+    check(1500, || born_on_a_borrowed_thread(Some(2)));
+}
+
+/// A goroutine is preempted in the middle of malloc, whose lock a fork waits for, and others too;
+/// with calls that take and leave the P.
+fn a_fork_beside_one_in_the_handler(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for i in 0..3 {
+            let (owners, ends) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..2 {
+                    match i {
+                        0 | 1 => allocate(),
+                        _ => call(5_000),
+                    }
+                    inside(|| owners.visit());
+                }
+                if i == 1 {
+                    fork();
+                    inside(|| owners.visit());
+                }
+                ends.add(1);
+            });
+        }
+        let others = [forker(2), play_sysmon(20, &[Look::Slices, Look::Slices, Look::Calls])];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn a_fork_waits_for_nobody_in_the_handler_on_one_p() {
+    check(1500, || a_fork_beside_one_in_the_handler(1));
+}
+
+#[test]
+fn a_fork_waits_for_nobody_in_the_handler_on_two_ps() {
+    check(1500, || a_fork_beside_one_in_the_handler(2));
+}
