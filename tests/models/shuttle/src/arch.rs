@@ -22,9 +22,9 @@ pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
 }
 
 /// # Safety
-/// Nobody calls it: nothing is interrupted here.
+/// Nothing calls it: no model asks for the registers of a goroutine.
 pub unsafe fn interrupted_sp(_context: *const core::ffi::c_void) -> usize {
-    unreachable!("there are no signals here")
+    unreachable!("no model asks for registers")
 }
 
 /// # Safety

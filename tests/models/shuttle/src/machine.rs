@@ -275,9 +275,9 @@ fn deliver() {
     if !come {
         return;
     }
-    // Stands for the interrupted context, which the library only looks at to show it.
+    // Stands for the interrupted context: the library passes it on, and reads it in no model.
     static CONTEXT: u8 = 0;
-    let handler = with(|m| m.handler).expect("who sends a signal has a handler for it");
+    let handler = with(|m| m.handler).expect("the handler is set before a signal is sent");
     handler((&raw const CONTEXT).cast_mut().cast());
     with_thread(|t| t.handles = false);
 }

@@ -1,5 +1,6 @@
-//! The scheduler's third parties on the same P's: one takes a P, or preempts, while others call,
-//! block without a word, fork, lend their thread or stop the world.
+//! Protocols between two parties of the scheduler that a third one enters, on the same P's: a
+//! thread like sysmon takes P's and preempts, while goroutines call, block without a word and
+//! compute, and threads fork, lend themselves and stop the world.
 
 use shuttle_models::model::{
     Count, Owners, Plain, allocate, block, body, check, fork, go, go_pinned, in_runtime,
@@ -163,7 +164,7 @@ fn all_of_them_at_once_on_two_ps() {
     check(1000, || all_at_once(2));
 }
 
-/// What is on its own thread only sees no other.
+/// The thread of a goroutine that must not change it.
 struct Home(i32);
 
 impl Home {
@@ -176,7 +177,7 @@ impl Home {
     }
 }
 
-/// Begins with nothing.
+/// A semaphore without units at first.
 struct Units(Sem);
 
 impl Units {
@@ -198,8 +199,8 @@ unsafe impl Send for Units {}
 // SAFETY: likewise.
 unsafe impl Sync for Units {}
 
-/// Goroutines that are pinned to one thread, one of which locks it and waits for the other, are
-/// handed over with P's that a third party takes from them.
+/// Two goroutines are pinned to one thread; one locks it and waits for the other. Both are handed
+/// over with P's, which a third party takes from them.
 fn pinned_beside_a_locked_one(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
@@ -307,8 +308,8 @@ fn what_is_born_on_a_borrowed_thread_at_the_limit_is_not_lost() {
     check(1500, || born_on_a_borrowed_thread(Some(2)));
 }
 
-/// A goroutine is preempted in the middle of malloc, whose lock a fork waits for, and others too;
-/// with calls that take and leave the P.
+/// Goroutines are preempted in the middle of malloc, and wait in the handler with the lock that a
+/// fork waits for, while calls take and leave the P's.
 fn a_fork_beside_one_in_the_handler(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
