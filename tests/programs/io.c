@@ -456,6 +456,24 @@ GO_TEST(a_cancelled_goroutine_reads_what_is_there)
     close_both(fds);
 }
 
+static void count_waiting(const gs_g_info *g, void *waiting)
+{
+    *(int *)waiting += g->state == GS_G_WAITING;
+}
+
+/* Until this number of goroutines are parked, however long they take to get there. */
+static void until_waiting(int goroutines)
+{
+    int waiting = -1;
+    while (waiting < goroutines) {
+        CHECK_EQ(gs_sleep(MS), 0);
+        waiting = 0;
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_foreach_g(count_waiting, &waiting), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+}
+
 GO_TEST(close_wakes_everybody)
 {
     enum { N = 10 };
@@ -474,7 +492,7 @@ GO_TEST(close_wakes_everybody)
         }
         for (i = 0; i < N; i++)
             WAIT_UNTIL(GET(r[N + i].begun));
-        settle();
+        until_waiting(N);
         CHECK_EQ(gs_close(fds[0]), 0);
         for (i = 0; i < N; i++) {
             join(g[i]);
