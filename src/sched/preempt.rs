@@ -297,7 +297,7 @@ fn show_registers(m: MRef, context: *mut c_void) {
         return;
     }
     m.context.set(context);
-    // Release: pairs with the Acquire in `is_shown`; the context goes along.
+    // Release: pairs with the Acquire in `shown`; the context goes along.
     let shows = m
         .show
         .compare_exchange(show::WANTED, show::SHOWN, Ordering::Release, Ordering::Relaxed)
