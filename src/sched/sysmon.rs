@@ -204,6 +204,9 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             break;
         }
         let now = time::now();
+        // Before it looks at anything: only if this still stands when those who start a P are
+        // to wake it has nothing happened since that it has not seen.
+        let before = decisions(rt);
         let allocates = runtime::keep_from_forking();
         if allocates {
             seen.resize(rt.procs(), Seen::new(now));
@@ -246,7 +249,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         match deep {
             true => {
                 // After what it does meanwhile it sleeps on at once.
-                if sleep_deep(rt, note, &mut watch, end) {
+                if sleep_deep(rt, note, before, &mut watch, end) {
                     (quiet, delay, idle_since) = (0, CHECK, None);
                 }
             }
@@ -263,23 +266,38 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+/// Counts what all P's have decided: as long as it stands nothing runs.
+fn decisions(rt: &Runtime) -> u32 {
+    // Whoever sees that a P is idle sees what it decided before that, and the other way round.
+    // Pairs with the fences in `make_idle` and in those who start a P.
+    fence(Ordering::SeqCst);
+    let n = rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
+    fence(Ordering::SeqCst);
+    n
+}
+
 /// Sleeps until a P is started, or that time; watches for deadlock meanwhile, less and
-/// less often. Gives whether a P was started.
-fn sleep_deep(rt: &Runtime, note: u32, watch: &mut deadlock::Watch, end: Option<i64>) -> bool {
+/// less often. It doesn't begin to if the P's have decided anything since `before`: a goroutine
+/// may have run between the look at what it needs sysmon for and the moment from which on it
+/// would wake sysmon. Gives whether a P was started.
+fn sleep_deep(
+    rt: &Runtime,
+    note: u32,
+    before: u32,
+    watch: &mut deadlock::Watch,
+    end: Option<i64>,
+) -> bool {
     let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
     let deep_until = |until| {
         rt.sysmon.deep_until.store(until, Ordering::SeqCst);
         // Who starts a P takes it from the idle ones first, and looks here then.
         fence(Ordering::SeqCst);
     };
-    // Those who start a P before we wake by ourselves don't wake us.
-    let decisions = || rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
-    let before = decisions();
     let end = end.unwrap_or(i64::MAX);
     // From here on whoever starts a P wakes us.
     deep_until(i64::MAX);
     watch.again();
-    while !woken() && decisions() == before && time::now() < end {
+    while !woken() && decisions(rt) == before && time::now() < end {
         let until = match watch.check(rt) {
             FOREVER => i64::MAX,
             until => until,

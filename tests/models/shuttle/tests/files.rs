@@ -139,6 +139,39 @@ fn a_short_read_of_a_file_that_its_user_closed_says_nothing_of_the_next() {
     });
 }
 
+/// sysmon has nothing to do for so long that it sleeps until it is woken, and what it is to
+/// look at comes while it falls asleep.
+#[test]
+fn a_wait_that_must_be_verified_begins_while_sysmon_falls_asleep() {
+    check(2500, || {
+        in_runtime(1, 1, || {
+            let fd = make_file(true);
+            let read = Arc::new(Count::default());
+            let count = read.clone();
+            go(move || {
+                assert_eq!(read_up_to(fd, 3), 1);
+                count.add(1);
+            });
+            let other = Plain::start(move || {
+                os::time::sleep(10_000);
+                poll::write(fd, 1);
+                while read.get() == 0 {
+                    os::time::sleep(100_000);
+                }
+                // About as long as it takes sysmon to fall asleep.
+                let begin = os::time::now();
+                while os::time::now() - begin < 4_200_000 {
+                    os::time::sleep(100_000);
+                }
+                poll::replace(fd);
+                poll::write(fd, 1);
+                go(move || assert_eq!(read_up_to(fd, 3), 1));
+            });
+            other.join();
+        });
+    });
+}
+
 #[test]
 fn a_p_that_is_run_while_an_m_sleeps_in_its_instance() {
     check(2500, || {
