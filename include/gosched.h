@@ -12,6 +12,13 @@
    Whatever can block works from goroutines, which park, and from plain threads,
    which block. A plain thread needs no other call before or after.
 
+   A struct with a size grows at its end in later versions. A program sets size to the
+   sizeof that it was compiled with, and all else that it doesn't name to 0 (the
+   GS_..._INIT do both). A field that its struct doesn't have yet means its default. A
+   field that the library doesn't know yet must be 0: -EINVAL. Structs without a size
+   stay as they are, but for those that only the library makes (gs_g_info): these grow
+   at their end too.
+
    Generated from src/capi by `make header`: change it there. */
 
 #ifndef GOSCHED_H
@@ -30,7 +37,7 @@ struct msghdr;
 struct sockaddr;
 
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
-#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
+#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0 }
 
 /**
  * A deadline: wait without end. To wait with any other deadline a goroutine needs
@@ -246,6 +253,10 @@ typedef struct gs_spawn_opts {
      * GS_SPAWN_... or'ed.
      */
     uint32_t flags;
+    /**
+     * Must be 0.
+     */
+    uint32_t reserved;
 } gs_spawn_opts;
 
 /**

@@ -1,6 +1,7 @@
 //! Goroutines and goroutine-local values.
 
-use super::{EINVAL, gs_fn, versioned};
+use super::sized::{self, Given, Grows};
+use super::{EINVAL, gs_fn};
 use crate::arch::with_return_address;
 use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
@@ -12,6 +13,7 @@ use crate::sched::spawn::Options;
 use crate::sched::{entry, keys, schedule, spawn};
 use crate::stack::Class;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -60,6 +62,30 @@ pub struct gs_spawn_opts {
     pub node: c_int,
     /// GS_SPAWN_... or'ed.
     pub flags: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, begins with its size and has no padding.
+unsafe impl Grows for gs_spawn_opts {
+    const FIRST: usize = 40;
+}
+
+impl Given for gs_spawn_opts {
+    const DEFAULT: gs_spawn_opts = gs_spawn_opts {
+        size: 0,
+        name: ptr::null(),
+        stack_size: 0,
+        priority: GS_PRIO_NORMAL,
+        node: -1,
+        flags: 0,
+        reserved: 0,
+    };
+
+    fn fields(size: usize) -> usize {
+        // In the first release `reserved` was padding, which a program may leave as it is.
+        if size == Self::FIRST { offset_of!(gs_spawn_opts, reserved) } else { size }
+    }
 }
 
 /// Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
@@ -130,7 +156,7 @@ pub(super) unsafe fn spawn_in(
 ) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `opts` is null or of the size that it says, `out` null or writable.
-    let (result, out) = unsafe { (versioned(opts).and_then(|o| options(o, out)), out.as_mut()) };
+    let (result, out) = unsafe { (sized::read(opts).and_then(|o| options(o, out)), out.as_mut()) };
     let spawned = result.and_then(|o| {
         if gang.is_some() && (o.priority != priority::NORMAL || o.node.is_some()) {
             return Err(EINVAL);
@@ -162,7 +188,7 @@ unsafe fn options(
         });
     };
     let known = (GS_PRIO_IDLE..=GS_PRIO_HIGH).contains(&o.priority) && o.node >= -1;
-    if !known || o.flags & !flags::PUBLIC != 0 {
+    if !known || o.flags & !flags::PUBLIC != 0 || o.reserved != 0 {
         return Err(EINVAL);
     }
     Ok(Options {

@@ -1,6 +1,6 @@
 //! Start and stop.
 
-use super::{EINVAL, versioned};
+use super::{EINVAL, sized};
 use crate::arch::with_return_address;
 use crate::os::time;
 use crate::sched::boundary::Entered;
@@ -8,6 +8,7 @@ use crate::sched::config::Request;
 use crate::sched::runtime;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
 
 /// The function of a goroutine.
 pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
@@ -60,6 +61,24 @@ pub struct gs_config {
     pub preempt_signal: i32,
 }
 
+// SAFETY: `repr(C)`, begins with its size and has no padding.
+unsafe impl sized::Grows for gs_config {
+    const FIRST: usize = 48;
+}
+
+impl sized::Given for gs_config {
+    const DEFAULT: gs_config = gs_config {
+        size: 0,
+        gomaxprocs: 0,
+        max_threads: 0,
+        stack_size: 0,
+        topology: ptr::null(),
+        time_slice_ns: 0,
+        flags: 0,
+        preempt_signal: 0,
+    };
+}
+
 /// gs_config.flags: only calls of this library switch: no preemption by a signal,
 /// and a goroutine that blocks its thread without saying so keeps its P. With one
 /// P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
@@ -87,7 +106,7 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     core::hint::black_box(&crate::ON_LOAD);
     // SAFETY: `cfg` is null or of the size that it says.
     let request =
-        unsafe { versioned(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
+        unsafe { sized::read(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
     match request.and_then(|r| runtime::init(&r)) {
         Ok(()) => 0,
         Err(e) => e,

@@ -1,6 +1,6 @@
 //! Statistics
 
-use super::EINVAL;
+use super::{EINVAL, sized};
 use crate::sched::boundary::Entered;
 use crate::sched::m;
 use crate::sched::runtime::Inside;
@@ -42,6 +42,11 @@ pub struct gs_stats {
     pub pages_moved: u64,
 }
 
+// SAFETY: `repr(C)`, begins with its size and has no padding.
+unsafe impl sized::Grows for gs_stats {
+    const FIRST: usize = 120;
+}
+
 impl gs_stats {
     fn of(s: Stats) -> gs_stats {
         gs_stats {
@@ -69,22 +74,10 @@ impl gs_stats {
 /// # Safety
 /// `out` is null, or writable for as many bytes as its first word says.
 unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_int {
-    if out.is_null() {
-        return EINVAL;
-    }
     let _entered = Entered::new();
     let _inside = m::current().is_none().then(Inside::enter_if_there);
-    // SAFETY: not null, so it is writable for as many bytes as its first word says.
-    unsafe {
-        let size = out.cast::<usize>().read_unaligned();
-        if size < size_of::<gs_stats>() || size > 4096 {
-            return EINVAL;
-        }
-        let Some(stats) = read() else { return EINVAL };
-        out.write_unaligned(gs_stats { size, ..gs_stats::of(stats) });
-        out.cast::<u8>().add(size_of::<gs_stats>()).write_bytes(0, size - size_of::<gs_stats>());
-    }
-    0
+    // SAFETY: `out` is null, or writable for as many bytes as its first word says.
+    unsafe { sized::write(out, || read().map(gs_stats::of)) }
 }
 
 /// Reads the statistics of the whole runtime; without one all are 0. The counters go
