@@ -550,6 +550,33 @@ int gs_join(struct gs_g *g, int64_t deadline);
 int gs_cancel(struct gs_g *g);
 
 /**
+ * From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up
+ * can take a contended lock, or write a last message. (What waits for a file that is closed by
+ * gs_close still gets it.) A cancel that comes meanwhile, or has come before, takes effect at the
+ * first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
+ * thread, which can't be cancelled, it does nothing.
+ *
+ * 0. Goroutines and plain threads; never switches goroutines. pthread_setcancelstate.
+ */
+int gs_cancel_disable(void);
+
+/**
+ * Undoes one gs_cancel_disable. It doesn't look whether the goroutine was cancelled: the next
+ * call that would block does.
+ *
+ * 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
+ * Goroutines and plain threads; never switches goroutines.
+ */
+int gs_cancel_enable(void);
+
+/**
+ * 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
+ * and on a plain thread 0. For loops that compute, and call nothing that would block.
+ * Goroutines and plain threads; never switches goroutines.
+ */
+int gs_cancelled(void);
+
+/**
  * The running goroutine; NULL on a plain thread. It is no new reference: it is
  * good until the goroutine ends, or gs_retain it.
  */

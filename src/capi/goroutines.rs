@@ -7,10 +7,9 @@ use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
 use crate::sched::gang::Gang;
 use crate::sched::node::priority;
-use crate::sched::park::Parker;
 use crate::sched::runtime::{self, Inside};
 use crate::sched::spawn::Options;
-use crate::sched::{entry, keys, schedule, spawn};
+use crate::sched::{cancel, entry, keys, schedule, spawn};
 use crate::stack::Class;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::offset_of;
@@ -242,10 +241,40 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
     // SAFETY: `g` is null or a reference.
     let Some(g) = (unsafe { given(g) }) else { return EINVAL };
     if !entry::has_ended(g) {
-        g.cancelled.store(true, Ordering::SeqCst);
-        Parker::cancel(g);
+        cancel::cancel(g);
     }
     0
+}
+
+/// From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up
+/// can take a contended lock, or write a last message. (What waits for a file that is closed by
+/// gs_close still gets it.) A cancel that comes meanwhile, or has come before, takes effect at the
+/// first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
+/// thread, which can't be cancelled, it does nothing.
+///
+/// 0. Goroutines and plain threads; never switches goroutines. pthread_setcancelstate.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_cancel_disable() -> c_int {
+    cancel::disable();
+    0
+}
+
+/// Undoes one gs_cancel_disable. It doesn't look whether the goroutine was cancelled: the next
+/// call that would block does.
+///
+/// 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
+/// Goroutines and plain threads; never switches goroutines.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_cancel_enable() -> c_int {
+    cancel::enable()
+}
+
+/// 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
+/// and on a plain thread 0. For loops that compute, and call nothing that would block.
+/// Goroutines and plain threads; never switches goroutines.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_cancelled() -> c_int {
+    c_int::from(cancel::is_cancelled())
 }
 
 /// The running goroutine; NULL on a plain thread. It is no new reference: it is

@@ -1,5 +1,6 @@
 //! The first and the last moment of a goroutine.
 
+use super::cancel;
 use super::cxa;
 use super::g::{G, GRef, Status, end, flags};
 use super::gang;
@@ -140,6 +141,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);
     }
+    cancel::forget(g);
     if g.lock_depth.get() > 0 {
         g.lock_depth.set(0);
         super::lock_thread::remove_lock(m);

@@ -39,10 +39,12 @@ pub mod flags {
     pub const FOREIGN: u32 = 1 << 15;
     /// It waits in the signal handler of its M, in the middle of what it did.
     pub const INTERRUPTED: u32 = 1 << 16;
+    /// It has disabled cancelling.
+    pub const CANCEL_OFF: u32 = 1 << 17;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.
-    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN;
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It must not run next on a thread that others are pinned to.
@@ -136,6 +138,8 @@ pub struct G {
     /// When it began the system call under way, in ns, if `long_calls` is that many; and
     /// when it was preempted.
     pub left_at: Cell<i64>,
+    /// Calls of `gs_cancel_disable` not yet undone.
+    pub cancel_off: Cell<u32>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
     /// The number of its park in `gs_park`; 0: it isn't there.

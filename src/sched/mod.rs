@@ -3,6 +3,7 @@
 pub mod aside;
 pub mod blocking;
 pub mod boundary;
+pub mod cancel;
 pub mod config;
 mod cxa;
 pub mod deadlock;

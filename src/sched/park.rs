@@ -40,6 +40,8 @@ mod claim {
     pub const NO_MEMORY: u64 = 6;
     pub const BITS: u32 = 3;
     pub const MASK: u64 = (1 << BITS) - 1;
+    /// Set in the numbers of parks that a cancel doesn't end.
+    pub const UNCANCELLABLE: u64 = 1 << (63 - BITS);
 }
 
 /// Why a park has ended.
@@ -159,6 +161,19 @@ impl Parker {
         number
     }
 
+    /// From now on a cancel ends the parks of its goroutine, which calls this, or it doesn't. The
+    /// numbers of parks keep this bit, so a cancel that is on its way to an earlier park, or has
+    /// seen the bit before this, finds another number.
+    pub fn let_cancel(&self, on: bool) {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        let number = match on {
+            true => number & !claim::UNCANCELLABLE,
+            false => number | claim::UNCANCELLABLE,
+        };
+        // It is not parked, so only cancels look here, and those change nothing but a park.
+        self.claim.store(number << claim::BITS | claim::WOKEN, Ordering::Relaxed);
+    }
+
     fn change(&self, number: u64, from: u64, to: u64) -> bool {
         let word = |state| number << claim::BITS | state;
         // AcqRel: what the one side wrote before, the other sees after.
@@ -258,13 +273,17 @@ impl Parker {
         true
     }
 
-    /// Wakes whatever park is under way with `Cancelled`. `G::cancelled` has
-    /// been set before.
+    /// Wakes whatever park is under way with `Cancelled`, unless cancelling is disabled.
+    /// `G::cancelled` has been set before.
     pub fn cancel(g: GRef) {
         // Pairs with the fence in `Block::begin`: either it sees the flag or we
         // see that it is about to park.
         fence(Ordering::SeqCst);
         let number = g.parker.claim.load(Ordering::Acquire) >> claim::BITS;
+        // The goroutine finds the flag when it next waits after `Parker::let_cancel`.
+        if number & claim::UNCANCELLABLE != 0 {
+            return;
+        }
         if let Ended::Claimed = g.parker.end(number, claim::CANCELLED) {
             // SAFETY: just claimed; no caller of `gs_cancel` holds a lock of the library.
             unsafe { leave_and_run(g) };
@@ -680,7 +699,7 @@ impl Block {
             number = g.parker.arm();
             // Pairs with the fence in `Parker::cancel`.
             fence(Ordering::SeqCst);
-            if g.cancelled.load(Ordering::Relaxed) {
+            if g.cancelled.load(Ordering::Relaxed) && number & claim::UNCANCELLABLE == 0 {
                 return Err(-libc::ECANCELED);
             }
         }

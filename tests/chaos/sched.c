@@ -118,6 +118,24 @@ static void op_join(struct actor *a)
     gs_release(g);
 }
 
+/* Whoever cancels the caller meanwhile. */
+static void op_uncancelled(struct actor *a)
+{
+    gs_sem s;
+    int depth = 1 + rnd(a, 2), was = gs_cancelled();
+    MUST_BE(gs_sem_init(&s, 0), 0);
+    for (int i = 0; i < depth; i++)
+        MUST_BE(gs_cancel_disable(), 0);
+    MUST_BE(gs_sleep(rnd(a, 500) * US), 0);
+    MUST_BE(gs_sem_acquire(&s, 1, soon(a, 500)), -EAGAIN, -ETIMEDOUT);
+    MUST(gs_cancelled() >= was);
+    for (int i = 0; i < depth; i++)
+        MUST_BE(gs_cancel_enable(), 0);
+    MUST_BE(gs_cancel_enable(), a->go ? -EPERM : 0);
+    if (gs_cancelled())
+        MUST_BE(gs_sleep(SEC), -ECANCELED);
+}
+
 static void op_self(struct actor *a)
 {
     gs_g *g = gs_self();
@@ -405,6 +423,7 @@ const struct op ops_sched[] = {
     {"spawn", op_spawn, 3, SHALLOW},
     {"join", op_join, 2, NOT_IDLE},
     {"self", op_self, 2, NO_LOCKS},
+    {"uncancelled", op_uncancelled, 3, NO_LOCKS},
     {"exit", op_exit, 2, SHALLOW},
     {"keys", op_keys, 2, 0},
     {"lock_thread", op_lock_thread, 2, GO_ONLY},

@@ -13,6 +13,7 @@ struct scene {
     gs_once once;
     gs_g *waiting, *in_once;
     int once_entered, end;
+    int impatient; /* they wait with a deadline */
 };
 
 static void wait_for_end(void *arg)
@@ -68,22 +69,28 @@ static void tear_down(struct scene *s)
 
 /* ---- The calls that wait ---- */
 
+/* How long they wait for what doesn't come. */
+static int64_t until(const struct scene *s)
+{
+    return s->impatient ? gs_after_ms(1) : GS_FOREVER;
+}
+
 static int wait_in_send(struct scene *s)
 {
     int64_t v = 1;
-    return gs_chan_send(s->ch, &v, GS_FOREVER);
+    return gs_chan_send(s->ch, &v, until(s));
 }
 
 static int wait_in_recv(struct scene *s)
 {
     int64_t v;
-    return gs_chan_recv(s->ch, &v, GS_FOREVER);
+    return gs_chan_recv(s->ch, &v, until(s));
 }
 
 static int wait_in_recv_with_deadline(struct scene *s)
 {
     int64_t v;
-    return gs_chan_recv(s->ch, &v, gs_after_ms(3600000));
+    return gs_chan_recv(s->ch, &v, gs_after_ms(s->impatient ? 1 : 3600000));
 }
 
 static int wait_in_select(struct scene *s)
@@ -93,28 +100,27 @@ static int wait_in_select(struct scene *s)
     c[0] = send_case(s->ch, &v);
     c[1] = recv_case(s->ch, &w);
     c[2] = recv_case(NULL, &w);
-    return gs_select(c, 3, GS_FOREVER);
+    return gs_select(c, 3, until(s));
 }
 
 static int wait_in_empty_select(struct scene *s)
 {
-    (void)s;
-    return gs_select(NULL, 0, GS_FOREVER);
+    return gs_select(NULL, 0, until(s));
 }
 
 static int wait_in_mutex(struct scene *s)
 {
-    return gs_mutex_lock(&s->locked, GS_FOREVER);
+    return gs_mutex_lock(&s->locked, until(s));
 }
 
 static int wait_in_rlock(struct scene *s)
 {
-    return gs_rwmutex_rlock(&s->written, GS_FOREVER);
+    return gs_rwmutex_rlock(&s->written, until(s));
 }
 
 static int wait_in_wlock(struct scene *s)
 {
-    return gs_rwmutex_lock(&s->read, GS_FOREVER);
+    return gs_rwmutex_lock(&s->read, until(s));
 }
 
 /* Whatever the answer, the mutex is held after it. */
@@ -122,7 +128,7 @@ static int wait_in_cond(struct scene *s)
 {
     int r;
     CHECK_EQ(gs_mutex_lock(&s->cond_mutex, GS_NOWAIT), 0);
-    r = gs_cond_wait(&s->cond, &s->cond_mutex, GS_FOREVER);
+    r = gs_cond_wait(&s->cond, &s->cond_mutex, until(s));
     CHECK_EQ(gs_mutex_trylock(&s->cond_mutex), -EBUSY);
     CHECK_EQ(gs_mutex_unlock(&s->cond_mutex), 0);
     return r;
@@ -130,12 +136,12 @@ static int wait_in_cond(struct scene *s)
 
 static int wait_in_waitgroup(struct scene *s)
 {
-    return gs_waitgroup_wait(&s->wg, GS_FOREVER);
+    return gs_waitgroup_wait(&s->wg, until(s));
 }
 
 static int wait_in_sem(struct scene *s)
 {
-    return gs_sem_acquire(&s->sem, 1, GS_FOREVER);
+    return gs_sem_acquire(&s->sem, 1, until(s));
 }
 
 static int wait_in_once(struct scene *s)
@@ -145,13 +151,12 @@ static int wait_in_once(struct scene *s)
 
 static int wait_in_join(struct scene *s)
 {
-    return gs_join(s->waiting, GS_FOREVER);
+    return gs_join(s->waiting, until(s));
 }
 
 static int wait_in_sleep(struct scene *s)
 {
-    (void)s;
-    return gs_sleep(3600 * SEC);
+    return gs_sleep(s->impatient ? MS : 3600 * SEC);
 }
 
 static const struct call {
@@ -393,6 +398,188 @@ GO_TEST(cancel_is_not_inherited)
     gs_g *child = NULL;
     join(go_ref(spawn_from_cancelled, &child));
     join(child);
+}
+
+/* ---- Disabled ---- */
+
+/* -ETIMEDOUT from each call that waits, however often the goroutine is cancelled. */
+static void wait_in_vain(struct scene *s)
+{
+    size_t i;
+    for (i = 0; i < LENGTH(calls); i++) {
+        int want = calls[i].fn == wait_in_sleep ? 0 : -ETIMEDOUT;
+        if (calls[i].fn == wait_in_once)
+            continue; /* it has no deadline */
+        snprintf(check_note, sizeof check_note, "in %s", calls[i].name);
+        CHECK_EQ(calls[i].fn(s), want);
+    }
+    check_note[0] = 0;
+}
+
+static void wait_while_disabled(void *arg)
+{
+    struct scene *s = arg;
+    gs_mutex m;
+    memset(&m, 0, sizeof m);
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_cancel_enable(), -EPERM);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    SET(s->impatient, 2);
+    wait_in_vain(s); /* cancelled while it waits */
+    CHECK_EQ(gs_cancel(gs_self()), 0);
+    CHECK_EQ(gs_cancelled(), 1);
+    wait_in_vain(s); /* cancelled before */
+    CHECK_EQ(gs_cancel_enable(), 0);
+    wait_in_vain(s); /* still disabled once */
+    CHECK_EQ(gs_cancel_enable(), 0);
+    CHECK_EQ(gs_cancelled(), 1);
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0); /* no wait */
+    CHECK_EQ(gs_sleep(3600 * SEC), -ECANCELED);
+    CHECK_EQ(gs_cancel_enable(), -EPERM);
+    CHECK_EQ(gs_sleep(3600 * SEC), -ECANCELED);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    wait_in_vain(s);
+    SET(s->impatient, 3); /* it ends without gs_cancel_enable */
+}
+
+GO_TEST(no_wait_is_cancelled_while_that_is_disabled)
+{
+    struct scene s;
+    gs_g *g;
+    set_up(&s);
+    s.impatient = 1;
+    g = go_ref(wait_while_disabled, &s);
+    WAIT_UNTIL(GET(s.impatient) == 2); /* it waits with cancelling disabled */
+    while (gs_join(g, gs_after_us(300)) != 0)
+        CHECK_EQ(gs_cancel(g), 0);
+    CHECK_EQ(s.impatient, 3);
+    join(g);
+    tear_down(&s);
+}
+
+struct cleanup {
+    gs_mutex m;
+    gs_chan *never;
+    int disabled, cleaned;
+};
+
+/* What one has gs_cancel_disable for. */
+static void clean_up_after_a_cancel(void *arg)
+{
+    struct cleanup *c = arg;
+    int64_t v;
+    CHECK_EQ(gs_chan_recv(c->never, &v, GS_FOREVER), -ECANCELED);
+    CHECK_EQ(gs_mutex_lock(&c->m, GS_FOREVER), -ECANCELED);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    SET(c->disabled, 1);
+    CHECK_EQ(gs_mutex_lock(&c->m, GS_FOREVER), 0);
+    SET(c->cleaned, 1);
+    CHECK_EQ(gs_mutex_unlock(&c->m), 0);
+    CHECK_EQ(gs_cancel_enable(), 0);
+    CHECK_EQ(gs_chan_recv(c->never, &v, GS_FOREVER), -ECANCELED);
+}
+
+GO_TEST(a_cancelled_goroutine_takes_a_contended_lock_to_clean_up)
+{
+    int i;
+    for (i = 0; i < 50; i++) {
+        struct cleanup c;
+        gs_g *g;
+        memset(&c, 0, sizeof c);
+        c.never = chan_of_ints(0);
+        CHECK_EQ(gs_mutex_lock(&c.m, GS_FOREVER), 0);
+        g = go_ref(clean_up_after_a_cancel, &c);
+        CHECK_EQ(gs_cancel(g), 0);
+        WAIT_UNTIL(GET(c.disabled));
+        CHECK_EQ(gs_sleep(100 * US), 0);
+        CHECK_EQ(gs_cancel(g), 0); /* it waits for the lock, and goes on doing so */
+        CHECK_EQ(gs_sleep(100 * US), 0);
+        CHECK_EQ(GET(c.cleaned), 0);
+        CHECK_EQ(gs_mutex_unlock(&c.m), 0);
+        join(g);
+        CHECK_EQ(c.cleaned, 1);
+        free_chan(c.never);
+    }
+}
+
+/* Waits by turns with cancelling disabled and enabled, until it is cancelled. */
+static void wait_by_turns(void *arg)
+{
+    gs_chan *never = arg;
+    int64_t v;
+    int r;
+    do {
+        CHECK_EQ(gs_cancel_disable(), 0);
+        CHECK_EQ(gs_chan_recv(never, &v, gs_after_us(20)), -ETIMEDOUT);
+        CHECK_EQ(gs_cancel_enable(), 0);
+        r = gs_chan_recv(never, &v, gs_after_us(20));
+        CHECK(r == -ETIMEDOUT || r == -ECANCELED);
+    } while (r == -ETIMEDOUT);
+    CHECK_EQ(gs_cancelled(), 1);
+}
+
+GO_TEST(a_cancel_that_meets_disable_and_enable_is_not_lost)
+{
+    gs_chan *never = chan_of_ints(0);
+    uint64_t rng = random_seed();
+    int i;
+    for (i = 0; i < 200; i++) {
+        gs_g *g = go_ref(wait_by_turns, never);
+        CHECK_EQ(gs_sleep((int64_t)(random_next(&rng) % 100) * US), 0);
+        CHECK_EQ(gs_cancel(g), 0);
+        join(g);
+    }
+    check_note[0] = 0;
+    free_chan(never);
+}
+
+static void end_while_disabled(void *arg)
+{
+    CHECK_EQ(gs_cancel_disable(), 0);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    if (arg)
+        gs_exit();
+}
+
+/* The descriptor is used again. */
+GO_TEST(disabling_ends_with_the_goroutine)
+{
+    int procs = gs_gomaxprocs(1), i;
+    for (i = 0; i < 200; i++) {
+        int ran = 0;
+        gs_g *g;
+        if (i % 3 == 0)
+            join(go_ref(end_while_disabled, i % 2 ? &ran : NULL));
+        else
+            go(end_while_disabled, i % 2 ? &ran : NULL);
+        gs_yield();
+        g = go_ref(note_and_sleep, &ran);
+        gs_yield();
+        CHECK_EQ(gs_cancel(g), 0);
+        join(g);
+        CHECK_EQ(ran, 1);
+    }
+    gs_gomaxprocs(procs);
+}
+
+static void not_disabled_here(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_cancel_enable(), -EPERM);
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_sleep(MS), 0);
+}
+
+TEST(a_plain_thread_may_disable_it_too)
+{
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_cancel_enable(), 0);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    CHECK_EQ(gs_run(not_disabled_here, NULL), 0); /* and the goroutine knows nothing of it */
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_cancel_enable(), 0);
+    CHECK_EQ(gs_cancel_enable(), 0);
 }
 
 /* ---- Races: a value is handed over or it is not; it is never lost ---- */

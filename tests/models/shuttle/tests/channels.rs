@@ -3,7 +3,7 @@
 
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
-use shuttle_models::sched::park::{FOREVER, NOWAIT, Parker};
+use shuttle_models::sched::park::{FOREVER, NOWAIT};
 use shuttle_models::sched::{entry, g::GRef};
 use shuttle_models::{os, with_each_cast};
 use std::mem::MaybeUninit;
@@ -460,7 +460,6 @@ fn cancel(g: GRef) -> impl FnOnce() + Send + 'static {
     let g = Shared(g);
     move || {
         let Shared(g) = { g };
-        g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
-        Parker::cancel(g);
+        shuttle_models::sched::cancel::cancel(g);
     }
 }

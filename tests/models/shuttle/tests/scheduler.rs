@@ -8,14 +8,13 @@ use shuttle_models::sched::g::{G, GRef};
 use shuttle_models::sched::p::{PRef, status};
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::{
-    blocking, boundary, embed, entry, gang, keys, lock_thread, park, preempt, run, runtime,
+    blocking, boundary, cancel, embed, entry, gang, keys, lock_thread, park, preempt, run, runtime,
     threads, world,
 };
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Begins `n` goroutines, each by a plain thread of its own.
 fn from_outside(n: usize, count: &Arc<Count>) {
@@ -673,8 +672,7 @@ fn a_goroutine_that_parks_by_hand_rests_until_its_commit_is_over() {
             let canceller = Plain::start(move || {
                 let g = g_of(address);
                 let _inside = runtime::Inside::enter();
-                g.cancelled.store(true, Ordering::SeqCst);
-                park::Parker::cancel(g);
+                cancel::cancel(g);
             });
             waker.join();
             canceller.join();
@@ -716,9 +714,7 @@ fn a_cancel_meets_a_park_at_any_moment() {
                 let _ = time::sleep(200_000);
                 let _ = time::sleep(200_000);
             });
-            // As `gs_cancel` does.
-            g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
-            park::Parker::cancel(g);
+            cancel::cancel(g);
             assert_eq!(entry::join(g, park::FOREVER), 0);
             entry::release(g);
         });
@@ -739,8 +735,62 @@ fn a_cancel_is_never_overlooked() {
             while begun.get() == 0 {
                 os::spin::backoff(0);
             }
-            g.cancelled.store(true, core::sync::atomic::Ordering::SeqCst);
-            park::Parker::cancel(g);
+            cancel::cancel(g);
+            assert_eq!(entry::join(g, park::FOREVER), 0);
+            entry::release(g);
+        });
+    });
+}
+
+/// A cancel meets a goroutine that disables cancelling, waits, and enables it: the wait goes on until
+/// its deadline, and the next one after that, which nothing else would end, is cancelled.
+#[test]
+fn a_cancel_waits_until_it_is_enabled() {
+    check(4000, || {
+        in_runtime(2, 1, || {
+            let (gate, begun) = (Gate::new(), Arc::new(Count::default()));
+            let b = begun.clone();
+            let g = go_referenced(move || {
+                cancel::disable();
+                b.add(1);
+                let deadline = os::time::now() + 20_000;
+                assert_eq!(gate.0.wait(deadline), -libc::ETIMEDOUT);
+                assert_eq!(cancel::enable(), 0);
+                assert_eq!(gate.0.wait(park::FOREVER), -libc::ECANCELED);
+            });
+            while begun.get() == 0 {
+                os::spin::backoff(0);
+            }
+            cancel::cancel(g);
+            assert_eq!(entry::join(g, park::FOREVER), 0);
+            entry::release(g);
+        });
+    });
+}
+
+/// A cancel that has seen a wait which may be cancelled comes late, to one that may not: it takes a
+/// lock that another goroutine has.
+#[test]
+fn a_cancel_that_comes_late_leaves_a_later_wait_alone() {
+    check(4000, || {
+        in_runtime(2, 1, || {
+            let (gate, begun) = (Gate::new(), Arc::new(Count::default()));
+            let b = begun.clone();
+            let g = go_referenced(move || {
+                b.add(1);
+                for _ in 0..2 {
+                    let r = gate.0.wait(os::time::now() + 5_000);
+                    assert!(r == -libc::ETIMEDOUT || r == -libc::ECANCELED, "{r}");
+                    cancel::disable();
+                    assert_eq!(gate.0.wait(os::time::now() + 5_000), -libc::ETIMEDOUT);
+                    assert_eq!(cancel::enable(), 0);
+                }
+                assert_eq!(gate.0.wait(park::FOREVER), -libc::ECANCELED);
+            });
+            while begun.get() == 0 {
+                os::spin::backoff(0);
+            }
+            cancel::cancel(g);
             assert_eq!(entry::join(g, park::FOREVER), 0);
             entry::release(g);
         });
