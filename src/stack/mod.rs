@@ -439,8 +439,15 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 static FORCE_MPROTECT: AtomicBool = AtomicBool::new(false);
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
 
-/// What `GOSCHED_DEBUG` says about guards.
+/// At the start of a runtime, what `GOSCHED_DEBUG` says about guards; a budget of 0: what the
+/// kernel allows. That is in a file, which is not to be read later: it would take a number
+/// from a program that opens a file at that moment.
 pub fn configure(force_mprotect: bool, budget: usize) {
+    let budget = match budget {
+        // A guard splits a mapping in two; the host needs some as well.
+        0 => mem::max_map_count() / 4,
+        n => n,
+    };
     FORCE_MPROTECT.store(force_mprotect, Ordering::Relaxed);
     BUDGET.store(budget, Ordering::Relaxed);
 }
@@ -450,11 +457,7 @@ fn guard(at: usize, size: usize, count: usize) -> usize {
     if !FORCE_MPROTECT.load(Ordering::Relaxed) && mem::install_guards(at, GUARD, size, count) {
         return 0;
     }
-    let budget = match BUDGET.load(Ordering::Relaxed) {
-        // A guard splits a mapping in two; the host needs some as well.
-        0 => mem::max_map_count() / 4,
-        n => n,
-    };
+    let budget = BUDGET.load(Ordering::Relaxed);
     let room = MPROTECTED.load(Ordering::Relaxed) + count <= budget;
     if room && (0..count).all(|i| mem::protect_none(at + i * size, GUARD)) {
         MPROTECTED.fetch_add(count, Ordering::Relaxed);
