@@ -453,9 +453,10 @@ int gs_init(const struct gs_config *cfg);
  * without a call holds the thread until it does.
  *
  * pthread_cancel(3) doesn't end a thread of the library, nor one that is in gs_run before
- * that returns. Waking others and waiting for channels, sync objects, goroutines and time are
- * no cancellation points of a plain thread. A thread that may be inside a function for files
- * or names must not be cancelled.
+ * that returns. No function of the library is a cancellation point of a plain thread: a
+ * thread that is cancelled while it waits in one goes on waiting. A thread with
+ * PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
+ * in a function that it gave to gs_once_do: the others would wait for it for ever.
  *
  * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
  * gives no memory or thread (see gs_init). f has not run if it is not 0.

@@ -2,12 +2,30 @@
 
 use super::EINVAL;
 use crate::io;
-use crate::os::KeepErrno;
+use crate::os::{KeepErrno, thread::NoCancel};
 use crate::sched::boundary::Entered;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{addrinfo, iovec, msghdr, off_t, sockaddr, socklen_t, ssize_t};
 
 const BAD: ssize_t = EINVAL as ssize_t;
+
+/// The library runs on behalf of the caller, whose errno stays as it is. On a plain thread
+/// nothing in between is a cancellation point: the thread is counted in the file that it uses,
+/// and may hold locks.
+struct Call {
+    _errno: KeepErrno,
+    _entered: Entered,
+    /// Dropped last. Threads with an M are never cancelled.
+    _lives: Option<NoCancel>,
+}
+
+impl Call {
+    fn new() -> Call {
+        let entered = Entered::new();
+        let lives = entered.m().is_none().then(NoCancel::new);
+        Call { _errno: KeepErrno::new(), _entered: entered, _lives: lives }
+    }
+}
 
 /// As many buffers as the kernel takes at once.
 const IOV_MAX: c_int = 1024;
@@ -58,8 +76,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 /// `buf` is null or has room for `n` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline: i64) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `buf` has room for `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::read(fd, &[b], deadline) })
 }
@@ -78,8 +95,7 @@ pub unsafe extern "C" fn gs_write(
     n: usize,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `buf` has `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::write(fd, &[b], deadline) })
 }
@@ -96,8 +112,7 @@ pub unsafe extern "C" fn gs_readv(
     iovcnt: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `iov` is null or points to `iovcnt` buffers.
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::read(fd, b, deadline)) }
 }
@@ -113,8 +128,7 @@ pub unsafe extern "C" fn gs_writev(
     iovcnt: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `iov` is null or points to `iovcnt` buffers.
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::write(fd, b, deadline)) }
 }
@@ -132,8 +146,7 @@ pub unsafe extern "C" fn gs_recv(
     flags: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `buf` has room for `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
 }
@@ -150,8 +163,7 @@ pub unsafe extern "C" fn gs_send(
     flags: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: `buf` has `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::send(fd, b, flags, deadline) })
 }
@@ -172,8 +184,7 @@ pub unsafe extern "C" fn gs_recvfrom(
     addrlen: *mut socklen_t,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     match buffer(buf, n) {
         Some(b) if addr.is_null() || !addrlen.is_null() => {
             let len = if addr.is_null() { core::ptr::null_mut() } else { addrlen };
@@ -199,8 +210,7 @@ pub unsafe extern "C" fn gs_sendto(
     addrlen: socklen_t,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     match buffer(buf, n) {
         Some(b) if !addr.is_null() || addrlen == 0 => {
             // SAFETY: `buf` has `n` bytes; the address is null or has `addrlen`.
@@ -222,8 +232,7 @@ pub unsafe extern "C" fn gs_recvmsg(
     flags: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if msg.is_null() {
         return BAD;
     }
@@ -242,8 +251,7 @@ pub unsafe extern "C" fn gs_sendmsg(
     flags: c_int,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if msg.is_null() {
         return BAD;
     }
@@ -270,8 +278,7 @@ pub unsafe extern "C" fn gs_accept(
     addrlen: *mut socklen_t,
     deadline: i64,
 ) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if !addr.is_null() && addrlen.is_null() {
         return EINVAL;
     }
@@ -296,8 +303,7 @@ pub unsafe extern "C" fn gs_connect(
     addrlen: socklen_t,
     deadline: i64,
 ) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if addr.is_null() {
         return EINVAL;
     }
@@ -316,8 +322,7 @@ pub unsafe extern "C" fn gs_connect(
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
     /// All that poll(2) knows.
     const KNOWN: c_int = 0x27ff & !(libc::POLLNVAL as c_int);
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if events & !KNOWN != 0 {
         return EINVAL;
     }
@@ -332,8 +337,7 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
 /// same. Any thread. internal/poll.FD.Close.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_close(fd: c_int) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     io::close(fd)
 }
 
@@ -350,8 +354,7 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
 /// `host` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: c_int) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     // SAFETY: not null, so it is a C string.
     let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
     io::tcp_listen(host, port, backlog)
@@ -369,8 +372,7 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
 /// `host` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline: i64) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if host.is_null() {
         return EINVAL;
     }
@@ -397,8 +399,7 @@ pub unsafe extern "C" fn gs_pread(
     offset: off_t,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     match buffer(buf, n) {
         // SAFETY: `buf` has room for `n` bytes.
         Some(b) if offset >= 0 => unsafe { io::read_at(fd, b, offset, deadline) },
@@ -421,8 +422,7 @@ pub unsafe extern "C" fn gs_pwrite(
     offset: off_t,
     deadline: i64,
 ) -> ssize_t {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     match buffer(buf, n) {
         // SAFETY: `buf` has `n` bytes.
         Some(b) if offset >= 0 => unsafe { io::write_at(fd, b, offset, deadline) },
@@ -449,8 +449,7 @@ pub unsafe extern "C" fn gs_getaddrinfo(
     res: *mut *mut addrinfo,
     deadline: i64,
 ) -> c_int {
-    let _entered = Entered::new();
-    let _errno = KeepErrno::new();
+    let _call = Call::new();
     if res.is_null() {
         io::set_last_error(EINVAL);
         return libc::EAI_SYSTEM;

@@ -26,7 +26,7 @@ use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::cpu::{self, CpuSet};
-use crate::os::thread::{SignalMask, Thread};
+use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
@@ -259,6 +259,8 @@ pub fn init(request: &Request) -> Result<(), i32> {
     if try_rt().is_some() {
         return Err(-libc::EBUSY);
     }
+    // It reads files, with LIFE held.
+    let _lives = NoCancel::new();
     // It waits for the loader's lock, so not with ours held.
     let copies = cxa::Copies::new();
     LIFE.with(|| {
@@ -296,6 +298,8 @@ pub fn shutdown(deadline: i64) -> i32 {
     if m::current().is_some() {
         return -libc::EDEADLK;
     }
+    // It joins threads, and is counted as inside.
+    let _lives = NoCancel::new();
     loop {
         let Some(inside) = Inside::enter_if_there() else { return 0 };
         let e = rt().drain(deadline);
