@@ -1,77 +1,83 @@
-//! Bells: eventfds that plain threads poll beside the file for which they wait, so that
-//! `gs_close` can wake them.
+//! The bells of plain threads: each polls one beside the file for which it waits, so that
+//! `gs_close` can wake it.
 //!
-//! They are kept when the wait is over, until the runtime ends. A descriptor that were taken for a moment would
-//! take its number from a program that closes one and expects to get it back.
+//! A bell is kept when the wait is over, until the runtime ends: a descriptor taken for a
+//! moment would take its number from a program that closes a file and expects to get that
+//! number back.
 
-use crate::os::epoll;
+use crate::os::bell::Bell;
 use crate::sched::runtime;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Plain threads that can wait with a bell at the same time; others look every few ms.
 const BELLS: usize = 1024;
 
-/// 0: none yet. Above: one that is free. Below: one that is in use. One more than the
-/// descriptor in each case.
-static ALL: [AtomicI32; BELLS] = [const { AtomicI32::new(0) }; BELLS];
+/// In a place of [`ALL`]: a thread waits with the bell.
+const IN_USE: u64 = 1 << 63;
 
-/// One that the caller uses, until it is dropped.
-pub struct Bell {
-    place: &'static AtomicI32,
-    fd: i32,
+/// Each place has a bell ([`Bell::to_bits`]), with [`IN_USE`] or without, or 0: none yet.
+static ALL: [AtomicU64; BELLS] = [const { AtomicU64::new(0) }; BELLS];
+
+/// A bell that the caller uses until this is dropped.
+pub struct Borrowed {
+    place: &'static AtomicU64,
+    bell: Bell,
 }
 
-impl Bell {
-    /// `None`: there is none to be had.
-    pub fn take() -> Option<Bell> {
-        let change = |place: &'static AtomicI32, from: i32, fd: i32| {
-            // Acquire: pairs with the Release of whoever has had it.
-            let changed =
-                place.compare_exchange(from, -(fd + 1), Ordering::Acquire, Ordering::Relaxed);
-            // Not `then_some`: a bell that is made puts its place back when it is dropped.
-            changed.is_ok().then(|| Bell { place, fd })
+impl Borrowed {
+    /// A free bell, or a new one. `None`: there is none to be had.
+    pub fn take() -> Option<Borrowed> {
+        let change = |place: &'static AtomicU64, from: u64, bell: Bell| {
+            let to = bell.to_bits() | IN_USE;
+            // Acquire: pairs with the store of the thread that gave it back.
+            let changed = place.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
+            // Not `then_some`: what that makes gives the bell back when it is dropped.
+            changed.is_ok().then(|| Borrowed { place, bell })
         };
         let free = ALL.iter().find_map(|place| match place.load(Ordering::Relaxed) {
-            n if n > 0 => change(place, n, n - 1),
+            bits if bits & IN_USE == 0 => change(place, bits, Bell::from_bits(bits)?),
             _ => None,
         });
         if free.is_some() {
             return free;
         }
-        let fd = epoll::create_eventfd().ok()?;
-        let new = ALL.iter().find_map(|place| change(place, 0, fd));
+        let bell = Bell::new().ok()?;
+        let new = ALL.iter().find_map(|place| change(place, 0, bell));
         if new.is_none() {
-            epoll::close(fd);
+            bell.close();
         }
         new
     }
 
-    pub fn fd(&self) -> i32 {
-        self.fd
+    pub fn bell(&self) -> Bell {
+        self.bell
     }
 }
 
-impl Drop for Bell {
+impl Drop for Borrowed {
     fn drop(&mut self) {
-        // Nobody rings any more: the file's list of threads doesn't have it.
-        epoll::silence(self.fd);
+        // No thread rings it any more: the file's list of threads doesn't have it.
+        self.bell.silence();
         // SeqCst: either we see that the runtime has ended, or `close_free`, which comes after
-        // its end, sees that this one is free.
-        self.place.store(self.fd + 1, Ordering::SeqCst);
+        // its end, sees that this bell is free.
+        self.place.store(self.bell.to_bits(), Ordering::SeqCst);
         if runtime::try_rt().is_none() {
             close_free();
         }
     }
 }
 
-/// The runtime has ended: closes those that no thread waits with.
+/// The runtime has ended: closes the bells with which no thread waits.
 pub fn close_free() {
     for place in &ALL {
-        let n = place.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release of the thread that had it last.
-        let take = || place.compare_exchange(n, 0, Ordering::Acquire, Ordering::Relaxed);
-        if n > 0 && take().is_ok() {
-            epoll::close(n - 1);
+        let bits = place.load(Ordering::Relaxed);
+        // Acquire: pairs with the store of the thread that gave it back.
+        let take = || place.compare_exchange(bits, 0, Ordering::Acquire, Ordering::Relaxed);
+        if bits & IN_USE == 0
+            && let Some(bell) = Bell::from_bits(bits)
+            && take().is_ok()
+        {
+            bell.close();
         }
     }
 }
@@ -79,9 +85,7 @@ pub fn close_free() {
 /// In the child of a fork they are copies of the parent's, which would wake its threads.
 pub fn forget_all() {
     for place in &ALL {
-        match place.swap(0, Ordering::Relaxed) {
-            0 => {}
-            n => epoll::close(n.abs() - 1),
-        }
+        let bell = Bell::from_bits(place.swap(0, Ordering::Relaxed) & !IN_USE);
+        bell.into_iter().for_each(Bell::close);
     }
 }

@@ -2,6 +2,7 @@
 //! it is. `README.md` states the protocol.
 
 use super::wait::Want;
+use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::socket;
@@ -120,13 +121,13 @@ const _: () = assert!(size_of::<File>() == 128);
 /// A plain thread that waits.
 pub struct PlainWaiter {
     next: Cell<*const PlainWaiter>,
-    /// Something written to it ends the wait; -1: it looks again soon.
-    bell: i32,
+    /// A ring ends the wait; none: it looks again soon.
+    bell: Option<Bell>,
     closed: Cell<bool>,
 }
 
 impl PlainWaiter {
-    pub fn new(bell: i32) -> PlainWaiter {
+    pub fn new(bell: Option<Bell>) -> PlainWaiter {
         PlainWaiter { next: Cell::new(ptr::null()), bell, closed: Cell::new(false) }
     }
 }
@@ -451,8 +452,8 @@ impl File {
         // SAFETY: who is in the list waits until it has taken itself out.
         while let Some(w) = unsafe { t.as_ref() } {
             w.closed.set(w.closed.get() | (reason == Reason::Closed));
-            if w.bell >= 0 {
-                epoll::raise(w.bell);
+            if let Some(bell) = w.bell {
+                bell.ring();
             }
             t = w.next.get();
         }

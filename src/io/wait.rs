@@ -1,8 +1,9 @@
 //! Trying until it needs no more waiting: the loop of every function that waits
 //! for a file.
 
-use super::bell::Bell;
+use super::bell::Borrowed;
 use super::file::{File, Locked, PlainWaiter, Side, tag_of};
+use crate::os::bell::Bell;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::time;
@@ -249,9 +250,9 @@ fn wait_as_thread(
     if file::kind(fd)? == Kind::Disk {
         return Err(-libc::EPERM);
     }
-    let bell = Bell::take();
-    let bell_fd = bell.as_ref().map_or(-1, Bell::fd);
-    let waiter = PlainWaiter::new(bell_fd);
+    let borrowed = Borrowed::take();
+    let bell = borrowed.as_ref().map(Borrowed::bell);
+    let waiter = PlainWaiter::new(bell);
     if !file.add_thread(generation, &waiter) {
         return Err(-libc::ECANCELED);
     }
@@ -261,7 +262,7 @@ fn wait_as_thread(
         FOREVER => soon,
         _ => soon.min(deadline),
     };
-    let in_time = file::poll_two(fd, want.events, bell_fd, until);
+    let in_time = file::poll_two(fd, want.events, bell.map_or(-1, Bell::to_poll), until);
     let closed = file.remove_thread(&waiter);
     match () {
         _ if closed => Err(-libc::ECANCELED),

@@ -1,4 +1,4 @@
-//! epoll, and the eventfd that ends a sleep in it.
+//! epoll.
 
 use super::time;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,31 +26,6 @@ pub fn create() -> Result<i32, i32> {
     let _errno = super::KeepErrno::new();
     // SAFETY: no pointers.
     checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
-}
-
-/// A new eventfd: one write to it is one event.
-pub fn create_eventfd() -> Result<i32, i32> {
-    let _errno = super::KeepErrno::new();
-    // SAFETY: no pointers.
-    checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
-}
-
-/// An event on an eventfd.
-pub fn raise(eventfd: i32) {
-    let _errno = super::KeepErrno::new();
-    let one = 1u64;
-    // Not by write(3), at which pthread_cancel(3) could end a plain thread: what it was to
-    // wake would sleep on.
-    // SAFETY: eight readable bytes. It fails only when as many events as fit are there.
-    unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, 8) };
-}
-
-/// Takes back what was raised and is not needed any more.
-pub fn silence(eventfd: i32) {
-    let _errno = super::KeepErrno::new();
-    let mut count = 0u64;
-    // SAFETY: eight writable bytes. It fails only when there is nothing to take.
-    unsafe { libc::read(eventfd, (&raw mut count).cast(), 8) };
 }
 
 fn checked(r: i32) -> Result<i32, i32> {
@@ -109,7 +84,7 @@ pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
     n.max(0) as usize
 }
 
-/// Closes an instance or an eventfd.
+/// Closes an instance.
 pub fn close(fd: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the caller owns it.

@@ -10,6 +10,7 @@ use super::runtime::rt;
 use super::task::{Fifo, Task};
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
+use crate::os::bell::{AtomicBell, Bell};
 use crate::os::{self, thread, thread::Thread};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -78,8 +79,8 @@ pub struct M {
 
     /// 1: notified. What the thread sleeps on.
     pub note: AtomicU32,
-    /// The eventfd that ends its sleep; -1: it sleeps on `note`.
-    bell: AtomicI32,
+    /// What ends its sleep; none: it sleeps on `note`.
+    bell: AtomicBell,
     /// What it gets with the notification: a P (null: none), perhaps a task,
     /// and whether it is to look for work.
     pub next_p: AtomicPtr<P>,
@@ -159,7 +160,7 @@ impl M {
             blocking: RelaxedCell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
             note: AtomicU32::new(0),
-            bell: AtomicI32::new(-1),
+            bell: AtomicBell::none(),
             next_p: AtomicPtr::new(ptr::null_mut()),
             is_between: Cell::new(false),
             in_syscall: AtomicBool::new(false),
@@ -298,10 +299,10 @@ impl M {
         self.note.swap(0, Ordering::Acquire) == 1
     }
 
-    /// From here on an event on this eventfd ends its sleep (-1: `note` does). It
-    /// looks at `note` after this.
-    pub fn sleeps_in(&self, bell: i32) {
-        self.bell.store(bell, Ordering::Relaxed);
+    /// From here on a ring of this bell ends its sleep (none: `note` does). It looks at
+    /// `note` after this.
+    pub fn sleeps_in(&self, bell: Option<Bell>) {
+        self.bell.store(bell);
         // Pairs with the fence in `notify`: either it sees the bell or we see the note.
         fence(Ordering::SeqCst);
     }
@@ -312,9 +313,9 @@ impl M {
         self.note.store(1, Ordering::Release);
         // Pairs with the fence in `sleeps_in`.
         fence(Ordering::SeqCst);
-        match self.bell.load(Ordering::Relaxed) {
-            -1 => os::futex::wake(&self.note, 1),
-            bell => os::epoll::raise(bell),
+        match self.bell.load() {
+            None => os::futex::wake(&self.note, 1),
+            Some(bell) => bell.ring(),
         }
     }
 }

@@ -18,6 +18,7 @@ use super::runtime::Runtime;
 use super::schedule;
 use super::task::{Batch, Task};
 use super::threads;
+use crate::os::bell::{AtomicBell, Bell};
 use crate::os::epoll::{self, Event};
 use core::cell::Cell;
 use core::ptr;
@@ -27,7 +28,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32,
 const EVENTS: usize = 128;
 /// A busy P looks after so many scheduling decisions.
 const TICKS: u32 = 128;
-/// Of an instance, the eventfd; other numbers are files', or P's.
+/// The data of an instance's bell; other numbers are files', or P's.
 const BELL: u64 = u64::MAX;
 /// P's that a watcher takes note of at once.
 const FIRED: usize = 16;
@@ -146,8 +147,8 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
 pub struct OfP {
     /// -1: none yet.
     epoll: AtomicI32,
-    /// The eventfd in it that ends a sleep there.
-    bell: AtomicI32,
+    /// The bell in it, which ends a sleep there.
+    bell: AtomicBell,
     /// Goroutines that wait for files of this instance.
     waiting: AtomicU32,
     /// An M sleeps in the instance, or is about to: the one that ran the P last.
@@ -164,7 +165,7 @@ impl OfP {
     pub fn new() -> OfP {
         OfP {
             epoll: AtomicI32::new(-1),
-            bell: AtomicI32::new(-1),
+            bell: AtomicBell::none(),
             waiting: AtomicU32::new(0),
             attended: AtomicBool::new(false),
             armed: AtomicBool::new(false),
@@ -198,8 +199,8 @@ impl OfP {
 /// The poller's part of a node.
 pub struct OfNode {
     epoll: AtomicI32,
-    /// The eventfd in it that ends the watcher's sleep.
-    bell: AtomicI32,
+    /// The bell in it, which ends the watcher's sleep.
+    bell: AtomicBell,
     /// The M that sleeps in it, or is about to.
     watcher: AtomicPtr<M>,
 }
@@ -208,7 +209,7 @@ impl OfNode {
     pub fn new() -> OfNode {
         OfNode {
             epoll: AtomicI32::new(-1),
-            bell: AtomicI32::new(-1),
+            bell: AtomicBell::none(),
             watcher: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -248,7 +249,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         Some(fd) => fd,
         None => {
             let (fd, bell) = make_epoll_with_bell()?;
-            node.poll.bell.store(bell, Ordering::Relaxed);
+            node.poll.bell.store(Some(bell));
             // Release: the bell goes along.
             node.poll.epoll.store(fd, Ordering::Release);
             fd
@@ -256,23 +257,23 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     };
     let (fd, bell) = make_epoll_with_bell()?;
     if let Err(e) = epoll::add(of_node, fd, epoll::ONCE, u64::from(p.id)) {
-        epoll::close(bell);
+        bell.close();
         epoll::close(fd);
         return Err(e);
     }
-    p.poll.bell.store(bell, Ordering::Relaxed);
+    p.poll.bell.store(Some(bell));
     // Release: pairs with the Acquire of those who use it; the bell goes along.
     p.poll.epoll.store(fd, Ordering::Release);
     rt.polls.store(true, Ordering::Release);
     Ok(())
 }
 
-fn make_epoll_with_bell() -> Result<(i32, i32), i32> {
+fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
     let fd = epoll::create()?;
-    let bell = epoll::create_eventfd().inspect_err(|_| epoll::close(fd))?;
-    // Each write is told, so nobody has to read it.
-    if let Err(e) = epoll::add(fd, bell, epoll::IN | epoll::EDGE, BELL) {
-        epoll::close(bell);
+    let bell = Bell::new().inspect_err(|_| epoll::close(fd))?;
+    // Each ring is told, see `Bell::heard`.
+    if let Err(e) = epoll::add(fd, bell.to_poll(), epoll::IN | epoll::EDGE, BELL) {
+        bell.close();
         epoll::close(fd);
         return Err(e);
     }
@@ -281,14 +282,18 @@ fn make_epoll_with_bell() -> Result<(i32, i32), i32> {
 
 /// Closes everything: nobody polls any more.
 pub fn close_all(rt: &Runtime) {
-    let close = |fd: &AtomicI32| {
-        let fd = fd.swap(-1, Ordering::Relaxed);
+    let close = |instance: &AtomicI32, bell: &AtomicBell| {
+        let fd = instance.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
             epoll::close(fd);
         }
+        if let Some(made) = bell.load() {
+            bell.store(None);
+            made.close();
+        }
     };
-    rt.all_made_ps().for_each(|p| [&p.poll.epoll, &p.poll.bell].into_iter().for_each(close));
-    rt.nodes.iter().flat_map(|n| [&n.poll.epoll, &n.poll.bell]).for_each(close);
+    rt.all_made_ps().for_each(|p| close(&p.poll.epoll, &p.poll.bell));
+    rt.nodes.iter().for_each(|n| close(&n.poll.epoll, &n.poll.bell));
 }
 
 /// A goroutine is about to wait for a file of this P's instance; it holds the
@@ -403,15 +408,24 @@ fn take_events(of: PRef, deadline: i64) -> Found {
         for &Event { events, u64: data } in &events[..n] {
             match data {
                 // Not for the one who looks, but for the M that sleeps here.
-                BELL if deadline == 0 && of.poll.is_attended() => {
-                    epoll::raise(of.poll.bell.load(Ordering::Relaxed));
-                }
-                BELL => {}
+                BELL => hear(of, deadline == 0),
                 _ => (hooks.event)(data, events, &mut found),
             }
         }
     }
     found
+}
+
+/// The bell of the P's instance was rung, and the caller was told. If it only looks this was
+/// not for the caller, but for the M that sleeps there.
+fn hear(of: PRef, only_looks: bool) {
+    let Some(bell) = of.poll.bell.load() else { return };
+    bell.heard();
+    // After `heard`, which may have taken a later ring: who rang it for an M has seen that the
+    // M sleeps here, and so it is attended.
+    if only_looks && of.poll.is_attended() {
+        bell.ring();
+    }
 }
 
 // Sleeping
@@ -502,7 +516,7 @@ impl<'a> Post<'a> {
             Post::P(p) => &p.poll.bell,
             Post::Node(node) => &node.poll.bell,
         };
-        m.sleeps_in(bell.load(Ordering::Relaxed));
+        m.sleeps_in(bell.load());
         woken.notified = m.take_note();
         if !woken.notified {
             match self {
@@ -512,7 +526,7 @@ impl<'a> Post<'a> {
             }
             woken.notified = m.take_note();
         }
-        m.sleeps_in(-1);
+        m.sleeps_in(None);
         woken
     }
 }
@@ -522,9 +536,15 @@ impl Woken {
         let Some(epoll) = node.poll.epoll() else { return };
         let mut events = [epoll::NONE; FIRED];
         let n = epoll::wait(epoll, &mut events, deadline);
-        for &Event { u64: data, .. } in events[..n].iter().filter(|e| e.u64 != BELL) {
-            self.fired[self.n] = data as u16;
-            self.n += 1;
+        for &Event { u64: data, .. } in &events[..n] {
+            match data {
+                // The caller looks at its note after this.
+                BELL => node.poll.bell.load().into_iter().for_each(Bell::heard),
+                _ => {
+                    self.fired[self.n] = data as u16;
+                    self.n += 1;
+                }
+            }
         }
     }
 

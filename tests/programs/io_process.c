@@ -3,6 +3,9 @@
  * locked or in a system call, deadlock.
  */
 #include "io.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 
 /* ---- Plain threads ---- */
 
@@ -471,4 +474,232 @@ CHILD(goroutines_wait_without_a_number)
 TEST(without_a_free_number_goroutines_wait_all_the_same)
 {
     check_child_succeeds("goroutines_wait_without_a_number");
+}
+
+/* ---- A filter of system calls that refuses eventfd2 ---- */
+
+static void refuse(int call, int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {LENGTH(code), code};
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+static void pass_on_byte(void *arg)
+{
+    int *fds = arg;
+    char c;
+    while (gs_read(fds[0], &c, 1, GS_FOREVER) == 1)
+        CHECK_EQ(gs_write(fds[3], &c, 1, GS_FOREVER), 1);
+}
+
+/* The M's sleep in the poller, and goroutines that plain threads spawn wake them, and bytes do. */
+static void wake_sleepers(void *arg)
+{
+    int fds[4], i;
+    struct reader r;
+    gs_g *g, *reader;
+    char c;
+    (void)arg;
+    make_pair(fds);
+    make_pair(fds + 2);
+    g = go_ref(pass_on_byte, fds);
+    for (i = 0; i < 1000; i++) {
+        CHECK_EQ(gs_write(fds[1], "e", 1, GS_FOREVER), 1);
+        CHECK_EQ(gs_read(fds[2], &c, 1, gs_after_ms(60000)), 1);
+    }
+    r = reader_of(fds[2], gs_after_ms(5));
+    read_byte(&r);
+    CHECK_EQ(r.result, -ETIMEDOUT);
+    r = reader_of(fds[2], GS_FOREVER);
+    reader = go_ref(read_byte, &r);
+    settle();
+    CHECK_EQ(gs_cancel(reader), 0);
+    join(reader);
+    CHECK_EQ(r.result, -ECANCELED);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    join(g);
+    close_both(fds + 2);
+    CHECK_EQ(gs_close(fds[1]), 0);
+}
+
+static void return_now(void *arg)
+{
+    (void)arg;
+}
+
+static void *spawn_and_join(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 3000; i++)
+        join(go_ref(return_now, NULL));
+    return NULL;
+}
+
+static void wait_beside_spawners(void *arg)
+{
+    int fds[2];
+    struct reader r;
+    pthread_t t;
+    gs_g *g;
+    (void)arg;
+    make_pipe(fds);
+    r = reader_of(fds[0], GS_FOREVER);
+    g = go_ref(read_byte, &r);
+    settle();
+    t = start_thread(spawn_and_join, NULL);
+    go_join_thread(t);
+    CHECK_EQ(gs_write(fds[1], "s", 1, GS_FOREVER), 1);
+    join(g);
+    close_both(fds);
+}
+
+CHILD(files_without_eventfds)
+{
+    int before = (int)count_fds(), fds[2];
+    struct reader r;
+    pthread_t t;
+    pid_t pid;
+    int status;
+    refuse(SYS_eventfd2, atoi(getenv("REFUSED_WITH")));
+    CHECK_EQ(eventfd(0, 0), -1);
+    CHECK_EQ(gs_run(wake_sleepers, NULL), 0);
+    CHECK_EQ(gs_run(wait_beside_spawners, NULL), 0);
+    make_pair(fds);
+    r = reader_of(fds[0], GS_FOREVER);
+    t = start_thread(read_byte_on_thread, &r);
+    wait_asleep(&r.tid);
+    pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        CHECK_EQ(gs_run(wake_sleepers, NULL), 0);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(GET(r.done), 0);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    join_thread(t);
+    CHECK_EQ(r.result, -ECANCELED);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(count_fds(), before);
+}
+
+TEST(without_eventfds_pipes_wake_those_that_wait)
+{
+    static const char *const errors[] = {"1", "38"}; /* EPERM, ENOSYS */
+    size_t i;
+    for (i = 0; i < LENGTH(errors); i++) {
+        CHECK_EQ(setenv("REFUSED_WITH", errors[i], 1), 0);
+        check_child_succeeds("files_without_eventfds");
+    }
+}
+
+/* ---- pthread_cancel of plain threads that use files ---- */
+
+struct user {
+    int fd;
+    int deadline; /* in us; negative: for ever */
+    ssize_t (*use)(int fd, int64_t deadline);
+    pid_t tid;
+    int rounds;
+    ssize_t result;
+};
+
+static ssize_t use_read(int fd, int64_t deadline)
+{
+    char c;
+    return gs_read(fd, &c, 1, deadline);
+}
+
+static ssize_t use_recv(int fd, int64_t deadline)
+{
+    char c;
+    return gs_recv(fd, &c, 1, 0, deadline);
+}
+
+static ssize_t use_recvmsg(int fd, int64_t deadline)
+{
+    char c;
+    struct iovec v = {&c, 1};
+    struct msghdr m;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = &v;
+    m.msg_iovlen = 1;
+    return gs_recvmsg(fd, &m, 0, deadline);
+}
+
+static ssize_t use_readv(int fd, int64_t deadline)
+{
+    char c[2];
+    struct iovec v[2] = {{c, 1}, {c + 1, 1}};
+    return gs_readv(fd, v, 2, deadline);
+}
+
+static ssize_t use_poll(int fd, int64_t deadline)
+{
+    return gs_poll_fd(fd, POLLIN, deadline);
+}
+
+static ssize_t (*const uses[])(int fd, int64_t deadline) = {use_read, use_recv, use_recvmsg, use_readv, use_poll};
+
+static void *use_until_cancelled(void *arg)
+{
+    struct user *u = arg;
+    SET(u->tid, thread_id());
+    do {
+        pthread_testcancel();
+        u->result = u->use(u->fd, u->deadline < 0 ? GS_FOREVER : gs_after_us(u->deadline));
+        ADD(u->rounds, 1);
+    } while (u->result == -ETIMEDOUT);
+    pthread_testcancel();
+    return arg;
+}
+
+/* The cancelled thread would stay counted in the file, and gs_close wait for it for ever. */
+TEST(a_cancelled_thread_waits_on_until_its_call_returns)
+{
+    size_t i;
+    int fds[2];
+    for (i = 0; i < LENGTH(uses); i++) {
+        struct user u = {0, -1, uses[i], 0, 0, 0};
+        void *left;
+        pthread_t t;
+        make_pair(fds);
+        u.fd = fds[0];
+        t = start_thread(use_until_cancelled, &u);
+        wait_asleep(&u.tid);
+        CHECK_EQ(pthread_cancel(t), 0);
+        nap(MS);
+        CHECK_EQ(GET(u.rounds), 0);
+        close_both(fds);
+        CHECK_EQ(pthread_join(t, &left), 0);
+        CHECK(left == PTHREAD_CANCELED);
+        CHECK_EQ(u.result, -ECANCELED);
+    }
+}
+
+TEST(threads_cancelled_anywhere_in_a_call_leave_the_file)
+{
+    size_t i;
+    int fds[2];
+    for (i = 0; i < 20 * LENGTH(uses); i++) {
+        struct user u = {0, (int)(i % 7) * 5, uses[i % LENGTH(uses)], 0, 0, 0};
+        pthread_t t;
+        make_pair(fds);
+        u.fd = fds[0];
+        t = start_thread(use_until_cancelled, &u);
+        NAP_UNTIL(GET(u.rounds) > 0);
+        CHECK_EQ(pthread_cancel(t), 0);
+        join_thread(t);
+        close_both(fds);
+    }
 }
