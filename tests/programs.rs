@@ -246,6 +246,48 @@ fn chaos_uses_every_function_of_the_header() {
     }
 }
 
+/// Functions that `fault.c` need not call, and why.
+const NOT_IN_FAULT: &[(&str, &str)] = &[];
+
+#[test]
+fn fault_uses_every_function_of_the_header() {
+    let text = fs::read_to_string(manifest_dir().join("tests/programs/fault.c")).unwrap();
+    let text = without_comments(&text);
+    for f in declared_functions() {
+        let excluded = NOT_IN_FAULT.iter().any(|(name, _)| *name == f);
+        let used = text.contains(&format!("{f}("));
+        assert!(
+            used != excluded,
+            "tests/programs/fault.c calls {f}, or NOT_IN_FAULT says why it need not"
+        );
+    }
+}
+
+/// A program that fails with its second part and from a size of 23 % on: to a tenth, 25.
+const FAILS_WITH_PART_1: &str = "#!/bin/sh
+[ \"$1\" != parts ] || { echo 4; exit; }
+[ $((CHECK_PARTS >> 1 & 1)) = 0 ] || [ \"$CHECK_SIZE\" -lt 23 ] || [ \"$SETTING\" != 'a b' ]
+";
+
+#[test]
+fn a_failure_of_a_tester_is_made_smaller() {
+    use std::os::unix::fs::PermissionsExt;
+    let tester = work_dir().join("fails_with_part_1");
+    fs::write(&tester, FAILS_WITH_PART_1).unwrap();
+    fs::set_permissions(&tester, fs::Permissions::from_mode(0o755)).unwrap();
+    let shrink = |setting: &str| {
+        let mut cmd = Command::new(manifest_dir().join("tools/shrink"));
+        let output = cmd.arg(setting).arg(&tester).args(["3", "77"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (status, text) = shrink("SETTING=a b");
+    assert_eq!(status, Some(0), "{text}");
+    let smallest =
+        format!("env CHECK_PARTS=0x2 CHECK_SIZE=25 'SETTING=a b' '{}' '3' '77'", tester.display());
+    assert!(text.contains(&smallest), "{text}");
+    assert_eq!(shrink("SETTING=c").0, Some(1));
+}
+
 #[test]
 fn every_program_has_a_test() {
     for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {

@@ -433,6 +433,96 @@ static void files(void)
         freeaddrinfo(res);
 }
 
+/* The end of a pair that a goroutine drains, some bytes at a time. */
+static int drained_fd;
+static long drained;
+
+static void drains(void)
+{
+    char text[8];
+    ssize_t n;
+    struct iovec v[2] = {{text, 3}, {text + 3, 5}};
+    struct msghdr m;
+    int turn = 0;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = v;
+    m.msg_iovlen = 2;
+    do {
+        switch (turn++ % 4) {
+        case 0:
+            n = gs_recv(drained_fd, text, 8, 0, GS_FOREVER);
+            break;
+        case 1:
+            n = gs_recvfrom(drained_fd, text, 8, 0, NULL, NULL, GS_FOREVER);
+            break;
+        case 2:
+            n = gs_readv(drained_fd, v, 2, GS_FOREVER);
+            break;
+        default:
+            n = gs_recvmsg(drained_fd, &m, 0, GS_FOREVER);
+        }
+        if (GOOD(n))
+            drained += n;
+        else
+            gs_yield();
+    } while (n != 0);
+    CHECK_EQ(gs_close(drained_fd), 0);
+}
+
+static void messages(void)
+{
+    int64_t until = gs_after_ns(60 * SEC);
+    char text[8] = "12345";
+    struct iovec v[2] = {{text, 2}, {text + 2, 3}};
+    struct msghdr m;
+    long sent = 0;
+    int fds[2], i;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = v;
+    m.msg_iovlen = 2;
+    make_pair(fds);
+    drained_fd = fds[0];
+    drained = 0;
+    if (!start_fn(drains)) {
+        close_both(fds);
+        return;
+    }
+    for (i = 0; i < 40; i++) {
+        ssize_t n = i % 4 == 0   ? gs_send(fds[1], text, 5, 0, until)
+                    : i % 4 == 1 ? gs_sendto(fds[1], text, 5, 0, NULL, 0, until)
+                    : i % 4 == 2 ? gs_writev(fds[1], v, 2, until)
+                                 : gs_sendmsg(fds[1], &m, 0, until);
+        if (GOOD(n))
+            sent += n;
+        if (i % 8 == 0)
+            gs_yield();
+    }
+    CHECK_EQ(gs_close(fds[1]), 0);
+    wait_all();
+    CHECK_EQ(drained, sent);
+}
+
+static void connections(void)
+{
+    struct sockaddr_in a = loopback(0), from;
+    socklen_t len = sizeof from;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, accepted, e;
+    CHECK_GE(listener, 0);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
+    CHECK_EQ(listen(listener, 1), 0);
+    a = loopback(port_of(listener));
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(fd, 0);
+    while ((e = gs_connect(fd, (struct sockaddr *)&a, sizeof a, gs_after_ms(60000))) != 0 && e != -EISCONN)
+        (void)GOOD(e);
+    while (!GOOD(accepted = gs_accept(listener, (struct sockaddr *)&from, &len, gs_after_ms(60000))))
+        gs_yield();
+    CHECK_EQ(ntohs(from.sin_port), port_of(fd));
+    CHECK_EQ(gs_close(accepted), 0);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
 static void *short_nap(void *arg)
 {
     nap(100 * US);
@@ -529,6 +619,112 @@ static void embedding(void)
         gs_numa_free(memory, 100000);
 }
 
+static gs_once once;
+static int times, tellers, ended_early;
+
+static void add_one(void *n)
+{
+    ADD(*(int *)n, 1);
+}
+
+static void waits_to_be_told(void)
+{
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    while (!tellers)
+        (void)GOOD(gs_cond_wait(&cond, &mutex, GS_FOREVER));
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+}
+
+static void tell(bool all)
+{
+    int i;
+    tellers = 0;
+    for (i = 0; i < 2; i++)
+        (void)start_fn(waits_to_be_told);
+    gs_yield();
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    tellers = 1;
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+    if (all) {
+        CHECK_EQ(gs_cond_broadcast(&cond), 0);
+    } else {
+        CHECK_EQ(gs_cond_signal(&cond), 0);
+        CHECK_EQ(gs_cond_signal(&cond), 0);
+    }
+    wait_all();
+}
+
+static void ends_early(void *arg)
+{
+    (void)arg;
+    CHECK(gs_self() != NULL);
+    CHECK_GE(gs_id(gs_self()), 1);
+    ADD(ended_early, 1);
+    gs_exit();
+    CHECK(0);
+}
+
+static void waits_for_cancel(void *arg)
+{
+    int e;
+    (void)arg;
+    e = gs_park(NULL, NULL, GS_FOREVER);
+    CHECK_EQ(e, -ECANCELED);
+}
+
+/* What asks for nothing of the system works as always. */
+static void what_never_fails(void)
+{
+    gs_stats stats = {.size = sizeof stats};
+    unsigned char cpus[128];
+    int64_t v = 1, before = gs_now();
+    gs_chan *ch;
+    gs_g *g = NULL;
+    int e;
+    for (e = 0; e < 3; e++)
+        CHECK_EQ(gs_once_do(&once, add_one, &times), 0);
+    CHECK_EQ(times, 1);
+    tell(true);
+    tell(false);
+    SET(ended_early, 0);
+    if (GOOD(gs_spawn_with(ends_early, NULL, NULL, &g))) {
+        CHECK(gs_retain(g) == g);
+        gs_release(g);
+        while ((e = gs_join(g, GS_FOREVER)) != 0)
+            (void)GOOD(e);
+        gs_release(g);
+        CHECK_EQ(ended_early, 1);
+    }
+    if (GOOD(gs_spawn_with(waits_for_cancel, NULL, NULL, &g))) {
+        CHECK_EQ(gs_cancel(g), 0);
+        while ((e = gs_join(g, GS_FOREVER)) != 0)
+            (void)GOOD(e);
+        gs_release(g);
+    }
+    if (MADE(ch = gs_chan_make(sizeof v, 2))) {
+        CHECK_EQ(gs_chan_send(ch, &v, GS_NOWAIT), 0);
+        CHECK_EQ(gs_chan_len(ch), 1);
+        CHECK_EQ(gs_chan_cap(ch), 2);
+        CHECK_EQ(gs_chan_free(ch), 0);
+    }
+    gs_preempt_disable();
+    gs_preempt_check();
+    gs_preempt_enable();
+    gs_preempt_now();
+    CHECK_GE(gs_num_goroutines(), 1);
+    CHECK_GE(gs_stats_read(&stats), 0);
+    CHECK_GE(gs_stats_node(0, &stats), 0);
+    CHECK_GE(gs_stats_steals(0, 0), 0);
+    CHECK_GE(gs_numa_node(), 0);
+    CHECK_GE(gs_numa_distance(0, 0), 1);
+    CHECK_GE(gs_numa_cpus(0, sizeof cpus, cpus), 0);
+    CHECK_GE(gs_set_max_threads(10000), 1);
+    CHECK_EQ(gs_set_deadlock_handler(NULL, NULL), 0);
+    CHECK_GE(gs_now(), before);
+    CHECK(gs_strerror(-EINVAL) && gs_version());
+    CHECK_GE(gs_abi_version(), 0);
+}
+
 static void use_everything(void)
 {
     goroutines();
@@ -540,10 +736,13 @@ static void use_everything(void)
     keys();
     gangs();
     sockets();
+    messages();
+    connections();
     files();
     threads();
     world();
     embedding();
+    what_never_fails();
 }
 
 /* A plain thread may have to start the runtime. */
