@@ -11,10 +11,12 @@
  *   - Nobody waits for ever: the watchdog.
  *
  * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak.
+ * Parts (tester.h): who runs (0 and 1: a goroutine each with rounds, 2: one that opens and closes, 3: a thread
+ * with rounds, 4: one that opens and closes), 5: GOMAXPROCS changes, 6: readers are cancelled, 7: files are closed
+ * under readers, 8: pollers.
  */
-#define main check_main
+#include "tester.h"
 #include "io.h"
-#undef main
 #include <ctype.h>
 #include <sys/mman.h>
 
@@ -257,12 +259,13 @@ static void one_round(uint64_t *s)
     CHECK(p != NULL);
     p->kind = below(s, LENGTH(kinds));
     p->id = ADD(ids, 1) & 0xffff;
-    p->records = 1 + below(s, MOST);
-    p->writers = 1 + below(s, WRITERS);
+    p->records = sized(1 + below(s, MOST));
+    p->writers = sized(1 + below(s, WRITERS));
     p->writers_left = p->writers;
-    n_readers = 1 + below(s, READERS);
+    n_readers = sized(1 + below(s, READERS));
     n_pollers = below(s, POLLERS + 1);
-    p->may_close = below(s, 4) == 0;
+    n_pollers = has_part(8) && n_pollers > 0 ? sized(n_pollers) : 0;
+    p->may_close = below(s, 4) == 0 && has_part(7);
     CHECK_EQ(gs_rwmutex_rlock(&opening, GS_FOREVER), 0);
     kinds[p->kind].make(p->fds);
     gs_rwmutex_runlock(&opening);
@@ -274,7 +277,7 @@ static void one_round(uint64_t *s)
         start(&writers[i], write_records, p, s);
     /* the first one reads to the end */
     for (i = 1; i < n_readers; i++)
-        if (!readers[i].is_thread && below(s, 3) == 0) {
+        if (!readers[i].is_thread && below(s, 3) == 0 && has_part(6)) {
             (void)gs_sleep(below(s, 500) * US);
             SET(readers[i].is_cancelled, 1);
             CHECK_EQ(gs_cancel(readers[i].g), 0);
@@ -387,20 +390,23 @@ GO_TEST(what_holds_of_descriptors_at_random)
     for (i = 0; i < (int)LENGTH(seeds); i++)
         seeds[i] = random_next(&seed) | 1;
     SET(end_at, gs_now() + run_for);
-    g[0] = go_ref(many_rounds, &seeds[0]);
-    g[1] = go_ref(many_rounds, &seeds[1]);
-    g[2] = go_ref(much_churn, &seeds[2]);
-    t[0] = start_thread(many_rounds_on_thread, &seeds[3]);
-    t[1] = start_thread(much_churn_on_thread, &seeds[4]);
+    for (i = 0; i < 3; i++)
+        if (has_part(i))
+            g[i] = go_ref(i < 2 ? many_rounds : much_churn, &seeds[i]);
+    for (i = 0; i < 2; i++)
+        if (has_part(3 + i))
+            t[i] = start_thread(i ? much_churn_on_thread : many_rounds_on_thread, &seeds[3 + i]);
     while (gs_now() < GET(end_at)) {
         CHECK_EQ(gs_sleep(20 * MS), 0);
-        if (below(&seed, 8) == 0)
+        if (below(&seed, 8) == 0 && has_part(5))
             (void)gs_gomaxprocs(1 + below(&seed, 9));
     }
     for (i = 0; i < 3; i++)
-        join(g[i]);
+        if (has_part(i))
+            join(g[i]);
     for (i = 0; i < 2; i++)
-        go_join_thread(t[i]);
+        if (has_part(3 + i))
+            go_join_thread(t[i]);
     (void)gs_gomaxprocs(procs);
     if (run_for > SEC)
         printf("io_random: %ld rounds, %s\n", GET(rounds_done), check_note);
@@ -408,6 +414,8 @@ GO_TEST(what_holds_of_descriptors_at_random)
 
 int main(int argc, char **argv)
 {
+    if (asked_for_parts(argc, argv, 9))
+        return 0;
     if (argc > 1 && isdigit((unsigned char)argv[1][0])) {
         run_for = atoi(argv[1]) * SEC;
         if (argc > 2)

@@ -5,11 +5,10 @@
  *   life                   a short run, with a seed that is printed when it fails
  *   life SECONDS SEED      a run of that length with this seed; which thread comes when is not part of it
  *   LIFE_THREADS=1 life    with limits of threads from 1 on, and not from 40 on
- *   LIFE_KINDS=0x43 life   with only these kinds of steps (a mask of `kinds`)
+ *
+ * Parts (tester.h): the kinds of steps, in the order of `kinds`, and 7: threads that come and go.
  */
-#define main check_main
-#include "check.h"
-#undef main
+#include "tester.h"
 
 static uint64_t first_seed; /* 0: another one in each run */
 static int seconds;         /* 0: a short run */
@@ -207,23 +206,21 @@ static void fork_one(uint64_t *seed)
 
 static void (*const kinds[])(uint64_t *) = {run_some, spawn_some, shut_down, start, change_limits, stop_world, fork_one};
 
-static void *short_life(void *seed)
-{
-    uint64_t own = (uintptr_t)seed | 1;
-    kinds[below(&own, 2)](&own);
-    CHECK_EQ(gs_setspecific(key, &values), 0);
-    ADD(values, 1);
-    return NULL;
-}
-
-/* LIFE_KINDS, a mask, leaves kinds out: to find which of them a failure needs. */
 static void do_one(uint64_t *seed, uint64_t kind)
 {
-    const char *s = getenv("LIFE_KINDS");
-    if ((s ? strtoul(s, NULL, 0) : ~0ul) >> kind & 1)
+    if (has_part((int)kind))
         kinds[kind](seed);
     else
         sched_yield();
+}
+
+static void *short_life(void *seed)
+{
+    uint64_t own = (uintptr_t)seed | 1;
+    do_one(&own, below(&own, 2));
+    CHECK_EQ(gs_setspecific(key, &values), 0);
+    ADD(values, 1);
+    return NULL;
 }
 
 /* Comes back to one kind again and again, and to others now and then. */
@@ -232,7 +229,7 @@ static void *act(void *arg)
     uint64_t seed = (uintptr_t)arg | 1;
     uint64_t favourite = below(&seed, LENGTH(kinds));
     while (more()) {
-        if (below(&seed, 20) == 0)
+        if (below(&seed, 20) == 0 && has_part(7))
             join_thread(start_thread(short_life, (void *)(uintptr_t)random_next(&seed)));
         do_one(&seed, below(&seed, 3) ? favourite : below(&seed, LENGTH(kinds)));
     }
@@ -244,7 +241,7 @@ TEST(any_order_of_starts_stops_and_forks)
     uint64_t seed = first_seed ? first_seed : (uint64_t)clock_now() | 1;
     pthread_t threads[5];
     long fds = count_fds();
-    size_t i;
+    int i, n = sized(LENGTH(threads));
     if (getenv("LIFE_THREADS"))
         lowest_limit = (uint32_t)atoi(getenv("LIFE_THREADS"));
     snprintf(check_note, sizeof check_note, "seed %llu", (unsigned long long)seed);
@@ -254,9 +251,9 @@ TEST(any_order_of_starts_stops_and_forks)
     if (seconds)
         alarm((unsigned)seconds + check_seconds());
     end_at = clock_now() + (seconds ? seconds * SEC : SEC);
-    for (i = 0; i < LENGTH(threads); i++)
+    for (i = 0; i < n; i++)
         threads[i] = start_thread(act, (void *)(uintptr_t)random_next(&seed));
-    for (i = 0; i < LENGTH(threads); i++)
+    for (i = 0; i < n; i++)
         join_thread(threads[i]);
     while (gs_shutdown(GS_FOREVER) != 0 || gs_num_goroutines() != 0)
         ;
@@ -269,6 +266,8 @@ TEST(any_order_of_starts_stops_and_forks)
 
 int main(int argc, char **argv)
 {
+    if (asked_for_parts(argc, argv, LENGTH(kinds) + 1))
+        return 0;
     if (argc > 1 && argv[1][0] >= '0' && argv[1][0] <= '9') {
         seconds = atoi(argv[1]);
         first_seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;

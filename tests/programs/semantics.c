@@ -6,10 +6,11 @@
  *
  * Each round has a seed, from which all its choices come. A failure prints it: CHECK_SEED=n repeats
  * that round, many times, since the order in which threads run is not part of it.
+ *
+ * Parts (tester.h): 0: histories of channels, 1: scripts, 2 to 7: what a storm uses, in the order of `storm`,
+ * 8: goroutines are cancelled.
  */
-#define main check_main
-#include "check.h"
-#undef main
+#include "tester.h"
 
 static uint64_t rng;
 
@@ -58,10 +59,13 @@ static void *act_as_thread(void *arg)
     return NULL;
 }
 
+static void storm(int me);
+
 /* Runs n actors at once until all of them have ended; some goroutines are cancelled meanwhile. */
 static void play(int n, void (*act)(int), int cancels)
 {
     int i, threads = pick(3), victim = cancels && pick(3) == 0 ? pick(n) : -1, pause = pick(200);
+    n = act == storm ? sized(n) : n;
     n_actors = n;
     SET(begun, 0);
     for (i = 0; i < n; i++) {
@@ -80,7 +84,7 @@ static void play(int n, void (*act)(int), int cancels)
             a->g = go_opts(act_as_goroutine, a, &opts);
     }
     SET(begun, 1);
-    if (victim >= 0 && !actors[victim].is_thread) {
+    if (victim >= 0 && victim < n && !actors[victim].is_thread && has_part(8)) {
         nap(pause * US);
         CHECK_EQ(gs_cancel(actors[victim].g), 0);
     }
@@ -277,7 +281,7 @@ static void round_of_channels(void)
         caps[i] = pick(4) == 0 ? 2 : pick(2);
         chans[i] = chan_of_ints((size_t)caps[i]);
     }
-    n_ops = 4 + pick(MOST_OPS - 4);
+    n_ops = sized(4 + pick(MOST_OPS - 4));
     moment = 0;
     for (i = 0; i < n_ops; i++) {
         struct op *o = &ops[i];
@@ -736,7 +740,10 @@ static void storm(int me)
     uint64_t s = (storm_seed + (uint64_t)me * 77) | 1;
     int i, k;
     for (i = 0; i < storm_ops; i++) {
-        switch (random_next(&s) % 6) {
+        int part = (int)(random_next(&s) % 6);
+        switch (has_part(2 + part) ? part : -1) {
+        case -1:
+            break;
         case 0:
             under_mutex(&s);
             break;
@@ -774,7 +781,7 @@ static void round_of_storms(void)
     CHECK_EQ(gs_sem_init(&storm_sem, 3), 0);
     storm_chan = chan_of_ints((size_t)pick(4));
     n_values = fired = to_fire = 0;
-    storm_ops = 5 + pick(60);
+    storm_ops = sized(5 + pick(60));
     storm_seed = random_next(&rng);
     play(n, storm, 1);
     CHECK_EQ(gs_mutex_trylock(&storm_mutex), 0);
@@ -794,6 +801,14 @@ static void round_of_storms(void)
 
 static void (*const rounds[])(void) = {round_of_channels, round_of_scripts, round_of_storms};
 
+static int is_wanted(void (*play_round)(void))
+{
+    int part, any = 0;
+    for (part = 2; part < 8; part++)
+        any |= has_part(part);
+    return play_round == round_of_channels ? has_part(0) : play_round == round_of_scripts ? has_part(1) : any;
+}
+
 /* Rounds of one kind for so long, or of one seed if that is given. */
 static void play_rounds(void (*play_round)(void), int64_t ns)
 {
@@ -801,7 +816,8 @@ static void play_rounds(void (*play_round)(void), int64_t ns)
     uint64_t seed = random_seed();
     do {
         begin_round(seed);
-        play_round();
+        if (is_wanted(play_round))
+            play_round();
         seed += getenv("CHECK_SEED") == NULL;
     } while (clock_now() < end);
     check_note[0] = 0;
@@ -827,6 +843,8 @@ int main(int argc, char **argv)
     int64_t end;
     uint64_t seed;
     long done = 0;
+    if (asked_for_parts(argc, argv, 9))
+        return 0;
     if (argc != 3 || atol(argv[1]) <= 0)
         return check_main(argc, argv);
     prepare();
@@ -834,7 +852,8 @@ int main(int argc, char **argv)
     end = clock_now() + atol(argv[1]) * SEC;
     for (seed = strtoull(argv[2], NULL, 0); clock_now() < end; seed++, done++) {
         begin_round(seed);
-        rounds[seed % LENGTH(rounds)]();
+        if (is_wanted(rounds[seed % LENGTH(rounds)]))
+            rounds[seed % LENGTH(rounds)]();
     }
     printf("%ld rounds, the next seed is %llu\n", done, (unsigned long long)seed);
     return 0;
