@@ -37,7 +37,7 @@ struct msghdr;
 struct sockaddr;
 
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
-#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0 }
+#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0, NULL }
 
 /**
  * A deadline: wait without end. To wait with any other deadline a goroutine needs
@@ -84,6 +84,14 @@ struct sockaddr;
  * thread without gs_entersyscall.
  */
 #define GS_SPAWN_NOPREEMPT 2
+
+/**
+ * The goroutine is never stopped by the preemption signal: it gives way at calls of the library
+ * only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a
+ * signal must not stop at any instruction because it holds a lock that other threads wait for
+ * outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
+ */
+#define GS_SPAWN_NOSIGNAL 4
 
 /**
  * Runs before everything but what the running goroutine has just made ready.
@@ -257,6 +265,10 @@ typedef struct gs_spawn_opts {
      * Must be 0.
      */
     uint32_t reserved;
+    /**
+     * What gs_data(g) gives from the start.
+     */
+    void *data;
 } gs_spawn_opts;
 
 /**
@@ -367,6 +379,110 @@ typedef struct gs_g_info {
      */
     void *arg;
 } gs_g_info;
+
+/**
+ * A hook of a thread.
+ */
+typedef void (*gs_thread_hook)(void *ctx);
+
+/**
+ * A hook of a goroutine.
+ */
+typedef void (*gs_g_hook)(void *ctx, struct gs_g *g);
+
+/**
+ * A hook of a hand-over between two goroutines.
+ */
+typedef bool (*gs_switch_hook)(void *ctx, struct gs_g *from, struct gs_g *to);
+
+/**
+ * What a runtime on top of this one (an interpreter) has called, each with ctx; NULL: not needed.
+ * Zero all bytes and set size.
+ *
+ * All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+ * scheduler held; errno and the rounding modes that they leave are seen by no goroutine. They
+ * don't end the thread, throw or jump out. g is good until its dead hook has returned; gs_data(g)
+ * is the embedder's word for it. Hooks hear of all goroutines, those of other users of the library
+ * in the process too.
+ *
+ * On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
+ * which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
+ * Between its in and its out a goroutine runs on that thread only. A goroutine that is in
+ * gs_blocking, in a system call or stopped by the preemption signal stays in.
+ */
+typedef struct gs_hooks {
+    /**
+     * sizeof(gs_hooks).
+     */
+    size_t size;
+    /**
+     * The argument of all hooks.
+     */
+    void *ctx;
+    /**
+     * The thread begins to run goroutines: one of the library's, or one that has called gs_run. It
+     * may block, and call what plain threads may call: others get the P meanwhile.
+     */
+    gs_thread_hook thread_start;
+    /**
+     * It won't any more: it ends, gs_run returns, or the hooks have been replaced. May block, as
+     * thread_start.
+     */
+    gs_thread_hook thread_stop;
+    /**
+     * g is about to run on this thread. It may block, for an interpreter's lock say, as
+     * thread_start.
+     */
+    gs_g_hook switch_in;
+    /**
+     * g has left its stack: its registers are saved, and no other thread can run it yet, nor can
+     * what it waits for wake it. It must not block, nor call functions that can wait.
+     */
+    gs_g_hook switch_out;
+    /**
+     * In place of switch_out(from) and switch_in(to), where the next goroutine of the thread is
+     * known before from is published. It must not block. If it gives false nothing was done: from
+     * goes out and to comes in by the other two hooks.
+     */
+    gs_switch_hook switch_over;
+    /**
+     * The thread is about to steal work from others, to sleep or to give its P up, and no goroutine
+     * is in: the time to release an interpreter's lock. It must not block.
+     */
+    gs_thread_hook idle;
+    /**
+     * The last call on the stack of a goroutine that ends, after the destructors of its values:
+     * gs_self() is the goroutine. May do all that a goroutine may.
+     */
+    gs_g_hook goexit;
+    /**
+     * The goroutine has ended and left its stack, after its switch_out (or switch_over). gs_join
+     * returns after this. It must not block.
+     */
+    gs_g_hook dead;
+    /**
+     * After each tick_every goroutines that the thread has switched to. It must not block.
+     */
+    gs_thread_hook tick;
+    /**
+     * In the child of a fork, on its only thread. Whatever this thread was in is over there: no
+     * thread_stop and no switch_out follow.
+     */
+    gs_thread_hook fork_child;
+    /**
+     * gs_shutdown has seen the last goroutine end, and ends the threads next. On the thread that
+     * has called gs_shutdown. It must not call this library.
+     */
+    gs_thread_hook shutdown;
+    /**
+     * See tick; 0: 61.
+     */
+    uint32_t tick_every;
+    /**
+     * Must be 0.
+     */
+    uint32_t reserved;
+} gs_hooks;
 
 /**
  * What has been counted since the runtime was started. Set size to sizeof(gs_stats)
@@ -1191,6 +1307,29 @@ int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *c
 int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
 
 /**
+ * As long as a hold is kept, something outside of the library's sight can wake goroutines (another
+ * process, a signal handler, an event loop that is not a thread of this process): it is no
+ * deadlock then that all wait. Nests; one for all threads. In the child of a fork there are none.
+ * 0. Goroutines, plain threads and signal handlers; never switches.
+ */
+int gs_hold(void);
+
+/**
+ * Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
+ */
+int gs_unhold(void);
+
+/**
+ * Has f(ctx, line) called with each line that the library would write to standard error (warnings,
+ * the report of a deadlock), without the newline and good during the call; NULL: standard error
+ * again. f runs on any thread, may be called by several at once, must not block nor call this
+ * library. The report of a stack overflow goes to standard error in any case: it is made in a
+ * signal handler. 0. Goroutines and plain threads; never switches.
+ */
+int gs_set_log(void (*f)(void *ctx, const char *line),
+               void *ctx);
+
+/**
  * Gives way if the goroutine is asked to; gs_preempt_check calls it.
  */
 void gs_preempt_now(void);
@@ -1206,6 +1345,36 @@ void gs_preempt_disable(void);
  * Undoes one gs_preempt_disable; a surplus one does nothing.
  */
 void gs_preempt_enable(void);
+
+/* ---- Hooks for runtimes that keep state for each thread and each goroutine ---- */
+
+/**
+ * Sets the hooks of this process, copied, in place of those before; NULL removes them. Best before
+ * the runtime starts: a thread that is there already changes over, with thread_stop and
+ * thread_start, when it next chooses a goroutine, and at the latest when it ends. So ctx and the
+ * functions of hooks that were replaced must stay until gs_shutdown has returned.
+ *
+ * While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
+ * system call more.
+ *
+ * 0; -EINVAL: size, or something is set that this version doesn't know; -ENOMEM. Goroutines and
+ * plain threads; not from a hook, nor from a signal handler. It may switch.
+ */
+int gs_set_hooks(const struct gs_hooks *hooks);
+
+/**
+ * The embedder's word of a goroutine: what gs_set_data has set, or gs_spawn_opts.data; else NULL.
+ * g: as a hook got it, a reference, or gs_self(). NULL for NULL. Goroutines, plain threads, hooks
+ * and signal handlers; never switches.
+ */
+void *gs_data(const struct gs_g *g);
+
+/**
+ * Sets the embedder's word of a goroutine. What it points to is the caller's business. 0; -EINVAL:
+ * g is NULL. As gs_data.
+ */
+int gs_set_data(struct gs_g *g,
+                void *data);
 
 /* ---- Gangs ---- */
 

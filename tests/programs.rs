@@ -109,6 +109,7 @@ programs! {
     syscall "syscall.c" matrix;
     os_thread "os_thread.c" matrix;
     bound "bound.c" widened;
+    hooks "hooks.c" widened;
     gomaxprocs "gomaxprocs.c" matrix;
     max_threads "max_threads.c" matrix;
     misuse "misuse.c" matrix;

@@ -1,11 +1,12 @@
 //! For embedders: runtimes, interpreters, garbage collectors.
 
 use super::{EINVAL, gs_g};
+use crate::os::log;
 use crate::sched::boundary::Entered;
 use crate::sched::deadlock;
 use crate::sched::embed;
 use crate::sched::g::{G, GRef, Status};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 /// Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
 /// NULL, is called on another goroutine's stack: it unlocks what gs_ready's
@@ -155,6 +156,41 @@ pub unsafe extern "C" fn gs_set_deadlock_handler(
 ) -> c_int {
     let _entered = Entered::new();
     deadlock::set_handler(f, ctx);
+    0
+}
+
+/// As long as a hold is kept, something outside of the library's sight can wake goroutines (another
+/// process, a signal handler, an event loop that is not a thread of this process): it is no
+/// deadlock then that all wait. Nests; one for all threads. In the child of a fork there are none.
+/// 0. Goroutines, plain threads and signal handlers; never switches.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_hold() -> c_int {
+    deadlock::hold();
+    0
+}
+
+/// Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_unhold() -> c_int {
+    let _entered = Entered::new();
+    if deadlock::unhold() { 0 } else { -libc::EPERM }
+}
+
+/// Has f(ctx, line) called with each line that the library would write to standard error (warnings,
+/// the report of a deadlock), without the newline and good during the call; NULL: standard error
+/// again. f runs on any thread, may be called by several at once, must not block nor call this
+/// library. The report of a stack overflow goes to standard error in any case: it is made in a
+/// signal handler. 0. Goroutines and plain threads; never switches.
+///
+/// # Safety
+/// Calling `f` with `ctx`, on any thread, is the caller's business.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_set_log(
+    f: Option<unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char)>,
+    ctx: *mut c_void,
+) -> c_int {
+    let _entered = Entered::new();
+    log::set(f.map(|f| (f, ctx)));
     0
 }
 

@@ -28,6 +28,11 @@ pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
 /// thread without gs_entersyscall.
 pub const GS_SPAWN_NOPREEMPT: u32 = 2;
+/// The goroutine is never stopped by the preemption signal: it gives way at calls of the library
+/// only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a
+/// signal must not stop at any instruction because it holds a lock that other threads wait for
+/// outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
+pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 
 /// Runs before everything but what the running goroutine has just made ready.
 pub const GS_PRIO_HIGH: c_int = 1;
@@ -39,6 +44,7 @@ pub const GS_PRIO_LOW: c_int = -1;
 pub const GS_PRIO_IDLE: c_int = -2;
 
 const _: () = assert!(GS_SPAWN_PINNED == flags::PINNED && GS_SPAWN_NOPREEMPT == flags::NOPREEMPT);
+const _: () = assert!(GS_SPAWN_NOSIGNAL == flags::NOSIGNAL);
 const _: () =
     assert!(GS_PRIO_HIGH == priority::HIGH as c_int && GS_PRIO_IDLE == priority::IDLE as c_int);
 const _: () =
@@ -63,6 +69,8 @@ pub struct gs_spawn_opts {
     pub flags: u32,
     /// Must be 0.
     pub reserved: u32,
+    /// What gs_data(g) gives from the start.
+    pub data: *mut c_void,
 }
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
@@ -79,6 +87,7 @@ impl Given for gs_spawn_opts {
         node: -1,
         flags: 0,
         reserved: 0,
+        data: ptr::null_mut(),
     };
 
     fn fields(size: usize) -> usize {
@@ -183,6 +192,7 @@ unsafe fn options(
             gang: None,
             node: None,
             flags: 0,
+            data: ptr::null_mut(),
             referenced,
         });
     };
@@ -202,6 +212,7 @@ unsafe fn options(
         gang: None,
         node: usize::try_from(o.node).ok(),
         flags: o.flags,
+        data: o.data,
         referenced,
     })
 }

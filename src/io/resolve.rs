@@ -178,6 +178,7 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
         priority: crate::sched::node::priority::NORMAL,
         gang: None,
         node: None,
+        data: core::ptr::null_mut(),
         flags: 0,
         referenced: true,
     };

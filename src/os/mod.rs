@@ -9,6 +9,7 @@ pub mod file;
 pub mod futex;
 pub mod heap;
 pub mod loader;
+pub mod log;
 pub mod mem;
 pub mod membarrier;
 pub mod signal;
@@ -32,23 +33,6 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) {
             _ => return,
         }
     }
-}
-
-/// Writes a line of at most 512 bytes to standard error, without memory from a heap; what
-/// is longer is cut off.
-pub fn say(line: core::fmt::Arguments) {
-    struct Line([u8; 512], usize);
-    impl core::fmt::Write for Line {
-        fn write_str(&mut self, s: &str) -> core::fmt::Result {
-            let n = s.len().min(self.0.len() - self.1);
-            self.0[self.1..self.1 + n].copy_from_slice(&s.as_bytes()[..n]);
-            self.1 += n;
-            Ok(())
-        }
-    }
-    let mut text = Line([0; 512], 0);
-    let _ = core::fmt::Write::write_fmt(&mut text, line);
-    write_all(2, &text.0[..text.1]);
 }
 
 /// The calling thread's errno, right after a failed call of this room.

@@ -10,6 +10,7 @@
 use super::boundary;
 use super::cxa::Saved;
 use super::g::{GRef, Status, flags};
+use super::hooks;
 use super::m::{self, Blocking, MRef};
 use super::p::{PRef, status};
 use super::preempt;
@@ -204,7 +205,7 @@ pub fn exit() -> i32 {
 ///
 /// # Safety
 /// `g` is the address of a goroutine of the caller's.
-unsafe fn queue_for_p(g: usize) {
+pub unsafe fn queue_for_p(g: usize) {
     // SAFETY: on g0, and the address of a goroutine, as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     ready::ready_global(g);
@@ -345,6 +346,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {
+        hooks::leave_entered(m);
         // SAFETY: it is ours.
         unsafe { queue_for_p(g.address()) };
     }

@@ -7,9 +7,9 @@
 //! elsewhere) makes it no deadlock.
 
 use super::g::{G, Status};
-use super::runtime::Runtime;
+use super::runtime::{Inside, Runtime, rt};
 use super::{m, netpoll, schedule};
-use crate::os::{self, spin::SpinLock, thread, time};
+use crate::os::{self, log, spin::SpinLock, thread, time};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,6 +20,27 @@ static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
 static BLOCKED_CALLS: AtomicU32 = AtomicU32::new(0);
 /// How often a thread has begun to block in either way.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
+
+/// Holds of embedders: as long as there is one, something outside can wake goroutines.
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Nothing is reported until the hold is given back. gs_hold.
+pub fn hold() {
+    HOLDS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Gives a hold back. False: there was none. gs_unhold.
+#[must_use]
+pub fn unhold() -> bool {
+    let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    if less.is_ok()
+        && let Some(_inside) = Inside::try_enter()
+    {
+        // It may sleep for as long as there was a hold.
+        rt().sysmon.wake();
+    }
+    less.is_ok()
+}
 
 /// How a thread that blocks without a deadline is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,6 +83,7 @@ pub fn blocked_calls() -> usize {
 pub fn forget_threads() {
     BLOCKED_THREADS.store(0, Ordering::SeqCst);
     BLOCKED_CALLS.store(0, Ordering::SeqCst);
+    HOLDS.store(0, Ordering::SeqCst);
 }
 
 /// The first look comes so soon after everything has become idle, in ns, and
@@ -110,8 +132,8 @@ impl Watch {
         if rt.goroutines() == 0 {
             return -1;
         }
-        if waits_for_something(rt) {
-            // When it comes a P is started, and that ends this period.
+        if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
+            // When it comes a P is started, and that ends this period; so does `unhold`.
             self.suspected = None;
             return time::now() + LAST;
         }
@@ -180,7 +202,7 @@ fn tell(rt: &Runtime) {
         // SAFETY: the user gave this function for this argument.
         Some((f, ctx)) => unsafe { f(ctx) },
         None => {
-            os::write_all(2, report(rt).as_bytes());
+            log::say(format_args!("{}", report(rt)));
             os::abort()
         }
     }

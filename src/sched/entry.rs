@@ -4,6 +4,7 @@ use super::cancel;
 use super::cxa;
 use super::g::{G, GRef, Status, end, flags};
 use super::gang;
+use super::hooks;
 use super::keys;
 use super::limits::{FREE_GS, NEWBORNS};
 use super::m::{self, MRef};
@@ -86,10 +87,10 @@ pub fn exit_current(m: MRef) -> ! {
 #[inline(always)]
 fn end_current(mut m: MRef) -> MRef {
     let g = m.g();
-    if g.syscall_depth.get() > 0 || !g.values.get().is_null() {
+    if g.syscall_depth.get() > 0 || !g.values.get().is_null() || m.by_g0.get() != 0 {
         m = tidy_up(g);
     }
-    if g.shared.get() || g.flags.get() & flags::ENDS_SPECIALLY != 0 {
+    if g.shared.get() || g.flags.get() & flags::ENDS_SPECIALLY != 0 || m.by_g0.get() != 0 {
         end_special(m, g);
     }
     let mut here = Place::new();
@@ -130,6 +131,7 @@ fn tidy_up(g: GRef) -> MRef {
     if !g.values.get().is_null() {
         keys::run_destructors(g);
     }
+    hooks::goexit(g);
     m_or_end()
 }
 
@@ -151,6 +153,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
         }
     }
     gang::leave(rt(), g);
+    g.set_flag(flags::ENDS, true);
     count(&m.p().ended, 1);
     if rt().watches_ends() {
         rt().one_ended(m.p());
@@ -407,7 +410,8 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     Some(())
 }
 
-fn count_pinned(m: MRef, change: i32) {
+/// One more goroutine is pinned to the M, or one less.
+pub fn count_pinned(m: MRef, change: i32) {
     let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
     m.pinned_here.store(now, Ordering::Relaxed);
 }
@@ -426,6 +430,7 @@ unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.creator.set(n.creator.get());
     g.flags.set(0);
     g.priority.set(priority::NORMAL);
+    g.data.store(ptr::null_mut(), Ordering::Relaxed);
     g.id.store(next_id(p), Ordering::Relaxed);
     schedule::assign(m, p, g);
     if p.newborns.is_full() {

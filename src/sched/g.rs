@@ -23,8 +23,10 @@ pub mod flags {
     pub const PINNED: u32 = 1;
     /// Never preempted by a signal.
     pub const NOPREEMPT: u32 = 2;
+    /// Never stopped by the preemption signal; its P is taken all the same if its thread blocks.
+    pub const NOSIGNAL: u32 = 4;
     /// All that a caller of `gs_spawn_with` may set.
-    pub const PUBLIC: u32 = PINNED | NOPREEMPT;
+    pub const PUBLIC: u32 = PINNED | NOPREEMPT | NOSIGNAL;
     /// Only its own thread may run it: pinned and begun, or locked.
     pub const BOUND: u32 = 1 << 8;
     /// `gs_run`'s goroutine.
@@ -41,6 +43,10 @@ pub mod flags {
     pub const INTERRUPTED: u32 = 1 << 16;
     /// It has disabled cancelling.
     pub const CANCEL_OFF: u32 = 1 << 17;
+    /// An M that has lost its P in a hook keeps it until it has run: bound for that long only.
+    pub const HELD: u32 = 1 << 18;
+    /// Its function has returned, on an M with hooks.
+    pub const ENDS: u32 = 1 << 19;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.
@@ -123,6 +129,8 @@ pub struct G {
     pub pc: Cell<usize>,
     /// The id of the goroutine that spawned it; 0: a plain thread.
     pub creator: Cell<u64>,
+    /// The embedder's word: see `gs_data`.
+    pub data: AtomicPtr<c_void>,
 
     /// `gs_run`'s M, of its goroutine.
     pub runner: Cell<*const M>,

@@ -80,12 +80,12 @@ unsafe fn unlock_slots(slots: usize) {
 
 /// A goroutine keeps the thread of this M for itself from now on.
 fn add_lock(m: MRef) {
-    m.locks.set(m.locks.get() + 1);
+    m.by_g0.set(m.by_g0.get() + 1);
 }
 
 /// A goroutine doesn't keep it any more: it has unlocked the thread, or ends.
 pub fn remove_lock(m: MRef) {
-    m.locks.set(m.locks.get() - 1);
+    m.by_g0.set(m.by_g0.get() - 1);
     if !m.is_locked() && needs_slot(m) {
         rt().locked.give_back();
     }

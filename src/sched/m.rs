@@ -4,6 +4,7 @@ use super::blocking::Call;
 use super::boundary::INSIDE;
 use super::cxa;
 use super::g::{G, GRef};
+use super::hooks::Hooks;
 use super::p::{P, PRef};
 use super::preempt::claim;
 use super::runtime::rt;
@@ -65,10 +66,20 @@ pub struct M {
     pub pinned: Fifo,
     /// The P it held before it entered a system call.
     pub old_p: Cell<*const P>,
-    /// How many goroutines have locked the thread (`gs_lock_os_thread`), and one more while an
-    /// interrupted one waits in the signal handler. Above 0 the M runs only goroutines that are
-    /// bound to it.
-    pub locks: Cell<usize>,
+    /// Not 0: a goroutine that leaves its stack here goes to g0 and not directly to another. The
+    /// bit [`HOOKED`], and below it how many goroutines have locked the thread
+    /// (`gs_lock_os_thread`), with one more while an interrupted one waits in the signal handler.
+    /// As long as it is locked the M runs only goroutines that are bound to it.
+    pub by_g0: Cell<usize>,
+    /// The [`hooks`](super::hooks) that the thread has started with, or null.
+    pub hooks: Cell<*const Hooks>,
+    /// The goroutine for which the hooks have been told that it comes in, and not yet that it goes
+    /// out.
+    pub entered: Cell<*const G>,
+    /// The hooks have heard of a goroutine since they heard that the M is idle.
+    pub is_busy: Cell<bool>,
+    /// Switches since the last tick of the hooks.
+    pub ticks: Cell<u32>,
     /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
     /// the M a P.
     pub sleeps_locked: AtomicBool,
@@ -125,6 +136,9 @@ pub struct M {
     pub switches: AtomicU64,
 }
 
+/// Of [`M::by_g0`]: the M has hooks.
+pub const HOOKED: usize = 1 << 63;
+
 /// The next state of a xorshift* generator, and its number. The state is not 0.
 #[inline]
 pub fn xorshift(mut x: u64) -> (u64, u32) {
@@ -155,7 +169,11 @@ impl M {
             next_spinning: Cell::new(false),
             given_at: AtomicI64::new(0),
             old_p: Cell::new(ptr::null()),
-            locks: Cell::new(0),
+            by_g0: Cell::new(0),
+            hooks: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
+            is_busy: Cell::new(false),
+            ticks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
@@ -218,10 +236,16 @@ impl M {
         }
     }
 
-    /// Whether it runs only goroutines that are bound to it: see `locks`.
+    /// Whether it runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
-        self.locks.get() > 0
+        self.by_g0.get() & !HOOKED != 0
+    }
+
+    /// Whether there are hooks for it: see `by_g0`.
+    #[inline(always)]
+    pub fn is_hooked(&self) -> bool {
+        self.by_g0.get() & HOOKED != 0
     }
 
     /// See `runner`.

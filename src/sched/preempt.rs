@@ -175,7 +175,7 @@ pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
 /// Sends the signal to the thread that runs the P, which has been asked for
 /// something: in the handler it gives the P away.
 pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
-    let Some(m) = p.runner().filter(|&m| rt.preempt_signal != 0 && runs_preemptible(m)) else {
+    let Some(m) = p.runner().filter(|&m| rt.preempt_signal != 0 && may_be_interrupted(m)) else {
         return Sent::Never;
     };
     if m.outside.load(Ordering::Relaxed) != OUTSIDE {
@@ -374,10 +374,10 @@ pub fn shown(m: MRef) -> Option<*mut c_void> {
 
 /// Waits if there is a reason.
 fn stop_here(m: MRef) {
-    if is_claimed(m) && !keeps(m) {
+    if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
         // It has lost its P in a block, and runs all the same.
         find_p_here(m);
-    } else if !m.p.get().is_null() && is_preemptible(m.g()) {
+    } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
         let asked = p.attention.load(Ordering::Acquire);
@@ -401,6 +401,17 @@ fn runs_preemptible(m: MRef) -> bool {
 
 fn is_preemptible(g: GRef) -> bool {
     g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
+}
+
+/// Whether the goroutine that the M runs may be stopped by the signal, where it stands. Like
+/// [`runs_preemptible`], a guess of another thread.
+fn may_be_interrupted(m: MRef) -> bool {
+    // SAFETY: null or a descriptor, which stays mapped.
+    unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)
+}
+
+fn is_interruptible(g: GRef) -> bool {
+    is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
 }
 
 /// Gives the P to `heir`, or to the stopper of the world, and waits for one.
@@ -462,7 +473,7 @@ pub fn is_interrupted(g: GRef) -> bool {
 fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
-    m.locks.set(m.locks.get() + 1);
+    m.by_g0.set(m.by_g0.get() + 1);
     g.set_flag(flags::BOUND | flags::INTERRUPTED, true);
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
@@ -480,7 +491,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     m.stash.set(None::<Task>);
     g.set_flag(flags::INTERRUPTED, false);
     g.set_flag(flags::BOUND, was_bound);
-    m.locks.set(m.locks.get() - 1);
+    m.by_g0.set(m.by_g0.get() - 1);
     if m.p.get().is_null() {
         m.p.set(lost);
         g.set_status(Status::Running);
@@ -508,6 +519,7 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     let is_stray = |m: &MRef| {
         m.claim.load(Ordering::Acquire) == claim::TAKEN
             && m.outside.load(Ordering::Relaxed) == OUTSIDE
+            && may_be_interrupted(*m)
             // One that waits for a CPU is found when it has one.
             && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
     };

@@ -22,12 +22,12 @@ use super::task::Task;
 use super::template::Template;
 use super::workers::Workers;
 use super::world::World;
-use super::{deadlock, embed, keys, netpoll, schedule, threads, timers};
+use super::{deadlock, embed, hooks, keys, netpoll, schedule, threads, timers};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::cpu::{self, CpuSet};
 use crate::os::thread::{NoCancel, SignalMask, Thread};
-use crate::os::{self, futex, heap, mem, signal, spin::SpinLock, thread, time};
+use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
 use crate::stack::{self, Class};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
@@ -240,7 +240,7 @@ fn init_default() -> Result<(), i32> {
     let e = match init(&Request::default()) {
         // Of what the environment says, only the topology can be refused.
         Err(e) if e == -libc::EINVAL => {
-            os::write_all(2, b"gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored\n");
+            log::say(format_args!("gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored"));
             init(&Request { topology: Some("flat"), ..Request::default() })
         }
         e => e,
@@ -323,6 +323,7 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             continue;
         }
+        hooks::shuts_down();
         let threads = rt.end_threads();
         RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
         // SAFETY: no thread of it uses it any more, and plain ones see none.
@@ -622,9 +623,9 @@ impl Runtime {
         self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
             let max = self.max_ms.load(Ordering::Relaxed);
-            os::say(format_args!(
+            log::say(format_args!(
                 "gosched: the limit of {max} threads is reached; goroutines wait until one is \
-                 free (gs_set_max_threads, GOSCHED_MAX_THREADS)\n"
+                 free (gs_set_max_threads, GOSCHED_MAX_THREADS)"
             ));
         }
     }
@@ -760,8 +761,8 @@ impl Runtime {
     /// The system gives no thread: work waits for one that is there.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
-            os::say(format_args!(
-                "gosched: no new thread (errno {}); goroutines wait until one is free\n",
+            log::say(format_args!(
+                "gosched: no new thread (errno {}); goroutines wait until one is free",
                 -e
             ));
         }
@@ -769,10 +770,9 @@ impl Runtime {
 
     pub fn warn_no_stack(&self) {
         if !self.warned_stack.swap(true, Ordering::Relaxed) {
-            os::write_all(
-                2,
-                b"gosched: no address space for a stack; goroutines wait until one is free\n",
-            );
+            log::say(format_args!(
+                "gosched: no address space for a stack; goroutines wait until one is free"
+            ));
         }
     }
 
@@ -989,6 +989,7 @@ impl Runtime {
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
         netpoll::close_all(&rt);
         netpoll::ended();
+        hooks::ended();
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
             // SAFETY: placed there in `make_p`, and nobody has it any more.
@@ -1118,6 +1119,8 @@ extern "C" fn before_fork() {
     ALLOCATES.lock();
     keys::lock_table();
     deadlock::lock_handler();
+    log::lock();
+    hooks::lock_tables();
     ORPHANS.lock.lock();
     gang::lock_free();
     heap::lock();
@@ -1150,6 +1153,8 @@ fn unlock_after_fork() {
     heap::unlock();
     gang::unlock_free();
     ORPHANS.lock.unlock();
+    hooks::unlock_tables();
+    log::unlock();
     deadlock::unlock_handler();
     keys::unlock_table();
     ALLOCATES.unlock();
@@ -1195,6 +1200,7 @@ extern "C" fn in_child() {
     deadlock::forget_threads();
     embed::forget_stop();
     unlock_after_fork();
+    hooks::forked();
 }
 
 /// A fault: a stack overflow is reported; others are the host's.

@@ -17,7 +17,7 @@ use super::p::{P, PRef, count, status};
 use super::ring::Taken;
 use super::runtime::{Runtime, rt};
 use super::task::{Kind, Task};
-use super::{blocking, preempt, ready, threads, timers, world};
+use super::{blocking, hooks, preempt, ready, threads, timers, world};
 use crate::arch::{self, Place, sanitizer};
 use crate::os::{spin::backoff, time};
 use core::cell::Cell;
@@ -105,7 +105,43 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
 /// Who runs next, if that needs no g0.
 #[inline(always)]
 pub fn successor(m: MRef) -> Option<Task> {
-    if m.is_locked() { None } else { next_direct(m, m.p()) }
+    if m.by_g0.get() != 0 { None } else { next_direct(m, m.p()) }
+}
+
+/// For an M with hooks, on g0: chooses who runs next before the goroutine that has left is
+/// published. Gives the goroutine, which waits in the stash, if it can be switched to as it is.
+pub fn choose_early(m: MRef) -> Option<GRef> {
+    if m.p.get().is_null() || m.is_locked() {
+        return None;
+    }
+    let p = m.p();
+    let task = match m.stash.take() {
+        Some(task) => task,
+        None => next_direct(m, p)?,
+    };
+    let Some(g) = direct(m, p, task) else {
+        m.stash.set(Some(task));
+        return None;
+    };
+    g.set_status(Status::Runnable);
+    m.stash.set(Some(Task::goroutine(g)));
+    Some(g)
+}
+
+/// The goroutine belongs to this M until it has run: see [`flags::HELD`].
+pub fn hold(m: MRef, g: GRef) {
+    g.set_status(Status::Runnable);
+    if !g.has(flags::BOUND) {
+        g.bound_m.set(m.as_ptr());
+        g.set_flag(flags::BOUND | flags::HELD, true);
+        entry::count_pinned(m, 1);
+    }
+}
+
+/// Undoes a [`hold`].
+pub fn release_held(m: MRef, g: GRef) {
+    g.set_flag(flags::BOUND | flags::HELD, false);
+    entry::count_pinned(m, -1);
 }
 
 /// What the C library and the C++ runtime keep for each thread goes along with
@@ -632,6 +668,9 @@ pub fn may_spin() -> bool {
 /// The life of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
     while let Some(g) = next(m) {
+        if m.is_hooked() && !hooks::enter(m, g) {
+            continue;
+        }
         let mut here = Place::new();
         here.note_modes();
         m.curg.set(g.as_ptr());
@@ -644,20 +683,27 @@ pub fn run(m: MRef) {
         };
         away.back();
         let from = left.arg;
-        // SAFETY: the switch has just given it.
-        unsafe { left.settle() };
+        if m.is_hooked() {
+            hooks::left(m, left);
+        } else {
+            // SAFETY: the switch has just given it.
+            unsafe { left.settle() };
+        }
         cxa::save_left(m);
         if !m.blocking.get().is_null() {
             // SAFETY: it waits for that call.
             blocking::run_on_g0(m, unsafe { GRef::at(from) });
         }
     }
+    hooks::stop(m);
 }
 
 /// The next goroutine for this M; `None`: the thread leaves.
 fn next(m: MRef) -> Option<GRef> {
     loop {
+        hooks::follow(m);
         if m.p.get().is_null() {
+            hooks::idle(m);
             if must_leave(m) {
                 m.set_between(false);
                 leave_timers(rt());
@@ -671,10 +717,15 @@ fn next(m: MRef) -> Option<GRef> {
             continue;
         }
         let p = m.p();
-        if is_asked(p) && world::give_way(m, p) {
-            continue;
+        if is_asked(p) {
+            hooks::leave_entered(m);
+            if world::give_way(m, p) {
+                continue;
+            }
         }
         if must_leave(m) {
+            hooks::leave_entered(m);
+            hooks::idle(m);
             put_back_stash(m, p);
             let p = release_p(m);
             if m.spinning.replace(false) {
@@ -692,6 +743,7 @@ fn next(m: MRef) -> Option<GRef> {
         let task = if m.is_locked() {
             let Some(task) = next_bound(m, p, task) else {
                 stop_spinning(m);
+                hooks::idle(m);
                 threads::hand_off(release_p(m));
                 continue;
             };
@@ -703,7 +755,11 @@ fn next(m: MRef) -> Option<GRef> {
         };
         stop_spinning(m);
         match task.kind() {
-            Kind::Goroutine(g) if !may_run(m, g) => threads::pass_on(m, g),
+            Kind::Goroutine(g) if !may_run(m, g) => {
+                hooks::leave_entered(m);
+                hooks::idle(m);
+                threads::pass_on(m, g);
+            }
             Kind::Goroutine(g) if !g.has(flags::UNBORN) || entry::equip(m, g).is_some() => {
                 if g.has(flags::REMOTE) {
                     run_remote(m.p(), g);
@@ -738,6 +794,7 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
         if is_bound(&task) {
             return Some(task);
         }
+        hooks::leave_entered(m);
         ready::push_shared(p, task);
         return None;
     }
@@ -788,7 +845,7 @@ fn leave_timers(rt: &Runtime) {
 }
 
 /// A task that was taken already goes back to the queues.
-fn put_back_stash(m: MRef, p: PRef) {
+pub fn put_back_stash(m: MRef, p: PRef) {
     for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
         ready::push_shared(p, task);
     }
@@ -837,6 +894,7 @@ fn find_runnable(m: MRef) -> Option<Task> {
     if is_asked(p) {
         return None;
     }
+    hooks::idle(m);
     if !p.alone.get()
         && let Some(task) = steal(rt, m, p)
     {
@@ -1170,7 +1228,7 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
         | p.inbox.len()
         | m.pinned.len()
         | p.of_node().high.len()
-        | m.locks.get()
+        | m.by_g0.get()
         | p.attention.load(Ordering::Relaxed) as usize;
     if others != 0
         || !p.private.is_empty()

@@ -27,6 +27,8 @@ pub struct Options<'a> {
     pub node: Option<usize>,
     /// [`flags::PUBLIC`].
     pub flags: u32,
+    /// The embedder's word: see `gs_data`.
+    pub data: *mut c_void,
     /// The caller wants a reference.
     pub referenced: bool,
 }
@@ -152,6 +154,7 @@ fn create(
     // See `Task::has_run`.
     g.context.store(0, Ordering::Relaxed);
     g.stack_class.set(options.stack);
+    g.data.store(options.data, Ordering::Relaxed);
     g.last_p.set(u16::MAX);
     // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world visits it with
     // what is written above, though a plain thread spawns it meanwhile.
@@ -202,6 +205,7 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
         gang: None,
         node: None,
         flags: flags::ROOT,
+        data: ptr::null_mut(),
         referenced: false,
     };
     let g = create(rt, f, arg, pc, &options, rt.any_node())?;

@@ -17,7 +17,7 @@ mod overflow;
 pub use overflow::report as report_overflow;
 
 use crate::arch;
-use crate::os::{self, PAGE, heap, mem, spin::SpinLock};
+use crate::os::{PAGE, heap, log, mem, spin::SpinLock};
 use core::cell::UnsafeCell;
 use core::iter;
 use core::num::NonZeroUsize;
@@ -465,12 +465,11 @@ fn guard(at: usize, size: usize, count: usize) -> usize {
     }
     mem::protect_none(at, GUARD);
     if !WARNED.swap(true, Ordering::Relaxed) {
-        let text = format!(
+        log::say(format_args!(
             "gosched: more than {budget} stacks: from now on one guard page range protects {count} \
              stacks, because this kernel has no MADV_GUARD_INSTALL (Linux 6.13) and limits \
-             mappings; raise vm.max_map_count for a guard each\n"
-        );
-        os::write_all(2, text.as_bytes());
+             mappings; raise vm.max_map_count for a guard each"
+        ));
     }
     0
 }

@@ -380,6 +380,115 @@ static void op_stop_the_world(struct actor *a)
     MUST_BE(gs_start_the_world(), 0);
 }
 
+/* ---- Hooks ---- */
+
+static char hands_over; /* the ctx of hooks that hand over */
+static _Thread_local bool has_started;
+static _Thread_local gs_g *is_in;
+
+static void on_thread_start(void *ctx)
+{
+    MUST(ctx == &hands_over || ctx == NULL);
+    MUST(!has_started && !is_in);
+    has_started = true;
+}
+
+static void on_thread_stop(void *ctx)
+{
+    (void)ctx;
+    MUST(has_started && !is_in);
+    has_started = false;
+}
+
+static void on_switch_in(void *ctx, gs_g *g)
+{
+    (void)ctx;
+    MUST(has_started && !is_in && gs_self() == NULL);
+    is_in = g;
+}
+
+static void on_switch_out(void *ctx, gs_g *g)
+{
+    (void)ctx;
+    MUST(has_started && is_in == g);
+    is_in = NULL;
+}
+
+static bool on_switch_over(void *ctx, gs_g *from, gs_g *to)
+{
+    MUST(has_started && is_in == from && from != to);
+    if (ctx)
+        is_in = to;
+    return ctx != NULL;
+}
+
+static void on_idle(void *ctx)
+{
+    (void)ctx;
+    MUST(has_started && !is_in);
+}
+
+static void on_fork_child(void *ctx)
+{
+    (void)ctx;
+    has_started = false;
+    is_in = NULL;
+}
+
+static void op_hooks(struct actor *a)
+{
+    gs_hooks h = {.size = sizeof h,
+                  .thread_start = on_thread_start,
+                  .thread_stop = on_thread_stop,
+                  .switch_in = on_switch_in,
+                  .switch_out = on_switch_out,
+                  .switch_over = on_switch_over,
+                  .idle = on_idle,
+                  .fork_child = on_fork_child,
+                  .tick_every = 1 + (uint32_t)rnd(a, 9)};
+    switch (rnd(a, 40)) {
+    case 0: MUST_BE(gs_set_hooks(&h), 0); break;
+    case 1:
+        h.ctx = &hands_over;
+        MUST_BE(gs_set_hooks(&h), 0);
+        break;
+    case 2:
+    case 3: MUST_BE(gs_set_hooks(NULL), 0); break;
+    default:
+        h.reserved = 1;
+        MUST_BE(gs_set_hooks(&h), -EINVAL);
+        MUST_BE(gs_hold(), 0);
+        gs_yield();
+        MUST_BE(gs_unhold(), 0);
+    }
+}
+
+/* An actor's word is its entry, if it has one. */
+static void op_data(struct actor *a)
+{
+    void *before = gs_data(gs_self());
+    MUST_BE(gs_set_data(NULL, a), -EINVAL);
+    MUST(gs_data(NULL) == NULL);
+    if (!gs_self())
+        return;
+    MUST(before == NULL || before == a);
+    MUST_BE(gs_set_data(gs_self(), a), 0);
+    gs_yield();
+    MUST(gs_data(gs_self()) == a);
+}
+
+static void no_line(void *ctx, const char *line)
+{
+    (void)ctx;
+    (void)line;
+}
+
+static void op_log(struct actor *a)
+{
+    MUST_BE(gs_set_log(one_in(a, 2) ? no_line : NULL, a), 0);
+    MUST_BE(gs_set_log(NULL, NULL), 0);
+}
+
 /* ---- Statistics, nodes ---- */
 
 static void op_stats(struct actor *a)
@@ -458,6 +567,9 @@ const struct op ops_calls[] = {
     {"errno", op_errno, 2, NO_LOCKS},
     {"registers", op_registers, 2, NO_LOCKS},
     {"stop_the_world", op_stop_the_world, 2, 0},
+    {"hooks", op_hooks, 1, 0},
+    {"data", op_data, 1, 0},
+    {"log", op_log, 1, NO_LOCKS},
     {"stats", op_stats, 1, NO_LOCKS},
     {"numa", op_numa, 1, 0},
     {NULL, NULL, 0, 0},

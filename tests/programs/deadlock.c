@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <sys/time.h>
 
 static gs_chan *ch;
 
@@ -337,6 +338,73 @@ TEST(a_handler_is_called_in_place_of_the_report)
     CHECK_HAS(out.text, "none");
     run_child("a_handler_can_wake", &out);
     CHECK_HAS(out.text, "woken twice");
+}
+
+/* ---- Holds and the log ---- */
+
+static void leave_by_signal(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+/* All goroutines wait and no thread could wake one; a signal handler ends the wait. */
+CHILD(held)
+{
+    struct itimerval soon = {{0, 0}, {0, 400000}};
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_hold(), 0);
+    CHECK_EQ(gs_hold(), 0);
+    CHECK_EQ(gs_unhold(), 0);
+    signal(SIGALRM, leave_by_signal);
+    CHECK_EQ(setitimer(ITIMER_REAL, &soon, NULL), 0);
+    (void)gs_run(receive_for_ever, NULL);
+}
+
+static void *run_receiver_held(void *arg)
+{
+    (void)gs_run(receive_for_ever, NULL);
+    return arg;
+}
+
+CHILD(held_no_more)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_hold(), 0);
+    (void)start_thread(run_receiver_held, NULL);
+    nap(100 * MS);
+    CHECK_EQ(gs_unhold(), 0);
+    CHECK_EQ(gs_unhold(), -EPERM);
+    pthread_exit(NULL);
+}
+
+TEST(a_hold_says_that_something_outside_can_wake)
+{
+    struct outcome out;
+    check_child_succeeds("held");
+    check_child_dies("held_no_more", SIGABRT, &out);
+    CHECK_HAS(out.text, "all goroutines are asleep");
+}
+
+static void log_line(void *ctx, const char *line)
+{
+    CHECK(strchr(line, '\n') == NULL);
+    fprintf(stderr, "<%s: %s>\n", (const char *)ctx, line);
+}
+
+CHILD(report_to_the_log)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_set_log(log_line, "log"), 0);
+    (void)gs_run(receive_for_ever, NULL);
+}
+
+TEST(what_the_library_says_goes_to_the_log)
+{
+    struct outcome out;
+    check_child_dies("report_to_the_log", SIGABRT, &out);
+    CHECK_HAS(out.text, "<log: gosched: all goroutines are asleep - deadlock!>");
+    CHECK_HAS(out.text, "<log:   goroutine ");
 }
 
 /* ---- False ones ---- */

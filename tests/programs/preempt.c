@@ -206,6 +206,54 @@ GO_TEST(with_preemption_off_it_runs_to_its_end)
     gs_preempt_enable();
 }
 
+/* ---- Goroutines that no signal stops ---- */
+
+static void compute_unstopped(void *arg)
+{
+    volatile int i;
+    (void)arg;
+    go(after, NULL);
+    for (i = 0; i < 100000000; i++)
+        ;
+    order[0] = ADD(place, 1);
+}
+
+static int unblocked;
+
+static void block_unstopped(void *fds)
+{
+    char c = 0;
+    CHECK_EQ(read(*(int *)fds, &c, 1), 1);
+    gs_yield();
+    SET(unblocked, 1);
+}
+
+GO_TEST(no_signal_stops_a_goroutine_that_wants_none_but_its_p_is_taken)
+{
+    int procs = gs_gomaxprocs(1), fds[2], i;
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *g;
+    o.flags = GS_SPAWN_NOSIGNAL;
+    place = 0;
+    join(go_opts(compute_unstopped, NULL, &o));
+    WAIT_UNTIL(GET(place) == 2);
+    CHECK_EQ(order[0], 1);
+    CHECK_EQ(order[1], 2);
+    CHECK_EQ(pipe(fds), 0);
+    unblocked = 0;
+    g = go_opts(block_unstopped, fds, &o);
+    /* The only P is not kept. */
+    for (i = 0; i < 10; i++)
+        CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(GET(unblocked), 0);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    join(g);
+    CHECK_EQ(GET(unblocked), 1);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    CHECK_EQ(gs_gomaxprocs(procs), 1);
+}
+
 TEST(a_plain_thread_is_never_preempted)
 {
     gs_preempt_disable();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "start",
     "goroutines",
     "channels",
@@ -12,6 +12,7 @@ const SECTIONS: [&str; 11] = [
     "io",
     "syscalls",
     "embed",
+    "hooks",
     "gangs",
     "numa",
     "stats",

@@ -292,6 +292,7 @@ fn go_with(
         gang,
         node: None,
         flags,
+        data: std::ptr::null_mut(),
         referenced,
     };
     match spawn::spawn_with(f, arg, 0, &options) {

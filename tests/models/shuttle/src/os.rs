@@ -60,8 +60,14 @@ pub fn write_all(_fd: i32, bytes: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(bytes));
 }
 
-pub fn say(text: core::fmt::Arguments) {
-    eprint!("{text}");
+pub mod log {
+    pub fn say(text: core::fmt::Arguments) {
+        eprintln!("{text}");
+    }
+
+    pub fn lock() {}
+
+    pub fn unlock() {}
 }
 
 pub fn abort() -> ! {

@@ -1,0 +1,182 @@
+//! Hooks for runtimes that keep state for each thread and each goroutine.
+
+use super::sized::{self, Given, Grows};
+use super::{EINVAL, gs_g};
+use crate::sched::boundary::Entered;
+use crate::sched::g::{G, GRef};
+use crate::sched::hooks::{self, Hooks};
+use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// A hook of a thread.
+pub type gs_thread_hook = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
+/// A hook of a goroutine.
+pub type gs_g_hook = Option<unsafe extern "C" fn(ctx: *mut c_void, g: *mut gs_g)>;
+/// A hook of a hand-over between two goroutines.
+pub type gs_switch_hook =
+    Option<unsafe extern "C" fn(ctx: *mut c_void, from: *mut gs_g, to: *mut gs_g) -> bool>;
+
+/// What a runtime on top of this one (an interpreter) has called, each with ctx; NULL: not needed.
+/// Zero all bytes and set size.
+///
+/// All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+/// scheduler held; errno and the rounding modes that they leave are seen by no goroutine. They
+/// don't end the thread, throw or jump out. g is good until its dead hook has returned; gs_data(g)
+/// is the embedder's word for it. Hooks hear of all goroutines, those of other users of the library
+/// in the process too.
+///
+/// On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
+/// which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
+/// Between its in and its out a goroutine runs on that thread only. A goroutine that is in
+/// gs_blocking, in a system call or stopped by the preemption signal stays in.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_hooks {
+    /// sizeof(gs_hooks).
+    pub size: usize,
+    /// The argument of all hooks.
+    pub ctx: *mut c_void,
+    /// The thread begins to run goroutines: one of the library's, or one that has called gs_run. It
+    /// may block, and call what plain threads may call: others get the P meanwhile.
+    pub thread_start: gs_thread_hook,
+    /// It won't any more: it ends, gs_run returns, or the hooks have been replaced. May block, as
+    /// thread_start.
+    pub thread_stop: gs_thread_hook,
+    /// g is about to run on this thread. It may block, for an interpreter's lock say, as
+    /// thread_start.
+    pub switch_in: gs_g_hook,
+    /// g has left its stack: its registers are saved, and no other thread can run it yet, nor can
+    /// what it waits for wake it. It must not block, nor call functions that can wait.
+    pub switch_out: gs_g_hook,
+    /// In place of switch_out(from) and switch_in(to), where the next goroutine of the thread is
+    /// known before from is published. It must not block. If it gives false nothing was done: from
+    /// goes out and to comes in by the other two hooks.
+    pub switch_over: gs_switch_hook,
+    /// The thread is about to steal work from others, to sleep or to give its P up, and no goroutine
+    /// is in: the time to release an interpreter's lock. It must not block.
+    pub idle: gs_thread_hook,
+    /// The last call on the stack of a goroutine that ends, after the destructors of its values:
+    /// gs_self() is the goroutine. May do all that a goroutine may.
+    pub goexit: gs_g_hook,
+    /// The goroutine has ended and left its stack, after its switch_out (or switch_over). gs_join
+    /// returns after this. It must not block.
+    pub dead: gs_g_hook,
+    /// After each tick_every goroutines that the thread has switched to. It must not block.
+    pub tick: gs_thread_hook,
+    /// In the child of a fork, on its only thread. Whatever this thread was in is over there: no
+    /// thread_stop and no switch_out follow.
+    pub fork_child: gs_thread_hook,
+    /// gs_shutdown has seen the last goroutine end, and ends the threads next. On the thread that
+    /// has called gs_shutdown. It must not call this library.
+    pub shutdown: gs_thread_hook,
+    /// See tick; 0: 61.
+    pub tick_every: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// Switches between two ticks if the embedder doesn't say.
+const TICK_EVERY: u32 = 61;
+
+// SAFETY: `repr(C)`, begins with its size and has no padding.
+unsafe impl Grows for gs_hooks {
+    const FIRST: usize = 112;
+}
+
+impl Given for gs_hooks {
+    const DEFAULT: gs_hooks = gs_hooks {
+        size: 0,
+        ctx: ptr::null_mut(),
+        thread_start: None,
+        thread_stop: None,
+        switch_in: None,
+        switch_out: None,
+        switch_over: None,
+        idle: None,
+        goexit: None,
+        dead: None,
+        tick: None,
+        fork_child: None,
+        shutdown: None,
+        tick_every: 0,
+        reserved: 0,
+    };
+}
+
+const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
+
+/// Sets the hooks of this process, copied, in place of those before; NULL removes them. Best before
+/// the runtime starts: a thread that is there already changes over, with thread_stop and
+/// thread_start, when it next chooses a goroutine, and at the latest when it ends. So ctx and the
+/// functions of hooks that were replaced must stay until gs_shutdown has returned.
+///
+/// While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
+/// system call more.
+///
+/// 0; -EINVAL: size, or something is set that this version doesn't know; -ENOMEM. Goroutines and
+/// plain threads; not from a hook, nor from a signal handler. It may switch.
+///
+/// # Safety
+/// `hooks` is null or a gs_hooks of the size that it says, whose functions may be called with its
+/// ctx.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_set_hooks(hooks: *const gs_hooks) -> c_int {
+    let _entered = Entered::new();
+    // SAFETY: null or of the size that it says.
+    match unsafe { sized::read(hooks) } {
+        Ok(None) => hooks::set(None),
+        Ok(Some(h)) if h.reserved == 0 => hooks::set(Some(inner(&h))),
+        Ok(Some(_)) => EINVAL,
+        Err(e) => e,
+    }
+}
+
+fn inner(h: &gs_hooks) -> Hooks {
+    // SAFETY: a gs_g is a descriptor, and a `GRef` a pointer to one.
+    let of_g = |f| unsafe { core::mem::transmute::<gs_g_hook, hooks::OfG>(f) };
+    Hooks {
+        ctx: h.ctx,
+        thread_start: h.thread_start,
+        thread_stop: h.thread_stop,
+        switch_in: of_g(h.switch_in),
+        switch_out: of_g(h.switch_out),
+        // SAFETY: likewise.
+        switch_over: unsafe { core::mem::transmute::<gs_switch_hook, hooks::Over>(h.switch_over) },
+        idle: h.idle,
+        goexit: of_g(h.goexit),
+        dead: of_g(h.dead),
+        tick: h.tick,
+        fork_child: h.fork_child,
+        shutdown: h.shutdown,
+        tick_every: if h.tick_every == 0 { TICK_EVERY } else { h.tick_every },
+    }
+}
+
+/// The embedder's word of a goroutine: what gs_set_data has set, or gs_spawn_opts.data; else NULL.
+/// g: as a hook got it, a reference, or gs_self(). NULL for NULL. Goroutines, plain threads, hooks
+/// and signal handlers; never switches.
+///
+/// # Safety
+/// `g` is null or points to a goroutine that is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_data(g: *const gs_g) -> *mut c_void {
+    // SAFETY: null or a descriptor, which stays mapped.
+    let g = unsafe { GRef::from_nullable(g.cast::<G>()) };
+    g.map_or(ptr::null_mut(), |g| g.data.load(Ordering::Acquire))
+}
+
+/// Sets the embedder's word of a goroutine. What it points to is the caller's business. 0; -EINVAL:
+/// g is NULL. As gs_data.
+///
+/// # Safety
+/// As `gs_data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_set_data(g: *mut gs_g, data: *mut c_void) -> c_int {
+    // SAFETY: null or a descriptor, which stays mapped.
+    let Some(g) = (unsafe { GRef::from_nullable(g.cast::<G>()) }) else { return EINVAL };
+    // Release: pairs with the Acquire in `gs_data`.
+    g.data.store(data, Ordering::Release);
+    0
+}

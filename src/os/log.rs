@@ -1,0 +1,92 @@
+//! What the library says by itself: warnings and the report of a deadlock. Lines go to standard
+//! error, or to the function that the host has set in its place.
+
+use super::spin::SpinLock;
+use core::cell::Cell;
+use core::ffi::{c_char, c_void};
+use core::fmt::{self, Write};
+
+/// Is given a line, a C string without a newline, that is good during the call.
+pub type Log = unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char);
+
+/// The longest line in bytes; what is longer is cut off.
+const LONGEST: usize = 1023;
+
+/// The host's function and its argument.
+struct Target {
+    lock: SpinLock,
+    function: Cell<Option<(Log, *mut c_void)>>,
+}
+
+// SAFETY: `function` is used with the lock held.
+unsafe impl Sync for Target {}
+
+static TARGET: Target = Target { lock: SpinLock::new(), function: Cell::new(None) };
+
+/// Sets it; `None`: standard error.
+pub fn set(log: Option<(Log, *mut c_void)>) {
+    TARGET.lock.with(|| TARGET.function.set(log));
+}
+
+/// Around a fork: the child must not find it locked.
+pub fn lock() {
+    TARGET.lock.lock();
+}
+
+/// See [`lock`].
+pub fn unlock() {
+    TARGET.lock.unlock();
+}
+
+/// Says something of one or more lines, without memory from a heap.
+pub fn say(text: fmt::Arguments) {
+    let mut lines = Lines { line: [0; LONGEST + 1], len: 0 };
+    let _ = lines.write_fmt(text);
+    lines.end();
+}
+
+/// Passes on each line when it is whole.
+struct Lines {
+    line: [u8; LONGEST + 1],
+    len: usize,
+}
+
+impl Lines {
+    /// The line is whole, if there is one.
+    fn end(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        match TARGET.lock.with(|| TARGET.function.get()) {
+            Some((log, ctx)) => {
+                self.line[self.len] = 0;
+                // SAFETY: the host has given the function for this argument; the line ends
+                // with a NUL.
+                unsafe { log(ctx, self.line.as_ptr().cast()) };
+            }
+            None => {
+                self.line[self.len] = b'\n';
+                super::write_all(2, &self.line[..=self.len]);
+            }
+        }
+        self.len = 0;
+    }
+}
+
+impl Write for Lines {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for &byte in s.as_bytes() {
+            match byte {
+                b'\n' => self.end(),
+                // A name may hold one: the line would end there.
+                0 => {}
+                _ if self.len < LONGEST => {
+                    self.line[self.len] = byte;
+                    self.len += 1;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,543 @@
+/*
+ * Hooks, as an interpreter with one lock for all its threads uses them: each goroutine of the
+ * interpreter has a state, a thread that runs one has the lock and the state is the thread's current
+ * one. The hooks pass lock and state on; the checks say that nobody runs without them.
+ *
+ *   hooks [TEST...]
+ *   hooks SECONDS SEED   random mixtures
+ */
+#define main check_main
+#include "check.h"
+#undef main
+
+/* ---- A stand-in for an interpreter ---- */
+
+struct state {
+    int id;
+    /* The thread that it is current on; 0: none. */
+    int current;
+    long steps;
+    int cleared;
+    int deleted;
+};
+
+static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
+static int lock_owner;
+
+static __thread int has_lock;
+static __thread struct state *current;
+static __thread int started;
+/* The goroutine that is in on this thread, native ones too. */
+static __thread gs_g *in;
+
+static long starts, stops, ins, outs, overs, idles, goexits, deads, ticks, shutdowns;
+
+/* Writes to what a lock of the interpreter guards would be a race here. */
+static long guarded;
+
+static void take_lock(void)
+{
+    if (has_lock)
+        return;
+    CHECK_EQ(pthread_mutex_lock(&big_lock), 0);
+    SET(lock_owner, thread_id());
+    has_lock = 1;
+}
+
+static void drop_lock(void)
+{
+    if (!has_lock)
+        return;
+    has_lock = 0;
+    SET(lock_owner, 0);
+    CHECK_EQ(pthread_mutex_unlock(&big_lock), 0);
+}
+
+static void make_current(struct state *s)
+{
+    CHECK(has_lock);
+    if (current)
+        SET(current->current, 0);
+    current = s;
+    if (s) {
+        CHECK_EQ(GET(s->current), 0);
+        SET(s->current, thread_id());
+    }
+}
+
+static void on_start(void *ctx)
+{
+    CHECK(ctx == &guarded);
+    CHECK(!started);
+    started = 1;
+    ADD(starts, 1);
+}
+
+static void on_stop(void *ctx)
+{
+    (void)ctx;
+    CHECK(started);
+    CHECK(!in);
+    started = 0;
+    drop_lock();
+    ADD(stops, 1);
+}
+
+static void on_in(void *ctx, gs_g *g)
+{
+    struct state *s = gs_data(g);
+    (void)ctx;
+    CHECK(started);
+    CHECK(!in);
+    CHECK(!gs_self());
+    in = g;
+    ADD(ins, 1);
+    if (s) {
+        take_lock();
+        make_current(s);
+    } else {
+        drop_lock();
+    }
+}
+
+static void on_out(void *ctx, gs_g *g)
+{
+    struct state *s = gs_data(g);
+    (void)ctx;
+    CHECK(started);
+    CHECK(in == g);
+    in = NULL;
+    ADD(outs, 1);
+    if (s) {
+        CHECK(current == s);
+        make_current(NULL);
+    }
+}
+
+static bool on_over(void *ctx, gs_g *from, gs_g *to)
+{
+    (void)ctx;
+    CHECK(in == from);
+    CHECK(from != to);
+    if (!gs_data(from) || !gs_data(to))
+        return false;
+    CHECK(current == gs_data(from));
+    make_current(gs_data(to));
+    in = to;
+    ADD(overs, 1);
+    return true;
+}
+
+static void on_idle(void *ctx)
+{
+    (void)ctx;
+    CHECK(started);
+    CHECK(!in);
+    CHECK(!current);
+    drop_lock();
+    ADD(idles, 1);
+}
+
+static void on_goexit(void *ctx, gs_g *g)
+{
+    struct state *s = gs_data(g);
+    (void)ctx;
+    CHECK(gs_self() == g);
+    ADD(goexits, 1);
+    if (!s)
+        return;
+    CHECK(current == s);
+    /* Destructors may park. */
+    gs_yield();
+    CHECK(current == s);
+    CHECK_EQ(gs_sleep(50 * US), 0);
+    CHECK(current == s);
+    s->cleared = 1;
+}
+
+static void on_dead(void *ctx, gs_g *g)
+{
+    struct state *s = gs_data(g);
+    (void)ctx;
+    ADD(deads, 1);
+    if (!s)
+        return;
+    CHECK(s->cleared);
+    CHECK_EQ(GET(s->current), 0);
+    SET(s->deleted, 1);
+}
+
+static void on_tick(void *ctx)
+{
+    (void)ctx;
+    ADD(ticks, 1);
+}
+
+static void on_shutdown(void *ctx)
+{
+    (void)ctx;
+    ADD(shutdowns, 1);
+}
+
+static gs_hooks all_hooks(void)
+{
+    gs_hooks h;
+    memset(&h, 0, sizeof h);
+    h.size = sizeof h;
+    h.ctx = &guarded;
+    h.thread_start = on_start;
+    h.thread_stop = on_stop;
+    h.switch_in = on_in;
+    h.switch_out = on_out;
+    h.switch_over = on_over;
+    h.idle = on_idle;
+    h.goexit = on_goexit;
+    h.dead = on_dead;
+    h.tick = on_tick;
+    h.shutdown = on_shutdown;
+    h.tick_every = 10;
+    return h;
+}
+
+static void forget_counts(void)
+{
+    starts = stops = ins = outs = overs = idles = goexits = deads = ticks = shutdowns = 0;
+    guarded = 0;
+}
+
+/* A step of the interpreter: only where lock and state are the thread's. */
+static void step(struct state *s)
+{
+    CHECK(current == s);
+    CHECK_EQ(GET(s->current), thread_id());
+    CHECK_EQ(GET(lock_owner), thread_id());
+    guarded++;
+    s->steps++;
+}
+
+/* The interpreter lets others go on while it waits outside of the library. */
+static void wait_outside(struct state *s, int64_t ns)
+{
+    CHECK_EQ(gs_entersyscall(), 0);
+    make_current(NULL);
+    drop_lock();
+    nap(ns);
+    take_lock();
+    make_current(s);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+struct job {
+    struct state state;
+    gs_mutex *mutex;
+    gs_chan *ch;
+    uint64_t random;
+    int rounds;
+    int kinds;
+};
+
+static void *call_blocking(void *s)
+{
+    /* Still in: the goroutine's state is the thread's. */
+    step(s);
+    return s;
+}
+
+static void interpret(void *arg)
+{
+    struct job *j = arg;
+    struct state *s = &j->state;
+    int64_t v;
+    int i;
+    CHECK(gs_data(gs_self()) == s);
+    for (i = 0; i < j->rounds; i++) {
+        step(s);
+        switch (random_next(&j->random) % (uint64_t)j->kinds) {
+        case 0:
+            gs_yield();
+            break;
+        case 1:
+            CHECK_EQ(gs_mutex_lock(j->mutex, GS_FOREVER), 0);
+            step(s);
+            gs_yield();
+            step(s);
+            CHECK_EQ(gs_mutex_unlock(j->mutex), 0);
+            break;
+        case 2:
+            v = i;
+            CHECK_EQ(gs_chan_send(j->ch, &v, GS_FOREVER), 0);
+            step(s);
+            CHECK_EQ(gs_chan_recv(j->ch, &v, GS_FOREVER), 0);
+            break;
+        case 3:
+            CHECK_EQ(gs_sleep((int64_t)(random_next(&j->random) % 200) * US), 0);
+            break;
+        case 4:
+            CHECK(gs_blocking(call_blocking, s) == s);
+            break;
+        case 5:
+            wait_outside(s, 30 * US);
+            break;
+        default:
+            CHECK_EQ(gs_lock_os_thread(), 0);
+            gs_yield();
+            step(s);
+            CHECK_EQ(gs_unlock_os_thread(), 0);
+            break;
+        }
+        step(s);
+    }
+}
+
+static void be_native(void *arg)
+{
+    struct job *j = arg;
+    int i;
+    CHECK(!gs_data(gs_self()));
+    for (i = 0; i < j->rounds; i++) {
+        CHECK(!current);
+        if (random_next(&j->random) % 2)
+            gs_yield();
+        else
+            CHECK_EQ(gs_sleep(20 * US), 0);
+        if (i % 16 == 0) {
+            int64_t end = clock_now() + 100 * US;
+            while (clock_now() < end)
+                ;
+        }
+    }
+}
+
+/* Interpreted goroutines, pinned, beside native ones. */
+static void mix(int interpreted, int natives, int rounds, int kinds, uint32_t flags, uint64_t seed)
+{
+    struct job *jobs = calloc((size_t)(interpreted + natives), sizeof *jobs);
+    gs_g **gs = calloc((size_t)(interpreted + natives), sizeof *gs);
+    gs_mutex m;
+    gs_chan *ch = chan_of_ints(2);
+    int i;
+    memset(&m, 0, sizeof m);
+    for (i = 0; i < interpreted + natives; i++) {
+        gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+        struct job *j = &jobs[i];
+        j->state.id = i + 1;
+        j->mutex = &m;
+        j->ch = ch;
+        j->random = seed + (uint64_t)i * 7919 + 1;
+        j->rounds = rounds;
+        j->kinds = kinds;
+        if (i < interpreted) {
+            o.flags = flags;
+            o.data = &j->state;
+        }
+        gs[i] = go_opts(i < interpreted ? interpret : be_native, j, &o);
+    }
+    for (i = 0; i < interpreted + natives; i++) {
+        join(gs[i]);
+        if (i < interpreted)
+            CHECK(jobs[i].state.deleted);
+    }
+    free_chan(ch);
+    free(jobs);
+    free(gs);
+}
+
+struct mixed {
+    int interpreted, natives, rounds, kinds;
+    uint32_t flags;
+    uint64_t seed;
+};
+
+static void run_mixed(void *arg)
+{
+    struct mixed *m = arg;
+    mix(m->interpreted, m->natives, m->rounds, m->kinds, m->flags, m->seed);
+}
+
+static void run_under_hooks(struct mixed m)
+{
+    gs_hooks h = all_hooks();
+    forget_counts();
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    CHECK_EQ(gs_run(run_mixed, &m), 0);
+    CHECK(!started);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    CHECK_EQ(starts, stops);
+    CHECK_GE(starts, 1);
+    CHECK_EQ(ins, outs);
+    CHECK_EQ(goexits, m.interpreted + m.natives + 1);
+    CHECK_EQ(deads, goexits);
+    CHECK_EQ(shutdowns, 1);
+    CHECK_GE(idles, 1);
+    CHECK_GE(ticks, 1);
+    CHECK_EQ(GET(lock_owner), 0);
+}
+
+enum { PYTHON = GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL };
+
+TEST(an_interpreter_with_one_lock_and_pinned_goroutines)
+{
+    struct mixed m = {20, 10, 60, 7, PYTHON, 1};
+    run_under_hooks(m);
+    CHECK_GE(overs, 1);
+}
+
+TEST(an_interpreter_whose_goroutines_migrate)
+{
+    struct mixed m = {20, 10, 60, 6, GS_SPAWN_NOSIGNAL, 2};
+    run_under_hooks(m);
+}
+
+TEST(an_interpreter_alone)
+{
+    struct mixed m = {10, 0, 200, 3, PYTHON, 3};
+    run_under_hooks(m);
+}
+
+TEST(no_goroutine_of_the_interpreter)
+{
+    struct mixed m = {0, 20, 50, 1, 0, 4};
+    run_under_hooks(m);
+    CHECK_EQ(overs, 0);
+}
+
+static void set_within(void *arg)
+{
+    gs_hooks h = all_hooks();
+    struct mixed *m = arg;
+    /* The thread changes over at the next switch. */
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    mix(m->interpreted, m->natives, m->rounds, m->kinds, m->flags, m->seed);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    gs_yield();
+}
+
+TEST(hooks_come_and_go_while_goroutines_run)
+{
+    struct mixed m = {0, 10, 20, 1, 0, 5};
+    int i;
+    forget_counts();
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_run(set_within, &m), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(starts, stops);
+    CHECK_EQ(ins, outs);
+    CHECK_GE(ins, 1);
+}
+
+TEST(bad_hooks)
+{
+    gs_hooks h = all_hooks();
+    h.size = 8;
+    CHECK_EQ(gs_set_hooks(&h), -EINVAL);
+    h.size = sizeof h;
+    h.reserved = 1;
+    CHECK_EQ(gs_set_hooks(&h), -EINVAL);
+    CHECK(!gs_data(NULL));
+    CHECK_EQ(gs_set_data(NULL, &h), -EINVAL);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+}
+
+static int in_child;
+
+static void on_fork_child(void *ctx)
+{
+    CHECK(ctx == &guarded);
+    in_child++;
+}
+
+static void fork_one(void *arg)
+{
+    int status;
+    pid_t child;
+    (void)arg;
+    gs_yield();
+    child = fork();
+    if (child == 0)
+        _exit(in_child == 1 && gs_set_hooks(NULL) == 0 ? 0 : 1);
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(in_child, 0);
+}
+
+TEST(a_child_of_a_fork_is_told)
+{
+    gs_hooks h;
+    memset(&h, 0, sizeof h);
+    h.size = sizeof h;
+    h.ctx = &guarded;
+    h.fork_child = on_fork_child;
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    CHECK_EQ(gs_run(fork_one, NULL), 0);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+}
+
+/* ---- Words of goroutines ---- */
+
+static void look_at_data(void *arg)
+{
+    CHECK(gs_data(gs_self()) == arg);
+    CHECK_EQ(gs_set_data(gs_self(), &guarded), 0);
+    gs_yield();
+    CHECK(gs_data(gs_self()) == &guarded);
+}
+
+static void look_at_none(void *arg)
+{
+    (void)arg;
+    CHECK(!gs_data(gs_self()));
+}
+
+GO_TEST(the_word_of_a_goroutine_is_its_own)
+{
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *g[20];
+    int i;
+    for (i = 0; i < 20; i++) {
+        o.data = &g[i];
+        g[i] = go_opts(look_at_data, &g[i], &o);
+    }
+    for (i = 0; i < 20; i++) {
+        CHECK_EQ(gs_join(g[i], GS_FOREVER), 0);
+        CHECK(gs_data(g[i]) == &guarded);
+        gs_release(g[i]);
+    }
+    /* Whose descriptors have been used before. */
+    for (i = 0; i < 20; i++)
+        go(look_at_none, NULL);
+    for (i = 0; i < 20; i++)
+        join(go_ref(look_at_none, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGALRM, on_hang);
+    if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9') {
+        int64_t end = clock_now() + atoi(argv[1]) * SEC;
+        uint64_t seed = strtoull(argv[2], NULL, 0), r = seed + 1;
+        printf("seed %llu\n", (unsigned long long)seed);
+        while (clock_now() < end) {
+            struct mixed m;
+            alarm(60);
+            m.interpreted = (int)(random_next(&r) % 40);
+            m.natives = (int)(random_next(&r) % 20);
+            m.rounds = (int)(random_next(&r) % 100);
+            m.flags = random_next(&r) % 2 ? PYTHON : GS_SPAWN_NOSIGNAL;
+            m.kinds = 1 + (int)(random_next(&r) % (m.flags == PYTHON ? 7 : 6));
+            m.seed = r;
+            gs_hooks h = all_hooks();
+            forget_counts();
+            CHECK_EQ(gs_set_hooks(&h), 0);
+            CHECK_EQ(gs_run(run_mixed, &m), 0);
+            CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+            CHECK_EQ(gs_set_hooks(NULL), 0);
+            CHECK_EQ(starts, stops);
+            CHECK_EQ(ins, outs);
+            CHECK_EQ(deads, m.interpreted + m.natives + 1);
+        }
+        return 0;
+    }
+    return check_main(argc, argv);
+}
