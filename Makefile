@@ -16,17 +16,41 @@ SONAME   := libgosched.so.1
 SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
 EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
+OBJCOPY  ?= objcopy
+OUT      := target/release
+# What libgosched.a needs besides; gosched.pc says so too.
+LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build examples run test test-tsan models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library examples run test test-tsan models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
 
-build: $(STAMP)/build ## build the library into target/release (plain `make` does this), and gosched-topo
-	$(CARGO) build --release
-	@ln -sf libgosched.so target/release/$(SONAME)
-	@$(MAKE) --no-print-directory target/release/gosched-topo
+build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), and gosched-topo
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo
+
+library:
+	$(CARGO) build --release -p libgosched -p gosched-c
+	@$(MAKE) --no-print-directory $(OUT)/libgosched.so $(OUT)/libgosched.a
+
+# lib/README.md says why it is linked in these steps.
+$(OUT)/gosched.names: lib/gosched.map
+	@sed -n 's/^ *\(gs_[a-z0-9_]*\);$$/\1/p' $< >$@
+
+$(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names
+	$(LD) -r --gc-sections --force-group-allocation $$(sed 's/^/-u /' $(OUT)/gosched.names) -o $@.all $<
+	$(OBJCOPY) -R .llvmbc -R .llvmcmd --keep-global-symbols=$(OUT)/gosched.names $@.all $@
+	@rm -f $@.all
+
+$(OUT)/libgosched.so: $(OUT)/gosched.o
+	$(CC) -shared -o $@ $< -Wl,-soname,$(SONAME) -Wl,--version-script=lib/gosched.map -Wl,-z,nodelete \
+	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--as-needed $(LIBS)
+	@ln -sf libgosched.so $(OUT)/$(SONAME)
+
+$(OUT)/libgosched.a: $(OUT)/gosched.o
+	@rm -f $@
+	$(AR) rcs $@ $<
 
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h
@@ -85,10 +109,8 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
 	install -m 644 target/release/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.a
 	install -m 755 target/release/gosched-topo $(DESTDIR)$(PREFIX)/bin/gosched-topo
-	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' 'libdir=$(LIBDIR)' '' \
-	    'Name: gosched' 'Description: Go'"'"'s scheduler as a C library' 'Version: $(VERSION)' \
-	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgosched' \
-	    'Libs.private: -lhwloc -lgcc_s -lpthread -lm -ldl' >$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
+	    >$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	@chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"

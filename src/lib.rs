@@ -2,6 +2,10 @@
 //! generated from [`capi`], is its interface; `libgosched.so` exports that and
 //! nothing else.
 //!
+//! `lib/` links it. A Rust program may depend on this crate instead and call [`capi`]. Its allocator
+//! stays its own, and then goroutines are not preempted by a signal, unless it asks for one or
+//! enables the feature `allocator`, which makes the library's heap its allocator.
+//!
 //! # The rooms
 //!
 //! A room calls only those below it.

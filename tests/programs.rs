@@ -302,6 +302,15 @@ fn every_program_has_a_test() {
     }
 }
 
+/// It has an allocator of its own.
+#[test]
+fn rust_program_that_depends_on_the_rlib() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["run", "--quiet", "--manifest-path", "tests/rlib/Cargo.toml"]);
+    cargo.env("CARGO_TARGET_DIR", "target/rlib").env("GOSCHED_PROCS", "2");
+    must_succeed(cargo.current_dir(manifest_dir()));
+}
+
 // ---- The header and the library as such ----
 
 #[test]
@@ -457,17 +466,21 @@ fn library() -> &'static Path {
     })
 }
 
-/// `GOSCHED_LIBRARY`, or the release build, brought up to date. Not the one that cargo builds for its
-/// tests: that one unwinds where the real one aborts.
+/// `GOSCHED_LIBRARY`, or the release build, brought up to date.
 fn find_library() -> PathBuf {
     if let Some(given) = env::var_os("GOSCHED_LIBRARY") {
         return fs::canonicalize(&given).expect("GOSCHED_LIBRARY");
     }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--lib", "--target-dir"]).arg(&target);
-    must_succeed(cargo.current_dir(manifest_dir()));
-    fs::canonicalize(target.join("release/libgosched.so")).unwrap()
+    make(&["library"]);
+    fs::canonicalize(manifest_dir().join("target/release/libgosched.so")).unwrap()
+}
+
+fn make(args: &[&str]) {
+    let make = env::var("MAKE").unwrap_or_else(|_| "make".into());
+    let mut cmd = Command::new(make);
+    // Its own: not those of a make that runs this test.
+    cmd.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("CARGO", env!("CARGO"));
+    must_succeed(cmd.arg("--no-print-directory").args(args).current_dir(manifest_dir()));
 }
 
 // ---- Building and running programs ----

@@ -9,6 +9,12 @@
 //! `GOSCHED_DEBUG=systemheap=1` uses the C library's all the same, so that
 //! valgrind sees each allocation.
 //!
+//! That is so where this heap is the allocator of all Rust code in the process: in the C library,
+//! and in a Rust program that depends on this crate with the feature `allocator`. Without that
+//! feature the program's own allocator is used ([`IS_OURS`]), and goroutines are not preempted by
+//! a signal unless the program asks for one: then its allocator must not share a lock with what
+//! goroutines call.
+//!
 //! # Without memory
 //!
 //! Rust's own containers abort when an allocation fails. So what a user's call makes
@@ -83,6 +89,9 @@ fn is_in_reserve(block: *mut u8) -> bool {
     (block as usize).wrapping_sub(MEMORY.0.get() as usize) < RESERVE
 }
 
+/// Whether Rust's allocator in this process is [`HEAP`].
+pub const IS_OURS: bool = cfg!(any(test, feature = "allocator"));
+
 struct Heap {
     lock: SpinLock,
     own: UnsafeCell<Dlmalloc>,
@@ -98,7 +107,7 @@ const SYSTEM: u8 = 2;
 // SAFETY: `own` and `reserve` are used with the lock held.
 unsafe impl Sync for Heap {}
 
-#[global_allocator]
+#[cfg_attr(any(test, feature = "allocator"), global_allocator)]
 static HEAP: Heap = Heap {
     lock: SpinLock::new(),
     own: UnsafeCell::new(Dlmalloc::new()),
@@ -233,8 +242,10 @@ unsafe impl GlobalAlloc for Heap {
 /// # Safety
 /// The size is not 0.
 pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
-    // SAFETY: as the caller says.
-    NonNull::new(unsafe { HEAP.system_alloc(layout) })
+    // SAFETY: as the caller says. Either way it is a block of the global allocator.
+    NonNull::new(unsafe {
+        if IS_OURS { HEAP.system_alloc(layout) } else { std::alloc::alloc(layout) }
+    })
 }
 
 /// A box, if there is memory; `T` has a size.

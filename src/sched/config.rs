@@ -2,8 +2,8 @@
 
 use super::limits;
 use crate::numa::Topology;
-use crate::os::cgroup;
 use crate::os::signal::FAULTS;
+use crate::os::{cgroup, heap};
 use crate::stack::{self, Class};
 
 /// What the caller of `gs_init` asks for; `None`: not said.
@@ -62,15 +62,16 @@ impl Request<'_> {
             self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
         let slice = self.slice.unwrap_or(limits::SLICE);
         let cooperative = self.cooperative || number("GOSCHED_COOPERATIVE").is_some();
+        // A signal could stop a goroutine that has the lock of an allocator which isn't ours, and
+        // we would then wait for that lock with the P that the goroutine needs to go on.
+        let default = if heap::IS_OURS { libc::SIGURG } else { 0 };
         let preempt_signal = match self.preempt_signal {
             _ if cooperative => 0,
             Some(signal) => signal,
-            None => match named("GOSCHED_PREEMPT_SIGNAL") {
-                Some(s) => {
-                    s.trim().parse().ok().filter(|&n| may_be_signal(n)).unwrap_or(libc::SIGURG)
-                }
-                None => libc::SIGURG,
-            },
+            None => named("GOSCHED_PREEMPT_SIGNAL")
+                .and_then(|s| s.trim().parse().ok())
+                .filter(|&n| may_be_signal(n))
+                .unwrap_or(default),
         };
         if !may_be_signal(preempt_signal)
             || !(limits::SHORTEST_SLICE..=limits::LONGEST_SLICE).contains(&slice)

@@ -1,6 +1,7 @@
 //! Writes `gosched.h` from `src/capi` to the path in the first argument.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// The files of `src/capi`, in the order of the header's sections.
 const SECTIONS: [&str; 12] = [
@@ -21,6 +22,10 @@ const SECTIONS: [&str; 12] = [
 /// The files of `src/capi` that are no section.
 const OTHERS: [&str; 2] = ["mod", "sized"];
 
+/// What the library exports and the header doesn't declare: programs that were compiled with the
+/// header of the first release look at this word.
+const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
+
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -40,9 +45,35 @@ fn main() {
     for path in &paths {
         text = with_heading(&text, &std::fs::read_to_string(path).expect("readable"));
     }
+    check_map(&paths, &root.join("lib/gosched.map"));
     let end = text.rfind("#ifdef __cplusplus").expect("the end of extern \"C\"");
     text.insert_str(end, include_str!("inline.h"));
     std::fs::write(out, text).expect("the header can be written");
+}
+
+/// Panics unless the version script lists just what the files define.
+fn check_map(paths: &[PathBuf], map: &Path) {
+    let map = std::fs::read_to_string(map).expect("the version script can be read");
+    let listed: BTreeSet<&str> = map
+        .lines()
+        .filter_map(|l| l.trim().strip_suffix(';'))
+        .filter(|l| l.starts_with("gs_"))
+        .collect();
+    let sources: Vec<String> =
+        paths.iter().map(|p| std::fs::read_to_string(p).expect("readable")).collect();
+    let defined: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|s| s.split("extern \"C\" fn ").skip(1))
+        .map(|s| s.split(['(', '<']).next().expect("a name"))
+        .filter(|n| n.starts_with("gs_"))
+        .chain(NOT_DECLARED)
+        .collect();
+    for f in defined.difference(&listed) {
+        panic!("{f} is in no node of lib/gosched.map: add it to the last one");
+    }
+    for f in listed.difference(&defined) {
+        panic!("lib/gosched.map lists {f}, which is not there");
+    }
 }
 
 /// Puts the first line of a file's documentation above its first function.

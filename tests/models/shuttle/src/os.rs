@@ -269,6 +269,8 @@ pub mod spin {
 
 /// There is always memory.
 pub mod heap {
+    pub const IS_OURS: bool = true;
+
     use core::alloc::Layout;
     use core::ffi::CStr;
     use core::ptr::NonNull;
