@@ -63,6 +63,15 @@ pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Defi
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
 }
 
+/// Takes the loader's lock, and gives it back.
+pub fn take_lock_once() {
+    extern "C" fn end(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+        1
+    }
+    // SAFETY: `end` takes anything.
+    unsafe { libc::dl_iterate_phdr(Some(end), ptr::null_mut()) };
+}
+
 /// Whether the address is one of the object's.
 ///
 /// # Safety

@@ -12,12 +12,13 @@ use super::runtime::rt;
 use super::{blocking, ready, runtime};
 use crate::arch::{self, TlsSlot};
 use crate::os::spin::{SpinLock, backoff};
-use crate::os::{futex, loader, time};
+use crate::os::thread::Thread;
+use crate::os::{self, futex, time};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// `__cxa_eh_globals` of the Itanium C++ ABI: libstdc++, libc++abi and libcxxrt agree.
 #[derive(Clone, Copy)]
@@ -135,11 +136,25 @@ pub struct Copies {
 unsafe impl Sync for Copies {}
 
 impl Copies {
-    /// With a look. On a plain thread.
+    /// Those that the parent of a fork knew, if they are all that the calling thread can have used;
+    /// else with a look. On a plain thread.
     pub fn new() -> Copies {
-        let (generation, places) = look();
-        let list = places.iter().map(|p| p.copy).collect();
-        Copies { lock: SpinLock::new(), list: UnsafeCell::new((generation, list)) }
+        let inherited = INHERITED.take().filter(|(known, _)| arch::tls_generation() <= *known);
+        let list = inherited.unwrap_or_else(|| match look() {
+            Some((generation, places)) => (generation, places.iter().map(|p| p.copy).collect()),
+            None => (arch::tls_generation(), Vec::new()),
+        });
+        Copies { lock: SpinLock::new(), list: UnsafeCell::new(list) }
+    }
+
+    /// Around a fork: the child must not find the list locked, or half written.
+    pub fn lock(&self) {
+        self.lock.lock();
+    }
+
+    /// See [`Copies::lock`].
+    pub fn unlock(&self) {
+        self.lock.unlock();
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {
@@ -174,6 +189,11 @@ impl Copies {
             }
             list.iter().map(|&copy| Place::of(copy, generation)).collect()
         })
+    }
+
+    /// The copies on the calling thread, as far as that can be told without a look.
+    fn some_places(&self, generation: usize) -> Vec<Place> {
+        self.with(|(_, list)| list.iter().filter_map(|&copy| Place::of(copy, generation)).collect())
     }
 }
 
@@ -216,21 +236,95 @@ pub fn wait_for_looks() {
     }
 }
 
-/// In the child of a fork the threads are gone that were about to look.
-pub fn forget_looks() {
+/// In the child of a fork the threads are gone that were about to look, and perhaps one that had the
+/// loader's lock. `parent`: the copies of the parent's runtime, which nobody uses any more.
+pub fn forked(parent: Option<&Copies>) {
     LOOKING.store(0, Ordering::SeqCst);
+    LOADER.store(loader::UNSURE, Ordering::Relaxed);
+    // A thread of the parent's may have had it, but not in the midst of a change of the list.
+    INHERITED.0.unlock();
+    if let Some(parent) = parent {
+        // SAFETY: there is only this thread, and the parent's runtime is never used again.
+        INHERITED.set(unsafe { core::mem::take(&mut *parent.list.get()) });
+    }
+}
+
+/// What a parent has found, for the runtime of its child.
+struct Inherited(SpinLock, UnsafeCell<Option<(usize, Vec<Copy>)>>);
+
+// SAFETY: the list is used with the lock held; what it points at is code.
+unsafe impl Sync for Inherited {}
+
+static INHERITED: Inherited = Inherited(SpinLock::new(), UnsafeCell::new(None));
+
+impl Inherited {
+    fn set(&self, list: (usize, Vec<Copy>)) {
+        // SAFETY: the lock is held.
+        self.0.with(|| unsafe { *self.1.get() = Some(list) });
+    }
+
+    fn take(&self) -> Option<(usize, Vec<Copy>)> {
+        // SAFETY: the lock is held.
+        self.0.with(|| unsafe { (*self.1.get()).take() })
+    }
+}
+
+/// Whether the loader's lock can be had; one of the states in [`loader`].
+static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
+
+/// States of the loader's lock. In the child of a fork glibc leaves it as it was, so a thread of the
+/// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
+mod loader {
+    pub const FREE: u8 = 0;
+    /// This is the child of a fork, and nobody has looked yet.
+    pub const UNSURE: u8 = 1;
+    /// A thread that isn't there has it. Nothing can be loaded or unloaded any more.
+    pub const STUCK: u8 = 2;
+    /// How long a look may take before the lock counts as stuck, in ns: a look takes some
+    /// microseconds.
+    pub const PATIENCE: i64 = 500_000_000;
+}
+
+/// Whether the loader's lock will be free again. In the child of a fork another thread tries it
+/// first.
+fn is_loader_usable() -> bool {
+    extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
+        os::loader::take_lock_once();
+        // Release: pairs with the Acquire below.
+        TRIED.store(1, Ordering::Release);
+        futex::wake(&TRIED, 1);
+        ptr::null_mut()
+    }
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    if LOADER.load(Ordering::Relaxed) == loader::UNSURE {
+        TRIED.store(0, Ordering::Relaxed);
+        let deadline = time::now() + loader::PATIENCE;
+        let thread = Thread::start(try_it, ptr::null_mut());
+        while thread.is_ok() && TRIED.load(Ordering::Acquire) == 0 && time::now() < deadline {
+            futex::wait(&TRIED, 0, deadline);
+        }
+        let is_free = TRIED.load(Ordering::Acquire) == 1;
+        if let (true, Ok(thread)) = (is_free, thread) {
+            thread.join();
+        }
+        LOADER.store(if is_free { loader::FREE } else { loader::STUCK }, Ordering::Relaxed);
+    }
+    LOADER.load(Ordering::Relaxed) == loader::FREE
 }
 
 /// The copies that are loaded, on the calling thread, and the generation for which that holds.
-/// It waits for the loader's lock.
-fn look() -> (usize, Vec<Place>) {
+/// It waits for the loader's lock. `None`: that will never be free again.
+fn look() -> Option<(usize, Vec<Place>)> {
     let _looking = Looking::begin();
+    if !is_loader_usable() {
+        return None;
+    }
     loop {
         // First: whatever this thread knows of is in the loader's list by now.
         let generation = arch::tls_generation();
         let mut places = Vec::<Place>::new();
         let weak = arch::address_of_cxa_get_globals();
-        loader::each_definition_of(c"__cxa_get_globals", weak, &mut |object| {
+        os::loader::each_definition_of(c"__cxa_get_globals", weak, &mut |object| {
             // SAFETY: the function's type in the Itanium C++ ABI.
             let get = unsafe { core::mem::transmute::<*mut c_void, Get>(object.function) };
             let mut copy = Copy { get, module: object.tls_module, offset: Offset::Unknown };
@@ -253,7 +347,7 @@ fn look() -> (usize, Vec<Place>) {
             }
         });
         if arch::tls_generation() == generation {
-            return (generation, places);
+            return Some((generation, places));
         }
     }
 }
@@ -358,9 +452,13 @@ impl OfThread {
     /// have.
     fn look(&self) {
         while !self.knows_all() {
-            let (generation, mut places) = look();
-            rt().copies.learn(generation, &mut places);
-            self.know(generation, places);
+            if let Some((generation, mut places)) = look() {
+                rt().copies.learn(generation, &mut places);
+                self.know(generation, places);
+            } else {
+                let generation = arch::tls_generation();
+                self.know(generation, rt().copies.some_places(generation));
+            }
         }
     }
 

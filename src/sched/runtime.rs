@@ -8,6 +8,7 @@ use super::deadlock::Counted;
 use super::debug::Debug;
 use super::g::{G, GRef, Status};
 use super::gang::{self, Gangs};
+use super::group;
 use super::idle::Idle;
 use super::inspector::Inspector;
 use super::limits::{PROCS as MAX, RING as CAPACITY};
@@ -990,6 +991,7 @@ impl Runtime {
         netpoll::close_all(&rt);
         netpoll::ended();
         hooks::ended();
+        group::ended();
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
             // SAFETY: placed there in `make_p`, and nobody has it any more.
@@ -1121,8 +1123,12 @@ extern "C" fn before_fork() {
     deadlock::lock_handler();
     log::lock();
     hooks::lock_tables();
+    group::lock_all();
     ORPHANS.lock.lock();
     gang::lock_free();
+    if let Some(rt) = try_rt() {
+        rt.copies.lock();
+    }
     heap::lock();
 }
 
@@ -1149,10 +1155,14 @@ fn lock_life_to_fork() -> bool {
 
 /// Gives the locks back in the parent. In the child they are a copy, taken by the only
 /// thread there is.
-fn unlock_after_fork() {
+fn unlock_after_fork(rt: Option<&Runtime>) {
     heap::unlock();
+    if let Some(rt) = rt {
+        rt.copies.unlock();
+    }
     gang::unlock_free();
     ORPHANS.lock.unlock();
+    group::unlock_all();
     hooks::unlock_tables();
     log::unlock();
     deadlock::unlock_handler();
@@ -1169,7 +1179,7 @@ extern "C" fn after_fork() {
             rt.world.unlock();
         }
     }
-    unlock_after_fork();
+    unlock_after_fork(try_rt());
     if let Some(m) = m::current() {
         m.outside.store(m.forks_from.get(), Ordering::Release);
     }
@@ -1187,7 +1197,8 @@ extern "C" fn in_child() {
             rt.unbind_thread();
         }
     }
-    if let Some(rt) = try_rt() {
+    let parent = try_rt();
+    if let Some(rt) = parent {
         // The parent's, with its own files in them.
         netpoll::close_all(rt);
     }
@@ -1196,10 +1207,10 @@ extern "C" fn in_child() {
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
-    cxa::forget_looks();
     deadlock::forget_threads();
     embed::forget_stop();
-    unlock_after_fork();
+    unlock_after_fork(parent);
+    cxa::forked(parent.map(|rt| &rt.copies));
     hooks::forked();
 }
 

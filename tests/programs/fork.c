@@ -1,6 +1,8 @@
 /* fork: the child has a fresh, uninitialised runtime and the host's signal mask; the parent goes on. */
 #include "check.h"
 
+#include <link.h>
+
 static void count(void *n)
 {
     ADD(*(int *)n, 1);
@@ -508,6 +510,53 @@ CHILD(forks_beside_the_first_call)
             fork_beside_init(i);
         check_exit(pid);
     }
+}
+
+/* ---- Forks while another thread has the loader's lock ---- */
+
+static int stop_looking;
+
+static int look_at_object(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    (void)info;
+    (void)size;
+    (void)ctx;
+    return 0;
+}
+
+/* As a thread that throws C++ exceptions, or loads plugins. */
+static void *keep_loader_busy(void *arg)
+{
+    while (!GET(stop_looking))
+        dl_iterate_phdr(look_at_object, NULL);
+    return arg;
+}
+
+static void fork_beside_a_busy_loader(int forks)
+{
+    pthread_t t;
+    int i;
+    stop_looking = 0;
+    t = start_thread(keep_loader_busy, NULL);
+    for (i = 0; i < forks; i++)
+        fork_once();
+    SET(stop_looking, 1);
+    join_thread(t);
+}
+
+/* In some children the lock is never free again. They find what the parent had found. */
+TEST(the_child_needs_no_lock_of_the_loader)
+{
+    int n = 0;
+    join(go_ref(count, &n));
+    fork_beside_a_busy_loader(30);
+}
+
+/* And if that is nothing they find out that the lock is stuck. */
+TEST(the_child_of_a_process_without_a_runtime_needs_no_lock_of_the_loader)
+{
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    fork_beside_a_busy_loader(5);
 }
 
 TEST(fork_beside_the_first_call)
