@@ -37,7 +37,7 @@ struct msghdr;
 struct sockaddr;
 
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
-#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0, NULL }
+#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0, NULL, NULL }
 
 /**
  * A deadline: wait without end. To wait with any other deadline a goroutine needs
@@ -114,6 +114,13 @@ struct sockaddr;
 #define GS_PRIO_IDLE -2
 
 /**
+ * Of gs_workers_create: one of the threads is a thread that calls gs_run. The first thread that is in
+ * gs_run joins the first group that waits for one, and leaves it when gs_run returns, which is not
+ * before the goroutines that have begun on it have ended.
+ */
+#define GS_WORKERS_RUNNER 1
+
+/**
  * gs_case.op: send.
  */
 #define GS_SEND 1
@@ -173,6 +180,11 @@ typedef struct gs_gang gs_gang;
  * A timer that runs a function.
  */
 typedef struct gs_timer gs_timer;
+
+/**
+ * A group of threads: see gs_workers_create.
+ */
+typedef struct gs_workers gs_workers;
 
 /**
  * What gs_init starts the runtime with. A field that is 0 or NULL is taken from
@@ -269,6 +281,10 @@ typedef struct gs_spawn_opts {
      * What gs_data(g) gives from the start.
      */
     void *data;
+    /**
+     * The group on whose threads it begins, with GS_SPAWN_PINNED; or NULL.
+     */
+    struct gs_workers *workers;
 } gs_spawn_opts;
 
 /**
@@ -630,6 +646,25 @@ int gs_abi_version(void);
 const char *gs_strerror(int err);
 
 /* ---- Goroutines and goroutine-local values ---- */
+
+/**
+ * Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
+ * with one lock: n is 1). A goroutine that is spawned with GS_SPAWN_PINNED and
+ * gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
+ * take it. The threads come as they are needed, and run other goroutines too.
+ *
+ * NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
+ * gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
+ * Goroutines and plain threads; never switches.
+ */
+struct gs_workers *gs_workers_create(int n,
+                                     uint32_t flags);
+
+/**
+ * Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
+ * before. Goroutines and plain threads; never switches.
+ */
+int gs_workers_free(struct gs_workers *workers);
 
 /**
  * Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first

@@ -110,6 +110,7 @@ programs! {
     os_thread "os_thread.c" matrix;
     bound "bound.c" widened;
     hooks "hooks.c" widened;
+    workers "workers.c" widened;
     gomaxprocs "gomaxprocs.c" matrix;
     max_threads "max_threads.c" matrix;
     misuse "misuse.c" matrix;

@@ -6,6 +6,7 @@ use crate::arch::with_return_address;
 use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
 use crate::sched::gang::Gang;
+use crate::sched::group::{self, Group};
 use crate::sched::node::priority;
 use crate::sched::runtime::{self, Inside};
 use crate::sched::spawn::Options;
@@ -50,6 +51,47 @@ const _: () =
 const _: () =
     assert!(GS_PRIO_NORMAL == priority::NORMAL as c_int && GS_PRIO_LOW == priority::LOW as c_int);
 
+/// A group of threads: see gs_workers_create.
+pub struct gs_workers {
+    _private: [u8; 0],
+}
+
+/// Of gs_workers_create: one of the threads is a thread that calls gs_run. The first thread that is in
+/// gs_run joins the first group that waits for one, and leaves it when gs_run returns, which is not
+/// before the goroutines that have begun on it have ended.
+pub const GS_WORKERS_RUNNER: u32 = 1;
+
+/// Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
+/// with one lock: n is 1). A goroutine that is spawned with GS_SPAWN_PINNED and
+/// gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
+/// take it. The threads come as they are needed, and run other goroutines too.
+///
+/// NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
+/// gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
+/// Goroutines and plain threads; never switches.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
+    let _entered = Entered::new();
+    let known = (1..=group::LARGEST as c_int).contains(&n) && flags & !GS_WORKERS_RUNNER == 0;
+    let group = known.then(|| group::create(n as usize, flags & GS_WORKERS_RUNNER != 0)).flatten();
+    group.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut().cast())
+}
+
+/// Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
+/// before. Goroutines and plain threads; never switches.
+///
+/// # Safety
+/// `workers` is null or from gs_workers_create, and is not used any more after 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_workers_free(workers: *mut gs_workers) -> c_int {
+    let _entered = Entered::new();
+    if workers.is_null() {
+        return 0;
+    }
+    // SAFETY: as the caller says.
+    unsafe { group::free(workers.cast::<Group>()) }
+}
+
 /// How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -71,6 +113,8 @@ pub struct gs_spawn_opts {
     pub reserved: u32,
     /// What gs_data(g) gives from the start.
     pub data: *mut c_void,
+    /// The group on whose threads it begins, with GS_SPAWN_PINNED; or NULL.
+    pub workers: *mut gs_workers,
 }
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
@@ -88,6 +132,7 @@ impl Given for gs_spawn_opts {
         flags: 0,
         reserved: 0,
         data: ptr::null_mut(),
+        workers: ptr::null_mut(),
     };
 
     fn fields(size: usize) -> usize {
@@ -166,7 +211,9 @@ pub(super) unsafe fn spawn_in(
     // SAFETY: `opts` is null or of the size that it says, `out` null or writable.
     let (result, out) = unsafe { (sized::read(opts).and_then(|o| options(o, out)), out.as_mut()) };
     let spawned = result.and_then(|o| {
-        if gang.is_some() && (o.priority != priority::NORMAL || o.node.is_some()) {
+        if gang.is_some()
+            && (o.priority != priority::NORMAL || o.node.is_some() || o.workers.is_some())
+        {
             return Err(EINVAL);
         }
         spawn::spawn_with(f.ok_or(EINVAL)?, arg, pc, &Options { gang, ..o })
@@ -190,6 +237,7 @@ unsafe fn options(
             stack: None,
             priority: priority::NORMAL,
             gang: None,
+            workers: None,
             node: None,
             flags: 0,
             data: ptr::null_mut(),
@@ -200,6 +248,13 @@ unsafe fn options(
     if !known || o.flags & !flags::PUBLIC != 0 || o.reserved != 0 {
         return Err(EINVAL);
     }
+    let workers = o.workers.cast::<Group>().cast_const();
+    let is_pinned = o.flags & GS_SPAWN_PINNED != 0 && o.node < 0 && o.priority == GS_PRIO_NORMAL;
+    if !workers.is_null() && !(is_pinned && group::is_one(workers)) {
+        return Err(EINVAL);
+    }
+    // SAFETY: null, or a group, which the caller keeps as long as there are goroutines of it.
+    let workers = unsafe { workers.as_ref() };
     Ok(Options {
         // SAFETY: not null, so it is a C string.
         name: (!o.name.is_null()).then(|| unsafe { CStr::from_ptr(o.name) }),
@@ -210,6 +265,7 @@ unsafe fn options(
         },
         priority: o.priority as i8,
         gang: None,
+        workers,
         node: usize::try_from(o.node).ok(),
         flags: o.flags,
         data: o.data,

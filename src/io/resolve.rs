@@ -177,6 +177,7 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
         stack: None,
         priority: crate::sched::node::priority::NORMAL,
         gang: None,
+        workers: None,
         node: None,
         data: core::ptr::null_mut(),
         flags: 0,

@@ -4,6 +4,7 @@ use super::cancel;
 use super::cxa;
 use super::g::{G, GRef, Status, end, flags};
 use super::gang;
+use super::group;
 use super::hooks;
 use super::keys;
 use super::limits::{FREE_GS, NEWBORNS};
@@ -153,6 +154,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
         }
     }
     gang::leave(rt(), g);
+    group::one_ended(g);
     g.set_flag(flags::ENDS, true);
     count(&m.p().ended, 1);
     if rt().watches_ends() {
@@ -404,6 +406,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     g.set_flag(flags::FOREIGN, usize::from(g.home.get()) != stack.home());
     if g.has(flags::PINNED) {
         count_pinned(m, 1);
+        group::begun(g);
         g.set_flag(flags::BOUND, true);
         g.bound_m.set(m.as_ptr());
     }

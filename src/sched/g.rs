@@ -1,6 +1,7 @@
 //! G: a goroutine.
 
 use super::gang::Gang;
+use super::group::Group;
 use super::keys::Values;
 use super::m::M;
 use super::park::{Parker, Request, WaitQueue, Why};
@@ -47,6 +48,8 @@ pub mod flags {
     pub const HELD: u32 = 1 << 18;
     /// Its function has returned, on an M with hooks.
     pub const ENDS: u32 = 1 << 19;
+    /// It is to begin on a thread of its group, and has not yet.
+    pub const GROUP: u32 = 1 << 20;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.
@@ -166,6 +169,8 @@ pub struct G {
     pub values: Cell<*mut Values>,
     /// The gang that it is a member of, or null.
     pub gang: Cell<*const Gang>,
+    /// The worker group whose threads it begins on, or null.
+    pub group: Cell<*const Group>,
     /// A C string of its own, or null.
     pub name: AtomicPtr<i8>,
 }

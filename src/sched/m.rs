@@ -4,6 +4,7 @@ use super::blocking::Call;
 use super::boundary::INSIDE;
 use super::cxa;
 use super::g::{G, GRef};
+use super::group::Group;
 use super::hooks::Hooks;
 use super::p::{P, PRef};
 use super::preempt::claim;
@@ -78,6 +79,8 @@ pub struct M {
     pub entered: Cell<*const G>,
     /// The hooks have heard of a goroutine since they heard that the M is idle.
     pub is_busy: Cell<bool>,
+    /// The worker group that it has joined, or null. Changed with the lock of all groups held.
+    pub group: AtomicPtr<Group>,
     /// Switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
     /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
@@ -173,6 +176,7 @@ impl M {
             hooks: Cell::new(ptr::null()),
             entered: Cell::new(ptr::null()),
             is_busy: Cell::new(false),
+            group: AtomicPtr::new(ptr::null_mut()),
             ticks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),

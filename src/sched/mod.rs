@@ -13,6 +13,7 @@ pub mod entry;
 pub mod g;
 pub mod gang;
 pub mod gate;
+pub mod group;
 pub mod hooks;
 pub mod idle;
 mod inspector;

@@ -1,5 +1,6 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
+use super::group;
 use super::m::{self, MRef};
 use super::p::PRef;
 use super::runtime::{Inside, rt};
@@ -43,6 +44,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     m.bind_to_thread();
     m::set_current(Some(m));
     let mask = preempt::allow();
+    group::runner_comes(rt, m);
     match threads::take_idle_p(rt, None, m.node.get()) {
         Some(p) => {
             schedule::acquire_p(m, p);

@@ -9,6 +9,7 @@ use super::cxa;
 use super::entry;
 use super::g::{GRef, Status, flags};
 use super::gang;
+use super::group;
 use super::idle::StartOne;
 use super::m::{self, Commit, M, MRef};
 use super::netpoll::{self, Post};
@@ -371,7 +372,7 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
 /// Whether this M may run the goroutine.
 fn may_run(m: MRef, g: GRef) -> bool {
     let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
-    let fits = !bound_elsewhere && !avoids(g, m);
+    let fits = !bound_elsewhere && !group::is_elsewhere(m, g) && !avoids(g, m);
     if fits {
         g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
     }
@@ -696,6 +697,7 @@ pub fn run(m: MRef) {
         }
     }
     hooks::stop(m);
+    group::leave(m);
 }
 
 /// The next goroutine for this M; `None`: the thread leaves.
@@ -895,6 +897,9 @@ fn find_runnable(m: MRef) -> Option<Task> {
         return None;
     }
     hooks::idle(m);
+    if let Some(task) = group::steal(m) {
+        return Some(task);
+    }
     if !p.alone.get()
         && let Some(task) = steal(rt, m, p)
     {

@@ -3,6 +3,7 @@
 use super::entry;
 use super::g::{GRef, Status, flags};
 use super::gang::{self, Gang};
+use super::group::{self, Group};
 use super::m::{self, MRef};
 use super::node::priority;
 use super::p::count;
@@ -23,6 +24,8 @@ pub struct Options<'a> {
     pub stack: Option<Class>,
     pub priority: i8,
     pub gang: Option<&'static Gang>,
+    /// The group on whose threads it begins; it is pinned then.
+    pub workers: Option<&'static Group>,
     /// A node of this process's numbering; `None`: any.
     pub node: Option<usize>,
     /// [`flags::PUBLIC`].
@@ -149,7 +152,8 @@ fn create(
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
     // A pinned one would keep a thread that `gs_run` has borrowed.
-    let avoid = if options.flags & flags::PINNED != 0 { flags::AVOID_RUNNER } else { 0 };
+    let avoids = options.flags & flags::PINNED != 0 && options.workers.is_none();
+    let avoid = if avoids { flags::AVOID_RUNNER } else { 0 };
     g.flags.set(options.flags | flags::UNBORN | avoid);
     // See `Task::has_run`.
     g.context.store(0, Ordering::Relaxed);
@@ -166,6 +170,9 @@ fn create(
     if let Some(gang) = options.gang {
         gang::join(rt, gang, g);
     }
+    if let Some(workers) = options.workers {
+        group::spawned(g, workers);
+    }
     // A name and a gang need the end that frees them.
     if options.referenced || options.name.is_some() || options.gang.is_some() {
         g.shared.set(true);
@@ -178,6 +185,9 @@ fn create(
 fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
     let task = Task::goroutine(g);
     let rt = rt();
+    if options.workers.is_some() {
+        return group::submit(m, g);
+    }
     match m {
         Some(m)
             if options.node.is_none()
@@ -203,6 +213,7 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
         stack: None,
         priority: priority::NORMAL,
         gang: None,
+        workers: None,
         node: None,
         flags: flags::ROOT,
         data: ptr::null_mut(),

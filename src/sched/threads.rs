@@ -2,6 +2,7 @@
 
 use super::g::{GRef, flags};
 use super::gang;
+use super::group;
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
 use super::netpoll::{self, Post};
@@ -320,24 +321,33 @@ fn give_pinned_away(m: MRef) {
 /// `owner` sleeps. seed: S9
 fn hand_over(m: MRef, owner: MRef, g: GRef) {
     let task = Task::goroutine(g);
-    let give_p = |task| {
-        let p = release_p(m);
-        count(&p.stats.handoffs, 1);
-        give(owner, Some(p), task, false);
-    };
     // One that waits in the handler is the only task for which its M may get a P.
     if g.has(flags::INTERRUPTED) || owner.sleeps_locked.swap(false, Ordering::AcqRel) {
-        return give_p(Some(task));
+        return give_own_p(m, owner, Some(task));
     }
     owner.pinned.push(task);
+    wake_owner(m, owner);
+}
+
+/// Gives the P of `m` to the owner of a task that was pushed to its `pinned`, if the owner sleeps.
+/// False: the owner is awake.
+pub fn wake_owner(m: MRef, owner: MRef) -> bool {
     // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to
     // sleep, sees the task, or we see that it sleeps.
     fence(Ordering::SeqCst);
-    if owner.sleeps_locked.swap(false, Ordering::AcqRel)
-        || rt().nodes[owner.node.seen()].take_idle_m(owner)
-    {
-        give_p(None);
+    let sleeps = owner.sleeps_locked.swap(false, Ordering::AcqRel)
+        || rt().nodes[owner.node.seen()].take_idle_m(owner);
+    if sleeps {
+        give_own_p(m, owner, None);
     }
+    sleeps
+}
+
+/// Gives the P of `m` to an M that sleeps and is the caller's to wake.
+fn give_own_p(m: MRef, to: MRef, task: Option<Task>) {
+    let p = release_p(m);
+    count(&p.stats.handoffs, 1);
+    give(to, Some(p), task, false);
 }
 
 /// The goroutine belongs on another M: hands it and the own P over. seed: S9
@@ -345,6 +355,9 @@ pub fn pass_on(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
         // SAFETY: `bound_m` of a bound goroutine is an M, and M's stay mapped until shutdown.
         return hand_over(m, unsafe { MRef::from_ptr(g.bound_m.get()) }, g);
+    }
+    if group::is_elsewhere(m, g) {
+        return group::pass_on(m, g);
     }
     move_off(m, g);
 }

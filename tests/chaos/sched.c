@@ -104,6 +104,46 @@ static void add_to_three(void *n)
     *(int *)n += 3;
 }
 
+/* A goroutine of a group: on one thread from its beginning to its end. */
+static void stay_on_thread(void *n)
+{
+    pid_t here = gettid();
+    for (int i = 0; i < 3; i++) {
+        gs_yield();
+        MUST(gettid() == here);
+        (void)gs_sleep(20 * US);
+        MUST(gettid() == here);
+    }
+    atomic_fetch_add((atomic_int *)n, 1);
+}
+
+/* Without the flag for gs_run's thread: all such groups would wait for the same one. */
+static void op_workers(struct actor *a)
+{
+    enum { MOST = 5 };
+    gs_workers *w;
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *g[MOST];
+    atomic_int n = 0;
+    int count = 1 + rnd(a, MOST);
+    MUST(gs_workers_create(0, 0) == NULL);
+    MUST_BE(gs_workers_free(NULL), 0);
+    if (!one_in(a, 4))
+        return;
+    MUST((w = gs_workers_create(1 + rnd(a, 3), 0)) != NULL);
+    o.flags = GS_SPAWN_PINNED;
+    o.workers = w;
+    for (int i = 0; i < count; i++)
+        MUST_BE(gs_spawn_with(stay_on_thread, &n, &o, &g[i]), 0);
+    for (int i = 0; i < count; i++) {
+        while (gs_join(g[i], GS_FOREVER) == -ECANCELED)
+            a->go ? gs_yield() : block_for(100 * US);
+        gs_release(g[i]);
+    }
+    MUST(atomic_load(&n) == count);
+    MUST_BE(gs_workers_free(w), 0);
+}
+
 static void op_join(struct actor *a)
 {
     volatile int n = 0;
@@ -421,6 +461,7 @@ const struct op ops_sched[] = {
     {"spawn_with", op_spawn_with, 6, SHALLOW},
     {"reference", op_reference, 4, 0},
     {"spawn", op_spawn, 3, SHALLOW},
+    {"workers", op_workers, 2, SHALLOW},
     {"join", op_join, 2, NOT_IDLE},
     {"self", op_self, 2, NO_LOCKS},
     {"uncancelled", op_uncancelled, 3, NO_LOCKS},

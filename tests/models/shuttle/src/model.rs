@@ -290,6 +290,7 @@ fn go_with(
         stack: None,
         priority: 0,
         gang,
+        workers: None,
         node: None,
         flags,
         data: std::ptr::null_mut(),

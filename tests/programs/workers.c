@@ -1,0 +1,354 @@
+/*
+ * Worker groups: goroutines that begin on one of a few threads and stay there.
+ */
+#include "check.h"
+
+enum { MANY = 200, MOST = 8 };
+
+struct seen {
+    pid_t threads[MOST + 1];
+    int n;
+    gs_mutex lock;
+};
+
+/* Notes the caller's thread. */
+static void note_thread(struct seen *s)
+{
+    int i;
+    CHECK_EQ(gs_mutex_lock(&s->lock, GS_FOREVER), 0);
+    for (i = 0; i < s->n && s->threads[i] != thread_id(); i++)
+        ;
+    if (i == s->n) {
+        CHECK(s->n <= MOST);
+        s->threads[s->n++] = thread_id();
+    }
+    CHECK_EQ(gs_mutex_unlock(&s->lock), 0);
+}
+
+static int has_seen(const struct seen *s, pid_t thread)
+{
+    int i;
+    for (i = 0; i < s->n; i++)
+        if (s->threads[i] == thread)
+            return 1;
+    return 0;
+}
+
+static struct seen seen;
+
+/* Stays on the thread on which it begins. */
+static void stay(void *arg)
+{
+    pid_t here = thread_id();
+    int i;
+    (void)arg;
+    note_thread(&seen);
+    for (i = 0; i < 5; i++) {
+        gs_yield();
+        CHECK_EQ(thread_id(), here);
+        CHECK_EQ(gs_sleep(100 * US), 0);
+        CHECK_EQ(thread_id(), here);
+    }
+}
+
+static gs_spawn_opts in_group(gs_workers *w)
+{
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    o.flags = GS_SPAWN_PINNED;
+    o.workers = w;
+    return o;
+}
+
+static void spawn_and_join(gs_workers *w, gs_fn fn, void *arg, int n)
+{
+    gs_spawn_opts o = in_group(w);
+    gs_g **g = calloc((size_t)n, sizeof *g);
+    int i;
+    for (i = 0; i < n; i++)
+        g[i] = go_opts(fn, arg, &o);
+    for (i = 0; i < n; i++)
+        join(g[i]);
+    free(g);
+}
+
+GO_TEST(goroutines_of_a_group_stay_on_its_threads)
+{
+    int n;
+    for (n = 1; n <= 4; n++) {
+        gs_workers *w = gs_workers_create(n, 0);
+        CHECK(w != NULL);
+        memset(&seen, 0, sizeof seen);
+        spawn_and_join(w, stay, NULL, MANY);
+        CHECK_GE(n, seen.n);
+        CHECK_GE(seen.n, 1);
+        CHECK_EQ(gs_workers_free(w), 0);
+    }
+}
+
+static void spawn_more(void *w)
+{
+    note_thread(&seen);
+    spawn_and_join(w, stay, NULL, 10);
+}
+
+GO_TEST(members_spawn_members)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    memset(&seen, 0, sizeof seen);
+    spawn_and_join(w, spawn_more, w, 10);
+    CHECK_GE(2, seen.n);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+/* Another goroutine of the group has to begin before this one goes on. */
+static void wait_for_another(void *ch)
+{
+    CHECK_EQ(recv_int(ch), 1);
+}
+
+static void wake_another(void *ch)
+{
+    send_int(ch, 1);
+}
+
+GO_TEST(one_that_waits_does_not_keep_the_next_from_beginning)
+{
+    gs_workers *w = gs_workers_create(1, 0);
+    gs_spawn_opts o = in_group(w);
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *a = go_opts(wait_for_another, ch, &o), *b = go_opts(wake_another, ch, &o);
+    join(a);
+    join(b);
+    free_chan(ch);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+static int begun;
+
+static void begin_in_a_call(void *arg)
+{
+    (void)arg;
+    ADD(begun, 1);
+    CHECK_EQ(gs_entersyscall(), 0);
+    while (GET(begun) < 3)
+        nap(100 * US);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+/* Three threads: three goroutines in a call at the same time. */
+GO_TEST(each_thread_of_a_group_is_used)
+{
+    gs_workers *w = gs_workers_create(3, 0);
+    begun = 0;
+    spawn_and_join(w, begin_in_a_call, NULL, 3);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+static void compute(void *arg)
+{
+    volatile int i;
+    (void)arg;
+    note_thread(&seen);
+    for (i = 0; i < 100000; i++)
+        ;
+    gs_yield();
+}
+
+/* They yield all the time, and those of the group begin all the same. */
+GO_TEST(others_that_are_busy_do_not_keep_a_group_waiting)
+{
+    gs_workers *w = gs_workers_create(1, 0);
+    start_busy_loops();
+    memset(&seen, 0, sizeof seen);
+    spawn_and_join(w, compute, NULL, 50);
+    CHECK_EQ(seen.n, 1);
+    end_busy_loops();
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+/* ---- The thread of gs_run ---- */
+
+static gs_workers *of_runner;
+static pid_t runner;
+
+static void is_on_runner(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(thread_id(), runner);
+    gs_yield();
+    CHECK_EQ(thread_id(), runner);
+    CHECK_EQ(gs_sleep(200 * US), 0);
+    CHECK_EQ(thread_id(), runner);
+}
+
+static void spawn_on_runner(void *arg)
+{
+    (void)arg;
+    spawn_and_join(of_runner, is_on_runner, NULL, 50);
+}
+
+TEST(the_thread_of_gs_run_can_be_the_only_one)
+{
+    int i;
+    of_runner = gs_workers_create(1, GS_WORKERS_RUNNER);
+    CHECK(of_runner != NULL);
+    runner = thread_id();
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(gs_run(spawn_on_runner, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    /* The next runtime. */
+    CHECK_EQ(gs_run(spawn_on_runner, NULL), 0);
+    CHECK_EQ(gs_workers_free(of_runner), 0);
+}
+
+static void make_group_within(void *arg)
+{
+    (void)arg;
+    of_runner = gs_workers_create(1, GS_WORKERS_RUNNER);
+    spawn_and_join(of_runner, is_on_runner, NULL, 20);
+    CHECK_EQ(gs_workers_free(of_runner), 0);
+}
+
+TEST(a_group_can_be_made_within_gs_run)
+{
+    runner = thread_id();
+    CHECK_EQ(gs_run(make_group_within, NULL), 0);
+}
+
+static void note_one(void *arg)
+{
+    (void)arg;
+    note_thread(&seen);
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* Goroutines that wait for a thread in gs_run begin when one comes. */
+TEST(goroutines_wait_for_the_thread_of_gs_run)
+{
+    gs_spawn_opts o;
+    gs_g *g[10];
+    int i;
+    of_runner = gs_workers_create(1, GS_WORKERS_RUNNER);
+    o = in_group(of_runner);
+    memset(&seen, 0, sizeof seen);
+    for (i = 0; i < 10; i++)
+        g[i] = go_opts(note_one, NULL, &o);
+    nap(5 * MS);
+    CHECK_EQ(seen.n, 0);
+    CHECK_EQ(gs_join(g[0], gs_after_ms(1)), -ETIMEDOUT);
+    CHECK_EQ(gs_workers_free(of_runner), -EBUSY);
+    while (gs_join(g[9], GS_NOWAIT) != 0)
+        CHECK_EQ(gs_run(nothing, NULL), 0);
+    for (i = 0; i < 10; i++) {
+        while (gs_join(g[i], GS_NOWAIT) != 0)
+            CHECK_EQ(gs_run(nothing, NULL), 0);
+        gs_release(g[i]);
+    }
+    CHECK_EQ(seen.n, 1);
+    CHECK(has_seen(&seen, thread_id()));
+    CHECK_EQ(gs_workers_free(of_runner), 0);
+}
+
+static void spawn_on_both(void *w)
+{
+    memset(&seen, 0, sizeof seen);
+    spawn_and_join(w, stay, NULL, MANY);
+    CHECK_GE(2, seen.n);
+}
+
+TEST(the_thread_of_gs_run_beside_another)
+{
+    gs_workers *w = gs_workers_create(2, GS_WORKERS_RUNNER);
+    CHECK_EQ(gs_run(spawn_on_both, w), 0);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+/* ---- Members that lock their thread or end it ---- */
+
+static void lock_and_stay(void *arg)
+{
+    pid_t here = thread_id();
+    (void)arg;
+    note_thread(&seen);
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    CHECK_EQ(gs_sleep(100 * US), 0);
+    CHECK_EQ(thread_id(), here);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+GO_TEST(members_may_lock_their_thread)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    memset(&seen, 0, sizeof seen);
+    spawn_and_join(w, lock_and_stay, NULL, 30);
+    CHECK_GE(2, seen.n);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+static void end_locked(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    gs_yield();
+}
+
+/* A thread that ends leaves its place to another. */
+GO_TEST(a_thread_that_ends_leaves_its_place)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    spawn_and_join(w, end_locked, NULL, 30);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+TEST(bad_groups)
+{
+    gs_spawn_opts o;
+    gs_g *g = NULL;
+    gs_workers *w;
+    CHECK(gs_workers_create(0, 0) == NULL);
+    CHECK(gs_workers_create(-1, 0) == NULL);
+    CHECK(gs_workers_create(GS_MAX_PROCS + 1, 0) == NULL);
+    CHECK(gs_workers_create(1, 2) == NULL);
+    CHECK_EQ(gs_workers_free(NULL), 0);
+    w = gs_workers_create(1, 0);
+    CHECK(w != NULL);
+    o = in_group(w);
+    o.flags = 0;
+    CHECK_EQ(gs_spawn_with(nothing, NULL, &o, &g), -EINVAL);
+    o = in_group(w);
+    o.node = 0;
+    CHECK_EQ(gs_spawn_with(nothing, NULL, &o, &g), -EINVAL);
+    o = in_group((gs_workers *)&o);
+    CHECK_EQ(gs_spawn_with(nothing, NULL, &o, &g), -EINVAL);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+static void fork_one(void *arg)
+{
+    int status;
+    pid_t child;
+    (void)arg;
+    child = fork();
+    if (child == 0) {
+        gs_spawn_opts o = in_group(of_runner);
+        gs_g *g;
+        CHECK_EQ(gs_spawn_with(note_one, NULL, &o, &g), 0);
+        _exit(gs_join(g, gs_after_ms(20000)) == 0 && gs_workers_free(of_runner) == 0 ? 0 : 1);
+    }
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+}
+
+TEST(a_group_in_the_child_of_a_fork)
+{
+    of_runner = gs_workers_create(2, 0);
+    memset(&seen, 0, sizeof seen);
+    CHECK_EQ(gs_run(spawn_on_both, of_runner), 0);
+    memset(&seen, 0, sizeof seen);
+    CHECK_EQ(gs_run(fork_one, NULL), 0);
+    CHECK_EQ(gs_workers_free(of_runner), 0);
+}
