@@ -132,10 +132,10 @@ pub unsafe fn free(group: *const Group) -> i32 {
 
 /// The runtime has ended, and no thread looks at a group: those that were freed go.
 pub fn ended() {
-    let freed = |g: &Box<Group>| g.freed.load(Ordering::Relaxed);
+    let freed =
+        |all: &mut Vec<Box<Group>>| all.iter().position(|g| g.freed.load(Ordering::Relaxed));
     // What is taken out is freed without the lock.
-    while let Some(group) = with_all(|all| all.iter().position(freed).map(|at| all.swap_remove(at)))
-    {
+    while let Some(group) = with_all(|all| freed(all).map(|at| all.swap_remove(at))) {
         drop(group);
     }
 }
