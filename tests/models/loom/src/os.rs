@@ -55,6 +55,12 @@ pub mod spin {
             self.0.store(0, Ordering::Release);
         }
 
+        /// # Safety
+        /// As the real one.
+        pub unsafe fn reset(&self) {
+            self.unlock();
+        }
+
         pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
             self.lock();
             let r = f();

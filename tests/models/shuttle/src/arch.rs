@@ -37,6 +37,8 @@ pub fn tls_get() -> usize {
     machine::with_thread(|t| t.tls)
 }
 
-pub fn tls_set(v: usize) {
+/// # Safety
+/// As the real one.
+pub unsafe fn tls_set(v: usize) {
     machine::with_thread(|t| t.tls = v);
 }

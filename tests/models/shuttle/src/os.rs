@@ -13,9 +13,13 @@ pub mod mem {
     };
 
     /// Before the memory goes, what is stored there late.
-    pub fn release(at: usize, len: usize) {
+    ///
+    /// # Safety
+    /// As the real one.
+    pub unsafe fn release(at: usize, len: usize) {
         core::order::finish_stores();
-        real_mem::release(at, len);
+        // SAFETY: as the caller says.
+        unsafe { real_mem::release(at, len) };
     }
 
     /// The same.
@@ -147,12 +151,6 @@ pub mod epoll {
         Ok(poll::make_instance())
     }
 
-    pub fn create_eventfd() -> Result<i32, i32> {
-        Ok(poll::make_bell())
-    }
-
-    pub fn silence(_bell: i32) {}
-
     pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
         poll::add(epoll, fd, events & ONCE != 0, data)
     }
@@ -174,12 +172,68 @@ pub mod epoll {
         told.len()
     }
 
-    pub fn raise(eventfd: i32) {
-        poll::raise(eventfd);
-    }
-
     pub fn close(fd: i32) {
         poll::close(fd);
+    }
+}
+
+/// As a pipe is one where it tells only the first ring after it was empty: an eventfd tells
+/// these too, and more.
+pub mod bell {
+    use crate::poll;
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Bell(i32);
+
+    impl Bell {
+        pub fn new() -> Result<Bell, i32> {
+            Ok(Bell(poll::make_bell()))
+        }
+
+        pub fn to_poll(self) -> i32 {
+            self.0
+        }
+
+        pub fn ring(self) {
+            poll::ring(self.0);
+        }
+
+        pub fn silence(self) {
+            poll::silence(self.0);
+        }
+
+        pub fn heard(self) {
+            self.silence();
+        }
+
+        pub fn close(self) {
+            poll::close(self.0);
+        }
+
+        pub fn to_bits(self) -> u64 {
+            self.0 as u64 + 1
+        }
+
+        pub fn from_bits(bits: u64) -> Option<Bell> {
+            (bits != 0).then(|| Bell(bits as i32 - 1))
+        }
+    }
+
+    pub struct AtomicBell(AtomicU64);
+
+    impl AtomicBell {
+        pub const fn none() -> AtomicBell {
+            AtomicBell(AtomicU64::new(0))
+        }
+
+        pub fn load(&self) -> Option<Bell> {
+            Bell::from_bits(self.0.load(Ordering::Relaxed))
+        }
+
+        pub fn store(&self, bell: Option<Bell>) {
+            self.0.store(bell.map_or(0, Bell::to_bits), Ordering::Relaxed);
+        }
     }
 }
 
@@ -252,6 +306,12 @@ pub mod spin {
 
         pub fn unlock(&self) {
             self.0.store(0, Ordering::Release);
+        }
+
+        /// # Safety
+        /// As the real one.
+        pub unsafe fn reset(&self) {
+            self.unlock();
         }
 
         pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {

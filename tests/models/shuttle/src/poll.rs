@@ -8,8 +8,8 @@ use std::cell::RefCell;
 enum File {
     /// So many bytes are there.
     Bytes(usize),
-    /// An eventfd.
-    Bell,
+    /// Whether it has been rung since it was silenced.
+    Bell(bool),
     Instance(Vec<Item>),
     Closed,
 }
@@ -56,7 +56,7 @@ pub fn make_file() -> i32 {
 }
 
 pub fn make_bell() -> i32 {
-    make(File::Bell)
+    make(File::Bell(false))
 }
 
 pub fn make_instance() -> i32 {
@@ -112,8 +112,33 @@ pub fn write(fd: i32, n: usize) {
     raise(fd);
 }
 
+/// An event of a bell that was silent.
+pub fn ring(fd: i32) {
+    let was_silent = with(|files| match &mut files[(fd - FIRST) as usize] {
+        File::Bell(rung) => !std::mem::replace(rung, true),
+        _ => false,
+    });
+    if was_silent {
+        raise(fd);
+    }
+}
+
+/// Nothing is to be told of it any more.
+pub fn silence(fd: i32) {
+    with(|files| {
+        if let File::Bell(rung) = &mut files[(fd - FIRST) as usize] {
+            *rung = false;
+        }
+        for file in files.iter_mut() {
+            if let File::Instance(items) = file {
+                items.iter_mut().filter(|i| i.fd == fd).for_each(|i| i.changed = false);
+            }
+        }
+    });
+}
+
 /// Something has happened with a file.
-pub fn raise(fd: i32) {
+fn raise(fd: i32) {
     let woken = with(|files| {
         let mut woken = Vec::new();
         for (n, file) in files.iter_mut().enumerate() {
