@@ -511,8 +511,12 @@ pub fn tls_get() -> usize {
 }
 
 /// Sets it.
+///
+/// # Safety
+/// It is 0 or the address of the M whose thread this is: what [`tls_get`] gives is used as
+/// that, without a check.
 #[inline(always)]
-pub fn tls_set(v: usize) {
+pub unsafe fn tls_set(v: usize) {
     // SAFETY: writes this thread's word.
     unsafe {
         asm!(

@@ -134,6 +134,7 @@ pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
 pub unsafe extern "C" fn gs_numa_free(p: *mut c_void, size: usize) {
     let _entered = Entered::new();
     if !p.is_null() {
-        numa::free(p as usize, size);
+        // SAFETY: `gs_numa_alloc` gave it for this size, and it is not used any more.
+        unsafe { numa::free(p as usize, size) };
     }
 }

@@ -24,7 +24,8 @@ static HELPING: Sem = Sem::with(HELPERS);
 
 /// In the child of a fork they are gone.
 pub fn forget_helpers() {
-    HELPING.reset(HELPERS);
+    // SAFETY: the child has none of the threads and goroutines that used it.
+    unsafe { HELPING.reset(HELPERS) };
 }
 
 /// A code of getaddrinfo's, with a negative errno value for `EAI_SYSTEM`, and the

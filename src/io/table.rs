@@ -71,7 +71,8 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
         let new = mem::reserve(size_of::<T>(), crate::os::PAGE)? as *mut T;
         // Release: pairs with the Acquire of whoever finds it.
         if at.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            mem::release(new as usize, size_of::<T>());
+            // SAFETY: just reserved; no other thread has seen it.
+            unsafe { mem::release(new as usize, size_of::<T>()) };
         }
     }
     // SAFETY: mapped for good, and zeroed, which the caller says is a valid `T`.

@@ -31,6 +31,10 @@ pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> 
 }
 
 /// Gives back what [`alloc`] gave for the same size.
-pub fn free(at: usize, size: usize) {
-    mem::release(at, size);
+///
+/// # Safety
+/// It did, and nothing uses it any more.
+pub unsafe fn free(at: usize, size: usize) {
+    // SAFETY: `alloc` has mapped it, and nothing uses it any more, says the caller.
+    unsafe { mem::release(at, size) };
 }

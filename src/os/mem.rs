@@ -25,8 +25,11 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let start = p as usize;
     let at = start.next_multiple_of(align.max(PAGE));
     // What alignment costs goes back at once.
-    release(start, at - start);
-    release(at + len, start + span - (at + len));
+    // SAFETY: parts of the new mapping that nothing uses.
+    unsafe {
+        release(start, at - start);
+        release(at + len, start + span - (at + len));
+    }
     // Huge pages would make every touched stack cost 2 MiB.
     small_pages(at, len);
     Some(at)
@@ -36,7 +39,7 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
 /// means the same.
 pub fn small_pages(at: usize, len: usize) {
     let _errno = super::KeepErrno::new();
-    // SAFETY: the caller owns the range; no content changes.
+    // SAFETY: whatever is in the range, no content changes.
     unsafe { libc::madvise(at as *mut _, len, libc::MADV_NOHUGEPAGE) };
 }
 
@@ -73,7 +76,7 @@ fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = us
     }
     // One more than there are bits: the kernel takes one off.
     let bits = NODES + 1;
-    // SAFETY: the caller owns the range; the mask is readable. A node without memory,
+    // SAFETY: whatever is in the range, no content changes; the mask is readable. A node without memory,
     // or a filter, means an error, and that memory comes from where it always does.
     unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
 }
@@ -125,45 +128,66 @@ pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
 pub unsafe fn drop_placed<T>(p: *mut T) {
     // SAFETY: `place` has placed it, and the caller uses it no more.
     unsafe { p.drop_in_place() };
-    release(p as usize, size_of::<T>().next_multiple_of(PAGE));
+    // SAFETY: `place` has reserved as much there.
+    unsafe { release(p as usize, size_of::<T>().next_multiple_of(PAGE)) };
 }
 
-/// Gives a range back that [`reserve`] gave, or a part of it.
-pub fn release(at: usize, len: usize) {
+/// Gives a range back that [`reserve`] or [`map`] gave, or a part of it.
+///
+/// # Safety
+/// It is such a range, in whole pages, and nothing uses it any more. `len` may be 0.
+pub unsafe fn release(at: usize, len: usize) {
     if len > 0 {
-        // SAFETY: the caller owns the range and uses it no more.
+        // SAFETY: such a range, which nothing uses any more, says the caller.
         unsafe { libc::munmap(at as *mut _, len) };
     }
 }
 
 /// Gives the memory of a range back but keeps the addresses: it reads as zero.
-pub fn discard(at: usize, len: usize) {
+///
+/// # Safety
+/// [`reserve`] gave the range, and nothing needs its content any more.
+pub unsafe fn discard(at: usize, len: usize) {
     let _errno = super::KeepErrno::new();
-    // SAFETY: the caller owns the range and needs none of its content.
+    // SAFETY: nothing needs the content, says the caller.
     unsafe { libc::madvise(at as *mut _, len, libc::MADV_DONTNEED) };
 }
 
 /// Makes each access to `at..at + len` a fault. False: this kernel can't.
-pub fn install_guard(at: usize, len: usize) -> bool {
-    // SAFETY: the caller owns the range.
+///
+/// # Safety
+/// [`reserve`] gave the range, and nothing uses it.
+unsafe fn install_guard(at: usize, len: usize) -> bool {
+    // SAFETY: nothing uses the range, says the caller.
     unsafe { libc::madvise(at as *mut _, len, MADV_GUARD_INSTALL) == 0 }
 }
 
-/// The same for `count` ranges of `len` bytes, `stride` apart, with one system
-/// call for many of them.
-pub fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
+/// Makes each access to `count` ranges of `len` bytes, `stride` apart, a fault, with one
+/// system call for many of them. False: this kernel can't.
+///
+/// # Safety
+/// [`reserve`] gave all that, and nothing uses the ranges.
+pub unsafe fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
     static BATCHES: Batches = Batches::new(MADV_GUARD_INSTALL);
-    BATCHES.advise((0..count).map(|i| (at + i * stride, len)), install_guard)
+    let ranges = (0..count).map(|i| (at + i * stride, len));
+    // SAFETY: nothing uses the ranges, says the caller.
+    unsafe { BATCHES.advise(ranges, |at, len| install_guard(at, len)) }
 }
 
 /// [`discard`] for several ranges, address and length, with one system call for many
 /// of them.
-pub fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
+///
+/// # Safety
+/// [`reserve`] gave the ranges, and nothing needs their content any more.
+pub unsafe fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
     static BATCHES: Batches = Batches::new(libc::MADV_DONTNEED);
-    BATCHES.advise(ranges, |at, len| {
-        discard(at, len);
+    let one = |at, len| {
+        // SAFETY: nothing needs the content, says the caller.
+        unsafe { discard(at, len) };
         true
-    });
+    };
+    // SAFETY: likewise.
+    unsafe { BATCHES.advise(ranges, one) };
 }
 
 /// Gives an advice for many ranges with one system call (Linux 6.13). A tool that runs us
@@ -183,7 +207,10 @@ impl Batches {
     }
 
     /// False: `one`, which gives the advice for one range, has said so.
-    fn advise(
+    ///
+    /// # Safety
+    /// The advice may be given for the ranges.
+    unsafe fn advise(
         &self,
         mut ranges: impl Iterator<Item = (usize, usize)>,
         one: impl Fn(usize, usize) -> bool,
@@ -200,7 +227,7 @@ impl Batches {
                 return true;
             }
             let at_once = || {
-                // SAFETY: the caller owns the ranges; the array is readable.
+                // SAFETY: the advice may be given, says the caller; the array is readable.
                 let done = unsafe {
                     let call = libc::SYS_process_madvise;
                     libc::syscall(call, Self::SELF, batch.as_ptr(), n, self.advice, 0)
@@ -219,8 +246,11 @@ impl Batches {
 
 /// Makes each access to the range a fault, at the price of a mapping. False:
 /// the limit of mappings is reached.
-pub fn protect_none(at: usize, len: usize) -> bool {
-    // SAFETY: the caller owns the range.
+///
+/// # Safety
+/// [`reserve`] gave the range, and nothing uses it.
+pub unsafe fn protect_none(at: usize, len: usize) -> bool {
+    // SAFETY: nothing uses the range, says the caller.
     unsafe { libc::mprotect(at as *mut _, len, libc::PROT_NONE) == 0 }
 }
 
@@ -244,11 +274,13 @@ mod tests {
         let page = |i: usize| (at + i * PAGE) as *mut u8;
         // SAFETY: ours, and nobody else's.
         unsafe { (0..2 * RANGES).for_each(|i| page(i).write(1)) };
-        discard_all((0..RANGES).map(|i| (at + 2 * i * PAGE, PAGE)));
+        // SAFETY: ours, as is all that was reserved above.
+        unsafe { discard_all((0..RANGES).map(|i| (at + 2 * i * PAGE, PAGE))) };
         for i in 0..2 * RANGES {
             // SAFETY: likewise.
             assert_eq!(unsafe { page(i).read() }, (i % 2) as u8);
         }
-        release(at, 2 * RANGES * PAGE);
+        // SAFETY: likewise, and not used any more.
+        unsafe { release(at, 2 * RANGES * PAGE) };
     }
 }

@@ -76,16 +76,14 @@ impl AltStack {
         }
         // The lowest page is a guard.
         let at = mem::reserve(size + PAGE, PAGE)?;
-        mem::protect_none(at, PAGE);
+        // SAFETY: just reserved.
+        unsafe { mem::protect_none(at, PAGE) };
         let stack = AltStack { at, size, before };
         let new =
             libc::stack_t { ss_sp: (at + PAGE) as *mut c_void, ss_flags: 0, ss_size: stack.size };
-        // SAFETY: the memory is the thread's own until `drop`.
-        if unsafe { libc::sigaltstack(&new, ptr::null_mut()) } != 0 {
-            mem::release(at, size + PAGE);
-            return None;
-        }
-        Some(stack)
+        // SAFETY: the memory is the thread's own until `drop`, which comes at once if this fails.
+        let is_set = unsafe { libc::sigaltstack(&new, ptr::null_mut()) } == 0;
+        is_set.then_some(stack)
     }
 }
 
@@ -99,7 +97,8 @@ impl Drop for AltStack {
             // SAFETY: what the thread had before; no handler runs on ours: this is none.
             unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
         }
-        mem::release(self.at, self.size + PAGE);
+        // SAFETY: reserved for it; it is not the thread's alternate stack any more.
+        unsafe { mem::release(self.at, self.size + PAGE) };
     }
 }
 

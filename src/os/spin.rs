@@ -50,10 +50,24 @@ impl SpinLock {
         }
     }
 
-    /// Only the holder may call it, or whom it has handed the lock to.
+    /// Only the holder may call it, or the context to which it has handed the lock.
+    ///
+    /// Not `unsafe`, though what a lock guards are `Cell`s as a rule. An `unlock` is the end of a
+    /// section that begins with `lock` in the same function, or in the one that parks and gives
+    /// the lock along (`sched::park`). A guard would have to be forgotten in one context there,
+    /// and made from nothing in another.
     #[inline(always)]
     pub fn unlock(&self) {
+        debug_assert!(!self.is_free());
         // Release: pairs with the Acquire in `try_lock`.
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Makes it free, whether a thread held it or not.
+    ///
+    /// # Safety
+    /// No thread that held it, or waits for it, is there any more: the child of a fork.
+    pub unsafe fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
 

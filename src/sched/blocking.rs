@@ -280,7 +280,8 @@ impl Call {
             m::must_current()
         };
         if !m.blocking.get().is_null() {
-            m::set_current(None);
+            // SAFETY: the child of a fork.
+            unsafe { m::set_current(None) };
             return false;
         }
         // SAFETY: the errno of the thread it runs on now.
@@ -327,7 +328,9 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     call.result = unsafe { (call.f)(call.arg) };
     if m::current().is_none() {
         // The child of a fork in it: no runtime, but the goroutine goes on.
-        m::set_current(Some(m));
+        // SAFETY: the M that the thread had before the fork; it is a copy, which nothing else
+        // uses.
+        unsafe { m::set_current(Some(m)) };
         let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
         here.note_modes();
         // SAFETY: its registers are saved, and there is nobody else to run it.

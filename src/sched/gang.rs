@@ -55,7 +55,8 @@ impl Gang {
     /// Its members were another runtime's: that before a fork, of which this is the
     /// child, or none was left.
     fn forget_members(&self) {
-        self.ready.forget();
+        // SAFETY: no thread of that runtime is there any more.
+        unsafe { self.ready.forget() };
         self.refs.store(1, Ordering::Relaxed);
         for count in [&self.members, &self.running, &self.lingering, &self.columns] {
             count.store(0, Ordering::Relaxed);

@@ -274,18 +274,27 @@ impl M {
     }
 
     /// The P; the caller knows that it holds one.
+    ///
+    /// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it: what
+    /// runs on a goroutine has a P from [`super::boundary::Entered::new`] on, which waits for one
+    /// if need be, and on g0 from `schedule::acquire_p` to `release_p`. Only what runs beside a
+    /// system call (`blocking`), is about to sleep (`schedule::go_idle`), or comes from another
+    /// thread has none, and looks at the field. Tests without `--release` check it.
     #[inline(always)]
     pub fn p(&self) -> PRef {
         debug_assert!(!self.p.get().is_null());
-        // SAFETY: P's stay mapped until shutdown; not null, says the caller.
+        // SAFETY: P's stay mapped until shutdown; not null, see above.
         unsafe { PRef::from_ptr(self.p.get()) }
     }
 
     /// The goroutine; the caller knows that there is one.
+    ///
+    /// Not `unsafe`, as [`M::p`]: it is set before a goroutine is switched to, and null only on
+    /// g0. So whatever runs on a goroutine may ask.
     #[inline(always)]
     pub fn g(&self) -> GRef {
         debug_assert!(!self.curg.get().is_null());
-        // SAFETY: descriptors stay mapped; not null, says the caller.
+        // SAFETY: descriptors stay mapped; not null, see above.
         unsafe { GRef::from_ptr(self.curg.get()) }
     }
 
@@ -397,6 +406,11 @@ pub unsafe fn must_current() -> MRef {
 }
 
 /// Makes this thread an M's, or a plain one again.
-pub fn set_current(m: Option<MRef>) {
-    arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize));
+///
+/// # Safety
+/// The thread is bound to that M ([`M::bind_to_thread`]), which runs on no other; `None`: the
+/// thread runs no goroutine, or is that of a fork's child, which has no runtime.
+pub unsafe fn set_current(m: Option<MRef>) {
+    // SAFETY: the word is 0 or this thread's M, as the caller says.
+    unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
 }

@@ -185,7 +185,8 @@ impl P {
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
         let is_goroutine = |i| {
-            let task = Task::from_word(self.private.oldest(i));
+            // SAFETY: an old one at worst, whose memory is still there, or 0.
+            let task = unsafe { Task::from_word(self.private.oldest(i)) };
             task.is_some_and(Task::has_run)
         };
         n <= FEW && (0..n as u32).all(is_goroutine)

@@ -274,7 +274,8 @@ impl<T> Memory<T> {
 
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
-        self.chunks.iter().for_each(|&at| mem::release(at, CHUNK));
+        // SAFETY: reserved in `grow`; the pool's users have gone.
+        self.chunks.iter().for_each(|&at| unsafe { mem::release(at, CHUNK) });
     }
 }
 
@@ -307,7 +308,8 @@ mod tests {
         unsafe { all[0].write(7) };
         let kept = pool.end(|&value| value == 7);
         assert_eq!(kept.len(), 1);
-        mem::release(kept[0], CHUNK);
+        // SAFETY: the pool has left it to us.
+        unsafe { mem::release(kept[0], CHUNK) };
     }
 
     #[test]

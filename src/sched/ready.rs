@@ -65,8 +65,12 @@ fn set_runnext(p: PRef, task: Task) {
     if p.runnext.load(Ordering::Relaxed) == 0 {
         // Thieves only ever take something out. Release: they see the goroutine.
         p.runnext.store(task.to_word(), Ordering::Release);
-    } else if let Some(before) = Task::from_word(p.runnext.swap(task.to_word(), Ordering::AcqRel)) {
-        push_private(p, before);
+    } else {
+        let before = p.runnext.swap(task.to_word(), Ordering::AcqRel);
+        // SAFETY: it holds a task or 0.
+        if let Some(before) = unsafe { Task::from_word(before) } {
+            push_private(p, before);
+        }
     }
 }
 
@@ -230,7 +234,9 @@ fn push_ring(p: PRef, ring: &Ring, task: Task) {
 #[inline(never)]
 fn overflow(p: PRef, ring: &Ring, task: Task) {
     let mut batch = Batch::default();
-    ring.drain_half(|word| batch.push(Task::from_word(word).expect("rings hold no zeros")));
+    // SAFETY: rings hold tasks.
+    let task_of = |word| unsafe { Task::from_word(word) };
+    ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
     if batch.len() == 0 {
         // A thief is at it: there is room soon.
         let mut round = 0;

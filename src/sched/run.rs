@@ -42,7 +42,8 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let alt = AltStack::set_up();
     let exact = ExactTimeouts::ask_for();
     m.bind_to_thread();
-    m::set_current(Some(m));
+    // SAFETY: just bound to it.
+    unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
     group::runner_comes(rt, m);
     match threads::take_idle_p(rt, None, m.node.get()) {
@@ -57,7 +58,8 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     m.in_syscall.store(false, Ordering::Release);
     drop(inside);
     schedule::run(m);
-    m::set_current(None);
+    // SAFETY: it runs no goroutine any more.
+    unsafe { m::set_current(None) };
     m.cxa.end();
     if let Some(mask) = mask {
         mask.restore();

@@ -159,6 +159,13 @@ unsafe impl Sync for Runtime {}
 unsafe impl Send for Runtime {}
 
 /// The runtime; the caller knows that there is one.
+///
+/// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it. All code
+/// of the rooms runs on an M's thread, on a thread that the runtime joins before it ends
+/// (sysmon and its kin), or on a plain thread that has [`Inside`]; and [`shutdown`] takes the
+/// runtime away only when there are none of the first two left, and the third has left. What
+/// may run without any of them asks [`try_rt`]. Tests without `--release` check that there is
+/// one.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
     let rt = RUNTIME.load(Ordering::Relaxed);
@@ -1058,7 +1065,9 @@ pub fn orphan_released(g: GRef) {
             pool::cut::<G>(chunk).any(|g| unsafe { g.as_ref() }.refs.load(Ordering::Acquire) > 0);
         if !used && let Some(at) = all.iter().position(|&c| c == chunk) {
             all.swap_remove(at);
-            mem::release(chunk, CHUNK);
+            // SAFETY: a pool reserved it; no descriptor in it has a reference, and it is in no
+            // list any more.
+            unsafe { mem::release(chunk, CHUNK) };
         }
     });
 }
@@ -1202,7 +1211,8 @@ extern "C" fn in_child() {
         // The parent's, with its own files in them.
         netpoll::close_all(rt);
     }
-    m::set_current(None);
+    // SAFETY: the thread runs nothing of the runtime any more: it is a plain one.
+    unsafe { m::set_current(None) };
     SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);

@@ -554,7 +554,8 @@ fn next_private(p: PRef, alone: bool) -> Option<Task> {
     if taken.left >= MANY {
         fetch(p.private.at(taken.at.wrapping_sub(1)), p.private.at(taken.at.wrapping_sub(2)));
     }
-    Task::from_word(taken.entry)
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
 }
 
 /// Fairness between the queues, each of which has its turn: two goroutines that
@@ -568,7 +569,8 @@ fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         0 if (tick / GLOBAL).is_multiple_of(2) => node.take_placed().or_else(|| node.runq.pop()),
         0 => node.runq.pop().or_else(|| node.take_placed()),
         1 => next_shared(p, alone),
-        2 => p.private.pop_front(alone).and_then(Task::from_word),
+        // SAFETY: rings hold tasks.
+        2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
         3 => m.pinned.pop(),
         4 => node.high.pop(),
         // It would keep those waiting for whom it was preempted just now.
@@ -591,10 +593,12 @@ fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
     }
     if alone {
         p.runnext.store(0, Ordering::Relaxed);
-        return Task::from_word(word);
+        // SAFETY: it holds a task.
+        return unsafe { Task::from_word(word) };
     }
     // Acquire: as for any queue; a thief may have been faster.
-    Task::from_word(p.runnext.swap(0, Ordering::Acquire))
+    // SAFETY: it holds a task or 0.
+    unsafe { Task::from_word(p.runnext.swap(0, Ordering::Acquire)) }
 }
 
 /// The oldest of the shared queue; what others left in the inbox joins it first.
@@ -605,7 +609,8 @@ fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     }
     let taken = p.shared.take_front(alone)?;
     fetch_next_shared(p, &taken);
-    Task::from_word(taken.entry)
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
 }
 
 #[inline(always)]
@@ -620,7 +625,8 @@ fn fetch_next_shared(p: PRef, taken: &Taken) {
 #[inline(always)]
 fn fetch(first: usize, second: usize) {
     arch::prefetch(second);
-    if let Some(Kind::Goroutine(g)) = Task::from_word(first).map(Task::kind) {
+    // SAFETY: an old task at worst, whose memory is still there, or 0.
+    if let Some(Kind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
         g.fetch_stack();
     }
 }
@@ -1032,13 +1038,15 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
 /// goroutines that wait on a quick P are left to it.
 fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
     if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
-        return Task::from_word(word);
+        // SAFETY: rings hold tasks.
+        return unsafe { Task::from_word(word) };
     }
     if !victim.private.is_empty()
         && (!victim.has_few_goroutines() || (last && !turns_out_quick(victim)))
         && let Some((word, _)) = victim.private.steal_half(&p.private)
     {
-        return Task::from_word(word);
+        // SAFETY: rings hold tasks.
+        return unsafe { Task::from_word(word) };
     }
     take_share(&victim.inbox, p, 2)
 }
@@ -1081,11 +1089,9 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
         return None;
     }
     // Acquire: as for any queue.
-    victim
-        .runnext
-        .compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed)
-        .ok()
-        .and_then(Task::from_word)
+    let taken = victim.runnext.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
+    // SAFETY: it holds a task or 0.
+    taken.ok().and_then(|word| unsafe { Task::from_word(word) })
 }
 
 /// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
@@ -1245,7 +1251,8 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     let taken = p.shared.rotate(Task::goroutine(g).to_word())?;
     p.tick.store(tick, Ordering::Relaxed);
     fetch_next_shared(p, &taken);
-    Task::from_word(taken.entry)
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ use crate::os::spin::SpinLock;
 use crate::word;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
+use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicUsize;
 
@@ -36,7 +37,7 @@ pub struct Newborn {
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever
 /// takes it out of the queue owns it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Task(usize);
+pub struct Task(NonZeroUsize);
 
 /// A task, told apart.
 pub enum Kind {
@@ -47,34 +48,39 @@ pub enum Kind {
 impl Task {
     #[inline(always)]
     pub fn goroutine(g: GRef) -> Task {
-        Task(g.as_ptr() as usize)
+        // SAFETY: no null pointer.
+        Task(unsafe { NonZeroUsize::new_unchecked(g.as_ptr() as usize) })
     }
 
     #[inline(always)]
     pub fn newborn(n: NonNull<Newborn>) -> Task {
-        Task(n.as_ptr() as usize | 1)
+        Task(n.addr() | 1)
     }
 
     /// The word that lock-free queues keep; never 0.
     #[inline(always)]
     pub fn to_word(self) -> usize {
-        self.0
+        self.0.get()
     }
 
     /// From such a word; `None` for 0.
+    ///
+    /// # Safety
+    /// It is 0, or [`Task::to_word`] has given it in this runtime, whose memory is still mapped.
     #[inline(always)]
-    pub fn from_word(word: usize) -> Option<Task> {
-        (word != 0).then_some(Task(word))
+    pub unsafe fn from_word(word: usize) -> Option<Task> {
+        NonZeroUsize::new(word).map(Task)
     }
 
     #[inline(always)]
     pub fn kind(self) -> Kind {
-        // SAFETY: only the two constructors make tasks, from non-null pointers.
+        // SAFETY: only the two constructors make words of tasks, from pointers that are not null.
         unsafe {
-            if self.0 & 1 == 0 {
-                Kind::Goroutine(GRef::from_ptr(self.0 as *mut G))
+            let word = self.to_word();
+            if word & 1 == 0 {
+                Kind::Goroutine(GRef::from_ptr(word as *mut G))
             } else {
-                Kind::Newborn(NonNull::new_unchecked((self.0 & !1) as *mut Newborn))
+                Kind::Newborn(NonNull::new_unchecked((word & !1) as *mut Newborn))
             }
         }
     }
@@ -102,27 +108,28 @@ impl Task {
 /// Tasks linked through themselves, oldest first.
 #[derive(Default)]
 pub struct Batch {
-    head: usize,
-    tail: usize,
+    head: Option<Task>,
+    tail: Option<Task>,
     len: usize,
 }
 
 impl Batch {
     pub fn push(&mut self, task: Task) {
         task.link().set(0);
-        match Task::from_word(self.tail) {
+        match self.tail {
             Some(last) => last.link().set(task.to_word()),
-            None => self.head = task.to_word(),
+            None => self.head = Some(task),
         }
-        self.tail = task.to_word();
+        self.tail = Some(task);
         self.len += 1;
     }
 
     pub fn pop(&mut self) -> Option<Task> {
-        let task = Task::from_word(self.head)?;
-        self.head = task.link().get();
-        if self.head == 0 {
-            self.tail = 0;
+        let task = self.head?;
+        // SAFETY: the links of a batch hold tasks, and 0 at its end.
+        self.head = unsafe { Task::from_word(task.link().get()) };
+        if self.head.is_none() {
+            self.tail = None;
         }
         self.len -= 1;
         Some(task)
@@ -136,21 +143,21 @@ impl Batch {
     pub fn reversed(mut self) -> Batch {
         let mut out = Batch::default();
         while let Some(task) = self.pop() {
-            task.link().set(out.head);
+            task.link().set(out.head.map_or(0, Task::to_word));
             if out.len == 0 {
-                out.tail = task.to_word();
+                out.tail = Some(task);
             }
-            out.head = task.to_word();
+            out.head = Some(task);
             out.len += 1;
         }
         out
     }
 
     fn append(&mut self, other: Batch) {
-        match (Task::from_word(self.tail), other.len) {
-            (_, 0) => return,
-            (Some(last), _) => last.link().set(other.head),
-            (None, _) => self.head = other.head,
+        match (self.tail, other.head) {
+            (_, None) => return,
+            (Some(last), Some(first)) => last.link().set(first.to_word()),
+            (None, first) => self.head = first,
         }
         self.tail = other.tail;
         self.len += other.len;
@@ -231,7 +238,7 @@ impl Fifo {
         if self.is_empty() {
             return None;
         }
-        self.with(|q| Task::from_word(q.head).filter(is_it).and_then(|_| q.pop()))
+        self.with(|q| q.head.filter(is_it).and_then(|_| q.pop()))
     }
 
     /// The oldest of which it is true; the others stay in order.
@@ -246,9 +253,13 @@ impl Fifo {
         })
     }
 
-    /// What is in it is nobody's any more: the child of a fork.
-    pub fn forget(&self) {
-        self.lock.unlock();
+    /// Empties it, whatever state it is in: the child of a fork.
+    ///
+    /// # Safety
+    /// No other thread uses it, and what is in it is not needed any more.
+    pub unsafe fn forget(&self) {
+        // SAFETY: no other thread uses it, says the caller.
+        unsafe { self.lock.reset() };
         self.with(core::mem::take);
     }
 

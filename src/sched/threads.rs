@@ -576,7 +576,8 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched");
     let alt = AltStack::set_up();
     m.bind_to_thread();
-    m::set_current(Some(m));
+    // SAFETY: just bound to it.
+    unsafe { m::set_current(Some(m)) };
     m.bind_to(m.node.get());
     preempt::allow();
     if m.is_spare.replace(false) {
@@ -586,7 +587,8 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     m.sleep(-1);
     take_gift(m);
     schedule::run(m);
-    m::set_current(None);
+    // SAFETY: it has left its last goroutine.
+    unsafe { m::set_current(None) };
     drop(alt);
     rt().thread_leaves(m);
     ptr::null_mut()

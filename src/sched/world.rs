@@ -288,9 +288,11 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
 /// Everything that a P has goes to others.
 fn retire(p: PRef, to: PRef) {
     let node = to.of_node();
-    let local = core::iter::from_fn(|| Task::from_word(p.runnext.swap(0, Ordering::Acquire)))
-        .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(Task::from_word)))
-        .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(Task::from_word)));
+    // SAFETY: rings hold tasks, and so does `runnext`, or 0.
+    let task = |word| unsafe { Task::from_word(word) };
+    let local = core::iter::from_fn(|| task(p.runnext.swap(0, Ordering::Acquire)))
+        .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(task)))
+        .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(task)));
     local.for_each(|task| node.runq.push(task));
     let mut inbox = p.inbox.close(true);
     while let Some(task) = inbox.pop() {

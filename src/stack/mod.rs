@@ -317,7 +317,8 @@ impl Pool {
                 .count();
             let some = || some.into_iter().flatten();
             // The system call is made without the lock.
-            mem::discard_all(some().map(|s| (s.lo(), s.hi() - s.lo())));
+            // SAFETY: the stacks are free, and out of the pool's lists: ours.
+            unsafe { mem::discard_all(some().map(|s| (s.lo(), s.hi() - s.lo()))) };
             self.with(|p| some().for_each(|s| p.free[s.class.index()].cold.push(s)));
             count += n;
             if n < AT_ONCE {
@@ -380,7 +381,8 @@ impl Pool {
     /// One whose memory was moved to another node comes back without it.
     fn at_home(&self, stack: Stack) -> Stack {
         if stack.node != self.node {
-            mem::discard(stack.lo(), stack.hi() - stack.lo());
+            // SAFETY: a free stack, whose content nothing needs.
+            unsafe { mem::discard(stack.lo(), stack.hi() - stack.lo()) };
         }
         let stack = Stack { node: self.node, ..stack };
         match self.memory {
@@ -408,7 +410,8 @@ impl Inner {
         if let Some(memory) = memory {
             mem::prefer_node(at, len, memory);
         }
-        let mapped = guard(at, size, count);
+        // SAFETY: just reserved for these stacks.
+        let mapped = unsafe { guard(at, size, count) };
         let base = |i| NonZeroUsize::new(at + i * size).expect("memory is mapped above 0");
         let stack = |i| Stack { base: base(i), class, home: node, node, rebound: 0 };
         let cold = &mut self.free[class.index()].cold;
@@ -425,7 +428,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         for slab in &self.inner.get_mut().slabs {
             slab.valgrind.iter().for_each(|&id| arch::valgrind_forget(id));
-            mem::release(slab.at, slab.len);
+            // SAFETY: reserved for the slab; no stack of it is in use when the pool ends.
+            unsafe { mem::release(slab.at, slab.len) };
             MPROTECTED.fetch_sub(slab.mapped, Ordering::Relaxed);
         }
     }
@@ -453,17 +457,24 @@ pub fn configure(force_mprotect: bool, budget: usize) {
 }
 
 /// Arms the guards of a new slab; gives how many of them are mappings.
-fn guard(at: usize, size: usize, count: usize) -> usize {
-    if !FORCE_MPROTECT.load(Ordering::Relaxed) && mem::install_guards(at, GUARD, size, count) {
+///
+/// # Safety
+/// `count` stacks of `size` bytes are reserved there, and not used yet.
+unsafe fn guard(at: usize, size: usize, count: usize) -> usize {
+    // SAFETY: new stacks, says the caller, of which the lowest part is never used.
+    let install = || unsafe { mem::install_guards(at, GUARD, size, count) };
+    if !FORCE_MPROTECT.load(Ordering::Relaxed) && install() {
         return 0;
     }
     let budget = BUDGET.load(Ordering::Relaxed);
     let room = MPROTECTED.load(Ordering::Relaxed) + count <= budget;
-    if room && (0..count).all(|i| mem::protect_none(at + i * size, GUARD)) {
+    // SAFETY: likewise.
+    if room && (0..count).all(|i| unsafe { mem::protect_none(at + i * size, GUARD) }) {
         MPROTECTED.fetch_add(count, Ordering::Relaxed);
         return count;
     }
-    mem::protect_none(at, GUARD);
+    // SAFETY: likewise.
+    unsafe { mem::protect_none(at, GUARD) };
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::say(format_args!(
             "gosched: more than {budget} stacks: from now on one guard page range protects {count} \

@@ -23,9 +23,13 @@ impl Sem {
         Sem { lock: SpinLock::new(), count: Cell::new(n), queue: WaitQueue::new() }
     }
 
-    /// Starts it anew in the child of a fork, where nobody has or wants a unit.
-    pub fn reset(&self, n: i64) {
-        self.lock.unlock();
+    /// Starts it anew in the child of a fork.
+    ///
+    /// # Safety
+    /// No thread or goroutine that has or wants a unit is there any more.
+    pub unsafe fn reset(&self, n: i64) {
+        // SAFETY: no other thread uses it, says the caller.
+        unsafe { self.lock.reset() };
         self.lock.with(|| {
             self.count.set(n);
             self.queue.forget();

@@ -477,7 +477,8 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         // On the victim: a ticker and a timer that fires once.
         release_p(s.m);
         acquire_p(s.m, victim);
-        m::set_current(Some(s.m));
+        // SAFETY: the stage's M runs on no other thread.
+        unsafe { m::set_current(Some(s.m)) };
         let timers = [3_600_000_000_000, 0].map(|period| {
             let timer = Timer::new(fire, [0; 2]).expect("memory");
             // SAFETY: just made.
@@ -496,7 +497,8 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         // A thief that finds the dead one doesn't count it any more.
         assert_eq!(own.timers.run(i64::MAX - 1), 0);
         assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
-        m::set_current(outside);
+        // SAFETY: as it was.
+        unsafe { m::set_current(outside) };
     });
 }
 
