@@ -207,7 +207,10 @@ pub fn may_begin(m: MRef, g: GRef) -> bool {
 
 /// The goroutine is to begin in this group.
 pub fn spawned(g: GRef, group: &'static Group) {
-    group.renew(rt());
+    let rt = rt();
+    if group.runtime.load(Ordering::Acquire) != rt.number {
+        with_all(|_| group.renew(rt));
+    }
     group.alive.fetch_add(1, Ordering::Relaxed);
     g.group.set(group);
     g.set_flag(flags::GROUP, true);
@@ -285,13 +288,17 @@ impl Group {
         ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
-    /// Forgets the members of a runtime that has ended, or is a parent's.
+    /// Forgets the members of a runtime that has ended, or is a parent's. The lock is held.
     fn renew(&self, rt: &Runtime) {
-        if self.runtime.swap(rt.number, Ordering::Relaxed) != rt.number {
-            self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
-            self.alive.store(0, Ordering::Relaxed);
-            self.waiting.forget();
+        if self.runtime.load(Ordering::Relaxed) == rt.number {
+            return;
         }
+        self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
+        self.alive.store(0, Ordering::Relaxed);
+        // SAFETY: no goroutine of that runtime is left, and one of this runtime comes after this.
+        unsafe { self.waiting.forget() };
+        // Release: pairs with the Acquire in `spawned`.
+        self.runtime.store(rt.number, Ordering::Release);
     }
 
     /// The members are ordinary M's again. Gives the one that is in `gs_run`.
