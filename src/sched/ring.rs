@@ -13,6 +13,12 @@
 //! the claim is settled; if the thief sees the pop it shrinks its claim. Both
 //! may see the other (the entry stays in the ring), never neither.
 //!
+//! A thief may lose its CPU in the middle of a claim, and the owner waits for it. Measured with 8
+//! owners, each of which also steals, on two CPUs that 40 other threads wanted too: in 10 s and
+//! 60,000 thefts 15,000 pops met a claim. All but 7 of these had it settled within some us; those
+//! waited until the kernel gave the thief its CPU back, 0.4 s at worst. Where each P has a CPU of
+//! its own that doesn't happen.
+//!
 //! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs`
 //! for the two counters, Frigo's THE protocol for the pop. The model test is
 //! `tests/models`. seed: S3, N5
