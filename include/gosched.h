@@ -81,7 +81,11 @@ struct sockaddr;
 
 /**
  * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
- * thread without gs_entersyscall.
+ * thread without gs_entersyscall. So it must not block that way for what another goroutine
+ * has: if as many of them as there are P's do, nothing can run that would end their wait.
+ * That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
+ * signal. A program with such goroutines keeps one P more than there are of them, or
+ * preempts nothing (GS_CONFIG_COOPERATIVE).
  */
 #define GS_SPAWN_NOPREEMPT 2
 
@@ -562,7 +566,10 @@ extern "C" {
 /* ---- Start and stop ---- */
 
 /**
- * Starts the runtime. Optional: the first call of any function that needs it
+ * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
+ * the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
+ * under /proc and /sys unless that is given. Where one can't be read the runtime
+ * goes by the default. Later no descriptor is taken for a moment. Optional: the first call of any function that needs it
  * does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
  * a pointer: NULL) if that fails. cfg may be NULL.
  *
@@ -1371,8 +1378,9 @@ void gs_preempt_now(void);
 
 /**
  * From here on the goroutine is not preempted, neither by a signal nor at calls
- * that don't block, and keeps its P even if it blocks its thread. Nests. On a plain
- * thread it does nothing.
+ * that don't block, and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT
+ * says of locks, those in malloc(3) included, holds meanwhile. Nests. On a plain thread it
+ * does nothing.
  */
 void gs_preempt_disable(void);
 

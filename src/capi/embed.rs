@@ -201,8 +201,9 @@ pub extern "C" fn gs_preempt_now() {
 }
 
 /// From here on the goroutine is not preempted, neither by a signal nor at calls
-/// that don't block, and keeps its P even if it blocks its thread. Nests. On a plain
-/// thread it does nothing.
+/// that don't block, and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT
+/// says of locks, those in malloc(3) included, holds meanwhile. Nests. On a plain thread it
+/// does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_disable() {
     embed::disable_preemption();

@@ -27,7 +27,11 @@ pub struct gs_g {
 /// them computes and calls nothing of the library, see gs_lock_os_thread.
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
-/// thread without gs_entersyscall.
+/// thread without gs_entersyscall. So it must not block that way for what another goroutine
+/// has: if as many of them as there are P's do, nothing can run that would end their wait.
+/// That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
+/// signal. A program with such goroutines keeps one P more than there are of them, or
+/// preempts nothing (GS_CONFIG_COOPERATIVE).
 pub const GS_SPAWN_NOPREEMPT: u32 = 2;
 /// The goroutine is never stopped by the preemption signal: it gives way at calls of the library
 /// only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a

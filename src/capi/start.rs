@@ -90,7 +90,10 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// fork(2) doesn't. GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 
-/// Starts the runtime. Optional: the first call of any function that needs it
+/// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
+/// the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
+/// under /proc and /sys unless that is given. Where one can't be read the runtime
+/// goes by the default. Later no descriptor is taken for a moment. Optional: the first call of any function that needs it
 /// does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
 /// a pointer: NULL) if that fails. cfg may be NULL.
 ///
