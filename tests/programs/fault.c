@@ -672,6 +672,65 @@ static void waits_for_cancel(void *arg)
     CHECK_EQ(e, -ECANCELED);
 }
 
+static void thread_changes(void *ctx)
+{
+    ADD(*(int *)ctx, 1);
+}
+
+static int hooked;
+
+static void drops_line(void *ctx, const char *line)
+{
+    (void)ctx;
+    (void)line;
+}
+
+static void uses_data_and_cancel(void *arg)
+{
+    CHECK(gs_data(gs_self()) == arg);
+    CHECK_EQ(gs_set_data(gs_self(), &hooked), 0);
+    CHECK(gs_data(gs_self()) == &hooked);
+    CHECK_EQ(gs_cancel_disable(), 0);
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_cancel_enable(), 0);
+    CHECK_EQ(gs_waitgroup_done(&running), 0);
+}
+
+/* Worker groups, hooks and data. */
+static void embedders(void)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_hooks hooks;
+    gs_workers *workers = gs_workers_create(2, 0);
+    int i;
+    memset(&hooks, 0, sizeof hooks);
+    hooks.size = sizeof hooks;
+    hooks.ctx = &hooked;
+    hooks.thread_start = thread_changes;
+    hooks.thread_stop = thread_changes;
+    CHECK_EQ(gs_set_log(drops_line, NULL), 0);
+    (void)GOOD(gs_set_hooks(&hooks));
+    CHECK_EQ(gs_hold(), 0);
+    if (MADE(workers)) {
+        opts.flags = GS_SPAWN_PINNED;
+        opts.workers = workers;
+        opts.data = &opts;
+        for (i = 0; i < 4; i++) {
+            CHECK_EQ(gs_waitgroup_add(&running, 1), 0);
+            if (!GOOD(gs_spawn_with(uses_data_and_cancel, &opts, &opts, NULL)))
+                CHECK_EQ(gs_waitgroup_done(&running), 0);
+        }
+        wait_all();
+        while ((i = gs_workers_free(workers)) == -EBUSY)
+            gs_yield();
+        CHECK_EQ(i, 0);
+    }
+    CHECK_EQ(gs_unhold(), 0);
+    CHECK_EQ(gs_set_log(NULL, NULL), 0);
+    while (!GOOD(gs_set_hooks(NULL)))
+        ;
+}
+
 /* What asks for nothing of the system works as always. */
 static void what_never_fails(void)
 {
@@ -742,6 +801,7 @@ static void use_everything(void)
     threads();
     world();
     embedding();
+    embedders();
     what_never_fails();
 }
 
