@@ -63,7 +63,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 /// unless it is a socket. What is there is read at once; else the goroutine parks
 /// until something comes. Several may wait for one file: first come, first served.
 ///
-/// close(2) is allowed while nobody waits for the file; gs_close at any time.
+/// close(2) is allowed while no call waits for the file; gs_close at any time.
 ///
 /// The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
 /// anything is read if the deadline has passed already), -ECANCELED: nothing read,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline
 
 /// Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
 ///
-/// The number of bytes; -EPIPE: nobody reads any more; else as gs_read. Goroutines
+/// The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Goroutines
 /// and plain threads. internal/poll.FD.Write, which writes all.
 ///
 /// # Safety
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn gs_connect(
 /// themselves. The file stays blocking if it is.
 ///
 /// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
-/// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and nobody can wait
+/// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
 /// for this file, because it is on a disk. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
@@ -329,8 +329,8 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
     io::poll(fd, events as i16, deadline) as c_int
 }
 
-/// Closes a file. Everybody who waits for it leaves with -ECANCELED and never
-/// meets the file that has its number next. Others run while close(2) waits, for a
+/// Closes a file. All calls that wait for it return -ECANCELED and never
+/// meet the file that has its number next. Others run while close(2) waits, for a
 /// disk or for SO_LINGER; the number is free by then.
 ///
 /// 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the

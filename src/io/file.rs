@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 
 /// What is asked of epoll for each file, once.
 const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
-/// What lets one that reads, or writes, try again.
+/// The events after which a reader, or a writer, tries again.
 const READABLE: u32 = IN | PRI | RDHUP | ERR | HUP;
 const WRITABLE: u32 = OUT | ERR | HUP;
 /// After these a read that takes all there is isn't followed by an event: the end
@@ -41,14 +41,14 @@ mod shortness {
     pub const NOTHING: u8 = 2;
 }
 
-/// Somebody has begun to wait for a file that must be made sure of.
+/// A goroutine has begun to wait for a file that must be made sure of.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
 
 /// For sysmon, before it looks at all files. False: there is no need to.
 pub fn begin_verifying() -> bool {
     let wanted = TO_VERIFY.swap(false, Ordering::Relaxed);
-    // Pairs with the fence in `netpoll::wait_begins`: either whoever waits sees that
-    // it has been cleared, or we find him in the queue.
+    // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that
+    // it has been cleared, or we find it in the queue.
     fence(Ordering::SeqCst);
     wanted
 }
@@ -75,7 +75,7 @@ pub type Seen = [u32; 2];
 pub struct File {
     state: AtomicU64,
     lock: SpinLock,
-    /// What it was when somebody last looked; 0: nobody has.
+    /// What it was at the last look; 0: there was none.
     kind: AtomicU8,
     /// This library has made it, and so knows that it doesn't block.
     ours: AtomicBool,
@@ -105,9 +105,9 @@ pub struct File {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Verified {
-    /// Nobody has waited since.
+    /// No goroutine has waited since.
     Yes = 0,
-    /// Somebody has begun to wait.
+    /// A goroutine has begun to wait.
     No = 1,
     /// And still did when sysmon came by.
     Overdue = 2,
@@ -224,7 +224,7 @@ impl File {
     /// and nothing has happened since: what had been seen then.
     pub fn drained(&self) -> Option<Seen> {
         let seen = self.seen();
-        // Relaxed: whoever waits compares `seen` once more with the lock held.
+        // Relaxed: a waiter compares `seen` once more with the lock held.
         let drained = self.drained.load(Ordering::Relaxed);
         let holds = drained == DRAINED | u64::from(seen[Side::Read as usize])
             && self.short.load(Ordering::Relaxed) == shortness::EMPTY;
@@ -290,7 +290,7 @@ impl File {
         unsafe { (*(file as *const File)).lock.unlock() };
     }
 
-    /// A waiter that nobody has taken out goes.
+    /// A waiter that is still in the queue goes.
     pub fn leave(&self, want: &Want, waiter: &Waiter) {
         self.lock.with(|| self.queue(want).remove(waiter));
     }
@@ -361,7 +361,7 @@ impl File {
         });
     }
 
-    /// Whoever has tried before tries again before it waits. The lock is held.
+    /// A caller that has tried before tries again before it waits. The lock is held.
     fn note_event(&self, side: Side) {
         // Release: pairs with the Acquire in `seen`.
         self.happened[side as usize].fetch_add(1, Ordering::Release);
@@ -395,7 +395,7 @@ impl File {
         left
     }
 
-    /// Whoever waits for it now relies on what is known; fenced since it queued.
+    /// A goroutine that waits for it now relies on what is known; fenced since it queued.
     pub fn note_unverified(&self) {
         if self.is_ours() && !TO_VERIFY.load(Ordering::Relaxed) {
             TO_VERIFY.store(true, Ordering::Relaxed);
@@ -462,7 +462,7 @@ impl File {
     /// The library has just made what this number is now.
     pub fn made(&self, kind: Kind) {
         let lists = self.lock.with(|| {
-            // Whoever has waited for a former file of this number, or is about to.
+            // Those that have waited for a former file of this number, or are about to.
             // Release: pairs with the Acquire in `enter`.
             self.state.fetch_add(1 << GENERATION, Ordering::Release);
             self.wake_threads(Reason::Closed);
@@ -486,8 +486,8 @@ impl File {
     }
 
     /// The first part of `gs_close`, up to close(2): those who wait leave with
-    /// `-ECANCELED`, nobody is inside a system call on it when this returns, and the next
-    /// generation has begun. `-EBADF`: somebody else closes it.
+    /// `-ECANCELED`, no thread is inside a system call on it when this returns, and the next
+    /// generation has begun. `-EBADF`: another call closes it.
     pub fn begin_closing(&self, fd: i32, rt: Option<&Runtime>) -> i32 {
         // AcqRel: those who enter later see that, and leave.
         if self.state.fetch_or(CLOSING, Ordering::AcqRel) & CLOSING != 0 {
@@ -510,9 +510,9 @@ impl File {
                 epoll::remove(home.poll.epoll(), fd);
             }
             self.forget();
-            // Before close(2): the kernel frees the number at its beginning, and whoever
+            // Before close(2): the kernel frees the number at its beginning, and a thread that
             // gets it then is not to find anything of us.
-            // Release: whoever enters from now on sees that all is forgotten.
+            // Release: a user that enters from now on sees that all is forgotten.
             self.state.fetch_add((1 << GENERATION) - CLOSING, Ordering::Release);
         });
         0
@@ -586,7 +586,7 @@ pub enum Locked<'a> {
     Happened,
 }
 
-/// The file's lock is held by the one that is about to wait. It must be unlocked,
+/// The file's lock is held by the caller that is about to wait. It must be unlocked,
 /// by [`Waiting::unlock`] or by the park.
 pub struct Waiting<'a> {
     file: &'a File,
