@@ -135,6 +135,11 @@ struct sockaddr;
 #define GS_RECV 2
 
 /**
+ * gs_g_info.state: it has ended. gs_foreach_g shows none of these.
+ */
+#define GS_G_ENDED 0
+
+/**
  * gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
  */
 #define GS_G_RUNNABLE 1
@@ -363,7 +368,7 @@ typedef struct gs_once {
 } gs_once;
 
 /**
- * A goroutine at rest, for gs_foreach_g.
+ * A goroutine, as gs_foreach_g and gs_g_info_read show it.
  */
 typedef struct gs_g_info {
     /**
@@ -398,6 +403,29 @@ typedef struct gs_g_info {
      * The argument of its function.
      */
     void *arg;
+    /**
+     * gs_spawn_opts.name; NULL: it has none.
+     */
+    const char *name;
+    /**
+     * The return address of the call that spawned it, for dladdr(3) and its kin; NULL: the
+     * library did, for instance for a timer.
+     */
+    const void *spawned_at;
+    /**
+     * The id of the goroutine that spawned it; 0: a plain thread, or the library.
+     */
+    uint64_t creator;
+    /**
+     * What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"),
+     * a string that stays; NULL: its state isn't GS_G_WAITING.
+     */
+    const char *wait_reason;
+    /**
+     * Since when it waits, or is in its system call, a time as gs_now gives: up to some ms
+     * early. 0: neither, or it has not announced the call.
+     */
+    int64_t since;
 } gs_g_info;
 
 /**
@@ -1327,6 +1355,30 @@ int gs_stop_the_world(void);
  * startTheWorld.
  */
 int gs_start_the_world(void);
+
+/**
+ * Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
+ * which are NULL. size: sizeof(gs_g_info), of which a library that knows fewer fields
+ * sets the rest to 0. What it shows is of some moment, and the next one is different: for
+ * reports. info.name is good as long as the reference, or the goroutine if it is the caller.
+ *
+ * 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
+ * plain threads; never switches goroutines.
+ */
+int gs_g_info_read(const struct gs_g *g,
+                   struct gs_g_info *info,
+                   size_t size);
+
+/**
+ * Copies the goroutine's name (gs_spawn_opts.name) into buf, which has room for size bytes, cut if
+ * need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
+ *
+ * The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
+ * threads; never switches goroutines.
+ */
+int gs_name(const struct gs_g *g,
+            char *buf,
+            size_t size);
 
 /**
  * Calls visit(info, ctx) for each goroutine, the caller and those that have not

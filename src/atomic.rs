@@ -92,7 +92,10 @@ macro_rules! word {
     };
 }
 
+word!([] u16, std::sync::atomic::AtomicU16);
 word!([] u32, std::sync::atomic::AtomicU32);
+word!([] u64, std::sync::atomic::AtomicU64);
+word!([] i64, std::sync::atomic::AtomicI64);
 word!([] usize, std::sync::atomic::AtomicUsize);
 word!([T] *const T, std::sync::atomic::AtomicPtr<T>);
 word!([T] *mut T, std::sync::atomic::AtomicPtr<T>);

@@ -1,12 +1,13 @@
 //! For embedders: runtimes, interpreters, garbage collectors.
 
-use super::{EINVAL, gs_g};
+use super::{EINVAL, gs_g, sized};
 use crate::os::log;
 use crate::sched::boundary::Entered;
 use crate::sched::deadlock;
-use crate::sched::embed;
+use crate::sched::embed::{self, Seen};
 use crate::sched::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr;
 
 /// Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
 /// NULL, is called on another goroutine's stack: it unlocks what gs_ready's
@@ -70,13 +71,16 @@ pub extern "C" fn gs_start_the_world() -> c_int {
     embed::start()
 }
 
+/// gs_g_info.state: it has ended. gs_foreach_g shows none of these.
+pub const GS_G_ENDED: c_int = 0;
 /// gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
 pub const GS_G_RUNNABLE: c_int = 1;
 pub const GS_G_RUNNING: c_int = 2;
 pub const GS_G_WAITING: c_int = 3;
 pub const GS_G_SYSCALL: c_int = 4;
 
-/// A goroutine at rest, for gs_foreach_g.
+/// A goroutine, as gs_foreach_g and gs_g_info_read show it.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_g_info {
     /// 0: it has not run yet.
@@ -97,6 +101,97 @@ pub struct gs_g_info {
     pub regs: *const c_void,
     /// The argument of its function.
     pub arg: *mut c_void,
+    /// gs_spawn_opts.name; NULL: it has none.
+    pub name: *const c_char,
+    /// The return address of the call that spawned it, for dladdr(3) and its kin; NULL: the
+    /// library did, for instance for a timer.
+    pub spawned_at: *const c_void,
+    /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
+    pub creator: u64,
+    /// What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"),
+    /// a string that stays; NULL: its state isn't GS_G_WAITING.
+    pub wait_reason: *const c_char,
+    /// Since when it waits, or is in its system call, a time as gs_now gives: up to some ms
+    /// early. 0: neither, or it has not announced the call.
+    pub since: i64,
+}
+
+/// sizeof(gs_g_info) where gs_g_info_read first took it.
+const G_INFO_FIRST: usize = 96;
+
+const _: () = assert!(size_of::<gs_g_info>() >= G_INFO_FIRST, "it only grows");
+
+impl gs_g_info {
+    fn of(g: &Seen) -> gs_g_info {
+        gs_g_info {
+            id: g.id,
+            state: match g.status {
+                Status::Running => GS_G_RUNNING,
+                Status::Waiting => GS_G_WAITING,
+                Status::Syscall => GS_G_SYSCALL,
+                Status::Runnable => GS_G_RUNNABLE,
+                Status::Dead => GS_G_ENDED,
+            },
+            node: g.node as c_int,
+            stack_lo: g.stack.0 as *mut c_void,
+            stack_hi: (g.stack.0 + g.stack.1) as *mut c_void,
+            sp: g.sp as *mut c_void,
+            regs: g.context,
+            arg: g.arg,
+            name: g.name,
+            spawned_at: g.pc as *const c_void,
+            creator: g.creator,
+            wait_reason: g.why.map_or(ptr::null(), |why| why.reason().as_ptr()),
+            since: g.since,
+        }
+    }
+}
+
+/// Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
+/// which are NULL. size: sizeof(gs_g_info), of which a library that knows fewer fields
+/// sets the rest to 0. What it shows is of some moment, and the next one is different: for
+/// reports. info.name is good as long as the reference, or the goroutine if it is the caller.
+///
+/// 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
+/// plain threads; never switches goroutines.
+///
+/// # Safety
+/// `g` is null, a reference or the running goroutine; `info` is null or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_g_info_read(
+    g: *const gs_g,
+    info: *mut gs_g_info,
+    size: usize,
+) -> c_int {
+    // SAFETY: null, a reference or the running goroutine, which are descriptors.
+    let Some(g) = (unsafe { GRef::from_nullable(g.cast::<G>()) }) else { return EINVAL };
+    let seen = gs_g_info::of(&Seen::at_any_time(g));
+    // SAFETY: `info` is null or has room for `size` bytes.
+    unsafe { sized::write_as::<_, G_INFO_FIRST>(info, size, &seen) }
+}
+
+/// Copies the goroutine's name (gs_spawn_opts.name) into buf, which has room for size bytes, cut if
+/// need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
+///
+/// The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
+/// threads; never switches goroutines.
+///
+/// # Safety
+/// `g` is null, a reference or the running goroutine; `buf` is null or has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_name(g: *const gs_g, buf: *mut c_char, size: usize) -> c_int {
+    // SAFETY: null, a reference or the running goroutine, which are descriptors.
+    let Some(g) = (unsafe { GRef::from_nullable(g.cast::<G>()) }) else { return EINVAL };
+    if buf.is_null() && size > 0 {
+        return EINVAL;
+    }
+    let to: &mut [u8] = match size {
+        0 => &mut [],
+        // SAFETY: not null, so it has room for `size` bytes.
+        _ => unsafe { core::slice::from_raw_parts_mut(buf.cast(), size) },
+    };
+    // SAFETY: the goroutine is there.
+    unsafe { embed::name(g, to) as c_int }
 }
 
 /// Calls visit(info, ctx) for each goroutine, the caller and those that have not
@@ -121,21 +216,7 @@ pub unsafe extern "C" fn gs_foreach_g(
         return -libc::EPERM;
     }
     embed::for_each(|g| {
-        let info = gs_g_info {
-            id: g.id,
-            state: match g.status {
-                Status::Running => GS_G_RUNNING,
-                Status::Waiting => GS_G_WAITING,
-                Status::Syscall => GS_G_SYSCALL,
-                Status::Runnable | Status::Dead => GS_G_RUNNABLE,
-            },
-            node: g.node as c_int,
-            stack_lo: g.stack.0 as *mut c_void,
-            stack_hi: (g.stack.0 + g.stack.1) as *mut c_void,
-            sp: g.sp as *mut c_void,
-            regs: g.context,
-            arg: g.arg,
-        };
+        let info = gs_g_info::of(g);
         // SAFETY: the caller says that `visit` may be called with `ctx`.
         unsafe { visit(&info, ctx) };
     });

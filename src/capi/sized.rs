@@ -14,6 +14,7 @@
 
 use super::EINVAL;
 use core::ffi::c_int;
+use core::ptr;
 
 /// A size above this, in bytes, is a mistake.
 pub const MOST: usize = 4096;
@@ -88,6 +89,25 @@ pub unsafe fn write<T: Grows>(out: *mut T, value: impl FnOnce() -> Option<T>) ->
         let bytes = out.cast::<u8>();
         let from = (&raw const value).cast::<u8>();
         bytes.add(WORD).copy_from_nonoverlapping(from.add(WORD), known - WORD);
+        bytes.add(known).write_bytes(0, size - known);
+    }
+    0
+}
+
+/// Fills in a struct without a size of its own, for which the caller has room for `size` bytes.
+/// `-EINVAL`: null, or less than in the first release; nothing is written then.
+///
+/// # Safety
+/// `T` has no padding; `out` is null, or writable for `size` bytes.
+pub unsafe fn write_as<T: Copy, const FIRST: usize>(out: *mut T, size: usize, value: &T) -> c_int {
+    if out.is_null() || !(FIRST..=MOST).contains(&size) {
+        return EINVAL;
+    }
+    let known = size.min(size_of::<T>()) & !(WORD - 1);
+    // SAFETY: `known` bytes are within both structs; the rest, up to `size`, is the caller's.
+    unsafe {
+        let bytes = out.cast::<u8>();
+        bytes.copy_from_nonoverlapping(ptr::from_ref(value).cast(), known);
         bytes.add(known).write_bytes(0, size - known);
     }
     0

@@ -8,6 +8,7 @@
 //! the thread.
 
 use super::boundary;
+use super::clock;
 use super::cxa::Saved;
 use super::g::{GRef, Status, flags};
 use super::hooks;
@@ -56,6 +57,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         return 0;
     }
     let m = leave_runner(m, g);
+    g.since.set(clock::rough());
     g.set_status(Status::Syscall);
     leave_p(m, g, at_once);
     0
@@ -272,6 +274,7 @@ impl Call {
 
     /// Makes the call. False: in the child of a fork in it, which is a plain thread from here on.
     fn make(&mut self, m: MRef) -> bool {
+        m.g().since.set(clock::rough());
         m.g().set_status(Status::Syscall);
         m.blocking.set(self);
         // SAFETY: nothing is to be done for the goroutine; it is on an M's thread again afterwards.

@@ -6,11 +6,12 @@ use super::g::{G, GRef, Status};
 use super::m::MRef;
 use super::park::{Block, Parker, Why, sleep_until};
 use super::preempt::{self, claim};
-use super::runtime::{Inside, rt};
+use super::runtime::{Inside, rt, try_rt};
+use super::task::Newborn;
 use super::{schedule, spawn, world};
 use crate::arch;
 use crate::os::time;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -142,6 +143,81 @@ pub struct Seen {
     /// are on its stack.
     pub context: *const c_void,
     pub arg: *mut c_void,
+    /// Null: it has none. Good as long as there is a reference to it.
+    pub name: *const c_char,
+    /// The return address of the call that spawned it; 0: the library has.
+    pub pc: usize,
+    /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
+    pub creator: u64,
+    /// What it waits for.
+    pub why: Option<Why>,
+    /// Since when it waits or is in a call, in ns, a few ms early at most; 0: it doesn't wait.
+    pub since: i64,
+}
+
+impl Seen {
+    /// What any thread may know of a goroutine at any time, if that stays there: it has not ended, or
+    /// the caller has a reference.
+    pub fn at_any_time(g: GRef) -> Seen {
+        // Nobody ends the runtime meanwhile.
+        let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+        Seen::with_status(g, g.status())
+    }
+
+    fn with_status(g: GRef, status: Status) -> Seen {
+        let waits = matches!(status, Status::Waiting | Status::Syscall);
+        Seen {
+            id: g.id.load(Ordering::Relaxed),
+            status,
+            node: try_rt()
+                .and_then(|rt| rt.p_if_made(g.last_p.seen() as usize))
+                .map_or(0, |p| p.node as usize),
+            stack: (0, 0),
+            sp: 0,
+            context: ptr::null(),
+            arg: g.arg.get(),
+            name: g.name.load(Ordering::Relaxed),
+            pc: g.pc.seen(),
+            creator: g.creator.seen(),
+            why: (status == Status::Waiting).then(|| g.why.seen()),
+            since: if waits { g.since.seen() } else { 0 },
+        }
+    }
+
+    /// One that has not run yet.
+    fn newborn(n: &Newborn, node: usize) -> Seen {
+        Seen {
+            id: 0,
+            status: Status::Runnable,
+            node,
+            stack: (0, 0),
+            sp: 0,
+            context: ptr::null(),
+            arg: n.arg.seen(),
+            name: ptr::null(),
+            pc: n.pc.seen(),
+            creator: n.creator.seen(),
+            why: None,
+            since: 0,
+        }
+    }
+}
+
+/// Copies the name of a goroutine into `to`, cut so that a NUL fits in too. Gives its whole length.
+///
+/// # Safety
+/// The goroutine has not ended, or the caller has a reference.
+pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
+    let name = g.name.load(Ordering::Relaxed);
+    // SAFETY: null, or a C string that is freed with the last reference.
+    let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
+    let bytes = name.to_bytes();
+    if let Some(room) = to.len().checked_sub(1) {
+        let n = bytes.len().min(room);
+        to[..n].copy_from_slice(&bytes[..n]);
+        to[n] = 0;
+    }
+    bytes.len()
 }
 
 /// Shows every goroutine, the caller and those that have not run yet included.
@@ -166,22 +242,15 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         // Its thread is blocked, though it hasn't said so.
         let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
         let status = if blocked { Status::Syscall } else { g.status() };
-        let node = rt.p_if_made(g.last_p.get() as usize).map_or(0, |p| p.node as usize);
-        let id = g.id.load(Ordering::Relaxed);
-        f(&Seen { id, status, node, stack, sp, context, arg: g.arg.get() });
+        let since_is_old = blocked && g.status() != Status::Syscall;
+        let seen = Seen::with_status(g, status);
+        let since = if since_is_old { 0 } else { seen.since };
+        f(&Seen { stack, sp, context, since, ..seen });
     });
     for node in &rt.nodes {
         node.newborns.for_each(|n| {
             if n.f.seen().is_some() {
-                f(&Seen {
-                    id: 0,
-                    status: Status::Runnable,
-                    node: node.id,
-                    stack: (0, 0),
-                    sp: 0,
-                    context: ptr::null(),
-                    arg: n.arg.seen(),
-                });
+                f(&Seen::newborn(n, node.id));
             }
         });
     }

@@ -107,9 +107,9 @@ pub struct G {
     status: AtomicU8,
     pub priority: Cell<i8>,
     /// What it waits for, or waited for last.
-    pub why: Cell<Why>,
+    pub why: RelaxedCell<Why>,
     /// The P it last ran on.
-    pub last_p: Cell<u16>,
+    pub last_p: RelaxedCell<u16>,
     /// The node whose pool the descriptor comes from.
     pub home: Cell<u16>,
     /// How often in a row it has run on a node where its stack isn't.
@@ -128,10 +128,12 @@ pub struct G {
     /// What the park under way asks for; read by the context that runs next.
     pub request: Cell<Request>,
     pub id: AtomicU64,
+    /// Since when it waits or is in a call, or was last, by [`clock::rough`](super::clock::rough).
+    pub since: RelaxedCell<i64>,
     /// The return address of the call that spawned it, for reports.
-    pub pc: Cell<usize>,
+    pub pc: RelaxedCell<usize>,
     /// The id of the goroutine that spawned it; 0: a plain thread.
-    pub creator: Cell<u64>,
+    pub creator: RelaxedCell<u64>,
     /// The embedder's word: see `gs_data`.
     pub data: AtomicPtr<c_void>,
 

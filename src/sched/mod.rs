@@ -4,6 +4,7 @@ pub mod aside;
 pub mod blocking;
 pub mod boundary;
 pub mod cancel;
+pub mod clock;
 pub mod config;
 mod cxa;
 pub mod deadlock;

@@ -10,6 +10,7 @@
 //! the other cases of a select. Where there can be only one (no deadline, no
 //! select, nobody has a pointer to the goroutine) it costs nothing.
 
+use super::clock;
 use super::deadlock::{self, Counted};
 use super::g::{G, GRef, Status, flags};
 use super::m::{self, M, MRef};
@@ -17,7 +18,9 @@ use super::node::priority;
 use super::{ready, schedule, timers};
 use crate::arch::{self, prefetch_lines};
 use crate::os::{futex, time};
+use crate::word;
 use core::cell::Cell;
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -82,8 +85,9 @@ pub enum When {
     Soon,
 }
 
-/// What somebody waits for, as reports say it. waitReason.
+/// What a goroutine waits for, as reports say it. waitReason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Why {
     Receive,
     Send,
@@ -103,7 +107,31 @@ pub enum Why {
     Ready,
 }
 
+word!([] Why, std::sync::atomic::AtomicU8);
+
 impl Why {
+    /// In Go's words, where Go has some. waitReasonStrings.
+    pub fn reason(self) -> &'static CStr {
+        match self {
+            Why::Receive => c"chan receive",
+            Why::Send => c"chan send",
+            Why::Select => c"select",
+            Why::SelectNothing => c"select (no cases)",
+            Why::Mutex => c"sync.Mutex.Lock",
+            Why::ReadLock => c"sync.RWMutex.RLock",
+            Why::WriteLock => c"sync.RWMutex.Lock",
+            Why::Cond => c"sync.Cond.Wait",
+            Why::WaitGroup => c"sync.WaitGroup.Wait",
+            Why::Semaphore => c"semacquire",
+            Why::Once => c"sync.Once.Do",
+            Why::Join => c"join",
+            Why::Sleep => c"sleep",
+            Why::File => c"IO wait",
+            Why::Thread => c"thread to lock",
+            Why::Ready => c"gs_park",
+        }
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Why::Receive => "to receive from a channel",
@@ -694,6 +722,7 @@ impl Block {
         };
         let g = m.g();
         g.why.set(why);
+        g.since.set(clock::rough());
         let mut number = 0;
         if timed || several || (cancellable && g.shared.get()) {
             number = g.parker.arm();

@@ -2,6 +2,7 @@
 
 use super::aside::Aside;
 use super::boundary;
+use super::clock;
 use super::config::{Config, Request};
 use super::cxa;
 use super::deadlock::Counted;
@@ -276,6 +277,7 @@ pub fn init(request: &Request) -> Result<(), i32> {
             return Err(-libc::EBUSY);
         }
         let config = request.resolve()?;
+        clock::set(time::now());
         signal::on_fault(on_fault);
         // Now, with the lock held: a fork beside the first question would leave it half
         // answered in the child.

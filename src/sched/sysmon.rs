@@ -6,6 +6,7 @@
 //! 2 ms; when every P has been idle for a while it sleeps until one is started, or
 //! shortly after the next timer.
 
+use super::clock;
 use super::entry;
 use super::p::{PRef, status};
 use super::park::FOREVER;
@@ -89,6 +90,7 @@ impl Sysmon {
     pub fn wake_if_asleep(&self) {
         // Pairs with the SeqCst store before it looks for the last time.
         if self.deep_until.load(Ordering::SeqCst) != 0 {
+            clock::set(time::now());
             self.end_deep_sleep();
         }
     }
@@ -99,8 +101,12 @@ impl Sysmon {
     pub fn wake_if_long_asleep(&self) {
         // As in `wake_if_asleep`.
         let until = self.deep_until.load(Ordering::SeqCst);
-        if until != 0 && until - time::now() > SOON {
-            self.end_deep_sleep();
+        if until != 0 {
+            let now = time::now();
+            clock::set(now);
+            if until - now > SOON {
+                self.end_deep_sleep();
+            }
         }
     }
 
@@ -204,6 +210,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             break;
         }
         let now = time::now();
+        clock::set(now);
         // Before it looks at anything: only if this still stands when those who start a P are
         // to wake it has nothing happened since that it has not seen.
         let before = decisions(rt);

@@ -24,14 +24,14 @@ word!([] Option<GoFn>, std::sync::atomic::AtomicPtr<()>);
 #[cfg_attr(test, derive(Default))]
 pub struct Newborn {
     link: Cell<usize>,
-    /// `None` in a free record. `embed::for_each` reads it and `arg` of every record, also while a
+    /// `None` in a free record. `embed::for_each` reads it, and what follows, of every record, also while a
     /// plain thread fills it in.
     pub f: RelaxedCell<Option<GoFn>>,
     pub arg: RelaxedCell<*mut c_void>,
     /// The return address of the call that spawned it.
-    pub pc: Cell<usize>,
+    pub pc: RelaxedCell<usize>,
     /// The id of the goroutine that spawned it; 0: a plain thread.
-    pub creator: Cell<u64>,
+    pub creator: RelaxedCell<u64>,
 }
 
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever

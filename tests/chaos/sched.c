@@ -48,6 +48,20 @@ static void random_options(struct actor *a, gs_spawn_opts *o, struct actor *chil
         o->name = "chaos";
 }
 
+/* Of one that may end just now. */
+static void look_at(gs_g *g)
+{
+    gs_g_info info;
+    char name[8] = "x";
+    MUST_BE(gs_g_info_read(g, &info, sizeof info), 0);
+    MUST(info.id == gs_id(g) && info.stack_lo == NULL);
+    MUST(info.state >= GS_G_ENDED && info.state <= GS_G_SYSCALL);
+    MUST((info.wait_reason != NULL) == (info.state == GS_G_WAITING));
+    MUST(info.since <= gs_now());
+    MUST_BE(gs_name(g, name, sizeof name), 0, 5);
+    MUST(strcmp(name, "") == 0 || strcmp(name, "chaos") == 0);
+}
+
 /* What may be done with a reference: of several holders at once. */
 static void play_with(struct actor *a, gs_g *g)
 {
@@ -57,6 +71,7 @@ static void play_with(struct actor *a, gs_g *g)
         gs_g *again = gs_retain(g);
         MUST(again == g && gs_id(g) != 0);
         gs_release(again);
+        look_at(g);
     }
     if (one_in(a, 2))
         MUST_BE(gs_join(g, soon(a, 3000)), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED,

@@ -451,6 +451,250 @@ GO_TEST(who_has_not_stopped_it_may_not_look)
     CHECK_EQ(gs_foreach_g(look, NULL), -EPERM);
 }
 
+/* ---- What is known of a goroutine ---- */
+
+static struct {
+    gs_chan *ch;
+    gs_mutex m, cm;
+    gs_rwmutex rw;
+    gs_cond c;
+    gs_waitgroup wg;
+    gs_sem sem;
+    int fds[2];
+    gs_g *joined;
+} at;
+
+static void wait_recv(void *a) { int64_t v; (void)a; (void)gs_chan_recv(at.ch, &v, GS_FOREVER); }
+static void wait_send(void *a) { int64_t v = 0; (void)a; (void)gs_chan_send(at.ch, &v, GS_FOREVER); }
+static void wait_select(void *a)
+{
+    int64_t v;
+    gs_case c = recv_case(at.ch, &v);
+    (void)a;
+    (void)gs_select(&c, 1, GS_FOREVER);
+}
+static void wait_nothing(void *a) { (void)a; (void)gs_select(NULL, 0, GS_FOREVER); }
+static void wait_mutex(void *a) { (void)a; (void)gs_mutex_lock(&at.m, GS_FOREVER); }
+static void wait_rlock(void *a) { (void)a; (void)gs_rwmutex_rlock(&at.rw, GS_FOREVER); }
+static void wait_wlock(void *a) { (void)a; (void)gs_rwmutex_lock(&at.rw, GS_FOREVER); }
+static void wait_wg(void *a) { (void)a; (void)gs_waitgroup_wait(&at.wg, GS_FOREVER); }
+static void wait_sem(void *a) { (void)a; (void)gs_sem_acquire(&at.sem, 1, GS_FOREVER); }
+static void wait_join(void *a) { (void)a; (void)gs_join(at.joined, GS_FOREVER); }
+static void wait_sleep(void *a) { (void)a; (void)gs_sleep(3600 * SEC); }
+static void wait_file(void *a) { char c; (void)a; (void)gs_read(at.fds[0], &c, 1, GS_FOREVER); }
+static void wait_park(void *a) { (void)a; (void)gs_park(NULL, NULL, GS_FOREVER); }
+static void wait_cond(void *a)
+{
+    (void)a;
+    CHECK_EQ(gs_mutex_lock(&at.cm, GS_FOREVER), 0);
+    (void)gs_cond_wait(&at.c, &at.cm, GS_FOREVER);
+    CHECK_EQ(gs_mutex_unlock(&at.cm), 0);
+}
+
+static const struct {
+    gs_fn fn;
+    const char *reason;
+} waits[] = {
+    {wait_recv, "chan receive"}, {wait_select, "select"},         {wait_nothing, "select (no cases)"},
+    {wait_mutex, "sync.Mutex.Lock"}, {wait_rlock, "sync.RWMutex.RLock"}, {wait_wlock, "sync.RWMutex.Lock"},
+    {wait_cond, "sync.Cond.Wait"}, {wait_wg, "sync.WaitGroup.Wait"}, {wait_sem, "semacquire"},
+    {wait_join, "join"},         {wait_sleep, "sleep"},           {wait_file, "IO wait"},
+    {wait_park, "gs_park"},
+};
+
+static gs_g_info info_of(const gs_g *g)
+{
+    gs_g_info info;
+    memset(&info, 0xaa, sizeof info);
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    return info;
+}
+
+static gs_g *go_named(gs_fn fn, const char *name)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    opts.name = name;
+    return go_opts(fn, NULL, &opts);
+}
+
+static void end_wait(gs_g *g)
+{
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+}
+
+GO_TEST(what_a_goroutine_waits_for_is_known)
+{
+    int64_t start = gs_now();
+    size_t i;
+    memset(&at, 0, sizeof at);
+    at.ch = chan_of_ints(0);
+    at.joined = go_ref(wait_sleep, NULL);
+    CHECK_EQ(pipe(at.fds), 0);
+    CHECK_EQ(gs_mutex_lock(&at.m, GS_FOREVER), 0);
+    CHECK_EQ(gs_rwmutex_lock(&at.rw, GS_FOREVER), 0);
+    CHECK_EQ(gs_waitgroup_add(&at.wg, 1), 0);
+    CHECK_EQ(gs_sem_init(&at.sem, 0), 0);
+    for (i = 0; i < LENGTH(waits); i++) {
+        gs_g *g = go_named(waits[i].fn, waits[i].reason);
+        gs_g_info info;
+        const char *from = (const char *)(uintptr_t)go_opts, *place;
+        WAIT_UNTIL(info_of(g).state == GS_G_WAITING);
+        info = info_of(g);
+        snprintf(check_note, sizeof check_note, "%s: %s", waits[i].reason, info.wait_reason);
+        CHECK_EQ(strcmp(info.wait_reason, waits[i].reason), 0);
+        CHECK_EQ(strcmp(info.name, waits[i].reason), 0);
+        CHECK_EQ(info.id, gs_id(g));
+        CHECK_EQ(info.creator, gs_id(gs_self()));
+        CHECK(info.spawned_at != NULL && from != NULL);
+        place = info.spawned_at;
+        CHECK(labs((long)(place - from)) < 1 << 20); /* somewhere in this program */
+        CHECK(info.since > 0 && info.since <= gs_now());
+        CHECK(info.since > start - 10 * SEC);
+        CHECK(info.stack_lo == NULL && info.stack_hi == NULL && info.sp == NULL && info.regs == NULL);
+        CHECK_GE(info.node, 0);
+        end_wait(g);
+    }
+    check_note[0] = 0;
+    end_wait(at.joined);
+    free_chan(at.ch);
+    at.ch = chan_of_ints(0);
+    {
+        gs_g *g = go_ref(wait_send, NULL);
+        WAIT_UNTIL(info_of(g).state == GS_G_WAITING);
+        CHECK_EQ(strcmp(info_of(g).wait_reason, "chan send"), 0);
+        CHECK(info_of(g).name == NULL);
+        end_wait(g);
+    }
+    free_chan(at.ch);
+    close(at.fds[0]);
+    close(at.fds[1]);
+}
+
+static void block_in_a_call(void *from)
+{
+    char c;
+    CHECK_EQ(gs_entersyscall(), 0);
+    CHECK_EQ(read(*(int *)from, &c, 1), 1);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+GO_TEST(who_runs_is_in_a_call_or_has_ended_is_known)
+{
+    int p[2];
+    gs_g *g;
+    gs_g_info info = info_of(gs_self());
+    CHECK_EQ(info.state, GS_G_RUNNING);
+    CHECK(info.wait_reason == NULL && info.since == 0 && info.creator == 0);
+    CHECK_EQ(info.id, gs_id(gs_self()));
+    CHECK_EQ(pipe(p), 0);
+    g = go_ref(block_in_a_call, p);
+    WAIT_UNTIL(info_of(g).state == GS_G_SYSCALL);
+    CHECK(info_of(g).wait_reason == NULL && info_of(g).since > 0);
+    CHECK(info_of(g).arg == (void *)p);
+    CHECK_EQ(write(p[1], "x", 1), 1);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    CHECK_EQ(info_of(g).state, GS_G_ENDED);
+    gs_release(g);
+    close(p[0]);
+    close(p[1]);
+}
+
+/* The clock of `since` stands while all sleep, and must not be found so by who runs next. */
+GO_TEST(since_when_one_waits_is_known_after_all_have_slept)
+{
+    int tries = 0;
+    int64_t before, since;
+    do {
+        gs_g *g;
+        CHECK_EQ(gs_sleep(10 * MS), 0);
+        before = gs_now();
+        CHECK_EQ(gs_sleep(100 * MS), 0);
+        g = go_ref(wait_park, NULL);
+        YIELD_UNTIL(info_of(g).state == GS_G_WAITING);
+        since = info_of(g).since;
+        CHECK_LE(since, gs_now());
+        end_wait(g);
+    } while (since < before && ++tries < 20);
+    CHECK_GE(since, before);
+}
+
+static int named_seen, unborn_seen;
+
+static void look_at_names(const gs_g_info *g, void *arg)
+{
+    (void)arg;
+    named_seen += g->name && strcmp(g->name, "named") == 0 && g->state == GS_G_WAITING && g->since > 0 &&
+                  strcmp(g->wait_reason, "sleep") == 0;
+    unborn_seen += g->stack_lo == NULL && g->spawned_at != NULL && g->arg == (void *)&unborn_seen;
+    CHECK((g->wait_reason != NULL) == (g->state == GS_G_WAITING));
+}
+
+GO_TEST(names_and_reasons_are_seen_in_the_stopped_world)
+{
+    gs_g *g = go_named(wait_sleep, "named");
+    int i;
+    WAIT_UNTIL(info_of(g).state == GS_G_WAITING);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    for (i = 0; i < 5; i++)
+        go(nothing, &unborn_seen);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    named_seen = unborn_seen = 0;
+    CHECK_EQ(gs_foreach_g(look_at_names, NULL), 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    CHECK_EQ(named_seen, 1);
+    if (gs_gomaxprocs(0) == 1)
+        CHECK_EQ(unborn_seen, 5);
+    end_wait(g);
+}
+
+static void read_infos(gs_g *g)
+{
+    struct {
+        gs_g_info info;
+        char more[32];
+    } longer;
+    char name[8];
+    size_t i;
+    CHECK_EQ(gs_g_info_read(NULL, &longer.info, sizeof longer.info), -EINVAL);
+    CHECK_EQ(gs_g_info_read(g, NULL, sizeof longer.info), -EINVAL);
+    memset(&longer, 0x77, sizeof longer);
+    CHECK_EQ(gs_g_info_read(g, &longer.info, 88), -EINVAL);
+    CHECK_EQ(gs_g_info_read(g, &longer.info, SIZE_MAX), -EINVAL);
+    CHECK_EQ(longer.info.id, 0x7777777777777777);
+    CHECK_EQ(gs_g_info_read(g, &longer.info, sizeof longer), 0);
+    CHECK_EQ(longer.info.id, gs_id(g));
+    for (i = 0; i < sizeof longer.more; i++)
+        CHECK_EQ(longer.more[i], 0);
+    CHECK_EQ(gs_name(g, name, sizeof name), 10);
+    CHECK_EQ(strcmp(name, "a name "), 0);
+    CHECK_EQ(gs_name(g, NULL, 0), 10);
+    memset(name, 'x', sizeof name);
+    CHECK_EQ(gs_name(g, name, 1), 10);
+    CHECK(name[0] == 0 && name[1] == 'x');
+    CHECK_EQ(gs_name(g, NULL, 1), -EINVAL);
+    CHECK_EQ(gs_name(NULL, name, 1), -EINVAL);
+}
+
+TEST(a_name_and_what_is_known_are_read_on_a_plain_thread)
+{
+    gs_g *g = go_named(nothing, "a name too"), *other = go_ref(nothing, NULL);
+    char name[8] = "x";
+    read_infos(g);
+    CHECK_EQ(info_of(g).creator, 0);
+    CHECK_EQ(gs_name(other, name, sizeof name), 0);
+    CHECK_EQ(name[0], 0);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    CHECK_EQ(gs_join(other, GS_FOREVER), 0);
+    gs_release(other);
+    read_infos(g);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    read_infos(g); /* the reference keeps it */
+    CHECK_EQ(info_of(g).state, GS_G_ENDED);
+    gs_release(g);
+}
+
 /* ---- What a collector must find: values that only a register holds, in every state ---- */
 
 enum state { PARKS, ANNOUNCES, BLOCKS, COMPUTES, WAITS_IN_A_CALL, STATES };
