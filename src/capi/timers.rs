@@ -34,7 +34,7 @@ pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs
 }
 
 /// 1: it was still to fire, and won't; 0: it has fired or was stopped (its
-/// function may still be running); -EINVAL: NULL. Timer.Stop.
+/// function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -43,6 +43,24 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
     let _entered = Entered::new();
     // SAFETY: null or a timer, says the caller.
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
+}
+
+/// Stops it and waits until its function doesn't run: then what the function uses can be freed.
+/// Until it returns, a start that the function or another thread makes meanwhile
+/// is stopped too. Any number may wait for one timer.
+///
+/// 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
+/// (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
+/// still runs; -EINVAL: NULL. Goroutines and plain threads. May switch goroutines.
+///
+/// # Safety
+/// `t` is null or a timer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: i64) -> c_int {
+    let _entered = Entered::new();
+    // SAFETY: null or a timer, says the caller.
+    let Some(t) = (unsafe { given(t) }) else { return EINVAL };
+    t.stop_and_wait(deadline).map_or_else(|e| e, c_int::from)
 }
 
 /// Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to

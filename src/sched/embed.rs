@@ -8,7 +8,7 @@ use super::park::{Block, Parker, Why, sleep_until};
 use super::preempt::{self, claim};
 use super::runtime::{Inside, rt, try_rt};
 use super::task::Newborn;
-use super::{schedule, spawn, world};
+use super::{schedule, spawn, timers, world};
 use crate::arch;
 use crate::os::time;
 use core::ffi::{CStr, c_char, c_void};
@@ -175,7 +175,8 @@ impl Seen {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            arg: g.arg.get(),
+            // SAFETY: it has not ended, or the caller has a reference, and nothing is reset.
+            arg: unsafe { timers::argument(g.f.get(), g.arg.get()) },
             name: g.name.load(Ordering::Relaxed),
             pc: g.pc.seen(),
             creator: g.creator.seen(),
@@ -193,7 +194,8 @@ impl Seen {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            arg: n.arg.seen(),
+            // SAFETY: the world is stopped, and a newborn has not ended.
+            arg: unsafe { timers::argument(n.f.seen(), n.arg.seen()) },
             name: ptr::null(),
             pc: n.pc.seen(),
             creator: n.creator.seen(),

@@ -15,7 +15,7 @@ use super::park::{Block, Cause, Parker, Why, ready_all};
 use super::runtime::{self, Inside, Runtime, rt, try_rt};
 use super::schedule::Left;
 use super::task::{GoFn, Kind, Newborn, Task};
-use super::{blocking, boundary, schedule, world};
+use super::{blocking, boundary, schedule, timers, world};
 use crate::arch::{self, Place, sanitizer};
 use core::ffi::c_void;
 use core::iter;
@@ -145,6 +145,9 @@ fn end_special(m: MRef, g: GRef) -> ! {
         count_pinned(m, -1);
     }
     cancel::forget(g);
+    if g.has(flags::TIMER) {
+        timers::call_ends(g);
+    }
     if g.lock_depth.get() > 0 {
         g.lock_depth.set(0);
         super::lock_thread::remove_lock(m);

@@ -50,10 +50,12 @@ pub mod flags {
     pub const ENDS: u32 = 1 << 19;
     /// It is to begin on a thread of its group, and has not yet.
     pub const GROUP: u32 = 1 << 20;
+    /// It runs the function of a timer, which is its argument.
+    pub const TIMER: u32 = 1 << 21;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.
-    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF;
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It must not run next on a thread that others are pinned to.

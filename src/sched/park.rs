@@ -105,6 +105,7 @@ pub enum Why {
     File,
     Thread,
     Ready,
+    Timer,
 }
 
 word!([] Why, std::sync::atomic::AtomicU8);
@@ -129,6 +130,7 @@ impl Why {
             Why::File => c"IO wait",
             Why::Thread => c"thread to lock",
             Why::Ready => c"gs_park",
+            Why::Timer => c"timer function",
         }
     }
 
@@ -150,6 +152,7 @@ impl Why {
             Why::File => "for a file",
             Why::Thread => "for a thread to lock",
             Why::Ready => "for gs_ready",
+            Why::Timer => "for the function of a timer",
         }
     }
 }

@@ -182,6 +182,11 @@ pub fn try_rt() -> Option<&'static Runtime> {
     unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether there is a runtime and this is its number.
+pub fn is_number(number: u32) -> bool {
+    try_rt().is_some() && NUMBER.load(Ordering::Relaxed) == number
+}
+
 /// While a plain thread has it the runtime is not ended.
 pub struct Inside(());
 

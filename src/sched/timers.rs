@@ -7,16 +7,18 @@
 //! Locks: a timer's first, then a heap's. Nothing is woken and no thread is made with
 //! either of them held.
 
-use super::g::GRef;
+use super::boundary::Entered;
+use super::g::{GRef, flags};
 use super::p::{PRef, status};
-use super::park::{Parker, Waiter, When};
-use super::runtime::{Inside, rt};
+use super::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
+use super::runtime::{self, Inside, rt};
 use super::task::GoFn;
 use super::{schedule, spawn};
 use crate::arch;
 use crate::os::{heap, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
+use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -33,6 +35,13 @@ pub struct Timer {
     home: Cell<u16>,
     /// In ns; 0: fires once.
     period: Cell<i64>,
+    /// Calls of its function that have been decided and have not returned, each with a reference,
+    /// and the number of the runtime that makes them: the child of a fork doesn't. Used
+    /// with the lock held, as `waiters` is.
+    runs: Cell<u32>,
+    runs_in: Cell<u32>,
+    /// Those who wait until there are no such calls.
+    waiters: UnsafeCell<WaitQueue>,
     fire: Fire,
     /// For the use of `fire`.
     pub data: [usize; 2],
@@ -52,13 +61,13 @@ pub enum After {
     Nothing,
     /// A waiter to be made ready, taken out of its queue and claimed.
     Ready(*const Waiter),
-    /// A goroutine to be spawned.
-    Spawn(GoFn, *mut c_void),
+    /// The timer's function is to be called, in a goroutine: see [`Timer::of_function`].
+    Call,
 }
 
 impl After {
-    /// False: there is no memory for the goroutine.
-    fn run(self) -> bool {
+    /// For this timer. False: there is no memory for the goroutine.
+    fn run(self, timer: &Timer) -> bool {
         match self {
             After::Nothing => true,
             After::Ready(waiter) => {
@@ -66,7 +75,15 @@ impl After {
                 unsafe { Waiter::ready(waiter, When::Next) };
                 true
             }
-            After::Spawn(f, arg) => spawn::spawn(f, arg, 0) == 0,
+            After::Call => {
+                let timer = ptr::from_ref(timer).cast_mut().cast();
+                let spawned = spawn::spawn(call, timer, 0) == 0;
+                if !spawned {
+                    // SAFETY: the call that was counted is not made.
+                    unsafe { Timer::call_ended(timer.cast()) };
+                }
+                spawned
+            }
         }
     }
 }
@@ -81,10 +98,24 @@ impl Timer {
             refs: AtomicU32::new(1),
             home: Cell::new(0),
             period: Cell::new(0),
+            runs: Cell::new(0),
+            runs_in: Cell::new(0),
+            waiters: UnsafeCell::new(WaitQueue::new()),
             fire,
             data,
         });
         timer.map(|timer| Box::into_raw(timer).cast_const())
+    }
+
+    /// A timer that isn't started, and calls `f(arg)` in a goroutine each time it fires. As `new`.
+    pub fn of_function(f: GoFn, arg: *mut c_void) -> Option<*const Timer> {
+        Timer::new(|_, _| After::Call, [f as usize, arg as usize])
+    }
+
+    /// Its function and argument, if it has been made with one.
+    fn function(&self) -> (GoFn, *mut c_void) {
+        // SAFETY: only those of `of_function` are asked, which has put a GoFn there.
+        (unsafe { core::mem::transmute::<usize, GoFn>(self.data[0]) }, self.data[1] as *mut c_void)
     }
 
     /// Lets it fire at `when` and then each `period` ns (0: once), instead of
@@ -142,6 +173,103 @@ impl Timer {
         true
     }
 
+    /// The lock is held.
+    fn count_call(&self) {
+        let number = rt().number;
+        if self.runs_in.replace(number) != number {
+            self.forget_calls();
+        }
+        self.runs.set(self.runs.get() + 1);
+        self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether its function runs or is about to. The lock is held.
+    fn is_running(&self) -> bool {
+        if self.runs.get() > 0 && !runtime::is_number(self.runs_in.get()) {
+            self.forget_calls();
+        }
+        self.runs.get() > 0
+    }
+
+    /// Those goroutines, and those who wait for them, are the parent's of this process. The lock is
+    /// held.
+    fn forget_calls(&self) {
+        self.runs.set(0);
+        // SAFETY: the lock is held.
+        unsafe { (*self.waiters.get()).forget() };
+    }
+
+    /// A call of the function is over, or is not made after all.
+    ///
+    /// # Safety
+    /// It was counted by `count_call` and is ended once; the timer is used no more.
+    unsafe fn call_ended(timer: *const Timer) {
+        // SAFETY: the call's reference.
+        let this = unsafe { &*timer };
+        let waiters = this.lock.with(|| {
+            this.runs.set(this.runs.get() - 1);
+            match this.runs.get() {
+                // SAFETY: the lock is held.
+                0 => unsafe { (*this.waiters.get()).pop_all() },
+                _ => ptr::null(),
+            }
+        });
+        // SAFETY: the list is ours.
+        unsafe { ready_all(waiters) };
+        // SAFETY: the call's reference.
+        unsafe { Timer::release(timer) };
+    }
+
+    /// Stops it, and waits until its function doesn't run. True: it was still to fire, before or
+    /// meanwhile, because its function or another thread has started it again. Fails with
+    /// `-EDEADLK` if its function asks, and then nothing has changed; else as a wait does, and
+    /// then it is stopped.
+    pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
+        let caller = schedule::current_g();
+        let me = ptr::from_ref(self);
+        if caller.is_some_and(|g| g.has(flags::TIMER) && g.arg.get().cast_const() == me.cast()) {
+            return Err(-libc::EDEADLK);
+        }
+        // Another who waits may free it as soon as the function has ended.
+        self.refs.fetch_add(1, Ordering::Relaxed);
+        let result = self.wait_for_calls(deadline);
+        // SAFETY: the reference is ours.
+        unsafe { Timer::release(me) };
+        result
+    }
+
+    fn wait_for_calls(&self, deadline: i64) -> Result<bool, i32> {
+        let mut was_active = false;
+        loop {
+            self.lock.lock();
+            was_active |= self.deactivate();
+            if !self.is_running() {
+                self.lock.unlock();
+                return Ok(was_active);
+            }
+            let thread = Parker::for_thread();
+            let block = match Block::begin(&thread, deadline, false, Why::Timer) {
+                Ok(block) => block,
+                Err(e) => {
+                    self.lock.unlock();
+                    return Err(e);
+                }
+            };
+            let waiter = block.waiter();
+            // SAFETY: `waiters` is used with the lock held; the waiter stays until it is out of the
+            // queue; `unlock_timer` releases the lock.
+            let cause = unsafe {
+                (*self.waiters.get()).push(&waiter);
+                block.park(unlock_timer, ptr::from_ref(self) as usize)
+            };
+            if cause != Cause::Woken {
+                // SAFETY: likewise.
+                self.lock.with(|| unsafe { (*self.waiters.get()).remove(&waiter) });
+                return Err(cause.errno());
+            }
+        }
+    }
+
     /// Gives the user's reference back; it doesn't fire any more.
     ///
     /// # Safety
@@ -191,14 +319,18 @@ impl Timer {
             if again.is_none() {
                 this.number.store(entry.number + 1, Ordering::Relaxed);
             }
-            Some(((this.fire)(this, now), again))
+            let after = (this.fire)(this, now);
+            if let After::Call = after {
+                this.count_call();
+            }
+            Some((after, again))
         });
         let was_alive = fired.is_some();
         if let Some((after, again)) = fired {
             if let Some(added) = again {
                 added.announce();
             }
-            if !after.run() {
+            if !after.run(this) {
                 this.fire_later(entry.number, now, from);
             }
         }
@@ -222,6 +354,45 @@ impl Timer {
             added.announce();
         }
     }
+}
+
+/// # Safety
+/// `timer` is the address of a timer whose lock the caller holds.
+unsafe fn unlock_timer(timer: usize) {
+    // SAFETY: there is a reference to it, that of who waits.
+    unsafe { (*(timer as *const Timer)).lock.unlock() };
+}
+
+/// What the goroutine of a timer runs.
+unsafe extern "C" fn call(timer: *mut c_void) {
+    // SAFETY: `count_call` has counted a reference for this call, which `call_ends` gives back.
+    let (f, arg) = unsafe { (*timer.cast::<Timer>()).function() };
+    {
+        // It is the library's code: it is not preempted here.
+        let _entered = Entered::new();
+        let g = schedule::current_g().expect("a goroutine calls this");
+        g.set_flag(flags::TIMER, true);
+    }
+    // SAFETY: the user gave the function for this argument.
+    unsafe { f(arg) };
+}
+
+/// A goroutine with the flag `TIMER` ends, in whatever way.
+pub fn call_ends(g: GRef) {
+    // SAFETY: its argument is the timer, with the reference of the call, which ends now.
+    unsafe { Timer::call_ended(g.arg.get().cast_const().cast()) };
+}
+
+/// The argument that a goroutine's function has for the user.
+///
+/// # Safety
+/// The goroutine with this function and argument has not ended.
+pub unsafe fn argument(f: Option<GoFn>, arg: *mut c_void) -> *mut c_void {
+    if f.map(|f| f as usize) != Some(call as *const () as usize) {
+        return arg;
+    }
+    // SAFETY: the timer of a call that has not ended is there.
+    unsafe { (*arg.cast::<Timer>()).function().1 }
 }
 
 /// Whom an entry is for: the parker of a goroutine, or a [`Timer`] (lowest bit

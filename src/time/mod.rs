@@ -41,13 +41,18 @@ fn from_now(ns: i64) -> i64 {
 /// A timer that runs `f(arg)` in a goroutine of its own after `ns`. Fails as [`start`].
 /// AfterFunc.
 pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i32> {
-    start(ns, 0, spawn_it, [f as usize, arg as usize])
+    begin(Timer::of_function(f, arg), ns, 0)
 }
 
 /// A timer that fires after `ns`, and then each `period` ns (0: once). `-ENOMEM`, or what
 /// [`Inside::enter`] fails with.
 pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*const Timer, i32> {
-    let timer = Timer::new(fire, data).ok_or(-libc::ENOMEM)?;
+    begin(Timer::new(fire, data), ns, period)
+}
+
+/// Starts a timer that has just been made.
+fn begin(timer: Option<*const Timer>, ns: i64, period: i64) -> Result<*const Timer, i32> {
+    let timer = timer.ok_or(-libc::ENOMEM)?;
     // SAFETY: just made.
     let started = inside(|| unsafe { &*timer }.start(from_now(ns), period));
     match started.map(|r| r.map_err(|NoMemory| -libc::ENOMEM)) {
@@ -64,12 +69,6 @@ pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*cons
 /// fire. Fails as [`start`], and then it fires when it was to.
 pub fn reset(timer: &Timer, ns: i64) -> Result<bool, i32> {
     inside(|| timer.start(from_now(ns), 0).map_err(|NoMemory| -libc::ENOMEM))?
-}
-
-fn spawn_it(timer: &Timer, _now: i64) -> After {
-    // SAFETY: `after_func` has put a GoFn there.
-    let f: GoFn = unsafe { core::mem::transmute(timer.data[0]) };
-    After::Spawn(f, timer.data[1] as *mut c_void)
 }
 
 #[cfg(test)]

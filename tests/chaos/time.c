@@ -27,6 +27,10 @@ static void op_timer(struct actor *a)
     MUST_BE(r = gs_timer_stop(t), 0, 1);
     atomic_fetch_sub(&due, r);
     MUST_BE(gs_timer_stop(t), 0);
+    if (one_in(a, 3)) {
+        int64_t until = a->go && one_in(a, 2) ? GS_FOREVER : soon(a, 500);
+        MUST_BE(gs_timer_stop_wait(t, until), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+    }
     if (one_in(a, 4)) {
         MUST_BE(gs_timer_reset(t, -1), 0);
         atomic_fetch_add(&due, 1);

@@ -316,6 +316,218 @@ GO_TEST(reset_inside_its_function_makes_it_periodic)
     free_timer(s.t);
 }
 
+/* ---- gs_timer_stop_wait ---- */
+
+/* What the function of a timer uses, freed as soon as it doesn't run any more. */
+struct used {
+    gs_timer *t;
+    int may_end, running, runs, again, by_exit, result;
+};
+
+static void use(void *arg)
+{
+    struct used *u = arg;
+    ADD(u->running, 1);
+    while (!GET(u->may_end))
+        (void)gs_sleep(50 * US);
+    if (u->again > 0) {
+        u->again--;
+        CHECK_EQ(gs_timer_reset(u->t, u->again % 4 ? 20 * US : 3600 * SEC), 0);
+    }
+    ADD(u->runs, 1);
+    ADD(u->running, -1);
+    if (u->by_exit)
+        gs_exit();
+}
+
+GO_TEST(stop_wait_gives_1_if_it_was_still_to_fire)
+{
+    struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+    u.t = start(3600 * SEC, use, &u);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_NOWAIT), 1);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_NOWAIT), 0);
+    CHECK_EQ(gs_timer_stop_wait(u.t, 1), 0);
+    CHECK_EQ(gs_timer_stop_wait(NULL, GS_FOREVER), -EINVAL);
+    CHECK_EQ(u.runs, 0);
+    free_timer(u.t);
+}
+
+static void *let_end_soon(void *arg)
+{
+    nap(2 * MS);
+    SET(((struct used *)arg)->may_end, 1);
+    return NULL;
+}
+
+static void check_stop_wait(int by_exit)
+{
+    struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+    pthread_t t;
+    u.by_exit = by_exit;
+    u.t = start(0, use, &u);
+    NAP_UNTIL(GET(u.running) == 1);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_timer_stop_wait(u.t, gs_after_ms(1)), -ETIMEDOUT);
+    t = start_thread(let_end_soon, &u);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 0);
+    CHECK_EQ(GET(u.running), 0);
+    CHECK_EQ(GET(u.runs), 1);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_NOWAIT), 0);
+    CHECK_EQ(gs_timer_reset(u.t, 3600 * SEC), 0);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 1);
+    free_timer(u.t);
+    if (gs_self())
+        go_join_thread(t);
+    else
+        join_thread(t);
+}
+
+GO_TEST(stop_wait_returns_when_the_function_has_ended)
+{
+    int procs = gs_gomaxprocs(0);
+    if (procs == 1)
+        gs_gomaxprocs(2); /* this one naps until the function runs */
+    check_stop_wait(0);
+    check_stop_wait(1); /* in whatever way */
+    gs_gomaxprocs(procs);
+}
+
+TEST(stop_wait_works_on_a_plain_thread)
+{
+    check_stop_wait(0);
+    check_stop_wait(1);
+}
+
+static void *stop_wait_in_blocking(void *t)
+{
+    return (void *)(intptr_t)gs_timer_stop_wait(t, GS_FOREVER);
+}
+
+static void stop_wait_itself(void *arg)
+{
+    struct self_timer *s = arg;
+    WAIT_UNTIL(GET(s->ready));
+    s->result = gs_timer_stop_wait(s->t, GS_FOREVER);
+    CHECK_EQ((intptr_t)gs_blocking(stop_wait_in_blocking, s->t), -EDEADLK);
+    CHECK_EQ(gs_timer_reset(s->t, 3600 * SEC), 0);
+    CHECK_EQ(gs_timer_stop_wait(s->t, GS_NOWAIT), -EDEADLK);
+    CHECK_EQ(gs_timer_reset(s->t, 3600 * SEC), 1); /* it was not stopped */
+    ADD(s->count, 1);
+}
+
+GO_TEST(a_timer_does_not_wait_for_its_own_function)
+{
+    struct self_timer s = {NULL, 0, 0, 0};
+    s.t = start(0, stop_wait_itself, &s);
+    SET(s.ready, 1);
+    WAIT_UNTIL(GET(s.count) == 1);
+    CHECK_EQ(s.result, -EDEADLK);
+    CHECK_EQ(gs_timer_stop_wait(s.t, GS_FOREVER), 1);
+    free_timer(s.t);
+}
+
+/* Starts of the function's own are stopped too. */
+GO_TEST(stop_wait_ends_a_timer_that_starts_itself_again)
+{
+    int i;
+    for (i = 0; i < 100; i++) {
+        struct used *u = calloc(1, sizeof *u);
+        int r;
+        CHECK(u != NULL);
+        u->again = 1 << 30;
+        u->may_end = 1;
+        u->t = start(3600 * SEC, use, u); /* its function uses this */
+        CHECK_EQ(gs_timer_reset(u->t, 50 * US), 1);
+        CHECK_EQ(gs_sleep((int64_t)(i % 20) * 20 * US), 0);
+        r = gs_timer_stop_wait(u->t, GS_FOREVER);
+        CHECK(r == 0 || r == 1);
+        CHECK_EQ(GET(u->running), 0);
+        free_timer(u->t);
+        memset(u, 0xff, sizeof *u);
+        free(u);
+    }
+}
+
+static void wait_too(void *arg)
+{
+    struct used *u = arg;
+    int r = gs_timer_stop_wait(u->t, GS_FOREVER);
+    CHECK(r == 0 || r == 1);
+    CHECK_EQ(GET(u->running), 0);
+}
+
+static void give_up_soon(void *arg)
+{
+    struct used *u = arg;
+    int r = gs_timer_stop_wait(u->t, gs_after_us(100));
+    CHECK(r == 0 || r == 1 || r == -ETIMEDOUT);
+}
+
+GO_TEST(several_wait_for_one_timer)
+{
+    int i, k;
+    for (i = 0; i < 50; i++) {
+        struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+        gs_g *g[6];
+        u.t = start(0, use, &u);
+        if (i % 2)
+            WAIT_UNTIL(GET(u.running) == 1);
+        for (k = 0; k < 6; k++)
+            g[k] = go_ref(k % 3 == 2 ? give_up_soon : wait_too, &u);
+        CHECK_EQ(gs_sleep((int64_t)(i % 5) * 50 * US), 0);
+        SET(u.may_end, 1);
+        for (k = 0; k < 6; k++)
+            join(g[k]);
+        CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 0);
+        free_timer(u.t);
+    }
+}
+
+static void wait_cancelled(void *arg)
+{
+    struct used *u = arg;
+    u->result = gs_timer_stop_wait(u->t, GS_FOREVER);
+}
+
+GO_TEST(a_wait_for_a_timer_can_be_cancelled)
+{
+    struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+    gs_g *g;
+    u.t = start(0, use, &u);
+    WAIT_UNTIL(GET(u.running) == 1);
+    g = go_ref(wait_cancelled, &u);
+    CHECK_EQ(gs_sleep(200 * US), 0);
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+    CHECK_EQ(u.result, -ECANCELED);
+    SET(u.may_end, 1);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 0);
+    free_timer(u.t);
+}
+
+/* In the child of a fork the function doesn't run. */
+TEST(nobody_waits_for_the_function_of_a_timer_of_the_parent)
+{
+    struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+    int status;
+    pid_t pid;
+    u.t = start(0, use, &u);
+    NAP_UNTIL(GET(u.running) == 1);
+    CHECK((pid = fork()) >= 0);
+    if (pid == 0) {
+        if (gs_timer_stop_wait(u.t, GS_FOREVER) != 0)
+            _exit(1);
+        CHECK_EQ(gs_sleep(MS), 0);
+        _exit(gs_timer_stop_wait(u.t, GS_FOREVER) == 0 && gs_timer_reset(u.t, 3600 * SEC) == 0 &&
+                      gs_timer_stop_wait(u.t, GS_FOREVER) == 1 ? 0 : 2);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    SET(u.may_end, 1);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 0);
+    free_timer(u.t);
+}
+
 static void free_itself(void *arg)
 {
     struct self_timer *s = arg;
