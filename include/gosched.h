@@ -1017,9 +1017,20 @@ struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
 
 /**
  * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
- * function may still be running); -EINVAL: NULL. Timer.Stop.
+ * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
  */
 int gs_timer_stop(struct gs_timer *t);
+
+/**
+ * Stops it and waits until its function doesn't run: then what the function uses can be freed.
+ * Until it returns, a start that the function or another thread makes meanwhile
+ * is stopped too. Any number may wait for one timer.
+ *
+ * 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
+ * (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
+ * still runs; -EINVAL: NULL. Goroutines and plain threads. May switch goroutines.
+ */
+int gs_timer_stop_wait(struct gs_timer *t, int64_t deadline);
 
 /**
  * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
@@ -1237,9 +1248,11 @@ ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, int64_t deadl
  * freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
  * With GS_NOWAIT only addresses are understood, not names.
  *
- * 0; or an EAI_ code, and *res is NULL: EAI_SYSTEM means that gs_last_error() says
- * more, for instance -ETIMEDOUT, -EAGAIN or -ECANCELED, -EINVAL if res is NULL.
- * Goroutines and plain threads. net.Resolver.LookupHost.
+ * 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
+ * -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
+ * one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
+ * explains all of them. Goroutines and plain threads. May switch goroutines.
+ * net.Resolver.LookupHost.
  */
 int gs_getaddrinfo(const char *node,
                    const char *service,
@@ -1248,8 +1261,14 @@ int gs_getaddrinfo(const char *node,
                    int64_t deadline);
 
 /**
- * After gs_getaddrinfo has returned EAI_SYSTEM: why, a negative errno value. Each
- * goroutine and each plain thread has its own.
+ * The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
+ * none, but 0 or a negative errno value. Anywhere; async-signal-safe; never switches goroutines.
+ */
+int gs_eai(int r);
+
+/**
+ * What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
+ * programs from before it returned all of its errors.
  */
 int gs_last_error(void);
 

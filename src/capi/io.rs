@@ -434,9 +434,11 @@ pub unsafe extern "C" fn gs_pwrite(
 /// freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
 /// With GS_NOWAIT only addresses are understood, not names.
 ///
-/// 0; or an EAI_ code, and *res is NULL: EAI_SYSTEM means that gs_last_error() says
-/// more, for instance -ETIMEDOUT, -EAGAIN or -ECANCELED, -EINVAL if res is NULL.
-/// Goroutines and plain threads. net.Resolver.LookupHost.
+/// 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
+/// -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
+/// one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
+/// explains all of them. Goroutines and plain threads. May switch goroutines.
+/// net.Resolver.LookupHost.
 ///
 /// # Safety
 /// `node` and `service` are null or C strings, `hints` null or hints, `res` null or
@@ -450,22 +452,31 @@ pub unsafe extern "C" fn gs_getaddrinfo(
     deadline: i64,
 ) -> c_int {
     let _call = Call::new();
-    if res.is_null() {
-        io::set_last_error(EINVAL);
-        return libc::EAI_SYSTEM;
-    }
-    // SAFETY: `node` and `service` are null or C strings, `hints` null or readable; `res` is not
-    // null, so it is writable.
-    unsafe {
-        let answer = io::resolve(node, service, hints, deadline);
-        io::set_last_error(answer.error);
-        res.write(answer.list);
-        answer.code
-    }
+    // SAFETY: `node` and `service` are null or C strings, `hints` null or readable, and `res` is null
+    // or writable.
+    let result = unsafe {
+        match res.as_mut() {
+            Some(res) => {
+                let answer = io::resolve(node, service, hints, deadline);
+                *res = answer.list;
+                answer.result()
+            }
+            None => EINVAL,
+        }
+    };
+    io::set_last_error(result);
+    result
 }
 
-/// After gs_getaddrinfo has returned EAI_SYSTEM: why, a negative errno value. Each
-/// goroutine and each plain thread has its own.
+/// The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
+/// none, but 0 or a negative errno value. Anywhere; async-signal-safe; never switches goroutines.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_eai(r: c_int) -> c_int {
+    io::eai(r)
+}
+
+/// What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
+/// programs from before it returned all of its errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_last_error() -> c_int {
     io::last_error()

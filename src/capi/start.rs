@@ -238,7 +238,27 @@ pub extern "C" fn gs_abi_version() -> c_int {
 /// about it. A static string for any number, negative or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_strerror(err: c_int) -> *const c_char {
-    let text = match err.saturating_abs() {
+    let text = match crate::io::eai(err) {
+        0 => text_of(err.saturating_abs()),
+        libc::EAI_NONAME | EAI_NODATA => c"No such host or service: see how its name is written.",
+        libc::EAI_AGAIN => c"The name server doesn't answer: try again later.",
+        libc::EAI_FAIL => c"The name server can't tell: see whether it is set up rightly.",
+        libc::EAI_SERVICE => c"No such service for this kind of socket: give a port's number, or another kind.",
+        libc::EAI_FAMILY | libc::EAI_SOCKTYPE | libc::EAI_BADFLAGS | EAI_ADDRFAMILY => {
+            c"These hints don't fit together, or not this host: ask for another family, kind or flags."
+        }
+        _ => c"A name could not be looked up: gai_strerror(gs_eai(err)) says why.",
+    };
+    text.as_ptr()
+}
+
+/// Those of glibc's that the crate `libc` doesn't name.
+const EAI_NODATA: i32 = -5;
+const EAI_ADDRFAMILY: i32 = -9;
+
+/// For an errno value, or 0.
+fn text_of(err: i32) -> &'static CStr {
+    match err {
         0 => c"Success.",
         libc::EPERM => c"Not held: lock it before unlocking it, and undo each call as often as it was made.",
         libc::EINTR => c"Interrupted by a signal: call again.",
@@ -259,6 +279,5 @@ pub extern "C" fn gs_strerror(err: c_int) -> *const c_char {
         libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
         libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",
         _ => c"An error of the operating system: strerror(-err) names it.",
-    };
-    text.as_ptr()
+    }
 }

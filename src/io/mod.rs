@@ -17,4 +17,4 @@ pub use table::on_load;
 
 pub use net::{tcp_connect, tcp_listen};
 pub use ops::*;
-pub use resolve::{last_error, resolve, set_last_error};
+pub use resolve::{eai, last_error, resolve, set_last_error};

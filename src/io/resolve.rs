@@ -36,7 +36,29 @@ pub struct Answer {
     pub list: *mut Info,
 }
 
+/// The codes of getaddrinfo's, which are small negative numbers, are returned plus this one: the
+/// kernel's errno values end before.
+const CODES: i32 = -10_000;
+/// As far from [`CODES`] as a code can be.
+const MOST: i32 = 1000;
+
+/// The code in what [`Answer::result`] has given; 0: there is none.
+pub fn eai(result: i32) -> i32 {
+    let code = result.wrapping_sub(CODES);
+    if (1..MOST).contains(&code.wrapping_neg()) { code } else { 0 }
+}
+
 impl Answer {
+    /// 0, a negative errno value, or a code that [`eai`] finds.
+    pub fn result(&self) -> i32 {
+        match self.code {
+            0 => 0,
+            libc::EAI_SYSTEM if self.error < 0 => self.error,
+            libc::EAI_MEMORY => -libc::ENOMEM,
+            code => CODES - code.saturating_abs().min(MOST - 1),
+        }
+    }
+
     fn system(error: i32) -> Answer {
         Answer { code: libc::EAI_SYSTEM, error, list: ptr::null_mut() }
     }

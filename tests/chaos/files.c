@@ -248,9 +248,9 @@ static void op_getaddrinfo(struct actor *a)
     if (r == 0) {
         MUST(res != NULL && res->ai_addr != NULL);
         freeaddrinfo(res);
-    } else if (r == EAI_SYSTEM) {
-        MUST_BE(gs_last_error(), -EAGAIN, -ETIMEDOUT, -ECANCELED);
-        MUST(res == NULL);
+    } else if (gs_eai(r) == 0) {
+        MUST_BE(r, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+        MUST(res == NULL && gs_last_error() == r);
     } else {
         MUST(by_name && res == NULL); /* a machine that doesn't know localhost */
     }

@@ -425,10 +425,7 @@ static void files(void)
     CHECK_EQ(memcmp(text, "0123", 4), 0);
     CHECK_EQ(gs_close(fd), 0);
     e = gs_getaddrinfo("127.0.0.1", "80", NULL, &res, gs_after_ms(60000));
-    if (e == EAI_SYSTEM)
-        (void)GOOD(gs_last_error());
-    else
-        CHECK(e == 0 || (!strict && e == EAI_MEMORY));
+    (void)GOOD(e);
     if (res)
         freeaddrinfo(res);
 }

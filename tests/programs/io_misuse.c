@@ -78,8 +78,7 @@ static void try_pointers(void)
     CHECK_EQ(gs_pwrite(fds[0], NULL, 1, 0, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_pwrite(fds[0], buf, 1, -1, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_tcp_connect(NULL, 1, GS_FOREVER), -EINVAL);
-    CHECK_EQ(gs_getaddrinfo("localhost", NULL, NULL, NULL, GS_FOREVER), EAI_SYSTEM);
-    CHECK_EQ(gs_last_error(), -EINVAL);
+    CHECK_EQ(gs_getaddrinfo("localhost", NULL, NULL, NULL, GS_FOREVER), -EINVAL);
     CHECK(gs_getaddrinfo("no such host!", NULL, NULL, &res, GS_FOREVER) != 0);
     CHECK(res == NULL);
     CHECK_EQ(gs_tcp_listen("no such host!", 0, 0) < 0, 1);
