@@ -12,6 +12,15 @@
    Whatever can block works from goroutines, which park, and from plain threads,
    which block. A plain thread needs no other call before or after.
 
+   A function that may switch lets other goroutines run on the thread meanwhile, and may
+   return on another thread. These never switch:
+   gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
+   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_data,
+   gs_getspecific, gs_hold, gs_id, gs_mutex_trylock, gs_now, gs_preempt_disable,
+   gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror,
+   gs_unhold, gs_version.
+   A signal handler may call those that are async-signal-safe.
+
    A struct with a size grows at its end in later versions. A program sets size to the
    sizeof that it was compiled with, and all else that it doesn't name to 0 (the
    GS_..._INIT do both). A field that its struct doesn't have yet means its default. A
@@ -36,6 +45,29 @@ struct iovec;
 struct msghdr;
 struct sockaddr;
 
+/* The version of this header. With one newer than the library gs_init and gs_run fail: see
+   gs_init_for. */
+#define GS_VERSION_MAJOR 0
+#define GS_VERSION_MINOR 1
+#define GS_VERSION_PATCH 0
+#define GS_VERSION (GS_VERSION_MAJOR * 10000 + GS_VERSION_MINOR * 100 + GS_VERSION_PATCH)
+
+/* Before functions whose result tells what the caller has to know: compilers warn where it is
+   ignored (-Wunused-result), and don't where it is cast to void. */
+#ifndef GS_MUST_CHECK
+#if (defined(__cplusplus) && __cplusplus >= 201703L) \
+    || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
+#define GS_MUST_CHECK [[nodiscard]]
+#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 10
+/* GCC's warn_unused_result would warn of a cast to void too. */
+#define GS_MUST_CHECK __extension__ [[__nodiscard__]]
+#elif defined(__GNUC__)
+#define GS_MUST_CHECK __attribute__((__warn_unused_result__))
+#else
+#define GS_MUST_CHECK
+#endif
+#endif
+
 #define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0, NULL, NULL }
 
@@ -44,24 +76,24 @@ struct sockaddr;
  * memory for it: each function that takes one gives -ENOMEM where there is none, as if
  * the deadline had passed before it could wait.
  */
-#define GS_FOREVER -1
+#define GS_FOREVER (-INT64_C(1))
 
 /**
  * A deadline: never wait; what can't be done at once fails with -EAGAIN.
  */
-#define GS_NOWAIT 0
+#define GS_NOWAIT (INT64_C(0))
 
 /**
  * GOMAXPROCS is at most this.
  */
-#define GS_MAX_PROCS 1024
+#define GS_MAX_PROCS (1024)
 
 /**
  * gs_config.flags: only calls of this library switch: no preemption by a signal,
  * and a goroutine that blocks its thread without saying so keeps its P. With one
  * P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
  */
-#define GS_CONFIG_COOPERATIVE 1
+#define GS_CONFIG_COOPERATIVE (UINT32_C(1))
 
 /**
  * gs_config.flags: on a machine with several NUMA nodes threads may run on each of
@@ -70,14 +102,14 @@ struct sockaddr;
  * started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
  * fork(2) doesn't. GOSCHED_BIND=0.
  */
-#define GS_CONFIG_UNBOUND 2
+#define GS_CONFIG_UNBOUND (UINT32_C(2))
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
  * variables of the code it runs are safe. Others run there too: it waits while one of
  * them computes and calls nothing of the library, see gs_lock_os_thread.
  */
-#define GS_SPAWN_PINNED 1
+#define GS_SPAWN_PINNED (UINT32_C(1))
 
 /**
  * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
@@ -87,7 +119,7 @@ struct sockaddr;
  * signal. A program with such goroutines keeps one P more than there are of them, or
  * preempts nothing (GS_CONFIG_COOPERATIVE).
  */
-#define GS_SPAWN_NOPREEMPT 2
+#define GS_SPAWN_NOPREEMPT (UINT32_C(2))
 
 /**
  * The goroutine is never stopped by the preemption signal: it gives way at calls of the library
@@ -95,71 +127,71 @@ struct sockaddr;
  * signal must not stop at any instruction because it holds a lock that other threads wait for
  * outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
  */
-#define GS_SPAWN_NOSIGNAL 4
+#define GS_SPAWN_NOSIGNAL (UINT32_C(4))
 
 /**
  * Runs before everything but what the running goroutine has just made ready.
  */
-#define GS_PRIO_HIGH 1
+#define GS_PRIO_HIGH (1)
 
 /**
  * What gs_spawn gives.
  */
-#define GS_PRIO_NORMAL 0
+#define GS_PRIO_NORMAL (0)
 
 /**
  * Runs when nothing of normal priority waits on its node, and now and then.
  */
-#define GS_PRIO_LOW -1
+#define GS_PRIO_LOW (-1)
 
 /**
  * Runs when nothing else at all can run. seed: S10
  */
-#define GS_PRIO_IDLE -2
+#define GS_PRIO_IDLE (-2)
 
 /**
  * Of gs_workers_create: one of the threads is a thread that calls gs_run. The first thread that is in
  * gs_run joins the first group that waits for one, and leaves it when gs_run returns, which is not
  * before the goroutines that have begun on it have ended.
  */
-#define GS_WORKERS_RUNNER 1
+#define GS_WORKERS_RUNNER (UINT32_C(1))
 
 /**
  * gs_case.op: send.
  */
-#define GS_SEND 1
+#define GS_SEND (1)
 
 /**
  * gs_case.op: receive.
  */
-#define GS_RECV 2
+#define GS_RECV (2)
 
 /**
  * gs_g_info.state: it has ended. gs_foreach_g shows none of these.
  */
-#define GS_G_ENDED 0
+#define GS_G_ENDED (0)
 
 /**
  * gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
  */
-#define GS_G_RUNNABLE 1
+#define GS_G_RUNNABLE (1)
 
-#define GS_G_RUNNING 2
+#define GS_G_RUNNING (2)
 
-#define GS_G_WAITING 3
+#define GS_G_WAITING (3)
 
-#define GS_G_SYSCALL 4
+#define GS_G_SYSCALL (4)
 
 /**
  * gs_numa_alloc: memory of the caller's node.
  */
-#define GS_NUMA_LOCAL -1
+#define GS_NUMA_LOCAL (-1)
 
 /**
  * gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
  * alike.
  */
-#define GS_NUMA_STRIPE -2
+#define GS_NUMA_STRIPE (-2)
 
 /**
  * A channel. Any number of goroutines and plain threads may use it at once.
@@ -252,6 +284,17 @@ typedef struct gs_config {
  * The function of a goroutine.
  */
 typedef void (*gs_fn)(void *arg);
+
+/**
+ * A time in ns on CLOCK_MONOTONIC, as gs_now() gives it, that a call waits for at most; or GS_FOREVER
+ * or GS_NOWAIT.
+ */
+typedef int64_t gs_deadline;
+
+/**
+ * A length of time in ns.
+ */
+typedef int64_t gs_duration;
 
 /**
  * How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
@@ -604,8 +647,20 @@ extern "C" {
  * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
  * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
  * nothing has changed. Any thread.
+ * May switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_init(const struct gs_config *cfg);
+
+/**
+ * gs_init for a program that was compiled with the gosched.h of this version, a GS_VERSION;
+ * gs_init(cfg) in C and C++ is a call of this. -ELIBACC also: the header is newer than the library,
+ * apart from the patch; a line on standard error says so.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+GS_MUST_CHECK
+int gs_init_for(int version,
+                const struct gs_config *cfg);
 
 /**
  * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
@@ -627,8 +682,16 @@ int gs_init(const struct gs_config *cfg);
  *
  * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
  * gives no memory or thread (see gs_init). f has not run if it is not 0.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_run(gs_fn f, void *arg);
+GS_MUST_CHECK int gs_run(gs_fn f, void *arg);
+
+/**
+ * gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
+ * gs_run(f, arg) in C and C++ is a call of this. -ELIBACC also: see gs_init_for.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+GS_MUST_CHECK int gs_run_for(int version, gs_fn f, void *arg);
 
 /**
  * Waits until every goroutine has ended, then ends all threads of the library
@@ -640,43 +703,51 @@ int gs_run(gs_fn f, void *arg);
  *
  * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
  * and nothing has changed; -EDEADLK: called by a goroutine.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_shutdown(int64_t deadline);
+int gs_shutdown(gs_deadline deadline);
 
 /**
  * The time of all deadlines: CLOCK_MONOTONIC in ns.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
-int64_t gs_now(void);
+gs_deadline gs_now(void);
 
 /**
  * The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
  * it would be beyond that.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
-int64_t gs_after_ns(int64_t ns);
+gs_deadline gs_after_ns(gs_duration ns);
 
 /**
  * The same for microseconds.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
-int64_t gs_after_us(int64_t us);
+gs_deadline gs_after_us(int64_t us);
 
 /**
  * The same for milliseconds.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
-int64_t gs_after_ms(int64_t ms);
+gs_deadline gs_after_ms(int64_t ms);
 
 /**
  * The library's version, such as "0.1.0". A static string.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const char *gs_version(void);
 
 /**
  * The version of the ABI: the number in the soname.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_abi_version(void);
 
 /**
  * One sentence that says what an error of this library means and what to do
  * about it. A static string for any number, negative or not.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const char *gs_strerror(int err);
 
@@ -690,14 +761,16 @@ const char *gs_strerror(int err);
  *
  * NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
  * gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
- * Goroutines and plain threads; never switches.
+ * Goroutines and plain threads; may switch.
+ * Not async-signal-safe.
  */
 struct gs_workers *gs_workers_create(int n,
                                      uint32_t flags);
 
 /**
  * Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
- * before. Goroutines and plain threads; never switches.
+ * before. Goroutines and plain threads; may switch.
+ * Not async-signal-safe.
  */
 int gs_workers_free(struct gs_workers *workers);
 
@@ -706,8 +779,9 @@ int gs_workers_free(struct gs_workers *workers);
  * runs. The goroutine spawned last runs first, unless another P takes it.
  *
  * 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_spawn(gs_fn f, void *arg);
+GS_MUST_CHECK int gs_spawn(gs_fn f, void *arg);
 
 /**
  * The same with options. opts may be NULL. If out is not NULL, *out is a
@@ -716,16 +790,22 @@ int gs_spawn(gs_fn f, void *arg);
  *
  * 0; -EINVAL: f is NULL, or an option is unknown or out of its range; -ENOMEM.
  * Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
+GS_MUST_CHECK
+int gs_spawn_with(gs_fn f,
+                  void *arg,
+                  const struct gs_spawn_opts *opts,
+                  struct gs_g **out);
 
 /**
  * Waits until the goroutine has ended. What it did is visible then. The
  * reference stays.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_join(struct gs_g *g, int64_t deadline);
+GS_MUST_CHECK int gs_join(struct gs_g *g, gs_deadline deadline);
 
 /**
  * Cancels the goroutine: every call of it that would block, now or later, gives
@@ -733,6 +813,7 @@ int gs_join(struct gs_g *g, int64_t deadline);
  * still runs.
  *
  * 0, also when it has ended; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cancel(struct gs_g *g);
 
@@ -744,6 +825,7 @@ int gs_cancel(struct gs_g *g);
  * thread, which can't be cancelled, it does nothing.
  *
  * 0. Goroutines and plain threads; never switches goroutines. pthread_setcancelstate.
+ * Not async-signal-safe.
  */
 int gs_cancel_disable(void);
 
@@ -753,6 +835,7 @@ int gs_cancel_disable(void);
  *
  * 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
  * Goroutines and plain threads; never switches goroutines.
+ * Not async-signal-safe.
  */
 int gs_cancel_enable(void);
 
@@ -760,34 +843,40 @@ int gs_cancel_enable(void);
  * 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
  * and on a plain thread 0. For loops that compute, and call nothing that would block.
  * Goroutines and plain threads; never switches goroutines.
+ * Async-signal-safe.
  */
 int gs_cancelled(void);
 
 /**
  * The running goroutine; NULL on a plain thread. It is no new reference: it is
  * good until the goroutine ends, or gs_retain it.
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 struct gs_g *gs_self(void);
 
 /**
  * One more reference. Gives g; NULL for NULL.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 struct gs_g *gs_retain(struct gs_g *g);
 
 /**
  * Gives a reference back. Nothing for NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_release(struct gs_g *g);
 
 /**
  * The goroutine's number: no two in the life of the runtime have the same. 0 for
  * NULL.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 uint64_t gs_id(const struct gs_g *g);
 
 /**
  * Lets others run: the goroutine goes behind all that can run on its P. On a
  * plain thread: sched_yield. Gosched.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_yield(void);
 
@@ -797,6 +886,7 @@ void gs_yield(void);
  * exception that it handles is lost. In
  * gs_run's function it makes gs_run return 0. On a plain thread, or between
  * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+ * May switch; not async-signal-safe.
  */
 void gs_exit(void);
 
@@ -804,12 +894,21 @@ void gs_exit(void);
  * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
  * it has not slept (see GS_FOREVER).
  * Goroutines and plain threads. time.Sleep.
+ * May switch; not async-signal-safe.
  */
-int gs_sleep(int64_t ns);
+int gs_sleep(gs_duration ns);
+
+/**
+ * Blocks until this time; at once if it has passed, as GS_NOWAIT has. With GS_FOREVER only
+ * gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept (see GS_FOREVER).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_sleep_until(gs_deadline deadline);
 
 /**
  * How many goroutines there are: those that have not run yet, and gs_run's,
  * included. NumGoroutine.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 size_t gs_num_goroutines(void);
 
@@ -820,23 +919,27 @@ size_t gs_num_goroutines(void);
  * values belong to the thread.
  *
  * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_key_create(gs_key *key, void (*dtor)(void *value));
+GS_MUST_CHECK int gs_key_create(gs_key *key, void (*dtor)(void *value));
 
 /**
  * Deletes a key; its values are forgotten, without their destructor. 0;
  * -EINVAL: there is no such key.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_key_delete(gs_key key);
 
 /**
  * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
  * -EAGAIN: a plain thread that is ending.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_setspecific(gs_key key, const void *value);
 
 /**
  * The running goroutine's value of a key; NULL: none, or no such key.
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 void *gs_getspecific(gs_key key);
 
@@ -846,14 +949,16 @@ void *gs_getspecific(gs_key key);
  * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
  * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
  * memory. Free it with gs_chan_free. make(chan T, cap).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
+GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
 
 /**
  * Frees a channel and what is in it. It may be freed as soon as one's own last
  * call on it has returned, even if a partner is still leaving its call.
  *
  * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_free(struct gs_chan *c);
 
@@ -863,30 +968,35 @@ int gs_chan_free(struct gs_chan *c);
  *
  * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
  * NULL, or elem is. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_chan_send(struct gs_chan *c, const void *elem, int64_t deadline);
+GS_MUST_CHECK int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 
 /**
  * Receives the next element to elem (NULL: drops it). v, ok := <-c.
  *
  * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
  * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_chan_recv(struct gs_chan *c, void *elem, int64_t deadline);
+GS_MUST_CHECK int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
 
 /**
  * Closes the channel: sends fail from now on, receives once it is drained; all
  * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_close(struct gs_chan *c);
 
 /**
  * How many elements are in the channel now; 0 for NULL. len(c).
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_len(const struct gs_chan *c);
 
 /**
  * How many it can hold; 0 for NULL. cap(c).
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_cap(const struct gs_chan *c);
 
@@ -898,35 +1008,41 @@ size_t gs_chan_cap(const struct gs_chan *c);
  * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
  * cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
  * more than 8 cases. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
+GS_MUST_CHECK int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 
 /* ---- Mutexes and other meeting points ---- */
 
 /**
  * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
  * Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_mutex_lock(struct gs_mutex *m, int64_t deadline);
+GS_MUST_CHECK int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
-int gs_mutex_trylock(struct gs_mutex *m);
+GS_MUST_CHECK int gs_mutex_trylock(struct gs_mutex *m);
 
 /**
  * Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_mutex_unlock(struct gs_mutex *m);
 
 /**
  * Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
  * -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_rwmutex_rlock(struct gs_rwmutex *rw, int64_t deadline);
+GS_MUST_CHECK int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
  * Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_rwmutex_runlock(struct gs_rwmutex *rw);
 
@@ -934,11 +1050,13 @@ int gs_rwmutex_runlock(struct gs_rwmutex *rw);
  * Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
  * and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
  * threads.
+ * May switch; not async-signal-safe.
  */
-int gs_rwmutex_lock(struct gs_rwmutex *rw, int64_t deadline);
+GS_MUST_CHECK int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
  * Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_rwmutex_unlock(struct gs_rwmutex *rw);
 
@@ -949,16 +1067,19 @@ int gs_rwmutex_unlock(struct gs_rwmutex *rw);
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
  * -EINVAL: NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, int64_t deadline);
+GS_MUST_CHECK int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cond_signal(struct gs_cond *c);
 
 /**
  * Wakes all that wait. 0; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cond_broadcast(struct gs_cond *c);
 
@@ -966,23 +1087,27 @@ int gs_cond_broadcast(struct gs_cond *c);
  * Adds delta, which may be negative, to the counter; when that makes it 0, all
  * that wait wake. 0; -EINVAL: NULL, or the counter would be negative (nothing
  * has changed).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
 
 /**
  * gs_waitgroup_add(wg, -1).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_waitgroup_done(struct gs_waitgroup *wg);
 
 /**
  * Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
  * -EINVAL: NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_waitgroup_wait(struct gs_waitgroup *wg, int64_t deadline);
+GS_MUST_CHECK int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
 
 /**
  * Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
  * NULL, or n is negative.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sem_init(struct gs_sem *s, int64_t n);
 
@@ -990,12 +1115,14 @@ int gs_sem_init(struct gs_sem *s, int64_t n);
  * Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
  * -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
  * threads.
+ * May switch; not async-signal-safe.
  */
-int gs_sem_acquire(struct gs_sem *s, int64_t n, int64_t deadline);
+GS_MUST_CHECK int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 
 /**
  * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
  * INT64_MAX (nothing has changed).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sem_release(struct gs_sem *s, int64_t n);
 
@@ -1003,8 +1130,9 @@ int gs_sem_release(struct gs_sem *s, int64_t n);
  * Runs f(arg) if nobody has with this object; when it returns, f has returned.
  * f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
  * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
+GS_MUST_CHECK int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 
 /* ---- Timers and the channels that they send on ---- */
 
@@ -1012,12 +1140,14 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
  * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
  * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
  * time.AfterFunc.
+ * May switch; not async-signal-safe.
  */
-struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
+GS_MUST_CHECK struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
  * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
  * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_stop(struct gs_timer *t);
 
@@ -1029,18 +1159,21 @@ int gs_timer_stop(struct gs_timer *t);
  * 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
  * (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
  * still runs; -EINVAL: NULL. Goroutines and plain threads. May switch goroutines.
+ * Not async-signal-safe.
  */
-int gs_timer_stop_wait(struct gs_timer *t, int64_t deadline);
+int gs_timer_stop_wait(struct gs_timer *t, gs_deadline deadline);
 
 /**
  * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
  * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
  * -EAGAIN: it is as before. Timer.Reset.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_timer_reset(struct gs_timer *t, int64_t ns);
+int gs_timer_reset(struct gs_timer *t, gs_duration ns);
 
 /**
  * Stops a timer and frees it. 0; -EINVAL: NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_free(struct gs_timer *t);
 
@@ -1048,19 +1181,22 @@ int gs_timer_free(struct gs_timer *t);
  * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
  * after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
  * NULL: no memory. time.After.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-struct gs_chan *gs_after(int64_t ns);
+GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 
 /**
  * A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
  * nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
  * no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-struct gs_chan *gs_ticker_start(int64_t ns);
+GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
  * No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
  * channel of gs_ticker_start or gs_after. Ticker.Stop.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_ticker_stop(struct gs_chan *c);
 
@@ -1081,74 +1217,103 @@ int gs_ticker_stop(struct gs_chan *c);
  * open; else the error of read(2), but never -EINTR. For a file on a disk the
  * deadline counts only until its turn comes. Goroutines and plain threads.
  * internal/poll.FD.Read. seed: B2.
+ * May switch; not async-signal-safe.
  */
-ssize_t gs_read(int fd, void *buf, size_t n, int64_t deadline);
+GS_MUST_CHECK ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
  *
  * The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Goroutines
  * and plain threads. internal/poll.FD.Write, which writes all.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_write(int fd, const void *buf, size_t n, int64_t deadline);
+GS_MUST_CHECK ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
 
 /**
  * gs_read into several buffers, at most 1,024, as readv(2). -EINVAL also: iov is
  * NULL, iovcnt is negative or too large.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+GS_MUST_CHECK
+ssize_t gs_readv(int fd,
+                 const struct iovec *iov,
+                 int iovcnt,
+                 gs_deadline deadline);
 
 /**
  * gs_write from several buffers, as writev(2). -EINVAL as for gs_readv.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+GS_MUST_CHECK
+ssize_t gs_writev(int fd,
+                  const struct iovec *iov,
+                  int iovcnt,
+                  gs_deadline deadline);
 
 /**
  * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
  * MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_recv(int fd, void *buf, size_t n, int flags, int64_t deadline);
+GS_MUST_CHECK ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
  * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_send(int fd, const void *buf, size_t n, int flags, int64_t deadline);
+GS_MUST_CHECK
+ssize_t gs_send(int fd,
+                const void *buf,
+                size_t n,
+                int flags,
+                gs_deadline deadline);
 
 /**
  * recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
  * *addrlen is the room there, and then the address's length. -EINVAL also: addr
  * without addrlen.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 ssize_t gs_recvfrom(int fd,
                     void *buf,
                     size_t n,
                     int flags,
                     struct sockaddr *addr,
                     uint32_t *addrlen,
-                    int64_t deadline);
+                    gs_deadline deadline);
 
 /**
  * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
  * -EINVAL also: an addrlen without addr.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 ssize_t gs_sendto(int fd,
                   const void *buf,
                   size_t n,
                   int flags,
                   const struct sockaddr *addr,
                   uint32_t addrlen,
-                  int64_t deadline);
+                  gs_deadline deadline);
 
 /**
  * recvmsg(2): as gs_recv. msg must stay until the call returns. -EINVAL also: msg
  * is NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, int64_t deadline);
+GS_MUST_CHECK ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
  * sendmsg(2): as gs_send. -EINVAL also: msg is NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline);
+GS_MUST_CHECK
+ssize_t gs_sendmsg(int fd,
+                   const struct msghdr *msg,
+                   int flags,
+                   gs_deadline deadline);
 
 /**
  * Takes the next connection of a listening socket, which is made non-blocking: a new
@@ -1160,11 +1325,13 @@ ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline
  * until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
  * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
  * plain threads. internal/poll.FD.Accept. seed: N7.
+ * May switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_accept(int fd,
               struct sockaddr *addr,
               uint32_t *addrlen,
-              int64_t deadline);
+              gs_deadline deadline);
 
 /**
  * Connects a socket, which is made non-blocking, with an address.
@@ -1173,11 +1340,13 @@ int gs_accept(int fd,
  * -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
  * error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
  * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+ * May switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_connect(int fd,
                const struct sockaddr *addr,
                uint32_t addrlen,
-               int64_t deadline);
+               gs_deadline deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
@@ -1187,8 +1356,9 @@ int gs_connect(int fd,
  * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
  * gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
  * for this file, because it is on a disk. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
-int gs_poll_fd(int fd, int events, int64_t deadline);
+GS_MUST_CHECK int gs_poll_fd(int fd, int events, gs_deadline deadline);
 
 /**
  * Closes a file. All calls that wait for it return -ECANCELED and never
@@ -1197,6 +1367,7 @@ int gs_poll_fd(int fd, int events, int64_t deadline);
  *
  * 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
  * same. Any thread. internal/poll.FD.Close.
+ * May switch; not async-signal-safe.
  */
 int gs_close(int fd);
 
@@ -1209,8 +1380,9 @@ int gs_close(int fd);
  *
  * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
  * known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ * May switch; not async-signal-safe.
  */
-int gs_tcp_listen(const char *host, uint16_t port, int backlog);
+GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 
 /**
  * A TCP socket that is connected with a port of a host, which is a name or an
@@ -1220,8 +1392,9 @@ int gs_tcp_listen(const char *host, uint16_t port, int backlog);
  * The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
  * connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
  * Goroutines and plain threads. net.Dial.
+ * May switch; not async-signal-safe.
  */
-int gs_tcp_connect(const char *host, uint16_t port, int64_t deadline);
+GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
  * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
@@ -1232,16 +1405,23 @@ int gs_tcp_connect(const char *host, uint16_t port, int64_t deadline);
  * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
  * offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
  * threads. os.File.ReadAt.
+ * May switch; not async-signal-safe.
  */
-ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, int64_t deadline);
+GS_MUST_CHECK ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
  * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
  *
  * The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
  * threads. os.File.WriteAt.
+ * May switch; not async-signal-safe.
  */
-ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, int64_t deadline);
+GS_MUST_CHECK
+ssize_t gs_pwrite(int fd,
+                  const void *buf,
+                  size_t n,
+                  off_t offset,
+                  gs_deadline deadline);
 
 /**
  * getaddrinfo(3), while others run. *res is the caller's and freed with
@@ -1253,22 +1433,26 @@ ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, int64_t deadl
  * one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
  * explains all of them. Goroutines and plain threads. May switch goroutines.
  * net.Resolver.LookupHost.
+ * Not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_getaddrinfo(const char *node,
                    const char *service,
                    const struct addrinfo *hints,
                    struct addrinfo **res,
-                   int64_t deadline);
+                   gs_deadline deadline);
 
 /**
  * The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
  * none, but 0 or a negative errno value. Anywhere; async-signal-safe; never switches goroutines.
+ * Goroutines and plain threads.
  */
 int gs_eai(int r);
 
 /**
  * What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
  * programs from before it returned all of its errors.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_last_error(void);
 
@@ -1279,12 +1463,14 @@ int gs_last_error(void);
  * gs_exitsyscall its P may be used by others. In between the thread counts as a
  * plain one: a call of this library that blocks, blocks the thread. Nests. On a
  * plain thread it does nothing. 0. entersyscall.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscall(void);
 
 /**
  * The same when the call surely blocks for long: the P is given up at once.
  * Undone by gs_exitsyscall too. 0. entersyscallblock.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscallblock(void);
 
@@ -1292,6 +1478,7 @@ int gs_entersyscallblock(void);
  * The system call is over; the goroutine goes on when it has a P again. errno
  * stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
  * exitsyscall.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);
 
@@ -1300,6 +1487,7 @@ int gs_exitsyscall(void);
  * the way to call a deep or blocking C function from a goroutine. In f the
  * thread counts as a plain one, but gs_self is the goroutine. Gives what f
  * returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void *gs_blocking(void *(*f)(void *arg), void *arg);
 
@@ -1309,11 +1497,13 @@ void *gs_blocking(void *(*f)(void *arg), void *arg);
  * ends while locked the thread ends too (unless it is gs_run's caller's, or others
  * are pinned to it). Nests.
  * 0. LockOSThread.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_lock_os_thread(void);
 
 /**
  * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_unlock_os_thread(void);
 
@@ -1322,6 +1512,7 @@ int gs_unlock_os_thread(void);
  * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
  * n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
  * can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
+ * May switch; not async-signal-safe.
  */
 int gs_gomaxprocs(int n);
 
@@ -1333,6 +1524,7 @@ int gs_gomaxprocs(int n);
  * Threads that there are already stay. Each goroutine that is preempted by a signal,
  * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
  * gs_init). debug.SetMaxThreads.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_max_threads(int n);
 
@@ -1348,12 +1540,17 @@ int gs_set_max_threads(int n);
  *
  * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
  * thread until the deadline (commit gets NULL). gopark.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, int64_t deadline);
+GS_MUST_CHECK
+int gs_park(bool (*commit)(struct gs_g *g, void *arg),
+            void *arg,
+            gs_deadline deadline);
 
 /**
  * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
  * several callers one gets 0. Goroutines and plain threads. goready.
+ * May switch; not async-signal-safe.
  */
 int gs_ready(struct gs_g *g);
 
@@ -1366,12 +1563,15 @@ int gs_ready(struct gs_g *g);
  *
  * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
  * several take turns. stopTheWorld.
+ * May switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_stop_the_world(void);
 
 /**
  * Lets them go on. 0; -EPERM: the caller has not stopped the world.
  * startTheWorld.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_start_the_world(void);
 
@@ -1383,6 +1583,7 @@ int gs_start_the_world(void);
  *
  * 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
  * plain threads; never switches goroutines.
+ * Not async-signal-safe.
  */
 int gs_g_info_read(const struct gs_g *g,
                    struct gs_g_info *info,
@@ -1394,6 +1595,7 @@ int gs_g_info_read(const struct gs_g *g,
  *
  * The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
  * threads; never switches goroutines.
+ * Not async-signal-safe.
  */
 int gs_name(const struct gs_g *g,
             char *buf,
@@ -1408,6 +1610,7 @@ int gs_name(const struct gs_g *g,
  * ...) give EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of
  * reach. The info is good during the call, which must not call this
  * library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
@@ -1416,6 +1619,7 @@ int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *c
  * nothing can wake any of them, in place of the report and abort; NULL: those
  * again. f must not block nor end the runtime; when it returns, the runtime goes on
  * waiting, and calls it again only after something has run. 0.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
 
@@ -1429,6 +1633,7 @@ int gs_hold(void);
 
 /**
  * Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
+ * Not async-signal-safe.
  */
 int gs_unhold(void);
 
@@ -1438,25 +1643,46 @@ int gs_unhold(void);
  * again. f runs on any thread, may be called by several at once, must not block nor call this
  * library. The report of a stack overflow goes to standard error in any case: it is made in a
  * signal handler. 0. Goroutines and plain threads; never switches.
+ * Not async-signal-safe.
  */
 int gs_set_log(void (*f)(void *ctx, const char *line),
                void *ctx);
 
 /**
- * Gives way if the goroutine is asked to; gs_preempt_check calls it.
+ * Gives way if the goroutine is asked to: two loads and a branch, for the back-edges of loops that
+ * call nothing else.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+void gs_preempt_check(void);
+
+/**
+ * As gs_preempt_check.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_now(void);
+
+/**
+ * The address of a word that is not 0 while some goroutine is asked to give way: for programs that
+ * load the library with dlopen(3), and for compilers of other languages. It stays the same until
+ * the process ends, and only the library writes there. Such a program gets this function and
+ * gs_preempt_check with dlsym(3), calls this one once, and then, in a loop, the other one whenever
+ * the word isn't 0.
+ * Goroutines and plain threads; never switches; async-signal-safe.
+ */
+const uint32_t *gs_preempt_flag(void);
 
 /**
  * From here on the goroutine is not preempted, neither by a signal nor at calls
  * that don't block, and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT
  * says of locks, those in malloc(3) included, holds meanwhile. Nests. On a plain thread it
  * does nothing.
+ * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 void gs_preempt_disable(void);
 
 /**
  * Undoes one gs_preempt_disable; a surplus one does nothing.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_enable(void);
 
@@ -1473,7 +1699,9 @@ void gs_preempt_enable(void);
  *
  * 0; -EINVAL: size, or something is set that this version doesn't know; -ENOMEM. Goroutines and
  * plain threads; not from a hook, nor from a signal handler. It may switch.
+ * Not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_set_hooks(const struct gs_hooks *hooks);
 
 /**
@@ -1486,6 +1714,7 @@ void *gs_data(const struct gs_g *g);
 /**
  * Sets the embedder's word of a goroutine. What it points to is the caller's business. 0; -EINVAL:
  * g is NULL. As gs_data.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_set_data(struct gs_g *g,
                 void *data);
@@ -1497,12 +1726,14 @@ int gs_set_data(struct gs_g *g,
  *
  * A reference, to be given back with gs_gang_free. NULL: no memory. Goroutines and plain
  * threads.
+ * May switch; not async-signal-safe.
  */
-struct gs_gang *gs_gang_create(void);
+GS_MUST_CHECK struct gs_gang *gs_gang_create(void);
 
 /**
  * Gives the reference back: nobody can join the gang any more. Its members stay one
  * until they have ended. Nothing for NULL.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_gang_free(struct gs_gang *gang);
 
@@ -1513,7 +1744,9 @@ void gs_gang_free(struct gs_gang *gang);
  *
  * 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
  * members; -ENOMEM. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
+GS_MUST_CHECK
 int gs_gang_spawn(struct gs_gang *gang,
                   gs_fn f,
                   void *arg,
@@ -1528,12 +1761,14 @@ int gs_gang_spawn(struct gs_gang *gang,
  * Their numbers are this process's own, in an order that differs from process to
  * process, so that not all fill the same node first. Goroutines and plain threads.
  * seed: N10.
+ * May switch; not async-signal-safe.
  */
 int gs_numa_nodes(void);
 
 /**
  * The node that the caller is on. A goroutine may be on another after any call that
  * can switch, a plain thread at any time.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_numa_node(void);
 
@@ -1541,6 +1776,7 @@ int gs_numa_node(void);
  * How far a node's memory is from another's CPUs, in the system's scale: 10 is the
  * own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
  * threads.
+ * May switch; not async-signal-safe.
  */
 int gs_numa_distance(int a, int b);
 
@@ -1552,6 +1788,7 @@ int gs_numa_distance(int a, int b);
  *
  * How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
  * Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
 int gs_numa_cpus(int node, size_t size, void *set);
 
@@ -1563,12 +1800,14 @@ int gs_numa_cpus(int node, size_t size, void *set);
  * For what is large: each call is a system call or two. NULL: size is 0, policy is
  * none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
  * plain threads.
+ * May switch; not async-signal-safe.
  */
-void *gs_numa_alloc(size_t size, int policy);
+GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
 
 /**
  * Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
  * also after gs_shutdown.
+ * May switch; not async-signal-safe.
  */
 void gs_numa_free(void *p, size_t size);
 
@@ -1578,11 +1817,13 @@ void gs_numa_free(void *p, size_t size);
  * Reads the statistics of the whole runtime; without one all are 0. The counters go
  * on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
  * small. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
 int gs_stats_read(struct gs_stats *out);
 
 /**
  * The same for a node. -EINVAL also: there is no such node, or no runtime.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_stats_node(int node, struct gs_stats *out);
 
@@ -1590,21 +1831,105 @@ int gs_stats_node(int node, struct gs_stats *out);
  * How often P's of a node have stolen work from another node, its queue or its P's;
  * with the same number twice, from P's of their own. -EINVAL: there is no such node,
  * or no runtime. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
 int64_t gs_stats_steals(int node, int from);
 
-/* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
-extern const volatile uint32_t gs_preempt_word;
+/* ---- Within the caller ---- */
 
-/**
- * Gives way if the goroutine is asked to: one load and a branch, for the back-edges
- * of loops that call nothing else. Goroutines and plain threads.
+#if defined(__GNUC__) && !defined(GS_NO_INLINE)
+/*
+ * What is usual, within the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock of a mutex
+ * that is free, gs_once_do when it is done, gs_preempt_check. All else calls the function. With
+ * GS_NO_INLINE defined, and for other compilers, these are the functions; so is (gs_mutex_lock).
+ *
+ * This much of the objects' inside is part of the ABI. Words are those of 32 bits, little- or
+ * big-endian as the machine.
+ *
+ * - gs_mutex, word 0: bit 0 is set while it is locked, bit 1 while others wait, bit 3 while it is
+ *   handed over. Bits 0 and 3 clear: setting bit 0 (acquire) locks it. Bit 0 set and bit 1 clear:
+ *   clearing bit 0 (release) unlocks it. All other bits stay as they are.
+ * - gs_once, word 0: 2 when it is done (acquire). Then word 1: 0 when the library has left it.
+ * - The word that gs_preempt_flag gives is not 0 while some goroutine is asked to give way.
  */
-static inline void gs_preempt_check(void)
+typedef uint32_t __attribute__((__may_alias__)) gs_word;
+
+/* Whether some goroutine may be asked to give way. */
+static inline bool gs_preempt_asked(void)
 {
-    if (gs_preempt_word != 0)
-        gs_preempt_now();
+    static const uint32_t yes = 1;
+    static const volatile uint32_t *flag = &yes; /* until it is looked up */
+    const volatile uint32_t *f = __atomic_load_n(&flag, __ATOMIC_RELAXED);
+    if (__builtin_expect(__atomic_load_n(f, __ATOMIC_RELAXED) == 0, 1))
+        return false;
+    __atomic_store_n(&flag, gs_preempt_flag(), __ATOMIC_RELAXED);
+    return true;
 }
+
+static inline void gs_preempt_check_inline(void)
+{
+    if (gs_preempt_asked())
+        gs_preempt_check();
+}
+
+GS_MUST_CHECK static inline int gs_mutex_trylock_inline(gs_mutex *m)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL, 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 9) == 0, 1)
+            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_trylock(m);
+}
+
+GS_MUST_CHECK static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 9) == 0, 1)
+            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_lock(m, deadline);
+}
+
+static inline int gs_mutex_unlock_inline(gs_mutex *m)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL, 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 3) == 1, 1)
+            && __atomic_compare_exchange_n(word, &s, s & ~UINT32_C(1), false, __ATOMIC_RELEASE,
+                                           __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_unlock(m);
+}
+
+GS_MUST_CHECK static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
+{
+    const gs_word *word = (const gs_word *)o;
+    if (__builtin_expect(o != NULL && f != NULL, 1)
+        && __builtin_expect(__atomic_load_n(word, __ATOMIC_ACQUIRE) == 2, 1)
+        && __atomic_load_n(word + 1, __ATOMIC_ACQUIRE) == 0)
+        return 0;
+    return gs_once_do(o, f, arg);
+}
+
+/* Variadic, because an argument in C++ may have commas that are not in parentheses. */
+#define gs_preempt_check(...) gs_preempt_check_inline(__VA_ARGS__)
+#define gs_mutex_trylock(...) gs_mutex_trylock_inline(__VA_ARGS__)
+#define gs_mutex_lock(...) gs_mutex_lock_inline(__VA_ARGS__)
+#define gs_mutex_unlock(...) gs_mutex_unlock_inline(__VA_ARGS__)
+#define gs_once_do(...) gs_once_do_inline(__VA_ARGS__)
+#endif
+
+/* Who calls them by these names says for which header. */
+#define gs_init(...) gs_init_for(GS_VERSION, __VA_ARGS__)
+#define gs_run(...) gs_run_for(GS_VERSION, __VA_ARGS__)
 
 #ifdef __cplusplus
 }  // extern "C"

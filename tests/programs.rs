@@ -224,7 +224,8 @@ fn chaos() {
 }
 
 /// Functions that the chaos program need not call, and why.
-const NOT_IN_CHAOS: &[(&str, &str)] = &[];
+const NOT_IN_CHAOS: &[(&str, &str)] =
+    &[("gs_init_for", "gs_init is a macro for it"), ("gs_run_for", "gs_run is a macro for it")];
 
 #[test]
 fn chaos_uses_every_function_of_the_header() {
@@ -235,9 +236,7 @@ fn chaos_uses_every_function_of_the_header() {
             text.push_str(&without_comments(&fs::read_to_string(path).unwrap()));
         }
     }
-    let mut declared = declared_functions();
-    declared.push("gs_preempt_check".into());
-    for f in declared {
+    for f in declared_functions() {
         let excluded = NOT_IN_CHAOS.iter().any(|(name, _)| *name == f);
         let used = text.contains(&format!("{f}("));
         assert!(
@@ -312,6 +311,141 @@ fn rust_program_that_depends_on_the_rlib() {
     must_succeed(cargo.current_dir(manifest_dir()));
 }
 
+/// The objects' fast paths are in the header or in the library.
+#[test]
+fn without_the_inline_functions() {
+    for file in ["mutex.c", "once.c", "preempt.c"] {
+        run_program(file, &["-DGS_NO_INLINE"], &flat());
+    }
+}
+
+// ---- Programs of other versions, and the static library ----
+
+fn abi(file: &str) -> PathBuf {
+    manifest_dir().join("tests/abi").join(file)
+}
+
+/// Compiles a program of tests/abi, with these options before and behind it.
+fn compile(program: &Path, before: &[String], file: &str, behind: &[String]) {
+    let mut cmd = Command::new(c_compiler());
+    cmd.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(before);
+    cmd.arg("-I").arg(manifest_dir().join("include"));
+    cmd.arg("-I").arg(manifest_dir().join("tests/programs"));
+    must_succeed(cmd.arg(abi(file)).arg("-o").arg(program).args(behind));
+}
+
+fn rpath(dir: &Path) -> String {
+    format!("-Wl,--disable-new-dtags,-rpath,{}", dir.display())
+}
+
+/// The program records the versions of the symbols that it found in the library of its time.
+#[test]
+fn program_of_the_first_release() {
+    let dir = work_dir().join("first-release");
+    fs::create_dir_all(&dir).unwrap();
+    let (source, map) = (dir.join("stub.c"), dir.join("stub.map"));
+    let names = fs::read_to_string(abi("symbols-1.0")).unwrap();
+    let is_word = |name: &&str| *name == "gs_preempt_word";
+    let functions = names.lines().filter(|n| !is_word(n)).map(|n| format!("void {n}(void) {{}}\n"));
+    fs::write(&source, functions.collect::<String>() + "unsigned gs_preempt_word;\n").unwrap();
+    let global = names.lines().map(|n| format!("{n};")).collect::<String>();
+    fs::write(&map, format!("GOSCHED_1 {{ global: {global} local: *; }};")).unwrap();
+    let mut cmd = Command::new(c_compiler());
+    cmd.args(["-shared", "-fPIC", "-Wl,-soname,libgosched.so.1", "-o"]);
+    cmd.arg(dir.join("libgosched.so")).arg(&source);
+    must_succeed(cmd.arg(format!("-Wl,--version-script={}", map.display())));
+
+    let linked = dir.join("linked");
+    let link =
+        [format!("-L{}", dir.display()), "-lgosched".into(), rpath(library()), "-ldl".into()];
+    compile(&linked, &[], "user.c", &link);
+    let loaded = dir.join("loaded");
+    compile(&loaded, &["-DDLOPEN".into()], "user.c", &[rpath(library()), "-ldl".into()]);
+    for program in [&linked, &loaded] {
+        for (i, setting) in flat().iter().enumerate() {
+            run_once(program, i, setting);
+        }
+    }
+}
+
+#[test]
+fn header_that_is_newer_than_the_library() {
+    let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
+    for (part, option) in [("MAJOR", ""), ("MINOR", ""), ("PATCH", "-DPATCH")] {
+        let dir = work_dir().join(format!("newer-{part}"));
+        fs::create_dir_all(&dir).unwrap();
+        let define = format!("#define GS_VERSION_{part} ");
+        assert!(header.contains(&define));
+        let newer = header.replace(&define, &format!("{define}9"));
+        // The other one has the same include guard.
+        fs::write(dir.join("gosched.h"), newer).unwrap();
+        let options = [format!("-I{}", dir.display()), option.into()];
+        let options = options.into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
+        let link = [format!("-L{}", library().display()), "-lgosched".into(), rpath(library())];
+        let program = dir.join("newer");
+        compile(&program, &options, "newer.c", &link);
+        run_once(&program, 0, &flat()[0]);
+        let log = fs::read_to_string(program.with_extension("0.log")).unwrap();
+        assert_eq!(log.contains("install the newer library"), part != "PATCH", "{log}");
+    }
+}
+
+/// Only the static library is there, and `pkg-config --static` says what else it needs; beside it
+/// may be another static library that has Rust's standard library in it.
+#[test]
+fn static_library_by_pkg_config() {
+    if env::var_os("GOSCHED_LIBRARY").is_some() {
+        return say("skip: it would test another library than GOSCHED_LIBRARY");
+    }
+    library();
+    let dir = work_dir().join("static");
+    let _ = fs::remove_dir_all(&dir);
+    let prefix = format!("PREFIX={}", dir.display());
+    make(&["target/release/gosched-topo", "install", "DESTDIR=/", &prefix]);
+    for name in fs::read_dir(dir.join("lib")).unwrap().map(|e| e.unwrap().path()) {
+        if name.to_string_lossy().contains(".so") {
+            fs::remove_file(name).unwrap();
+        }
+    }
+    let mut cmd = Command::new("pkg-config");
+    cmd.env("PKG_CONFIG_PATH", dir.join("lib/pkgconfig"));
+    let out = cmd.args(["--static", "--cflags", "--libs", "gosched"]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let link: Vec<String> = text.split_whitespace().map(String::from).collect();
+    assert!(link.contains(&"-lhwloc".into()), "{text}");
+    compile(&dir.join("alone"), &[], "static.c", &link);
+    run_once(&dir.join("alone"), 0, &flat()[1]);
+
+    let host = dir.join("librust_host.a");
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024", "--crate-type", "staticlib", "-O", "-o"]).arg(&host);
+    must_succeed(rustc.arg(abi("rust_host.rs")));
+    for host_first in [true, false] {
+        let mut libraries = link.clone();
+        let at = if host_first { 0 } else { libraries.len() };
+        libraries.insert(at, host.display().to_string());
+        libraries.extend(["-lgcc_s", "-lm", "-ldl"].map(String::from));
+        compile(&dir.join("beside-rust"), &["-DRUST".into()], "static.c", &libraries);
+        run_once(&dir.join("beside-rust"), 0, &flat()[1]);
+    }
+}
+
+/// A program that is linked with the library refers to none of its data, which the linker would
+/// copy into the program.
+#[test]
+fn no_program_has_a_copy_of_the_librarys_data() {
+    let Some(program) = build("preempt.c", &["-no-pie"]) else { return };
+    match Command::new("readelf").args(["-rW"]).arg(&program).output() {
+        Ok(out) => {
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            let copy = text.lines().find(|l| l.contains("_COPY") && l.contains("gs_"));
+            assert_eq!(copy, None);
+        }
+        Err(e) => say(&format!("skip: readelf: {e}")),
+    }
+}
+
 // ---- The header and the library as such ----
 
 #[test]
@@ -323,6 +457,32 @@ fn the_header_is_c99() {
 fn the_header_is_cxx11() {
     if let Some(compiler) = cxx_compiler() {
         compile_header("cpp", &compiler, "-std=c++11");
+    }
+}
+
+/// Beside errors: who may call it, whether it may switch, and whether a signal handler may.
+#[test]
+fn every_comment_says_who_may_call_the_function() {
+    let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
+    let text = header.split(INLINE).next().unwrap();
+    for name in declared_functions() {
+        // In a comment, or in a macro, it is no declaration.
+        let is_declared = |at: &usize| {
+            let line = &text[text[..*at].rfind('\n').unwrap() + 1..*at];
+            !line.starts_with([' ', '#', '/']) && line.ends_with([' ', '*'])
+        };
+        let mut places = text.match_indices(&format!("{name}(")).map(|(at, _)| at);
+        let before = &text[..places.find(is_declared).expect(&name)];
+        // Words may be on two lines.
+        let comment = before[before.rfind("/**").unwrap()..].replace("\n *", "");
+        let says = |words: &[&str]| words.iter().any(|w| comment.contains(w));
+        let callers = ["oroutines and", "oroutines, plain", "Any thread", "rom anywhere"];
+        assert!(says(&callers), "{name}: who may call it?");
+        assert!(says(&["ay switch", "ever switches"]), "{name}: does it switch?");
+        assert!(says(&["sync-signal-safe", "signal handlers;"]), "{name}: in a signal handler?");
+        let never = header.split("These never switch:").nth(1).unwrap().split("*/").next().unwrap();
+        let is_listed = never.split([' ', ',', '.', '\n']).any(|w| w == name);
+        assert_eq!(is_listed, says(&["ever switches"]), "{name}: is it in the list at the head?");
     }
 }
 
@@ -395,10 +555,13 @@ fn every_function_of_the_header_is_exported() {
     }
 }
 
-/// The names that a `(` follows, outside comments; inline functions have no symbol.
+/// What stands above the header's inline functions.
+const INLINE: &str = "/* ---- Within the caller ---- */";
+
+/// The names that a `(` follows, outside comments.
 fn declared_functions() -> Vec<String> {
     let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
-    let code = without_comments(&header);
+    let code = without_comments(header.split(INLINE).next().unwrap());
     let mut names = Vec::new();
     for statement in code.split(';').filter(|s| !s.contains("inline")) {
         let Some(open) = statement.find('(') else {

@@ -1,6 +1,6 @@
 //! Channels and select.
 
-use super::EINVAL;
+use super::{EINVAL, gs_deadline};
 use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
@@ -40,6 +40,7 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
 /// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
 /// holds cap of them; 0: a send waits for its receive. NULL: too large, or no
 /// memory. Free it with gs_chan_free. make(chan T, cap).
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
     let _entered = Entered::new();
@@ -77,11 +78,12 @@ pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
 ///
 /// # Safety
 /// `c` is null or a channel, `elem` null or an element.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_send(
     c: *mut gs_chan,
     elem: *const c_void,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> c_int {
     let entered = Entered::new();
     // SAFETY: `c` is null or a channel, and `elem` an element unless it is null; a call that has to
@@ -106,8 +108,13 @@ pub unsafe extern "C" fn gs_chan_send(
 ///
 /// # Safety
 /// `c` is null or a channel, `elem` null or room for an element.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_chan_recv(
+    c: *mut gs_chan,
+    elem: *mut c_void,
+    deadline: gs_deadline,
+) -> c_int {
     let entered = Entered::new();
     // SAFETY: `c` is null or a channel, and `elem` has room for an element unless it is null; a
     // call that has to wait has tried, and holds the lock.
@@ -129,7 +136,7 @@ pub unsafe extern "C" fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadli
 unsafe extern "C" fn wait_in(
     c: *mut gs_chan,
     elem: *mut c_void,
-    deadline: i64,
+    deadline: gs_deadline,
     op: Op,
     from: u8,
 ) -> c_int {
@@ -139,7 +146,7 @@ unsafe extern "C" fn wait_in(
 unsafe extern "C" fn wait_in_at(
     chan: &Chan,
     elem: *mut c_void,
-    deadline: i64,
+    deadline: gs_deadline,
     op: Op,
     from: u8,
     to: usize,
@@ -191,16 +198,17 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 ///
 /// # Safety
 /// `cases` are n cases, each as for the single operation.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: gs_deadline) -> c_int {
     resumable!(3, select_at)
 }
 
 unsafe extern "C" fn select_at(
     cases: *mut gs_case,
     n: usize,
-    deadline: i64,
+    deadline: gs_deadline,
     to: usize,
 ) -> Returning {
     let entered = Entered::new();
@@ -211,7 +219,7 @@ unsafe extern "C" fn select_at(
 /// # Safety
 /// As [`gs_select`].
 #[inline(always)]
-unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: i64) -> c_int {
+unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: gs_deadline) -> c_int {
     if (cases.is_null() && n > 0) || n > c_int::MAX as usize {
         return EINVAL;
     }

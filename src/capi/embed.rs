@@ -1,11 +1,12 @@
 //! For embedders: runtimes, interpreters, garbage collectors.
 
-use super::{EINVAL, gs_g, sized};
+use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
 use crate::sched::boundary::Entered;
 use crate::sched::deadlock;
 use crate::sched::embed::{self, Seen};
 use crate::sched::g::{G, GRef, Status};
+use crate::sched::world;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
@@ -21,11 +22,12 @@ use core::ptr;
 ///
 /// # Safety
 /// Calling `commit` with `arg` is the caller's business.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_park(
     commit: Option<unsafe extern "C" fn(g: *mut gs_g, arg: *mut c_void) -> bool>,
     arg: *mut c_void,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> c_int {
     let _entered = Entered::new();
     // SAFETY: a gs_g is a descriptor.
@@ -57,6 +59,7 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 ///
 /// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
 /// several take turns. stopTheWorld.
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
     let _entered = Entered::new();
@@ -275,10 +278,27 @@ pub unsafe extern "C" fn gs_set_log(
     0
 }
 
-/// Gives way if the goroutine is asked to; gs_preempt_check calls it.
+/// Gives way if the goroutine is asked to: two loads and a branch, for the back-edges of loops that
+/// call nothing else.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_preempt_check() {
+    let _entered = Entered::new();
+}
+
+/// As gs_preempt_check.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_now() {
     let _entered = Entered::new();
+}
+
+/// The address of a word that is not 0 while some goroutine is asked to give way: for programs that
+/// load the library with dlopen(3), and for compilers of other languages. It stays the same until
+/// the process ends, and only the library writes there. Such a program gets this function and
+/// gs_preempt_check with dlsym(3), calls this one once, and then, in a loop, the other one whenever
+/// the word isn't 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_preempt_flag() -> *const u32 {
+    world::preempt_word().as_ptr()
 }
 
 /// From here on the goroutine is not preempted, neither by a signal nor at calls

@@ -26,6 +26,7 @@ pub struct gs_gang {
 ///
 /// A reference, to be given back with gs_gang_free. NULL: no memory. Goroutines and plain
 /// threads.
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gang_create() -> *mut gs_gang {
     let _entered = Entered::new();
@@ -62,6 +63,7 @@ unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
 ///
 /// # Safety
 /// `gang` is null or a gang; the rest as `gs_spawn_with`.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_gang_spawn(

@@ -1,7 +1,7 @@
 //! Goroutines and goroutine-local values.
 
 use super::sized::{self, Given, Grows};
-use super::{EINVAL, gs_fn};
+use super::{EINVAL, gs_deadline, gs_duration, gs_fn};
 use crate::arch::with_return_address;
 use crate::sched::boundary::Entered;
 use crate::sched::g::{G, GRef, flags};
@@ -72,7 +72,7 @@ pub const GS_WORKERS_RUNNER: u32 = 1;
 ///
 /// NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
 /// gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
-/// Goroutines and plain threads; never switches.
+/// Goroutines and plain threads; may switch.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
     let _entered = Entered::new();
@@ -82,7 +82,7 @@ pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
 }
 
 /// Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
-/// before. Goroutines and plain threads; never switches.
+/// before. Goroutines and plain threads; may switch.
 ///
 /// # Safety
 /// `workers` is null or from gs_workers_create, and is not used any more after 0.
@@ -152,6 +152,7 @@ impl Given for gs_spawn_opts {
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
@@ -177,6 +178,7 @@ unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// # Safety
 /// `opts` is null or a gs_spawn_opts of the size that it says; `out` is null or
 /// writable.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_spawn_with(
@@ -291,8 +293,9 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
 ///
 /// # Safety
 /// `g` is null or a reference.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `g` is null or a reference.
     unsafe { given(g) }.map_or(EINVAL, |g| entry::join(g, deadline))
@@ -421,9 +424,17 @@ pub extern "C" fn gs_exit() {
 /// it has not slept (see GS_FOREVER).
 /// Goroutines and plain threads. time.Sleep.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_sleep(ns: i64) -> c_int {
+pub extern "C" fn gs_sleep(ns: gs_duration) -> c_int {
     let _entered = Entered::new();
     crate::time::sleep(ns)
+}
+
+/// Blocks until this time; at once if it has passed, as GS_NOWAIT has. With GS_FOREVER only
+/// gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept (see GS_FOREVER).
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
+    let _entered = Entered::new();
+    crate::time::sleep_until(deadline)
 }
 
 /// How many goroutines there are: those that have not run yet, and gs_run's,
@@ -447,6 +458,7 @@ pub type gs_key = u32;
 ///
 /// # Safety
 /// `key` is null or writable.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_key_create(
     key: *mut gs_key,
@@ -483,6 +495,5 @@ pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
 /// The running goroutine's value of a key; NULL: none, or no such key.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_getspecific(key: gs_key) -> *mut c_void {
-    let _entered = Entered::new();
     keys::get(key)
 }

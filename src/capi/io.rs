@@ -1,6 +1,6 @@
 //! I/O.
 
-use super::EINVAL;
+use super::{EINVAL, gs_deadline};
 use crate::io;
 use crate::os::{KeepErrno, thread::NoCancel};
 use crate::sched::boundary::Entered;
@@ -74,8 +74,14 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline: i64) -> ssize_t {
+pub unsafe extern "C" fn gs_read(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    deadline: gs_deadline,
+) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `buf` has room for `n` bytes.
     buffer(buf, n).map_or(BAD, |b| unsafe { io::read(fd, &[b], deadline) })
@@ -88,12 +94,13 @@ pub unsafe extern "C" fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_write(
     fd: c_int,
     buf: *const c_void,
     n: usize,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `buf` has `n` bytes.
@@ -105,12 +112,13 @@ pub unsafe extern "C" fn gs_write(
 ///
 /// # Safety
 /// `iov` is null or has `iovcnt` buffers, each null or with room for its bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_readv(
     fd: c_int,
     iov: *const iovec,
     iovcnt: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `iov` is null or points to `iovcnt` buffers.
@@ -121,12 +129,13 @@ pub unsafe extern "C" fn gs_readv(
 ///
 /// # Safety
 /// `iov` is null or has `iovcnt` buffers, each null or with its bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_writev(
     fd: c_int,
     iov: *const iovec,
     iovcnt: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `iov` is null or points to `iovcnt` buffers.
@@ -138,13 +147,14 @@ pub unsafe extern "C" fn gs_writev(
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recv(
     fd: c_int,
     buf: *mut c_void,
     n: usize,
     flags: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `buf` has room for `n` bytes.
@@ -155,13 +165,14 @@ pub unsafe extern "C" fn gs_recv(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_send(
     fd: c_int,
     buf: *const c_void,
     n: usize,
     flags: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     // SAFETY: `buf` has `n` bytes.
@@ -174,6 +185,7 @@ pub unsafe extern "C" fn gs_send(
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes, `addr` null or room for `*addrlen`.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recvfrom(
     fd: c_int,
@@ -182,7 +194,7 @@ pub unsafe extern "C" fn gs_recvfrom(
     flags: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     match buffer(buf, n) {
@@ -200,6 +212,7 @@ pub unsafe extern "C" fn gs_recvfrom(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes, `addr` null or `addrlen` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sendto(
     fd: c_int,
@@ -208,7 +221,7 @@ pub unsafe extern "C" fn gs_sendto(
     flags: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     match buffer(buf, n) {
@@ -225,12 +238,13 @@ pub unsafe extern "C" fn gs_sendto(
 ///
 /// # Safety
 /// `msg` is null or a message to receive into.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recvmsg(
     fd: c_int,
     msg: *mut msghdr,
     flags: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     if msg.is_null() {
@@ -244,12 +258,13 @@ pub unsafe extern "C" fn gs_recvmsg(
 ///
 /// # Safety
 /// `msg` is null or a message to send.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sendmsg(
     fd: c_int,
     msg: *const msghdr,
     flags: c_int,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     if msg.is_null() {
@@ -271,12 +286,13 @@ pub unsafe extern "C" fn gs_sendmsg(
 ///
 /// # Safety
 /// `addr` is null or has room for `*addrlen` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_accept(
     fd: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
     if !addr.is_null() && addrlen.is_null() {
@@ -296,12 +312,13 @@ pub unsafe extern "C" fn gs_accept(
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_connect(
     fd: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
     if addr.is_null() {
@@ -318,8 +335,9 @@ pub unsafe extern "C" fn gs_connect(
 /// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
 /// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
 /// for this file, because it is on a disk. Goroutines and plain threads.
+#[must_use]
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int {
+pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) -> c_int {
     /// All that poll(2) knows.
     const KNOWN: c_int = 0x27ff & !(libc::POLLNVAL as c_int);
     let _call = Call::new();
@@ -352,6 +370,7 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
 ///
 /// # Safety
 /// `host` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: c_int) -> c_int {
     let _call = Call::new();
@@ -370,8 +389,13 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
 ///
 /// # Safety
 /// `host` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_tcp_connect(
+    host: *const c_char,
+    port: u16,
+    deadline: gs_deadline,
+) -> c_int {
     let _call = Call::new();
     if host.is_null() {
         return EINVAL;
@@ -391,13 +415,14 @@ pub unsafe extern "C" fn gs_tcp_connect(host: *const c_char, port: u16, deadline
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_pread(
     fd: c_int,
     buf: *mut c_void,
     n: usize,
     offset: off_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     match buffer(buf, n) {
@@ -414,13 +439,14 @@ pub unsafe extern "C" fn gs_pread(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_pwrite(
     fd: c_int,
     buf: *const c_void,
     n: usize,
     offset: off_t,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> ssize_t {
     let _call = Call::new();
     match buffer(buf, n) {
@@ -443,13 +469,14 @@ pub unsafe extern "C" fn gs_pwrite(
 /// # Safety
 /// `node` and `service` are null or C strings, `hints` null or hints, `res` null or
 /// writable.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const addrinfo,
     res: *mut *mut addrinfo,
-    deadline: i64,
+    deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
     // SAFETY: `node` and `service` are null or C strings, `hints` null or readable, and `res` is null

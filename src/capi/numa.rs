@@ -106,6 +106,7 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
 /// For what is large: each call is a system call or two. NULL: size is 0, policy is
 /// none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
 /// plain threads.
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
     let memory = try_with(|rt| {

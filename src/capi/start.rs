@@ -13,6 +13,12 @@ use core::ptr;
 /// The function of a goroutine.
 pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
 
+/// A time in ns on CLOCK_MONOTONIC, as gs_now() gives it, that a call waits for at most; or GS_FOREVER
+/// or GS_NOWAIT.
+pub type gs_deadline = i64;
+/// A length of time in ns.
+pub type gs_duration = i64;
+
 /// A deadline: wait without end. To wait with any other deadline a goroutine needs
 /// memory for it: each function that takes one gives -ENOMEM where there is none, as if
 /// the deadline had passed before it could wait.
@@ -103,6 +109,7 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 ///
 /// # Safety
 /// `cfg` is null or a gs_config of the size that it says.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     let _entered = Entered::new();
@@ -114,6 +121,48 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
         Ok(()) => 0,
         Err(e) => e,
     }
+}
+
+/// gs_init for a program that was compiled with the gosched.h of this version, a GS_VERSION;
+/// gs_init(cfg) in C and C++ is a call of this. -ELIBACC also: the header is newer than the library,
+/// apart from the patch; a line on standard error says so.
+///
+/// # Safety
+/// As `gs_init`.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_init_for(version: c_int, cfg: *const gs_config) -> c_int {
+    // SAFETY: `cfg` is that of `gs_init`.
+    require(version).map_or_else(|e| e, |()| unsafe { gs_init(cfg) })
+}
+
+/// This library's GS_VERSION.
+const VERSION: c_int = {
+    const fn number(s: &str) -> c_int {
+        match c_int::from_str_radix(s, 10) {
+            Ok(n) => n,
+            Err(_) => panic!("the version is three numbers"),
+        }
+    }
+    number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+        + number(env!("CARGO_PKG_VERSION_MINOR")) * 100
+        + number(env!("CARGO_PKG_VERSION_PATCH"))
+};
+
+/// Whether a header of this version has nothing that the library doesn't know.
+fn require(header: c_int) -> Result<(), c_int> {
+    if header / 100 <= VERSION / 100 {
+        return Ok(());
+    }
+    crate::os::log::say(format_args!(
+        "libgosched: the program was compiled with gosched.h {}.{}.{}, but this is version {}: \
+         install the newer library\n",
+        header / 10_000,
+        header / 100 % 100,
+        header % 100,
+        env!("CARGO_PKG_VERSION"),
+    ));
+    Err(-libc::ELIBACC)
 }
 
 /// # Safety
@@ -169,10 +218,31 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {
     with_return_address!(2, run_at)
+}
+
+/// gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
+/// gs_run(f, arg) in C and C++ is a call of this. -ELIBACC also: see gs_init_for.
+///
+/// # Safety
+/// As `gs_run`.
+#[must_use]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_run_for(version: c_int, f: gs_fn, arg: *mut c_void) -> c_int {
+    with_return_address!(3, run_for_at)
+}
+
+unsafe extern "C" fn run_for_at(version: c_int, f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
+    match require(version) {
+        // SAFETY: `f` and `arg` are those of `gs_run`.
+        Ok(()) => unsafe { run_at(f, arg, pc) },
+        Err(e) => e,
+    }
 }
 
 unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
@@ -192,33 +262,33 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
 /// and nothing has changed; -EDEADLK: called by a goroutine.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_shutdown(deadline: i64) -> c_int {
+pub extern "C" fn gs_shutdown(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     runtime::shutdown(deadline)
 }
 
 /// The time of all deadlines: CLOCK_MONOTONIC in ns.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_now() -> i64 {
+pub extern "C" fn gs_now() -> gs_deadline {
     time::now()
 }
 
 /// The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
 /// it would be beyond that.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_after_ns(ns: i64) -> i64 {
+pub extern "C" fn gs_after_ns(ns: gs_duration) -> gs_deadline {
     after(ns, 1)
 }
 
 /// The same for microseconds.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_after_us(us: i64) -> i64 {
+pub extern "C" fn gs_after_us(us: i64) -> gs_deadline {
     after(us, 1_000)
 }
 
 /// The same for milliseconds.
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_after_ms(ms: i64) -> i64 {
+pub extern "C" fn gs_after_ms(ms: i64) -> gs_deadline {
     after(ms, 1_000_000)
 }
 
@@ -277,6 +347,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EADDRINUSE => c"Another socket listens on this port: choose another one, or 0.",
         libc::ENOENT => c"No such host or file: see how its name is written.",
         libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
+        libc::ELIBACC => c"The program was compiled with a newer gosched.h than this library's: install that version of the library.",
         libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",
         _ => c"An error of the operating system: strerror(-err) names it.",
     }

@@ -4,7 +4,7 @@
 //! freed as soon as one's own last call on them has returned. They may not be
 //! copied or moved while somebody waits in them.
 
-use super::{EINVAL, gs_fn};
+use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;
 use crate::sched::boundary::{Entered, Returning};
 use crate::sched::world::somebody_is_asked;
@@ -78,8 +78,9 @@ object!(gs_once, Once);
 ///
 /// # Safety
 /// `m` is null or a mutex.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: gs_deadline) -> c_int {
     // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
     // One compare-and-swap needs no P.
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: i64) -> c_int
 /// Apart, so that the usual way needs no stack frame.
 #[cold]
 #[inline(never)]
-fn lock(m: &Mutex, deadline: i64) -> c_int {
+fn lock(m: &Mutex, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     m.lock(deadline)
 }
@@ -98,6 +99,7 @@ fn lock(m: &Mutex, deadline: i64) -> c_int {
 ///
 /// # Safety
 /// `m` is null or a mutex.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
     // SAFETY: `m` is null or a mutex.
@@ -128,8 +130,9 @@ fn unlock(m: &Mutex) -> c_int {
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
@@ -152,8 +155,9 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
@@ -179,8 +183,13 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
 ///
 /// # Safety
 /// `c` is null or a gs_cond, `m` null or a mutex.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_cond_wait(c: *mut gs_cond, m: *mut gs_mutex, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_cond_wait(
+    c: *mut gs_cond,
+    m: *mut gs_mutex,
+    deadline: gs_deadline,
+) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `c` is null or a gs_cond, `m` null or a mutex.
     match unsafe { (gs_cond::given(c), gs_mutex::given(m)) } {
@@ -248,15 +257,16 @@ pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
 ///
 /// # Safety
 /// `wg` is null or a waitgroup.
+#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: gs_deadline) -> c_int {
     resumable!(2, waitgroup_wait_at)
 }
 
 unsafe extern "C" fn waitgroup_wait_at(
     wg: *mut gs_waitgroup,
-    deadline: i64,
+    deadline: gs_deadline,
     to: usize,
 ) -> Returning {
     let entered = Entered::new();
@@ -288,8 +298,9 @@ pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
 ///
 /// # Safety
 /// `s` is null or a semaphore.
+#[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `s` is null or a semaphore.
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.acquire(n, deadline))
@@ -313,6 +324,7 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
 ///
 /// # Safety
 /// `o` is null or a gs_once.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_once_do(o: *mut gs_once, f: gs_fn, arg: *mut c_void) -> c_int {
     // SAFETY: `o` is null or a gs_once.

@@ -1,6 +1,6 @@
 //! Timers and the channels that they send on.
 
-use super::{EINVAL, gs_chan, gs_fn};
+use super::{EINVAL, gs_chan, gs_deadline, gs_duration, gs_fn};
 use crate::chan::Chan;
 use crate::sched::boundary::Entered;
 use crate::time::{self, After, Timer};
@@ -22,8 +22,9 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 /// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
 /// time.AfterFunc.
+#[must_use]
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_timer_start(ns: i64, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
+pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();
     match f {
         Some(f) => {
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 /// # Safety
 /// `t` is null or a timer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: i64) -> c_int {
+pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: null or a timer, says the caller.
     let Some(t) = (unsafe { given(t) }) else { return EINVAL };
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: i64) -> 
 /// # Safety
 /// `t` is null or a timer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: i64) -> c_int {
+pub unsafe extern "C" fn gs_timer_reset(t: *mut gs_timer, ns: gs_duration) -> c_int {
     let _entered = Entered::new();
     // SAFETY: null or a timer, says the caller.
     let Some(t) = (unsafe { given(t) }) else { return EINVAL };
@@ -95,8 +96,9 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
 /// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
 /// after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
 /// NULL: no memory. time.After.
+#[must_use]
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_after(ns: i64) -> *mut gs_chan {
+pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
     let _entered = Entered::new();
     timed_chan(ns, 0)
 }
@@ -104,8 +106,9 @@ pub extern "C" fn gs_after(ns: i64) -> *mut gs_chan {
 /// A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
 /// nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
 /// no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+#[must_use]
 #[unsafe(no_mangle)]
-pub extern "C" fn gs_ticker_start(ns: i64) -> *mut gs_chan {
+pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
     let _entered = Entered::new();
     if ns <= 0 { ptr::null_mut() } else { timed_chan(ns, ns) }
 }
@@ -130,7 +133,7 @@ pub unsafe extern "C" fn gs_ticker_stop(c: *mut gs_chan) -> c_int {
     }
 }
 
-fn timed_chan(ns: i64, period: i64) -> *mut gs_chan {
+fn timed_chan(ns: gs_duration, period: gs_duration) -> *mut gs_chan {
     let Some(chan) = Chan::new(size_of::<i64>(), 1) else { return ptr::null_mut() };
     let chan = Box::into_raw(chan);
     let Ok(timer) = time::start(ns, period, send_time, [chan as usize, 0]) else {

@@ -48,15 +48,21 @@ pub fn ask(p: PRef, bits: u32) {
     show_wanted(true);
 }
 
-/// What `gs_preempt_check` in the header looks at. A program may have its own
-/// copy of it (a copy relocation), so its address must be looked up.
+/// What `gs_preempt_check` looks at. A program that was compiled with the header of the first
+/// release refers to it by its name and may have a copy of its own (a copy relocation), so its
+/// address must be looked up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
 
+/// That word, wherever it is.
+pub fn preempt_word() -> &'static AtomicU32 {
+    // SAFETY: the linker knows it under this name.
+    unsafe { &*arch::address_of_preempt_word() }
+}
+
 fn show_wanted(yes: bool) {
-    // SAFETY: the linker knows it under this name, wherever it is.
-    unsafe { &*arch::address_of_preempt_word() }.store(u32::from(yes), Ordering::Relaxed);
+    preempt_word().store(u32::from(yes), Ordering::Relaxed);
 }
 
 /// Whether anybody may have been asked for something.

@@ -47,6 +47,10 @@ fn haste(waiter: &Waiter) -> Haste {
     Haste::from_word(waiter.elem.get())
 }
 
+// The header's inline functions know these bits, and that they are in the first word.
+const _: () = assert!(LOCKED == 1 && QUEUED == 2 && STARVING == 8);
+const _: () = assert!(core::mem::offset_of!(Mutex, state) == 0);
+
 /// gs_mutex. sync.Mutex.
 #[repr(C)]
 pub struct Mutex {

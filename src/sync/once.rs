@@ -5,10 +5,15 @@ use crate::os::spin::SpinLock;
 use crate::sched::park::{FOREVER, WaitQueue, Why, ready_all};
 use crate::sched::{boundary, schedule};
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 const RUNNING: u32 = 1;
 const DONE: u32 = 2;
+
+// The header's inline functions know these words.
+const _: () = assert!(DONE == 2 && size_of::<SpinLock>() == 4);
+const _: () = assert!(offset_of!(Once, state) == 0 && offset_of!(Once, lock) == 4);
 
 /// gs_once. sync.Once. All but `state` is used with `lock` held.
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! Deadlines, sleeping, and timers that call a function.
 
 use crate::os::time;
-use crate::sched::park::{Cause, Why, sleep_to};
+use crate::sched::park::{Cause, FOREVER, Why, sleep_to};
 use crate::sched::runtime::Inside;
 use crate::sched::task::GoFn;
 use crate::sched::timers::NoMemory;
@@ -19,7 +19,15 @@ pub fn sleep(ns: i64) -> i32 {
     if ns <= 0 {
         return 0;
     }
-    match sleep_to(after(ns, 1), Why::Sleep) {
+    sleep_until(after(ns, 1))
+}
+
+/// Sleeps until then, or for ever. Errors as [`sleep`].
+pub fn sleep_until(deadline: i64) -> i32 {
+    if deadline != FOREVER && deadline <= time::now() {
+        return 0;
+    }
+    match sleep_to(deadline, Why::Sleep) {
         Cause::Cancelled => -libc::ECANCELED,
         Cause::NoMemory => -libc::ENOMEM,
         Cause::Woken | Cause::TimedOut => 0,

@@ -14,7 +14,7 @@ static void echo_once(void *arg)
     gs_chan **c = arg;
     long v = 0;
     if (gs_chan_recv(c[0], &v, GS_FOREVER) == 0)
-        gs_chan_send(c[1], &v, GS_FOREVER);
+        (void)gs_chan_send(c[1], &v, GS_FOREVER);
 }
 
 static void life_in_child(void *arg)
@@ -23,9 +23,9 @@ static void life_in_child(void *arg)
     long v = 5;
     if (gs_spawn(echo_once, c) != 0 || gs_sleep(100 * US) != 0)
         return;
-    gs_chan_send(c[0], &v, GS_FOREVER);
+    (void)gs_chan_send(c[0], &v, GS_FOREVER);
     v = 0;
-    gs_chan_recv(c[1], &v, GS_FOREVER);
+    (void)gs_chan_recv(c[1], &v, GS_FOREVER);
     gs_chan_free(c[0]);
     gs_chan_free(c[1]);
     *(long *)arg = v;

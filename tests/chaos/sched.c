@@ -21,7 +21,12 @@ static void op_yield(struct actor *a)
 
 static void op_sleep(struct actor *a)
 {
-    MUST_BE(gs_sleep(rnd(a, 2000) * US - 10 * US), 0, -ECANCELED);
+    if (one_in(a, 2))
+        MUST_BE(gs_sleep(rnd(a, 2000) * US - 10 * US), 0, -ECANCELED);
+    else
+        MUST_BE(gs_sleep_until(gs_after_us(rnd(a, 2000))), 0, -ECANCELED);
+    if (*gs_preempt_flag() != 0)
+        gs_preempt_now();
 }
 
 /* ---- Spawn, join, cancel ---- */

@@ -83,7 +83,7 @@ static inline void all_clients(void (*body)(int client))
     gs_waitgroup_add(&crowd, clients);
     for (intptr_t i = 0; i < clients; i++)
         MUST(gs_spawn(one_client, (void *)i) == 0, "no goroutine");
-    gs_waitgroup_wait(&crowd, GS_FOREVER);
+    MUST(gs_waitgroup_wait(&crowd, GS_FOREVER) == 0, "cancelled");
 }
 
 /* PORT WAY CLIENTS CALLS; SIGALRM ends a run that hangs. */

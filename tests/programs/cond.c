@@ -310,7 +310,7 @@ static void consumer(void *arg)
 {
     struct queue *q = arg;
     long sum = 0;
-    int v;
+    int v = 0;
     while (get(q, &v))
         sum += v;
     ADD(q->sum, sum);

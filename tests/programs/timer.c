@@ -16,6 +16,14 @@ static void check_sleep(void)
     CHECK_EQ(gs_sleep(0), 0);
     CHECK_EQ(gs_sleep(-1), 0);
     CHECK_EQ(gs_sleep(INT64_MIN), 0);
+    CHECK_EQ(gs_sleep_until(GS_NOWAIT), 0);
+    CHECK_EQ(gs_sleep_until(-2), 0);
+    CHECK_EQ(gs_sleep_until(gs_now()), 0);
+    {
+        gs_deadline then = gs_after_ms(5);
+        CHECK_EQ(gs_sleep_until(then), 0);
+        CHECK_GE(gs_now(), then);
+    }
 }
 
 GO_TEST(a_sleep_lasts_at_least_its_time)
@@ -31,6 +39,7 @@ TEST(a_sleep_of_a_plain_thread_lasts_at_least_its_time)
 static void sleep_for_ever(void *arg)
 {
     (void)arg;
+    CHECK_EQ(gs_sleep_until(GS_FOREVER), -ECANCELED);
     CHECK_EQ(gs_sleep(INT64_MAX), -ECANCELED);
 }
 

@@ -1,13 +1,96 @@
-/* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
-extern const volatile uint32_t gs_preempt_word;
+/* ---- Within the caller ---- */
 
-/**
- * Gives way if the goroutine is asked to: one load and a branch, for the back-edges
- * of loops that call nothing else. Goroutines and plain threads.
+#if defined(__GNUC__) && !defined(GS_NO_INLINE)
+/*
+ * What is usual, within the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock of a mutex
+ * that is free, gs_once_do when it is done, gs_preempt_check. All else calls the function. With
+ * GS_NO_INLINE defined, and for other compilers, these are the functions; so is (gs_mutex_lock).
+ *
+ * This much of the objects' inside is part of the ABI. Words are those of 32 bits, little- or
+ * big-endian as the machine.
+ *
+ * - gs_mutex, word 0: bit 0 is set while it is locked, bit 1 while others wait, bit 3 while it is
+ *   handed over. Bits 0 and 3 clear: setting bit 0 (acquire) locks it. Bit 0 set and bit 1 clear:
+ *   clearing bit 0 (release) unlocks it. All other bits stay as they are.
+ * - gs_once, word 0: 2 when it is done (acquire). Then word 1: 0 when the library has left it.
+ * - The word that gs_preempt_flag gives is not 0 while some goroutine is asked to give way.
  */
-static inline void gs_preempt_check(void)
+typedef uint32_t __attribute__((__may_alias__)) gs_word;
+
+/* Whether some goroutine may be asked to give way. */
+static inline bool gs_preempt_asked(void)
 {
-    if (gs_preempt_word != 0)
-        gs_preempt_now();
+    static const uint32_t yes = 1;
+    static const volatile uint32_t *flag = &yes; /* until it is looked up */
+    const volatile uint32_t *f = __atomic_load_n(&flag, __ATOMIC_RELAXED);
+    if (__builtin_expect(__atomic_load_n(f, __ATOMIC_RELAXED) == 0, 1))
+        return false;
+    __atomic_store_n(&flag, gs_preempt_flag(), __ATOMIC_RELAXED);
+    return true;
 }
+
+static inline void gs_preempt_check_inline(void)
+{
+    if (gs_preempt_asked())
+        gs_preempt_check();
+}
+
+GS_MUST_CHECK static inline int gs_mutex_trylock_inline(gs_mutex *m)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL, 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 9) == 0, 1)
+            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_trylock(m);
+}
+
+GS_MUST_CHECK static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 9) == 0, 1)
+            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_lock(m, deadline);
+}
+
+static inline int gs_mutex_unlock_inline(gs_mutex *m)
+{
+    gs_word *word = (gs_word *)m, s;
+    if (__builtin_expect(m != NULL, 1)) {
+        s = __atomic_load_n(word, __ATOMIC_RELAXED);
+        if (__builtin_expect((s & 3) == 1, 1)
+            && __atomic_compare_exchange_n(word, &s, s & ~UINT32_C(1), false, __ATOMIC_RELEASE,
+                                           __ATOMIC_RELAXED))
+            return 0;
+    }
+    return gs_mutex_unlock(m);
+}
+
+GS_MUST_CHECK static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
+{
+    const gs_word *word = (const gs_word *)o;
+    if (__builtin_expect(o != NULL && f != NULL, 1)
+        && __builtin_expect(__atomic_load_n(word, __ATOMIC_ACQUIRE) == 2, 1)
+        && __atomic_load_n(word + 1, __ATOMIC_ACQUIRE) == 0)
+        return 0;
+    return gs_once_do(o, f, arg);
+}
+
+/* Variadic, because an argument in C++ may have commas that are not in parentheses. */
+#define gs_preempt_check(...) gs_preempt_check_inline(__VA_ARGS__)
+#define gs_mutex_trylock(...) gs_mutex_trylock_inline(__VA_ARGS__)
+#define gs_mutex_lock(...) gs_mutex_lock_inline(__VA_ARGS__)
+#define gs_mutex_unlock(...) gs_mutex_unlock_inline(__VA_ARGS__)
+#define gs_once_do(...) gs_once_do_inline(__VA_ARGS__)
+#endif
+
+/* Who calls them by these names says for which header. */
+#define gs_init(...) gs_init_for(GS_VERSION, __VA_ARGS__)
+#define gs_run(...) gs_run_for(GS_VERSION, __VA_ARGS__)
 

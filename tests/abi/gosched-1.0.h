@@ -1,0 +1,1291 @@
+/* libgosched: Go's scheduler as a C library.
+
+   Errors are returned: 0 or a count on success, a negative errno value on failure;
+   gs_strerror() explains each. errno itself is never set, and belongs to the
+   goroutine, as do the rounding modes. Bad input gives an error and changes nothing.
+
+   Whatever can block takes a deadline, an absolute time in ns on CLOCK_MONOTONIC:
+   GS_FOREVER, GS_NOWAIT (-EAGAIN instead of waiting), or gs_after_ms(n) and its kin;
+   -ETIMEDOUT when it has passed (so it has for any other number below 0). What can
+   be done at once is done, even with a passed deadline or in a cancelled goroutine.
+
+   Whatever can block works from goroutines, which park, and from plain threads,
+   which block. A plain thread needs no other call before or after.
+
+   Generated from src/capi by `make header`: change it there. */
+
+#ifndef GOSCHED_H
+#define GOSCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Of sys/socket.h, sys/uio.h and netdb.h, which this header leaves to those who need
+   them: they declare names like send. A socklen_t is a uint32_t. */
+struct addrinfo;
+struct iovec;
+struct msghdr;
+struct sockaddr;
+
+#define GS_CONFIG_INIT { sizeof(gs_config), 0, 0, 0, NULL, 0, 0, 0 }
+#define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0 }
+
+/**
+ * A deadline: wait without end. To wait with any other deadline a goroutine needs
+ * memory for it: each function that takes one gives -ENOMEM where there is none, as if
+ * the deadline had passed before it could wait.
+ */
+#define GS_FOREVER -1
+
+/**
+ * A deadline: never wait; what can't be done at once fails with -EAGAIN.
+ */
+#define GS_NOWAIT 0
+
+/**
+ * GOMAXPROCS is at most this.
+ */
+#define GS_MAX_PROCS 1024
+
+/**
+ * gs_config.flags: only calls of this library switch: no preemption by a signal,
+ * and a goroutine that blocks its thread without saying so keeps its P. With one
+ * P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+ */
+#define GS_CONFIG_COOPERATIVE 1
+
+/**
+ * gs_config.flags: on a machine with several NUMA nodes threads may run on each of
+ * them and memory comes from where it is first touched. Else each thread of the
+ * library is bound to the CPUs of a node; never the caller's own. A program that is
+ * started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
+ * fork(2) doesn't. GOSCHED_BIND=0.
+ */
+#define GS_CONFIG_UNBOUND 2
+
+/**
+ * After its first run the goroutine stays on one OS thread, so that thread-local
+ * variables of the code it runs are safe. Others run there too: it waits while one of
+ * them computes and calls nothing of the library, see gs_lock_os_thread.
+ */
+#define GS_SPAWN_PINNED 1
+
+/**
+ * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
+ * thread without gs_entersyscall.
+ */
+#define GS_SPAWN_NOPREEMPT 2
+
+/**
+ * Runs before everything but what the running goroutine has just made ready.
+ */
+#define GS_PRIO_HIGH 1
+
+/**
+ * What gs_spawn gives.
+ */
+#define GS_PRIO_NORMAL 0
+
+/**
+ * Runs when nothing of normal priority waits on its node, and now and then.
+ */
+#define GS_PRIO_LOW -1
+
+/**
+ * Runs when nothing else at all can run. seed: S10
+ */
+#define GS_PRIO_IDLE -2
+
+/**
+ * gs_case.op: send.
+ */
+#define GS_SEND 1
+
+/**
+ * gs_case.op: receive.
+ */
+#define GS_RECV 2
+
+/**
+ * gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
+ */
+#define GS_G_RUNNABLE 1
+
+#define GS_G_RUNNING 2
+
+#define GS_G_WAITING 3
+
+#define GS_G_SYSCALL 4
+
+/**
+ * gs_numa_alloc: memory of the caller's node.
+ */
+#define GS_NUMA_LOCAL -1
+
+/**
+ * gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
+ * alike.
+ */
+#define GS_NUMA_STRIPE -2
+
+/**
+ * A channel. Any number of goroutines and plain threads may use it at once.
+ */
+typedef struct gs_chan gs_chan;
+
+/**
+ * A goroutine that somebody has a reference to.
+ */
+typedef struct gs_g gs_g;
+
+/**
+ * Goroutines that exchange messages, or wait for each other, all the time: they are
+ * run at the same time, each on a P of its own (on one NUMA node if that has enough),
+ * for a time slice at a stretch; then all others have their turn.
+ *
+ * In its turn a gang has as many P's as it has members; if there are fewer, all of
+ * them, for several slices. A P whose member has to wait is lent to others after a
+ * while, and taken back when a member becomes ready. The others' turn lasts until each
+ * of them has run once; meanwhile members run on P's that have nothing else to do. A
+ * gang pays off when its members exchange messages many times in a slice
+ * (gs_config.time_slice_ns) and others want their P's.
+ */
+typedef struct gs_gang gs_gang;
+
+/**
+ * A timer that runs a function.
+ */
+typedef struct gs_timer gs_timer;
+
+/**
+ * What gs_init starts the runtime with. A field that is 0 or NULL is taken from
+ * the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
+ * bytes and set size.
+ */
+typedef struct gs_config {
+    /**
+     * sizeof(gs_config).
+     */
+    size_t size;
+    /**
+     * How many goroutines run at the same time, at most GS_MAX_PROCS.
+     * Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
+     * mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
+     */
+    uint32_t gomaxprocs;
+    /**
+     * OS threads that the library starts to run goroutines, at most; threads that call gs_run
+     * don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+     */
+    uint32_t max_threads;
+    /**
+     * Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
+     * only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
+     */
+    size_t stack_size;
+    /**
+     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
+     * notation for a synthetic one, such as "node:2 core:4 pu:1".
+     * GOSCHED_TOPOLOGY.
+     */
+    const char *topology;
+    /**
+     * The time slice in ns, 100 us to 1 h: a goroutine that runs for so long while
+     * others wait gives way at its next call of the library; if none comes, its
+     * thread gets a signal. 0: 10 ms.
+     */
+    uint64_t time_slice_ns;
+    /**
+     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
+     */
+    uint32_t flags;
+    /**
+     * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
+     * The host's handler for it, installed before the start, is called when it
+     * comes from elsewhere; system calls are then restarted even if the handler
+     * was installed without SA_RESTART. It may interrupt a system call of a goroutine that the kernel
+     * doesn't restart (nanosleep, poll): EINTR, as with any signal.
+     * GOSCHED_PREEMPT_SIGNAL (0: none).
+     */
+    int32_t preempt_signal;
+} gs_config;
+
+/**
+ * The function of a goroutine.
+ */
+typedef void (*gs_fn)(void *arg);
+
+/**
+ * How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
+ */
+typedef struct gs_spawn_opts {
+    /**
+     * sizeof(gs_spawn_opts).
+     */
+    size_t size;
+    /**
+     * A name for reports, copied; or NULL.
+     */
+    const char *name;
+    /**
+     * Bytes of stack that it can use, at most 1 GiB; 0: gs_config.stack_size. A
+     * small one is raised to the least that works.
+     */
+    size_t stack_size;
+    /**
+     * GS_PRIO_...
+     */
+    int priority;
+    /**
+     * The NUMA node that it starts on, by this process's numbering; -1: any.
+     */
+    int node;
+    /**
+     * GS_SPAWN_... or'ed.
+     */
+    uint32_t flags;
+} gs_spawn_opts;
+
+/**
+ * A key of goroutine-local values. 0 is none.
+ */
+typedef uint32_t gs_key;
+
+/**
+ * One case of a select.
+ */
+typedef struct gs_case {
+    /**
+     * NULL: never ready.
+     */
+    struct gs_chan *ch;
+    /**
+     * What to send, or where to receive to (NULL: drop it).
+     */
+    void *elem;
+    /**
+     * GS_SEND or GS_RECV.
+     */
+    int op;
+    /**
+     * Set if this case is chosen: 0, or -EPIPE if the channel is closed.
+     */
+    int result;
+} gs_case;
+
+/**
+ * A mutex, with the normal and the starvation mode of Go's. It is not tied to
+ * a goroutine: any may unlock it. All bytes zero: unlocked. sync.Mutex.
+ */
+typedef struct gs_mutex {
+    uint64_t opaque[4];
+} gs_mutex;
+
+/**
+ * A lock for many readers or one writer; new readers wait while a writer waits.
+ * All bytes zero: unlocked. sync.RWMutex.
+ */
+typedef struct gs_rwmutex {
+    uint64_t opaque[8];
+} gs_rwmutex;
+
+/**
+ * A condition variable. All bytes zero: nobody waits. sync.Cond.
+ */
+typedef struct gs_cond {
+    uint64_t opaque[4];
+} gs_cond;
+
+/**
+ * A counter to wait for. All bytes zero: 0. sync.WaitGroup.
+ */
+typedef struct gs_waitgroup {
+    uint64_t opaque[6];
+} gs_waitgroup;
+
+/**
+ * A weighted semaphore, first come first served. All bytes zero: no units.
+ */
+typedef struct gs_sem {
+    uint64_t opaque[6];
+} gs_sem;
+
+/**
+ * Does something once. All bytes zero: not done yet. sync.Once.
+ */
+typedef struct gs_once {
+    uint64_t opaque[6];
+} gs_once;
+
+/**
+ * A goroutine at rest, for gs_foreach_g.
+ */
+typedef struct gs_g_info {
+    /**
+     * 0: it has not run yet.
+     */
+    uint64_t id;
+    /**
+     * GS_G_RUNNABLE and so on.
+     */
+    int state;
+    /**
+     * The NUMA node where it last ran.
+     */
+    int node;
+    /**
+     * Its stack: lowest address, and the one behind the highest. NULL: it has none
+     * yet, only its argument.
+     */
+    void *stack_lo;
+    void *stack_hi;
+    /**
+     * Its stack pointer: what it uses is from here up.
+     */
+    void *sp;
+    /**
+     * The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of
+     * what it did or of a system call. NULL: those that a function must keep are on its stack,
+     * above sp.
+     */
+    const void *regs;
+    /**
+     * The argument of its function.
+     */
+    void *arg;
+} gs_g_info;
+
+/**
+ * What has been counted since the runtime was started. Set size to sizeof(gs_stats)
+ * first. Fields may be added at the end.
+ */
+typedef struct gs_stats {
+    /**
+     * sizeof(gs_stats).
+     */
+    size_t size;
+    /**
+     * Goroutines that there are; of a node: those in its queues, ready to run.
+     */
+    uint64_t goroutines;
+    /**
+     * Goroutines begun and ended. Those that plain threads have spawned count in the
+     * sum only; of a node the rest that its P's have spawned, and ended.
+     */
+    uint64_t created;
+    uint64_t ended;
+    /**
+     * P's, and how many of them have nothing to do.
+     */
+    uint64_t procs;
+    uint64_t idle_procs;
+    /**
+     * Threads that run goroutines, or could. 0 for a node.
+     */
+    uint64_t threads;
+    /**
+     * How often goroutines were switched to. 0 for a node.
+     */
+    uint64_t switches;
+    /**
+     * How often a P went to another thread, because its own was blocked.
+     */
+    uint64_t handoffs;
+    /**
+     * How often work was stolen: from P's of the node, from the queue of another node,
+     * from P's of another node.
+     */
+    uint64_t steals_near;
+    uint64_t steals_remote_queue;
+    uint64_t steals_remote_p;
+    /**
+     * Stacks that goroutines have left on another node than their own, and that went
+     * back.
+     */
+    uint64_t stacks_sent_home;
+    /**
+     * Goroutines whose stack was moved to the node where they run, and its pages.
+     */
+    uint64_t migrations;
+    uint64_t pages_moved;
+} gs_stats;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/* ---- Start and stop ---- */
+
+/**
+ * Starts the runtime. Optional: the first call of any function that needs it
+ * does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
+ * a pointer: NULL) if that fails. cfg may be NULL.
+ *
+ * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
+ * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
+ * nothing has changed. Any thread.
+ */
+int gs_init(const struct gs_config *cfg);
+
+/**
+ * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
+ * it has ended; other goroutines may then still be there. Several threads may do
+ * so at once. The thread's signal mask stays as it is; its timer slack
+ * (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards. So is its
+ * alternate signal stack, in whose place it has a larger one meanwhile if its
+ * own is small (below 64 KiB and what the kernel saves).
+ *
+ * It returns as soon as f has ended and the goroutine that the thread runs by
+ * then, if any, has called the library or ended: one that computes or blocks on
+ * without a call holds the thread until it does.
+ *
+ * pthread_cancel(3) doesn't end a thread of the library, nor one that is in gs_run before
+ * that returns. Waking others and waiting for channels, sync objects, goroutines and time are
+ * no cancellation points of a plain thread. A thread that may be inside a function for files
+ * or names must not be cancelled.
+ *
+ * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
+ * gives no memory or thread (see gs_init). f has not run if it is not 0.
+ */
+int gs_run(gs_fn f, void *arg);
+
+/**
+ * Waits until every goroutine has ended, then ends all threads of the library
+ * and frees all that it has. gs_init may follow. Timers that have not fired are
+ * dropped. Channels, and goroutines that the caller has references to, stay
+ * until they are freed. It also waits for what runs when a thread of the library ends:
+ * destructors of pthread_setspecific's values and of C++'s thread_local. These may call
+ * the library, and start another runtime.
+ *
+ * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
+ * and nothing has changed; -EDEADLK: called by a goroutine.
+ */
+int gs_shutdown(int64_t deadline);
+
+/**
+ * The time of all deadlines: CLOCK_MONOTONIC in ns.
+ */
+int64_t gs_now(void);
+
+/**
+ * The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
+ * it would be beyond that.
+ */
+int64_t gs_after_ns(int64_t ns);
+
+/**
+ * The same for microseconds.
+ */
+int64_t gs_after_us(int64_t us);
+
+/**
+ * The same for milliseconds.
+ */
+int64_t gs_after_ms(int64_t ms);
+
+/**
+ * The library's version, such as "0.1.0". A static string.
+ */
+const char *gs_version(void);
+
+/**
+ * The version of the ABI: the number in the soname.
+ */
+int gs_abi_version(void);
+
+/**
+ * One sentence that says what an error of this library means and what to do
+ * about it. A static string for any number, negative or not.
+ */
+const char *gs_strerror(int err);
+
+/* ---- Goroutines and goroutine-local values ---- */
+
+/**
+ * Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
+ * runs. The goroutine spawned last runs first, unless another P takes it.
+ *
+ * 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
+ */
+int gs_spawn(gs_fn f, void *arg);
+
+/**
+ * The same with options. opts may be NULL. If out is not NULL, *out is a
+ * reference that the caller must give back with gs_release; after an error it is
+ * NULL.
+ *
+ * 0; -EINVAL: f is NULL, or an option is unknown or out of its range; -ENOMEM.
+ * Goroutines and plain threads.
+ */
+int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
+
+/**
+ * Waits until the goroutine has ended. What it did is visible then. The
+ * reference stays.
+ *
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+ */
+int gs_join(struct gs_g *g, int64_t deadline);
+
+/**
+ * Cancels the goroutine: every call of it that would block, now or later, gives
+ * -ECANCELED. It runs on until it returns by itself; before its first run it
+ * still runs.
+ *
+ * 0, also when it has ended; -EINVAL: NULL.
+ */
+int gs_cancel(struct gs_g *g);
+
+/**
+ * The running goroutine; NULL on a plain thread. It is no new reference: it is
+ * good until the goroutine ends, or gs_retain it.
+ */
+struct gs_g *gs_self(void);
+
+/**
+ * One more reference. Gives g; NULL for NULL.
+ */
+struct gs_g *gs_retain(struct gs_g *g);
+
+/**
+ * Gives a reference back. Nothing for NULL.
+ */
+void gs_release(struct gs_g *g);
+
+/**
+ * The goroutine's number: no two in the life of the runtime have the same. 0 for
+ * NULL.
+ */
+uint64_t gs_id(const struct gs_g *g);
+
+/**
+ * Lets others run: the goroutine goes behind all that can run on its P. On a
+ * plain thread: sched_yield. Gosched.
+ */
+void gs_yield(void);
+
+/**
+ * Ends the running goroutine from anywhere in it; its destructors of
+ * goroutine-local values run, those of C++ objects on its stack do not, and an
+ * exception that it handles is lost. In
+ * gs_run's function it makes gs_run return 0. On a plain thread, or between
+ * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+ */
+void gs_exit(void);
+
+/**
+ * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
+ * it has not slept (see GS_FOREVER).
+ * Goroutines and plain threads. time.Sleep.
+ */
+int gs_sleep(int64_t ns);
+
+/**
+ * How many goroutines there are: those that have not run yet, and gs_run's,
+ * included. NumGoroutine.
+ */
+size_t gs_num_goroutines(void);
+
+/**
+ * Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
+ * value that is not NULL, on the goroutine and before a gs_join of it returns;
+ * it may block and may set values again, for at most 4 rounds. On a plain thread
+ * values belong to the thread.
+ *
+ * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
+ */
+int gs_key_create(gs_key *key, void (*dtor)(void *value));
+
+/**
+ * Deletes a key; its values are forgotten, without their destructor. 0;
+ * -EINVAL: there is no such key.
+ */
+int gs_key_delete(gs_key key);
+
+/**
+ * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
+ * -EAGAIN: a plain thread that is ending.
+ */
+int gs_setspecific(gs_key key, const void *value);
+
+/**
+ * The running goroutine's value of a key; NULL: none, or no such key.
+ */
+void *gs_getspecific(gs_key key);
+
+/* ---- Channels and select ---- */
+
+/**
+ * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
+ * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
+ * memory. Free it with gs_chan_free. make(chan T, cap).
+ */
+struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
+
+/**
+ * Frees a channel and what is in it. It may be freed as soon as one's own last
+ * call on it has returned, even if a partner is still leaving its call.
+ *
+ * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+ */
+int gs_chan_free(struct gs_chan *c);
+
+/**
+ * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
+ * served in the order in which they came. c <- v.
+ *
+ * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
+ * NULL, or elem is. Goroutines and plain threads.
+ */
+int gs_chan_send(struct gs_chan *c, const void *elem, int64_t deadline);
+
+/**
+ * Receives the next element to elem (NULL: drops it). v, ok := <-c.
+ *
+ * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
+ * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
+ */
+int gs_chan_recv(struct gs_chan *c, void *elem, int64_t deadline);
+
+/**
+ * Closes the channel: sends fail from now on, receives once it is drained; all
+ * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+ */
+int gs_chan_close(struct gs_chan *c);
+
+/**
+ * How many elements are in the channel now; 0 for NULL. len(c).
+ */
+size_t gs_chan_len(const struct gs_chan *c);
+
+/**
+ * How many it can hold; 0 for NULL. cap(c).
+ */
+size_t gs_chan_cap(const struct gs_chan *c);
+
+/**
+ * Does one of n operations: if several can be done, each with the same chance;
+ * if none, the first that can be. Its result is in cases[i].result. With n = 0,
+ * or only NULL channels, it waits for the deadline. select.
+ *
+ * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
+ * cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
+ * more than 8 cases. Goroutines and plain threads.
+ */
+int gs_select(struct gs_case *cases, size_t n, int64_t deadline);
+
+/* ---- Mutexes and other meeting points ---- */
+
+/**
+ * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
+ * Goroutines and plain threads.
+ */
+int gs_mutex_lock(struct gs_mutex *m, int64_t deadline);
+
+/**
+ * Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
+ */
+int gs_mutex_trylock(struct gs_mutex *m);
+
+/**
+ * Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+ */
+int gs_mutex_unlock(struct gs_mutex *m);
+
+/**
+ * Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
+ * -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
+ */
+int gs_rwmutex_rlock(struct gs_rwmutex *rw, int64_t deadline);
+
+/**
+ * Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
+ */
+int gs_rwmutex_runlock(struct gs_rwmutex *rw);
+
+/**
+ * Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
+ * and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
+ * threads.
+ */
+int gs_rwmutex_lock(struct gs_rwmutex *rw, int64_t deadline);
+
+/**
+ * Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
+ */
+int gs_rwmutex_unlock(struct gs_rwmutex *rw);
+
+/**
+ * Unlocks the mutex, waits to be woken, and locks it again; it is locked when
+ * this returns, whatever the result. There are no wake-ups without a signal, but
+ * the condition may be false again: check it in a loop.
+ *
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
+ * -EINVAL: NULL. Goroutines and plain threads.
+ */
+int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, int64_t deadline);
+
+/**
+ * Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
+ */
+int gs_cond_signal(struct gs_cond *c);
+
+/**
+ * Wakes all that wait. 0; -EINVAL: NULL.
+ */
+int gs_cond_broadcast(struct gs_cond *c);
+
+/**
+ * Adds delta, which may be negative, to the counter; when that makes it 0, all
+ * that wait wake. 0; -EINVAL: NULL, or the counter would be negative (nothing
+ * has changed).
+ */
+int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
+
+/**
+ * gs_waitgroup_add(wg, -1).
+ */
+int gs_waitgroup_done(struct gs_waitgroup *wg);
+
+/**
+ * Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
+ * -EINVAL: NULL. Goroutines and plain threads.
+ */
+int gs_waitgroup_wait(struct gs_waitgroup *wg, int64_t deadline);
+
+/**
+ * Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
+ * NULL, or n is negative.
+ */
+int gs_sem_init(struct gs_sem *s, int64_t n);
+
+/**
+ * Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
+ * -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
+ * threads.
+ */
+int gs_sem_acquire(struct gs_sem *s, int64_t n, int64_t deadline);
+
+/**
+ * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
+ * INT64_MAX (nothing has changed).
+ */
+int gs_sem_release(struct gs_sem *s, int64_t n);
+
+/**
+ * Runs f(arg) if nobody has with this object; when it returns, f has returned.
+ * f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
+ * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+ */
+int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
+
+/* ---- Timers and the channels that they send on ---- */
+
+/**
+ * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+ * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
+ * time.AfterFunc.
+ */
+struct gs_timer *gs_timer_start(int64_t ns, gs_fn f, void *arg);
+
+/**
+ * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
+ * function may still be running); -EINVAL: NULL. Timer.Stop.
+ */
+int gs_timer_stop(struct gs_timer *t);
+
+/**
+ * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
+ * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
+ * -EAGAIN: it is as before. Timer.Reset.
+ */
+int gs_timer_reset(struct gs_timer *t, int64_t ns);
+
+/**
+ * Stops a timer and frees it. 0; -EINVAL: NULL.
+ */
+int gs_timer_free(struct gs_timer *t);
+
+/**
+ * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
+ * after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
+ * NULL: no memory. time.After.
+ */
+struct gs_chan *gs_after(int64_t ns);
+
+/**
+ * A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
+ * nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
+ * no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+ */
+struct gs_chan *gs_ticker_start(int64_t ns);
+
+/**
+ * No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
+ * channel of gs_ticker_start or gs_after. Ticker.Stop.
+ */
+int gs_ticker_stop(struct gs_chan *c);
+
+/* ---- I/O ---- */
+
+/**
+ * Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else
+ * that poll(2) can wait for; also from a file on a disk, which counts as a system
+ * call that may block. The file is made non-blocking when it is first used,
+ * unless it is a socket. What is there is read at once; else the goroutine parks
+ * until something comes. Several may wait for one file: first come, first served.
+ *
+ * close(2) is allowed while nobody waits for the file; gs_close at any time.
+ *
+ * The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
+ * anything is read if the deadline has passed already), -ECANCELED: nothing read,
+ * and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
+ * open; else the error of read(2), but never -EINTR. For a file on a disk the
+ * deadline counts only until its turn comes. Goroutines and plain threads.
+ * internal/poll.FD.Read. seed: B2.
+ */
+ssize_t gs_read(int fd, void *buf, size_t n, int64_t deadline);
+
+/**
+ * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
+ *
+ * The number of bytes; -EPIPE: nobody reads any more; else as gs_read. Goroutines
+ * and plain threads. internal/poll.FD.Write, which writes all.
+ */
+ssize_t gs_write(int fd, const void *buf, size_t n, int64_t deadline);
+
+/**
+ * gs_read into several buffers, at most 1,024, as readv(2). -EINVAL also: iov is
+ * NULL, iovcnt is negative or too large.
+ */
+ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+
+/**
+ * gs_write from several buffers, as writev(2). -EINVAL as for gs_readv.
+ */
+ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, int64_t deadline);
+
+/**
+ * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
+ * MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+ */
+ssize_t gs_recv(int fd, void *buf, size_t n, int flags, int64_t deadline);
+
+/**
+ * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+ */
+ssize_t gs_send(int fd, const void *buf, size_t n, int flags, int64_t deadline);
+
+/**
+ * recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
+ * *addrlen is the room there, and then the address's length. -EINVAL also: addr
+ * without addrlen.
+ */
+ssize_t gs_recvfrom(int fd,
+                    void *buf,
+                    size_t n,
+                    int flags,
+                    struct sockaddr *addr,
+                    uint32_t *addrlen,
+                    int64_t deadline);
+
+/**
+ * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
+ * -EINVAL also: an addrlen without addr.
+ */
+ssize_t gs_sendto(int fd,
+                  const void *buf,
+                  size_t n,
+                  int flags,
+                  const struct sockaddr *addr,
+                  uint32_t addrlen,
+                  int64_t deadline);
+
+/**
+ * recvmsg(2): as gs_recv. msg must stay until the call returns. -EINVAL also: msg
+ * is NULL.
+ */
+ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, int64_t deadline);
+
+/**
+ * sendmsg(2): as gs_send. -EINVAL also: msg is NULL.
+ */
+ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, int64_t deadline);
+
+/**
+ * Takes the next connection of a listening socket, which is made non-blocking: a new
+ * socket, non-blocking and close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
+ * the room there, and then the address's length. Goroutines that the accepting
+ * one spawns from then on are spread over P's and nodes. Close it with gs_close.
+ *
+ * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
+ * until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
+ * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
+ * plain threads. internal/poll.FD.Accept. seed: N7.
+ */
+int gs_accept(int fd,
+              struct sockaddr *addr,
+              uint32_t *addrlen,
+              int64_t deadline);
+
+/**
+ * Connects a socket, which is made non-blocking, with an address.
+ *
+ * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
+ * -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
+ * error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
+ * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+ */
+int gs_connect(int fd,
+               const struct sockaddr *addr,
+               uint32_t addrlen,
+               int64_t deadline);
+
+/**
+ * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
+ * POLLRDHUP and their kin), or POLLERR or POLLHUP, for libraries that do the rest
+ * themselves. The file stays blocking if it is.
+ *
+ * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
+ * gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and nobody can wait
+ * for this file, because it is on a disk. Goroutines and plain threads.
+ */
+int gs_poll_fd(int fd, int events, int64_t deadline);
+
+/**
+ * Closes a file. Everybody who waits for it leaves with -ECANCELED and never
+ * meets the file that has its number next. Others run while close(2) waits, for a
+ * disk or for SO_LINGER; the number is free by then.
+ *
+ * 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
+ * same. Any thread. internal/poll.FD.Close.
+ */
+int gs_close(int fd);
+
+/**
+ * A TCP socket that listens on a port (0: the system chooses one) of the host:
+ * its name or address, or NULL or "" for all addresses of the machine, IPv6 and
+ * IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
+ * the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
+ * close-on-exec, and is the caller's. A name is looked up, which may take a while.
+ *
+ * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
+ * known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ */
+int gs_tcp_listen(const char *host, uint16_t port, int backlog);
+
+/**
+ * A TCP socket that is connected with a port of a host, which is a name or an
+ * address; of several addresses the first that answers. It has TCP_NODELAY, is
+ * non-blocking and close-on-exec, and is the caller's.
+ *
+ * The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
+ * connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+ * Goroutines and plain threads. net.Dial.
+ */
+int gs_tcp_connect(const char *host, uint16_t port, int64_t deadline);
+
+/**
+ * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
+ * at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
+ * until its turn comes: at most 64 goroutines read or write at the same time.
+ *
+ * The number of bytes, short only at the end of the file or with GS_NOWAIT;
+ * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
+ * offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
+ * threads. os.File.ReadAt.
+ */
+ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, int64_t deadline);
+
+/**
+ * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
+ *
+ * The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
+ * threads. os.File.WriteAt.
+ */
+ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, int64_t deadline);
+
+/**
+ * getaddrinfo(3), while others run. *res is the caller's and freed with
+ * freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
+ * With GS_NOWAIT only addresses are understood, not names.
+ *
+ * 0; or an EAI_ code, and *res is NULL: EAI_SYSTEM means that gs_last_error() says
+ * more, for instance -ETIMEDOUT, -EAGAIN or -ECANCELED, -EINVAL if res is NULL.
+ * Goroutines and plain threads. net.Resolver.LookupHost.
+ */
+int gs_getaddrinfo(const char *node,
+                   const char *service,
+                   const struct addrinfo *hints,
+                   struct addrinfo **res,
+                   int64_t deadline);
+
+/**
+ * After gs_getaddrinfo has returned EAI_SYSTEM: why, a negative errno value. Each
+ * goroutine and each plain thread has its own.
+ */
+int gs_last_error(void);
+
+/* ---- System calls and threads ---- */
+
+/**
+ * The goroutine is about to make a system call that may block: until
+ * gs_exitsyscall its P may be used by others. In between the thread counts as a
+ * plain one: a call of this library that blocks, blocks the thread. Nests. On a
+ * plain thread it does nothing. 0. entersyscall.
+ */
+int gs_entersyscall(void);
+
+/**
+ * The same when the call surely blocks for long: the P is given up at once.
+ * Undone by gs_exitsyscall too. 0. entersyscallblock.
+ */
+int gs_entersyscallblock(void);
+
+/**
+ * The system call is over; the goroutine goes on when it has a P again. errno
+ * stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
+ * exitsyscall.
+ */
+int gs_exitsyscall(void);
+
+/**
+ * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
+ * the way to call a deep or blocking C function from a goroutine. In f the
+ * thread counts as a plain one, but gs_self is the goroutine. Gives what f
+ * returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
+ */
+void *gs_blocking(void *(*f)(void *arg), void *arg);
+
+/**
+ * From now on the goroutine stays on this thread, and no other runs on it; goroutines
+ * that are pinned to the thread run there while this one is parked. If the goroutine
+ * ends while locked the thread ends too (unless it is gs_run's caller's, or others
+ * are pinned to it). Nests.
+ * 0. LockOSThread.
+ */
+int gs_lock_os_thread(void);
+
+/**
+ * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
+ */
+int gs_unlock_os_thread(void);
+
+/**
+ * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
+ * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
+ * n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
+ * can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
+ */
+int gs_gomaxprocs(int n);
+
+/**
+ * Sets how many threads the library may start to run goroutines, and gives the former
+ * number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
+ * goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
+ * while a goroutine has locked the first.
+ * Threads that there are already stay. Each goroutine that is preempted by a signal,
+ * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
+ * gs_init). debug.SetMaxThreads.
+ */
+int gs_set_max_threads(int n);
+
+/* ---- For embedders: runtimes, interpreters, garbage collectors ---- */
+
+/**
+ * Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
+ * NULL, is called on another goroutine's stack: it unlocks what gs_ready's
+ * callers look at, and must not block; if it gives false the goroutine goes on at
+ * once. Whoever wakes or cancels the goroutine meanwhile, it stays at rest until
+ * commit has returned. g is good until the goroutine ends, or gs_retain it. With
+ * GS_NOWAIT, or a passed deadline, commit is not called.
+ *
+ * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
+ * thread until the deadline (commit gets NULL). gopark.
+ */
+int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, int64_t deadline);
+
+/**
+ * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
+ * several callers one gets 0. Goroutines and plain threads. goready.
+ */
+int gs_ready(struct gs_g *g);
+
+/**
+ * Stops all goroutines but the caller: when it returns each one is at rest until
+ * gs_start_the_world. One that computes is stopped by the signal; one whose
+ * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
+ * when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+ * waited for. The caller must not block meanwhile, nor end.
+ *
+ * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
+ * several take turns. stopTheWorld.
+ */
+int gs_stop_the_world(void);
+
+/**
+ * Lets them go on. 0; -EPERM: the caller has not stopped the world.
+ * startTheWorld.
+ */
+int gs_start_the_world(void);
+
+/**
+ * Calls visit(info, ctx) for each goroutine, the caller and those that have not
+ * run yet included. From info.sp to info.stack_hi, and in info.regs, is all that a goroutine
+ * refers to; but for what a function that gs_blocking runs has on its thread's own stack.
+ * Goroutines in system calls are stopped by the signal of the preemption to see their
+ * registers, until gs_start_the_world: calls that Linux doesn't restart (poll, nanosleep,
+ * ...) give EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of
+ * reach. The info is good during the call, which must not call this
+ * library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+ */
+int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
+
+/**
+ * Has f(ctx) called on a thread of the library when all goroutines wait and
+ * nothing can wake any of them, in place of the report and abort; NULL: those
+ * again. f must not block nor end the runtime; when it returns, the runtime goes on
+ * waiting, and calls it again only after something has run. 0.
+ */
+int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
+
+/**
+ * Gives way if the goroutine is asked to; gs_preempt_check calls it.
+ */
+void gs_preempt_now(void);
+
+/**
+ * From here on the goroutine is not preempted, neither by a signal nor at calls
+ * that don't block, and keeps its P even if it blocks its thread. Nests. On a plain
+ * thread it does nothing.
+ */
+void gs_preempt_disable(void);
+
+/**
+ * Undoes one gs_preempt_disable; a surplus one does nothing.
+ */
+void gs_preempt_enable(void);
+
+/* ---- Gangs ---- */
+
+/**
+ * Makes a gang without members.
+ *
+ * A reference, to be given back with gs_gang_free. NULL: no memory. Goroutines and plain
+ * threads.
+ */
+struct gs_gang *gs_gang_create(void);
+
+/**
+ * Gives the reference back: nobody can join the gang any more. Its members stay one
+ * until they have ended. Nothing for NULL.
+ */
+void gs_gang_free(struct gs_gang *gang);
+
+/**
+ * Starts f(arg) as a goroutine and member of the gang, until it ends. What a member
+ * spawns with gs_spawn is no member. opts and out are those of gs_spawn_with; a member
+ * has priority GS_PRIO_NORMAL, and runs where its gang does: node -1.
+ *
+ * 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
+ * members; -ENOMEM. Goroutines and plain threads.
+ */
+int gs_gang_spawn(struct gs_gang *gang,
+                  gs_fn f,
+                  void *arg,
+                  const struct gs_spawn_opts *opts,
+                  struct gs_g **out);
+
+/* ---- NUMA nodes ---- */
+
+/**
+ * How many NUMA nodes there are with CPUs that this process may use; at least 1. As any
+ * function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init).
+ * Their numbers are this process's own, in an order that differs from process to
+ * process, so that not all fill the same node first. Goroutines and plain threads.
+ * seed: N10.
+ */
+int gs_numa_nodes(void);
+
+/**
+ * The node that the caller is on. A goroutine may be on another after any call that
+ * can switch, a plain thread at any time.
+ */
+int gs_numa_node(void);
+
+/**
+ * How far a node's memory is from another's CPUs, in the system's scale: 10 is the
+ * own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
+ * threads.
+ */
+int gs_numa_distance(int a, int b);
+
+/**
+ * The CPUs of a node that this process may use, as sched_getaffinity(2) gives a
+ * mask: bit c % 8 of byte c / 8 is CPU c. set has size bytes, of which all are
+ * written; it may be NULL with size 0, to ask how many there are. On a synthetic
+ * machine they are made up.
+ *
+ * How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
+ * Goroutines and plain threads.
+ */
+int gs_numa_cpus(int node, size_t size, void *set);
+
+/**
+ * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
+ * GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
+ * another. On a synthetic machine, and with one node, policies make no difference.
+ *
+ * For what is large: each call is a system call or two. NULL: size is 0, policy is
+ * none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
+ * plain threads.
+ */
+void *gs_numa_alloc(size_t size, int policy);
+
+/**
+ * Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
+ * also after gs_shutdown.
+ */
+void gs_numa_free(void *p, size_t size);
+
+/* ---- Statistics ---- */
+
+/**
+ * Reads the statistics of the whole runtime; without one all are 0. The counters go
+ * on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
+ * small. Goroutines and plain threads.
+ */
+int gs_stats_read(struct gs_stats *out);
+
+/**
+ * The same for a node. -EINVAL also: there is no such node, or no runtime.
+ */
+int gs_stats_node(int node, struct gs_stats *out);
+
+/**
+ * How often P's of a node have stolen work from another node, its queue or its P's;
+ * with the same number twice, from P's of their own. -EINVAL: there is no such node,
+ * or no runtime. Goroutines and plain threads.
+ */
+int64_t gs_stats_steals(int node, int from);
+
+/* Not 0: some goroutine is asked to give way. For gs_preempt_check. */
+extern const volatile uint32_t gs_preempt_word;
+
+/**
+ * Gives way if the goroutine is asked to: one load and a branch, for the back-edges
+ * of loops that call nothing else. Goroutines and plain threads.
+ */
+static inline void gs_preempt_check(void)
+{
+    if (gs_preempt_word != 0)
+        gs_preempt_now();
+}
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* GOSCHED_H */
