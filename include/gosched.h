@@ -1876,9 +1876,9 @@ GS_MUST_CHECK static inline int gs_mutex_trylock_inline(gs_mutex *m)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL, 1)) {
-        s = __atomic_load_n(word, __ATOMIC_RELAXED);
-        if (__builtin_expect((s & 9) == 0, 1)
-            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        s = 0; /* to load it first would take longer than to be wrong now and then */
+        if (__builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(1), false,
+                                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
             return 0;
     }
     return gs_mutex_trylock(m);
@@ -1888,9 +1888,9 @@ GS_MUST_CHECK static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline de
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
-        s = __atomic_load_n(word, __ATOMIC_RELAXED);
-        if (__builtin_expect((s & 9) == 0, 1)
-            && __atomic_compare_exchange_n(word, &s, s | 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        s = 0; /* to load it first would take longer than to be wrong now and then */
+        if (__builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(1), false,
+                                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED), 1))
             return 0;
     }
     return gs_mutex_lock(m, deadline);
@@ -1900,10 +1900,9 @@ static inline int gs_mutex_unlock_inline(gs_mutex *m)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL, 1)) {
-        s = __atomic_load_n(word, __ATOMIC_RELAXED);
-        if (__builtin_expect((s & 3) == 1, 1)
-            && __atomic_compare_exchange_n(word, &s, s & ~UINT32_C(1), false, __ATOMIC_RELEASE,
-                                           __ATOMIC_RELAXED))
+        s = 1;
+        if (__builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(0), false,
+                                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED), 1))
             return 0;
     }
     return gs_mutex_unlock(m);
