@@ -1615,6 +1615,19 @@ int gs_name(const struct gs_g *g,
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
+ * Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
+ * for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
+ * not begun have no id ("-"). The text is for people, and its form may change.
+ *
+ * The world stands while all this is copied, so a goroutine that can't be stopped is waited for:
+ * see gs_stop_the_world. The text is written after that, so fd may be a pipe that a goroutine
+ * reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the
+ * world stopped by the caller or not; may switch goroutines; not from a signal handler. Go's
+ * traceback.
+ */
+int gs_dump(int fd);
+
+/**
  * Has f(ctx) called on a thread of the library when all goroutines wait and
  * nothing can wake any of them, in place of the report and abort; NULL: those
  * again. f must not block nor end the runtime; when it returns, the runtime goes on

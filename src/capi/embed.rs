@@ -4,6 +4,7 @@ use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
 use crate::sched::boundary::Entered;
 use crate::sched::deadlock;
+use crate::sched::dump;
 use crate::sched::embed::{self, Seen};
 use crate::sched::g::{G, GRef, Status};
 use crate::sched::world;
@@ -224,6 +225,21 @@ pub unsafe extern "C" fn gs_foreach_g(
         unsafe { visit(&info, ctx) };
     });
     0
+}
+
+/// Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
+/// for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
+/// not begun have no id ("-"). The text is for people, and its form may change.
+///
+/// The world stands while all this is copied, so a goroutine that can't be stopped is waited for:
+/// see gs_stop_the_world. The text is written after that, so fd may be a pipe that a goroutine
+/// reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the
+/// world stopped by the caller or not; may switch goroutines; not from a signal handler. Go's
+/// traceback.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_dump(fd: c_int) -> c_int {
+    let _entered = Entered::new();
+    dump::dump(fd)
 }
 
 /// Has f(ctx) called on a thread of the library when all goroutines wait and

@@ -248,3 +248,28 @@ impl Drop for NoSigpipe {
         }
     }
 }
+
+/// Writes all of `bytes`, without SIGPIPE, and waits where that must wait. 0, or a negative errno
+/// value.
+pub fn write_whole(fd: i32, mut bytes: &[u8]) -> i32 {
+    let quiet = NoSigpipe::new(false);
+    while !bytes.is_empty() {
+        // SAFETY: the pointer and length are those of a slice.
+        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        match (usize::try_from(n), super::errno()) {
+            (Ok(n), _) => bytes = &bytes[n..],
+            (_, libc::EINTR) => {}
+            (_, libc::EAGAIN) => {
+                let mut writable = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+                // SAFETY: one entry.
+                unsafe { libc::poll(&raw mut writable, 1, -1) };
+            }
+            (_, libc::EPIPE) => {
+                quiet.consume();
+                return -libc::EPIPE;
+            }
+            (_, e) => return -e,
+        }
+    }
+    0
+}

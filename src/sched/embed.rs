@@ -130,6 +130,7 @@ pub fn forget_stop() {
 }
 
 /// A goroutine as an embedder sees it.
+#[derive(Clone, Copy)]
 pub struct Seen {
     pub id: u64,
     pub status: Status,
@@ -222,6 +223,27 @@ pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
     bytes.len()
 }
 
+/// Shows what is known of every goroutine but its stack, those that have not run yet included. The
+/// world is stopped.
+pub fn for_each_without_stack(mut f: impl FnMut(&Seen)) {
+    rt().for_each_g(|g| {
+        // SAFETY: a descriptor.
+        let g = unsafe { GRef::from_ptr(g) };
+        f(&Seen::with_status(g, g.status()));
+    });
+    for_each_newborn(f);
+}
+
+fn for_each_newborn(mut f: impl FnMut(&Seen)) {
+    for node in &rt().nodes {
+        node.newborns.for_each(|n| {
+            if n.f.seen().is_some() {
+                f(&Seen::newborn(n, node.id));
+            }
+        });
+    }
+}
+
 /// Shows every goroutine, the caller and those that have not run yet included.
 /// The world is stopped.
 pub fn for_each(mut f: impl FnMut(&Seen)) {
@@ -249,13 +271,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         let since = if since_is_old { 0 } else { seen.since };
         f(&Seen { stack, sp, context, since, ..seen });
     });
-    for node in &rt.nodes {
-        node.newborns.for_each(|n| {
-            if n.f.seen().is_some() {
-                f(&Seen::newborn(n, node.id));
-            }
-        });
-    }
+    for_each_newborn(f);
 }
 
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.

@@ -9,6 +9,7 @@ pub mod config;
 mod cxa;
 pub mod deadlock;
 pub mod debug;
+pub mod dump;
 pub mod embed;
 pub mod entry;
 pub mod g;

@@ -477,6 +477,16 @@ static void op_data(struct actor *a)
     MUST(gs_data(gs_self()) == a);
 }
 
+static void op_dump(struct actor *a)
+{
+    static int null = -1;
+    if (null < 0)
+        null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (one_in(a, 20))
+        MUST_BE(gs_dump(null), 0);
+    MUST_BE(gs_dump(-1), -EBADF);
+}
+
 static void no_line(void *ctx, const char *line)
 {
     (void)ctx;
@@ -569,6 +579,7 @@ const struct op ops_calls[] = {
     {"stop_the_world", op_stop_the_world, 2, 0},
     {"hooks", op_hooks, 1, 0},
     {"data", op_data, 1, 0},
+    {"dump", op_dump, 1, 0},
     {"log", op_log, 1, NO_LOCKS},
     {"stats", op_stats, 1, NO_LOCKS},
     {"numa", op_numa, 1, 0},

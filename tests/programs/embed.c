@@ -838,3 +838,108 @@ GO_TEST(a_value_that_only_a_register_holds_is_found_in_every_state)
     CHECK_EQ(gs_chan_free(chan_of_holders), 0);
     close(pipe_of_holders[0]);
 }
+
+/* ---- Dumps ---- */
+
+static gs_chan *never;
+
+static void wait_to_receive(void *arg)
+{
+    int64_t v;
+    (void)arg;
+    CHECK_EQ(gs_chan_recv(never, &v, GS_FOREVER), -EPIPE);
+}
+
+static void wait_asleep_long(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(600 * SEC), -ECANCELED);
+}
+
+struct reading {
+    int fd;
+    char text[1 << 16];
+    size_t len;
+};
+
+static void read_dump(void *arg)
+{
+    struct reading *r = arg;
+    ssize_t n;
+    while ((n = gs_read(r->fd, r->text + r->len, sizeof r->text - 1 - r->len, GS_FOREVER)) > 0)
+        r->len += (size_t)n;
+    CHECK_EQ(n, 0);
+    r->text[r->len] = 0;
+}
+
+static struct reading dumped;
+
+/* The other end of the pipe is read by a goroutine, which is in the dump too. */
+static void dump_into_pipe(void)
+{
+    int fds[2];
+    gs_g *reader;
+    CHECK_EQ(pipe(fds), 0);
+    memset(&dumped, 0, sizeof dumped);
+    dumped.fd = fds[0];
+    reader = go_ref(read_dump, &dumped);
+    CHECK_EQ(gs_dump(fds[1]), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    join(reader);
+    CHECK_EQ(gs_close(fds[0]), 0);
+}
+
+static void *dump_on_thread(void *arg)
+{
+    dump_into_pipe();
+    return arg;
+}
+
+GO_TEST(a_dump_says_what_every_goroutine_does)
+{
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *receiver, *sleeper;
+    char line[64];
+    int i;
+    never = chan_of_ints(0);
+    o.name = "who receives";
+    receiver = go_opts(wait_to_receive, NULL, &o);
+    sleeper = go_ref(wait_asleep_long, NULL);
+    CHECK_EQ(gs_sleep(5 * MS), 0);
+    for (i = 0; i < 2; i++) {
+        if (i == 0)
+            dump_into_pipe();
+        else
+            go_join_thread(start_thread(dump_on_thread, NULL));
+        snprintf(line, sizeof line, "goroutine %llu [chan receive, ", (unsigned long long)gs_id(receiver));
+        CHECK_HAS(dumped.text, line);
+        CHECK_HAS(dumped.text, "\"who receives\"");
+        snprintf(line, sizeof line, "goroutine %llu [sleep, ", (unsigned long long)gs_id(sleeper));
+        CHECK_HAS(dumped.text, line);
+        snprintf(line, sizeof line, "spawned by goroutine %llu at ", (unsigned long long)gs_id(gs_self()));
+        CHECK_HAS(dumped.text, line);
+    }
+    CHECK_EQ(gs_stop_the_world(), 0);
+    CHECK_EQ(gs_dump(-1), -EBADF);
+    CHECK_EQ(gs_start_the_world(), 0);
+    CHECK_EQ(gs_chan_close(never), 0);
+    CHECK_EQ(gs_cancel(sleeper), 0);
+    join(receiver);
+    join(sleeper);
+    free_chan(never);
+}
+
+TEST(a_dump_without_a_runtime_is_empty)
+{
+    int fds[2];
+    char text[64] = "";
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(pipe(fds), 0);
+    CHECK_EQ(gs_dump(fds[1]), 0);
+    CHECK_GE(read(fds[0], text, sizeof text - 1), 1);
+    CHECK_HAS(text, "goroutines: 0");
+    CHECK_EQ(close(fds[0]), 0);
+    /* Nobody reads it: an error, and no signal. */
+    CHECK_EQ(gs_dump(fds[1]), -EPIPE);
+    CHECK_EQ(close(fds[1]), 0);
+}
