@@ -238,6 +238,10 @@ pub mod bell {
 }
 
 pub mod file {
+    pub fn write_whole(_: i32, _: &[u8]) -> i32 {
+        0
+    }
+
     use crate::poll;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
