@@ -1624,6 +1624,7 @@ int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *c
  * reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the
  * world stopped by the caller or not; may switch goroutines; not from a signal handler. Go's
  * traceback.
+ * Not async-signal-safe.
  */
 int gs_dump(int fd);
 
