@@ -1397,6 +1397,128 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
+ * A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
+ * address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
+ * gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
+ * while.
+ *
+ * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not known;
+ * -EMFILE, -ENFILE. Goroutines and plain threads. May switch goroutines. net.ListenPacket.
+ */
+int gs_udp_bind(const char *host,
+                uint16_t port);
+
+/**
+ * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
+ * gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
+ * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
+ *
+ * The socket; -ENOENT: the host is not known; errors of connect(2); -EAGAIN, -ETIMEDOUT,
+ * -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads. May switch
+ * goroutines. net.Dial.
+ */
+int gs_udp_connect(const char *host,
+                   uint16_t port,
+                   int64_t deadline);
+
+/**
+ * A stream socket of this machine that listens at a path in the file system, or with "@name" at a
+ * name of Linux's abstract ones, which go with the socket. backlog as for gs_tcp_listen.
+ * Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed: unlink(2)
+ * it then, and before if a process that has died may have left it.
+ *
+ * The socket; -EADDRINUSE: the path is there, whether somebody listens or not, or the name is
+ * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
+ * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Never switches goroutines. net.Listen.
+ */
+int gs_unix_listen(const char *path,
+                   int backlog);
+
+/**
+ * A stream socket that is connected with the one that listens at a path, or at "@name" (see
+ * gs_unix_listen). While the other side has no room for it, it waits. Non-blocking and close-on-exec,
+ * and the caller's.
+ *
+ * The socket; -ECONNREFUSED: the path is there, but nobody listens; -ENOENT: it isn't; other
+ * errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
+ * gs_unix_listen. Goroutines and plain threads. May switch goroutines. net.Dial.
+ */
+int gs_unix_connect(const char *path,
+                    int64_t deadline);
+
+/**
+ * Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).
+ * Non-blocking and close-on-exec, and the caller's.
+ *
+ * 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
+ * Never switches goroutines.
+ */
+int gs_unix_pair(int *fds);
+
+/**
+ * open(2), while others run. The file is close-on-exec. The open of a pipe with a name may
+ * wait for its other end for ever: neither the deadline nor gs_cancel ends it once it has begun.
+ * With GS_NOWAIT the file is opened with O_NONBLOCK, and so doesn't wait. mode counts with O_CREAT
+ * and O_TMPFILE only.
+ *
+ * The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
+ * path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. May
+ * switch goroutines. os.OpenFile.
+ */
+int gs_open(const char *path,
+            int flags,
+            mode_t mode,
+            int64_t deadline);
+
+/**
+ * Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
+ * until its turn comes, as for gs_pread.
+ *
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Goroutines
+ * and plain threads. May switch goroutines. os.File.Sync.
+ */
+int gs_fsync(int fd,
+             int64_t deadline);
+
+/**
+ * As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
+ */
+int gs_fdatasync(int fd, int64_t deadline);
+
+/**
+ * Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
+ * here: sendfile(2). May be short; never raises SIGPIPE. offset: where to begin, and then where it
+ * has ended; NULL: the file's own position. out_fd is made non-blocking.
+ *
+ * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
+ * -EPIPE: nobody reads any more; -EINVAL: the system can't copy between these, or n is too
+ * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads. May switch
+ * goroutines. What io.Copy uses.
+ */
+ssize_t gs_sendfile(int out_fd,
+                    int in_fd,
+                    off_t *offset,
+                    size_t n,
+                    int64_t deadline);
+
+/**
+ * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
+ * its flags. May be short; never raises SIGPIPE. An offset: as for gs_sendfile; NULL for a pipe. Both
+ * are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait.
+ *
+ * The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
+ * -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).
+ * Goroutines and plain threads. May switch goroutines.
+ */
+ssize_t gs_splice(int fd_in,
+                  off_t *off_in,
+                  int fd_out,
+                  off_t *off_out,
+                  size_t n,
+                  unsigned int flags,
+                  int64_t deadline);
+
+/**
  * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
  * at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
  * until its turn comes: at most 64 goroutines read or write at the same time.
@@ -1481,6 +1603,48 @@ int gs_entersyscallblock(void);
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);
+
+/**
+ * Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
+ * or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
+ * exit), or that concern the thread: the goroutine may be on another one afterwards.
+ *
+ * What the system call gives: a negative errno value where it fails, -EINTR included.
+ * Goroutines and plain threads. May switch goroutines. syscall.Syscall6.
+ */
+long gs_syscall(long nr, ...);
+
+/**
+ * waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
+ * are its. A child that is named by its number is waited for by the network poller where Linux
+ * has pidfd_open (5.3). For the others (-1, a group, options) it looks again and again, each 10 ms
+ * in the end.
+ *
+ * The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
+ * far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
+ * option. Goroutines and plain threads. May switch goroutines. os.Process.Wait.
+ */
+pid_t gs_waitpid(pid_t pid,
+                 int *status,
+                 int options,
+                 int64_t deadline);
+
+/**
+ * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in *info (a
+ * siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for that, the
+ * signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of main,
+ * before any other thread and before the first call of this library. The library's own threads
+ * block all. A signal that was sent to a thread (raise, pthread_kill) is seen on
+ * that thread only, so use kill(getpid(), ...) and the like. Several may wait: each signal goes to one
+ * of them.
+ *
+ * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
+ * NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
+ * -ENFILE, -ENOMEM. Goroutines and plain threads. May switch goroutines. signal.Notify.
+ */
+int gs_signal_wait(const void *set,
+                   void *info,
+                   int64_t deadline);
 
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:

@@ -125,6 +125,7 @@ programs! {
     io_random "io_random.c" widened;
     io_process "io_process.c" matrix;
     io_disk "io_disk.c" matrix;
+    io_calls "io_calls.c" flat;
     io_misuse "io_misuse.c" matrix;
     rows "rows.c" matrix;
     regressions "regressions.c" widened;

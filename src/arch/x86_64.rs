@@ -595,6 +595,53 @@ macro_rules! with_return_address {
 }
 pub(crate) use with_return_address;
 
+/// The body of a naked C function with any number of arguments, of which the first seven words go to
+/// `$f`. The seventh is copied: where there are fewer, that word is something of the caller's, which
+/// `$f` may not change.
+macro_rules! with_seventh_argument {
+    ($f:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "sub rsp, 16",
+            ".cfi_adjust_cfa_offset 16",
+            "push [rsp + 24]",
+            ".cfi_adjust_cfa_offset 8",
+            "call {}",
+            "add rsp, 24",
+            ".cfi_adjust_cfa_offset -24",
+            "ret",
+            ".cfi_endproc",
+            sym $f,
+        )
+    };
+}
+pub(crate) use with_seventh_argument;
+
+/// A system call: what it gives, or a negative errno value. errno stays.
+///
+/// # Safety
+/// What the system call does is the caller's business.
+pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the kernel changes no register but these.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") nr as isize => result,
+            in("rdi") a[0],
+            in("rsi") a[1],
+            in("rdx") a[2],
+            in("r10") a[3],
+            in("r8") a[4],
+            in("r9") a[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// The same of one that may switch: `$f` gives a
 /// [`Returning`](crate::sched::boundary::Returning). Why: `src/sched/README.md`, "Returns".
 macro_rules! resumable {

@@ -157,7 +157,7 @@ impl gs_g_info {
 /// reports. info.name is good as long as the reference, or the goroutine if it is the caller.
 ///
 /// 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
-/// plain threads; never switches goroutines.
+/// plain threads.
 ///
 /// # Safety
 /// `g` is null, a reference or the running goroutine; `info` is null or has room for `size` bytes.
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn gs_g_info_read(
 /// need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
 ///
 /// The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
-/// threads; never switches goroutines.
+/// threads.
 ///
 /// # Safety
 /// `g` is null, a reference or the running goroutine; `buf` is null or has room for `size` bytes.

@@ -326,7 +326,7 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
 /// first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
 /// thread, which can't be cancelled, it does nothing.
 ///
-/// 0. Goroutines and plain threads; never switches goroutines. pthread_setcancelstate.
+/// 0. Goroutines and plain threads. pthread_setcancelstate.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancel_disable() -> c_int {
     cancel::disable();
@@ -337,7 +337,7 @@ pub extern "C" fn gs_cancel_disable() -> c_int {
 /// call that would block does.
 ///
 /// 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
-/// Goroutines and plain threads; never switches goroutines.
+/// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancel_enable() -> c_int {
     cancel::enable()
@@ -345,7 +345,7 @@ pub extern "C" fn gs_cancel_enable() -> c_int {
 
 /// 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
 /// and on a plain thread 0. For loops that compute, and call nothing that would block.
-/// Goroutines and plain threads; never switches goroutines.
+/// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancelled() -> c_int {
     c_int::from(cancel::is_cancelled())

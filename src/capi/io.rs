@@ -2,17 +2,18 @@
 
 use super::{EINVAL, gs_deadline};
 use crate::io;
+use crate::os::file::End;
 use crate::os::{KeepErrno, thread::NoCancel};
 use crate::sched::boundary::Entered;
-use core::ffi::{CStr, c_char, c_int, c_void};
-use libc::{addrinfo, iovec, msghdr, off_t, sockaddr, socklen_t, ssize_t};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use libc::{addrinfo, iovec, mode_t, msghdr, off_t, sockaddr, socklen_t, ssize_t};
 
 const BAD: ssize_t = EINVAL as ssize_t;
 
 /// The library runs on behalf of the caller, whose errno stays as it is. On a plain thread
 /// nothing in between is a cancellation point: the thread is counted in the file that it uses,
 /// and may hold locks.
-struct Call {
+pub(super) struct Call {
     _errno: KeepErrno,
     _entered: Entered,
     /// Dropped last. Threads with an M are never cancelled.
@@ -20,7 +21,7 @@ struct Call {
 }
 
 impl Call {
-    fn new() -> Call {
+    pub(super) fn new() -> Call {
         let entered = Entered::new();
         let lives = entered.m().is_none().then(NoCancel::new);
         Call { _errno: KeepErrno::new(), _entered: entered, _lives: lives }
@@ -404,6 +405,209 @@ pub unsafe extern "C" fn gs_tcp_connect(
     io::tcp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
 }
 
+/// A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
+/// address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
+/// gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
+/// while.
+///
+/// The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not known;
+/// -EMFILE, -ENFILE. Goroutines and plain threads. net.ListenPacket.
+///
+/// # Safety
+/// `host` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
+    let _call = Call::new();
+    // SAFETY: not null, so it is a C string.
+    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
+    io::udp_bind(host, port)
+}
+
+/// A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
+/// gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
+/// next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
+///
+/// The socket; -ENOENT: the host is not known; errors of connect(2); -EAGAIN, -ETIMEDOUT,
+/// -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads.
+/// net.Dial.
+///
+/// # Safety
+/// `host` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_udp_connect(host: *const c_char, port: u16, deadline: gs_deadline) -> c_int {
+    let _call = Call::new();
+    if host.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it is a C string.
+    io::udp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
+}
+
+/// A stream socket of this machine that listens at a path in the file system, or with "@name" at a
+/// name of Linux's abstract ones, which go with the socket. backlog as for gs_tcp_listen.
+/// Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed: unlink(2)
+/// it then, and before if a process that has died may have left it.
+///
+/// The socket; -EADDRINUSE: the path is there, whether somebody listens or not, or the name is
+/// taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
+/// "@"; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> c_int {
+    let _call = Call::new();
+    if path.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it is a C string.
+    io::unix_listen(unsafe { CStr::from_ptr(path) }, backlog)
+}
+
+/// A stream socket that is connected with the one that listens at a path, or at "@name" (see
+/// gs_unix_listen). While the other side has no room for it, it waits. Non-blocking and close-on-exec,
+/// and the caller's.
+///
+/// The socket; -ECONNREFUSED: the path is there, but nobody listens; -ENOENT: it isn't; other
+/// errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
+/// gs_unix_listen. Goroutines and plain threads. net.Dial.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadline) -> c_int {
+    let _call = Call::new();
+    if path.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it is a C string.
+    io::unix_connect(unsafe { CStr::from_ptr(path) }, deadline)
+}
+
+/// Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).
+/// Non-blocking and close-on-exec, and the caller's.
+///
+/// 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
+///
+///
+/// # Safety
+/// `fds` is null or has room for two numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
+    let _call = Call::new();
+    if fds.is_null() {
+        return EINVAL;
+    }
+    match io::unix_pair() {
+        Ok(both) => {
+            // SAFETY: not null, so it has room for two.
+            unsafe { fds.cast::<[c_int; 2]>().write_unaligned(both) };
+            0
+        }
+        Err(e) => e,
+    }
+}
+
+/// open(2), while others run. The file is close-on-exec. The open of a pipe with a name may
+/// wait for its other end for ever: neither the deadline nor gs_cancel ends it once it has begun.
+/// With GS_NOWAIT the file is opened with O_NONBLOCK, and so doesn't wait. mode counts with O_CREAT
+/// and O_TMPFILE only.
+///
+/// The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
+/// path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. May
+/// switch goroutines. os.OpenFile.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_open(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    deadline: gs_deadline,
+) -> c_int {
+    let _call = Call::new();
+    if path.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it is a C string.
+    io::open(unsafe { CStr::from_ptr(path) }, flags, mode, deadline)
+}
+
+/// Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
+/// until its turn comes, as for gs_pread.
+///
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Goroutines
+/// and plain threads. os.File.Sync.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_fsync(fd: c_int, deadline: gs_deadline) -> c_int {
+    let _call = Call::new();
+    io::sync(fd, false, deadline)
+}
+
+/// As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
+    let _call = Call::new();
+    io::sync(fd, true, deadline)
+}
+
+/// Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
+/// here: sendfile(2). May be short; never raises SIGPIPE. offset: where to begin, and then where it
+/// has ended; NULL: the file's own position. out_fd is made non-blocking.
+///
+/// The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
+/// -EPIPE: nobody reads any more; -EINVAL: the system can't copy between these, or n is too
+/// large; -EBADF; else the error of sendfile(2). Goroutines and plain threads.
+/// What io.Copy uses.
+///
+/// # Safety
+/// `offset` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_sendfile(
+    out_fd: c_int,
+    in_fd: c_int,
+    offset: *mut off_t,
+    n: usize,
+    deadline: gs_deadline,
+) -> ssize_t {
+    let _call = Call::new();
+    if n > isize::MAX as usize {
+        return BAD;
+    }
+    // SAFETY: `offset` is null or writable.
+    unsafe { io::send_file(out_fd, in_fd, offset, n, deadline) }
+}
+
+/// Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
+/// its flags. May be short; never raises SIGPIPE. An offset: as for gs_sendfile; NULL for a pipe. Both
+/// are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait.
+///
+/// The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
+/// -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).
+/// Goroutines and plain threads.
+///
+/// # Safety
+/// The offsets are null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_splice(
+    fd_in: c_int,
+    off_in: *mut off_t,
+    fd_out: c_int,
+    off_out: *mut off_t,
+    n: usize,
+    flags: c_uint,
+    deadline: gs_deadline,
+) -> ssize_t {
+    let _call = Call::new();
+    if n > isize::MAX as usize {
+        return BAD;
+    }
+    let (from, to) = (End { fd: fd_in, offset: off_in }, End { fd: fd_out, offset: off_out });
+    // SAFETY: the offsets are null or writable.
+    unsafe { io::splice(from, to, n, flags, deadline) }
+}
+
 /// Reads from a file on a disk at an offset, as pread(2). What is in memory is read
 /// at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
 /// until its turn comes: at most 64 goroutines read or write at the same time.
@@ -463,7 +667,7 @@ pub unsafe extern "C" fn gs_pwrite(
 /// 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
 /// -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
 /// one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
-/// explains all of them. Goroutines and plain threads. May switch goroutines.
+/// explains all of them. Goroutines and plain threads.
 /// net.Resolver.LookupHost.
 ///
 /// # Safety
@@ -496,7 +700,7 @@ pub unsafe extern "C" fn gs_getaddrinfo(
 }
 
 /// The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
-/// none, but 0 or a negative errno value. Anywhere; async-signal-safe; never switches goroutines.
+/// none, but 0 or a negative errno value. Anywhere.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_eai(r: c_int) -> c_int {
     io::eai(r)

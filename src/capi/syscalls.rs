@@ -1,10 +1,15 @@
 //! System calls and threads.
 
-use super::EINVAL;
+use super::{EINVAL, gs_deadline};
+use super::io::Call;
+use crate::arch::{self, with_seventh_argument};
+use crate::io;
+use crate::os::process;
 use crate::sched::boundary::Entered;
 use crate::sched::runtime::{Inside, rt};
 use crate::sched::{blocking, lock_thread, world};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_long, c_void};
+use libc::{pid_t, siginfo_t, sigset_t};
 
 /// The goroutine is about to make a system call that may block: until
 /// gs_exitsyscall its P may be used by others. In between the thread counts as a
@@ -31,6 +36,100 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
 pub extern "C" fn gs_exitsyscall() -> c_int {
     let _entered = Entered::new();
     blocking::exit()
+}
+
+/// Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
+/// or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
+/// exit), or that concern the thread: the goroutine may be on another one afterwards.
+///
+/// What the system call gives: a negative errno value where it fails, -EINTR included.
+/// Goroutines and plain threads. syscall.Syscall6.
+///
+/// # Safety
+/// What the system call does is the caller's business.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gs_syscall(nr: c_long) -> c_long {
+    with_seventh_argument!(system_call)
+}
+
+unsafe extern "C" fn system_call(
+    nr: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let _entered = Entered::new();
+    blocking::enter();
+    // SAFETY: the caller's business.
+    let result = unsafe { arch::system_call(nr as usize, [a, b, c, d, e, f]) };
+    blocking::exit();
+    result as c_long
+}
+
+/// waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
+/// are its. A child that is named by its number is waited for by the network poller where Linux
+/// has pidfd_open (5.3). For the others (-1, a group, options) it looks again and again, each 10 ms
+/// in the end.
+///
+/// The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
+/// far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
+/// option. Goroutines and plain threads. os.Process.Wait.
+///
+/// # Safety
+/// `status` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_waitpid(
+    pid: pid_t,
+    status: *mut c_int,
+    options: c_int,
+    deadline: gs_deadline,
+) -> pid_t {
+    const KNOWN: c_int = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    let _call = Call::new();
+    if options & !KNOWN != 0 {
+        return EINVAL;
+    }
+    // SAFETY: `status` is null or writable.
+    unsafe { io::wait(pid, status, options, deadline) }
+}
+
+/// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in *info (a
+/// siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for that, the
+/// signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of main,
+/// before any other thread and before the first call of this library. The library's own threads
+/// block all. A signal that was sent to a thread (raise, pthread_kill) is seen on
+/// that thread only, so use kill(getpid(), ...) and the like. Several may wait: each signal goes to one
+/// of them.
+///
+/// The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
+/// NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
+/// -ENFILE, -ENOMEM. Goroutines and plain threads. signal.Notify.
+///
+/// # Safety
+/// `set` is null or a set; `info` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_signal_wait(
+    set: *const sigset_t,
+    info: *mut siginfo_t,
+    deadline: gs_deadline,
+) -> c_int {
+    let _call = Call::new();
+    // SAFETY: `set` is null or a set, `info` null or writable.
+    let (set, info) = unsafe { (set.as_ref(), info.as_mut()) };
+    let Some(set) = set else { return EINVAL };
+    match io::wait_for_signal(set, deadline) {
+        Ok(record) => {
+            if let Some(info) = info {
+                *info = process::signal_info(&record);
+            }
+            record.ssi_signo as c_int
+        }
+        Err(e) => e,
+    }
 }
 
 /// Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:

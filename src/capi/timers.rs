@@ -52,7 +52,7 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 ///
 /// 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
 /// (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
-/// still runs; -EINVAL: NULL. Goroutines and plain threads. May switch goroutines.
+/// still runs; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `t` is null or a timer.

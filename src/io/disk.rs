@@ -24,7 +24,7 @@ pub fn forget_users() {
 
 /// How long a call keeps its thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+pub(super) enum Kept {
     /// Until the disk has answered.
     ForLong,
     /// Mostly not at all: it only copies.
@@ -33,7 +33,7 @@ enum Kept {
 
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the
 /// deadline passes before its turn comes.
-fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
+pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
     let Some(m) = schedule::on_goroutine() else { return f() };
     // What is special about its thread (its own table of files, say) is wanted here too.
     let is_locked = m.is_locked();
@@ -115,7 +115,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: 
     off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
 }
 
-fn until_uninterrupted(mut f: impl FnMut() -> isize) -> isize {
+pub(super) fn until_uninterrupted(mut f: impl FnMut() -> isize) -> isize {
     loop {
         let r = f();
         if r != -libc::EINTR as isize {

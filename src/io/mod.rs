@@ -3,11 +3,13 @@
 //! thread. `README.md` states the protocol. seed: B2, N6
 
 mod bell;
+mod copy;
 mod disk;
 pub(crate) mod file;
 mod hooks;
 mod net;
 mod ops;
+mod process;
 mod resolve;
 pub(crate) mod table;
 pub(crate) mod wait;
@@ -15,6 +17,10 @@ pub(crate) mod wait;
 /// Once, when the library is loaded.
 pub use table::on_load;
 
-pub use net::{tcp_connect, tcp_listen};
+pub use copy::{open, send_file, splice, sync};
+pub use net::{
+    tcp_connect, tcp_listen, udp_bind, udp_connect, unix_connect, unix_listen, unix_pair,
+};
 pub use ops::*;
+pub use process::{wait, wait_for_signal};
 pub use resolve::{eai, last_error, resolve, set_last_error};

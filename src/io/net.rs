@@ -1,4 +1,5 @@
-//! TCP by the name of a host and a port. net.Dial, net.Listen.
+//! TCP and UDP by the name of a host and a port, and sockets of the machine's own by a path. net.Dial,
+//! net.Listen, net.ListenPacket.
 
 use super::ops;
 use super::resolve::resolve;
@@ -13,21 +14,22 @@ use core::ptr;
 /// A socket that listens on the port, on all addresses of the host or of the
 /// machine. A backlog that is not above 0: as long as the system lets it be.
 pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
-    let named = match host {
+    let (named, all);
+    let addresses = match host {
         Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
-            Ok(addresses) => Some(addresses),
+            Ok(addresses) => {
+                named = addresses;
+                &named[..]
+            }
             Err(e) => return e,
         },
-        _ => None,
+        _ => {
+            all = all_addresses(port);
+            &all[..]
+        }
     };
-    // One socket for both families, where there are both.
-    let all = [
-        SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
-        SocketAddress::new((Ipv4Addr::UNSPECIFIED, port).into()),
-    ];
-    let addresses = named.as_deref().unwrap_or(&all);
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
-    first_that(addresses, |fd, address| {
+    first_that(addresses, libc::SOCK_STREAM, |fd, address| {
         let options = [
             (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0),
@@ -50,19 +52,96 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
         Ok(addresses) => addresses,
         Err(e) => return e,
     };
-    first_that(&addresses, |fd, address| {
+    first_that(&addresses, libc::SOCK_STREAM, |fd, address| {
         socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-        let (at, len) = address.as_raw();
-        // SAFETY: the address is readable for its length.
-        unsafe { ops::connect(fd, at, len, deadline) as i32 }
+        connect(fd, address, deadline)
     })
 }
 
+/// All addresses of the machine: one socket for both families, where there are both.
+fn all_addresses(port: u16) -> [SocketAddress; 2] {
+    [
+        SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
+        SocketAddress::new((Ipv4Addr::UNSPECIFIED, port).into()),
+    ]
+}
+
+/// A UDP socket that gets what is sent to the port, on all addresses of the host or of the machine.
+pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
+    let (named, all);
+    let addresses = match host {
+        Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
+            Ok(addresses) => {
+                named = addresses;
+                &named[..]
+            }
+            Err(e) => return e,
+        },
+        _ => {
+            all = all_addresses(port);
+            &all[..]
+        }
+    };
+    first_that(addresses, libc::SOCK_DGRAM, |fd, address| {
+        if address.is_v6() {
+            socket::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
+        }
+        socket::bind(fd, address)
+    })
+}
+
+/// A UDP socket that sends to the port of the host, and gets what comes from there.
+pub fn udp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
+    let addresses = match addresses(host, port, deadline) {
+        Ok(addresses) => addresses,
+        Err(e) => return e,
+    };
+    first_that(&addresses, libc::SOCK_DGRAM, |fd, address| connect(fd, address, deadline))
+}
+
+/// A stream socket of the machine's own that listens at a path.
+pub fn unix_listen(path: &CStr, backlog: i32) -> i32 {
+    let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
+    unix(path, |fd, address| socket::listen_on(fd, address, backlog))
+}
+
+/// One that is connected with a path.
+pub fn unix_connect(path: &CStr, deadline: i64) -> i32 {
+    if super::wait::is_past(deadline) {
+        return -libc::ETIMEDOUT;
+    }
+    unix(path, |fd, address| connect(fd, address, deadline))
+}
+
+fn unix(path: &CStr, f: impl Fn(i32, &SocketAddress) -> i32) -> i32 {
+    match SocketAddress::unix(path) {
+        Ok(address) => first_that(&[address], libc::SOCK_STREAM, f),
+        Err(e) => e,
+    }
+}
+
+/// Two that are connected with each other.
+pub fn unix_pair() -> Result<[i32; 2], i32> {
+    let fds = socket::socket_pair()?;
+    fds.into_iter().for_each(|fd| ops::made(fd, Kind::Socket));
+    Ok(fds)
+}
+
+fn connect(fd: i32, address: &SocketAddress, deadline: i64) -> i32 {
+    let (at, len) = address.as_raw();
+    // SAFETY: the address is readable for its length.
+    unsafe { ops::connect(fd, at, len, deadline) as i32 }
+}
+
 /// A socket for the first address with which `f` gives 0; else the first error.
-fn first_that(addresses: &[SocketAddress], f: impl Fn(i32, &SocketAddress) -> i32) -> i32 {
+fn first_that(
+    addresses: &[SocketAddress],
+    kind: i32,
+    f: impl Fn(i32, &SocketAddress) -> i32,
+) -> i32 {
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {
-        let e = match socket::tcp(address.family()) {
+        let e = match socket::new(address.family(), kind) {
             Ok(fd) => {
                 ops::made(fd, Kind::Socket);
                 match f(fd, address) {

@@ -8,8 +8,9 @@ use super::table;
 use super::wait::{Want, until_done};
 use crate::os::file::{self, Buffer, Kind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
+use crate::os::time;
 use crate::sched::g::flags;
-use crate::sched::park::NOWAIT;
+use crate::sched::park::{Cause, FOREVER, NOWAIT, Why, sleep_until};
 use crate::sched::runtime::{Inside, rt};
 use crate::sched::{blocking, m, schedule};
 
@@ -128,7 +129,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
 }
 
 /// Calls a function that writes; the signal that comes with EPIPE doesn't.
-fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
+pub(super) fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
     // Threads of the library have all signals blocked.
     let masked = m::current().is_some_and(|m| !m.is_runner());
     // There the signal is this thread's own, and taken before any of the process.
@@ -274,29 +275,82 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     const ALREADY: [isize; 3] =
         [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
     let file = file!(fd);
+    // SAFETY: the address is readable; at least its family if it is one.
+    let family = if len >= 2 { unsafe { i32::from((*to).sa_family) } } else { 0 };
+    let is_local = family == libc::AF_UNIX;
     let mut begun = false;
-    until_done(fd, file, Want::CONNECT, deadline, || {
-        // SAFETY: the address is readable, as the caller says.
-        let connect = || unsafe { socket::connect(fd, to, len) };
-        let result = match file::make_nonblocking(fd) {
-            0 if begun => match socket::connect_result(fd) {
-                // Or it has failed, and another call on the socket has taken the error:
-                // asked to connect the kernel says which.
-                e if ALREADY.contains(&e) => match connect() {
-                    e if e == -libc::EISCONN as isize => 0,
+    let mut attempt = || {
+        until_done(fd, file, Want::CONNECT, deadline, || {
+            // SAFETY: the address is readable, as the caller says.
+            let connect = || unsafe { socket::connect(fd, to, len) };
+            let result = match file::make_nonblocking(fd) {
+                0 if begun => match socket::connect_result(fd) {
+                    // Or it has failed, and another call on the socket has taken the error:
+                    // asked to connect the kernel says which.
+                    e if ALREADY.contains(&e) => match connect() {
+                        e if e == -libc::EISCONN as isize => 0,
+                        r => r,
+                    },
                     r => r,
                 },
-                r => r,
+                0 => connect(),
+                e => e as isize,
+            };
+            match result {
+                // The other side has no room for it. Nothing tells when it has.
+                EAGAIN if is_local => NO_ROOM,
+                _ if ALREADY.contains(&result) => {
+                    begun = true;
+                    EAGAIN
+                }
+                _ => result,
+            }
+        })
+    };
+    let mut pause = Pause::new();
+    loop {
+        match attempt() {
+            NO_ROOM => match pause.sleep(deadline) {
+                0 => {}
+                e => return e as isize,
             },
-            0 => connect(),
-            e => e as isize,
-        };
-        if ALREADY.contains(&result) {
-            begun = true;
-            return EAGAIN;
+            result => return result,
         }
-        result
-    })
+    }
+}
+
+/// What an attempt to connect gives when it is to be made again later.
+const NO_ROOM: isize = isize::MIN;
+
+/// For what nobody tells when it is worth while to try again: pauses that become longer.
+pub(super) struct Pause {
+    ns: i64,
+}
+
+impl Pause {
+    /// The first and the longest, in ns.
+    const FIRST: i64 = 100_000;
+    const LONGEST: i64 = 10_000_000;
+
+    pub fn new() -> Pause {
+        Pause { ns: Pause::FIRST }
+    }
+
+    /// 0; `-EAGAIN`, `-ETIMEDOUT`, `-ECANCELED`, `-ENOMEM`.
+    pub fn sleep(&mut self, deadline: i64) -> i32 {
+        let now = time::now();
+        let until = match deadline {
+            NOWAIT => return -libc::EAGAIN,
+            FOREVER => now + self.ns,
+            _ if deadline <= now => return -libc::ETIMEDOUT,
+            _ => deadline.min(now + self.ns),
+        };
+        self.ns = (self.ns * 2).min(Pause::LONGEST);
+        match sleep_until(until, Why::File) {
+            Cause::Woken | Cause::TimedOut => 0,
+            cause => cause.errno(),
+        }
+    }
 }
 
 /// poll(2) for one file: the events that it has.

@@ -1,6 +1,7 @@
 //! What is done with a file descriptor. Each function gives what the system call
 //! gives, or a negative errno value.
 
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
 
@@ -100,6 +101,44 @@ pub fn close(fd: i32) -> i32 {
             e => -e,
         },
     }
+}
+
+/// open(2), close-on-exec.
+pub fn open(path: &CStr, flags: i32, mode: u32) -> i32 {
+    // SAFETY: a C string.
+    answer(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) } as isize) as i32
+}
+
+/// fsync(2), or fdatasync(2).
+pub fn sync(fd: i32, only_data: bool) -> isize {
+    // SAFETY: no pointers.
+    answer(unsafe { if only_data { libc::fdatasync(fd) } else { libc::fsync(fd) } } as isize)
+}
+
+/// sendfile(2).
+///
+/// # Safety
+/// The offset is null or writable.
+pub unsafe fn send_file(out: i32, from: i32, offset: *mut i64, n: usize) -> isize {
+    // SAFETY: the offset is null or writable.
+    answer(unsafe { libc::sendfile(out, from, offset, n) })
+}
+
+/// splice(2), which doesn't wait for pipes.
+///
+/// # Safety
+/// The offsets are null or writable.
+pub unsafe fn splice(from: End, to: End, n: usize, flags: u32) -> isize {
+    let flags = flags | libc::SPLICE_F_NONBLOCK;
+    // SAFETY: the offsets are null or writable.
+    answer(unsafe { libc::splice(from.fd, from.offset, to.fd, to.offset, n, flags) })
+}
+
+/// One of the two files of a splice; the offset is null if it has none or its own position counts.
+#[derive(Clone, Copy)]
+pub struct End {
+    pub fd: i32,
+    pub offset: *mut i64,
 }
 
 /// Buffers for the calls that take several.

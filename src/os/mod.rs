@@ -12,6 +12,7 @@ pub mod loader;
 pub mod log;
 pub mod mem;
 pub mod membarrier;
+pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod spin;

@@ -2,6 +2,7 @@
 //! a negative errno value; none of them waits, none raises SIGPIPE.
 
 use super::file::Buffer;
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::net::SocketAddr;
 use core::ptr;
@@ -148,7 +149,7 @@ pub fn connect_result(fd: i32) -> isize {
     }
 }
 
-/// An address of TCP, as the kernel wants it.
+/// An address of TCP or UDP, or of a socket in the file system, as the kernel wants it.
 pub struct SocketAddress {
     storage: libc::sockaddr_storage,
     len: u32,
@@ -205,6 +206,35 @@ impl SocketAddress {
         }
     }
 
+    /// A path in the file system, or behind a `@` a name of Linux's abstract ones, which are in no
+    /// file system. `-EINVAL`: no name; `-ENAMETOOLONG`.
+    pub fn unix(path: &CStr) -> Result<SocketAddress, i32> {
+        let name = path.to_bytes();
+        // SAFETY: all bytes zero are valid, and the address fits.
+        unsafe {
+            let mut storage: libc::sockaddr_storage = core::mem::zeroed();
+            let un = &mut *(&raw mut storage).cast::<libc::sockaddr_un>();
+            un.sun_family = libc::AF_UNIX as u16;
+            // A path has a NUL at its end; of an abstract name all counts.
+            let (abstract_name, room) = (name.first() == Some(&b'@'), un.sun_path.len());
+            let len = name.len() + usize::from(!abstract_name);
+            if name.is_empty() || name == b"@" {
+                return Err(-libc::EINVAL);
+            }
+            if len > room {
+                return Err(-libc::ENAMETOOLONG);
+            }
+            for (to, &from) in un.sun_path.iter_mut().zip(name) {
+                *to = from as _;
+            }
+            if abstract_name {
+                un.sun_path[0] = 0;
+            }
+            let len = core::mem::offset_of!(libc::sockaddr_un, sun_path) + len;
+            Ok(SocketAddress { storage, len: len as u32 })
+        }
+    }
+
     pub fn family(&self) -> i32 {
         i32::from(self.storage.ss_family)
     }
@@ -218,13 +248,25 @@ impl SocketAddress {
     }
 }
 
-/// A TCP socket of a family, non-blocking and close-on-exec.
-pub fn tcp(family: i32) -> Result<i32, i32> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+/// A socket of a family, for a stream or for datagrams (`SOCK_STREAM`, `SOCK_DGRAM`), by the family's
+/// usual protocol; non-blocking and close-on-exec.
+pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
+    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
-    match unsafe { libc::socket(family, kind, libc::IPPROTO_TCP) } {
+    match unsafe { libc::socket(family, kind, 0) } {
         -1 => Err(-super::errno()),
         fd => Ok(fd),
+    }
+}
+
+/// Two stream sockets of the machine's own that are connected with each other.
+pub fn socket_pair() -> Result<[i32; 2], i32> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let mut fds = [0; 2];
+    // SAFETY: room for two.
+    match unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } {
+        0 => Ok(fds),
+        _ => Err(-super::errno()),
     }
 }
 
@@ -233,6 +275,16 @@ pub fn set_option(fd: i32, level: i32, option: i32, value: i32) -> i32 {
     let at = (&raw const value).cast();
     // SAFETY: four readable bytes.
     match unsafe { libc::setsockopt(fd, level, option, at, 4) } {
+        0 => 0,
+        _ => -super::errno(),
+    }
+}
+
+/// bind(2). 0 or a negative errno value.
+pub fn bind(fd: i32, address: &SocketAddress) -> i32 {
+    let (at, len) = address.as_raw();
+    // SAFETY: the address is readable for its length.
+    match unsafe { libc::bind(fd, at, len) } {
         0 => 0,
         _ => -super::errno(),
     }

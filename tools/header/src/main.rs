@@ -27,7 +27,7 @@ const OTHERS: [&str; 2] = ["mod", "sized"];
 const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 24] = [
+const NEVER_SWITCH: [&str; 27] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
@@ -38,10 +38,13 @@ const NEVER_SWITCH: [&str; 24] = [
     "gs_chan_cap",
     "gs_chan_len",
     "gs_data",
+    "gs_eai",
+    "gs_g_info_read",
     "gs_getspecific",
     "gs_hold",
     "gs_id",
     "gs_mutex_trylock",
+    "gs_name",
     "gs_now",
     "gs_preempt_disable",
     "gs_preempt_flag",
@@ -55,13 +58,14 @@ const NEVER_SWITCH: [&str; 24] = [
 ];
 
 /// Functions that a signal handler may call.
-const SIGNAL_SAFE: [&str; 14] = [
+const SIGNAL_SAFE: [&str; 15] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
     "gs_after_us",
     "gs_cancelled",
     "gs_data",
+    "gs_eai",
     "gs_hold",
     "gs_id",
     "gs_now",
@@ -71,6 +75,9 @@ const SIGNAL_SAFE: [&str; 14] = [
     "gs_strerror",
     "gs_version",
 ];
+
+/// As cbindgen declares it.
+const ONE_ARGUMENT: &str = "long gs_syscall(long nr)";
 
 fn main() {
     let out = std::env::args().nth(1).expect("usage: header PATH");
@@ -97,6 +104,11 @@ fn main() {
         text = with_heading(&text, source);
     }
     check_map(&sources, &root.join("lib/gosched.map"));
+
+    // Rust can't define a function with any number of arguments, but by hand.
+    assert!(text.contains(ONE_ARGUMENT), "gs_syscall is declared otherwise");
+    text = text.replace(ONE_ARGUMENT, "long gs_syscall(long nr, ...)");
+    check_map(&paths, &root.join("lib/gosched.map"));
     let end = text.rfind("#ifdef __cplusplus").expect("the end of extern \"C\"");
     text.insert_str(end, include_str!("inline.h"));
     std::fs::write(out, text).expect("the header can be written");

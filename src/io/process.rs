@@ -1,0 +1,83 @@
+//! Waiting for children and for signals.
+
+use super::ops::{self, Pause};
+use super::wait::is_past;
+use crate::os::file::Buffer;
+use crate::os::process::{self, Record, SignalSet};
+use crate::sched::park::NOWAIT;
+use crate::sched::runtime::{Inside, try_rt};
+use crate::sched::schedule;
+
+/// waitpid(2). A child by its number is waited for by a file that tells its end, any other by
+/// looking now and then: no file tells that one of several has changed.
+///
+/// # Safety
+/// `status` is null or writable.
+pub unsafe fn wait(pid: i32, status: *mut i32, options: i32, deadline: i64) -> i32 {
+    let mut file: Option<i32> = None;
+    let mut pause = Pause::new();
+    let result = loop {
+        // SAFETY: `status` is null or writable.
+        match unsafe { process::wait_now(pid, status, options) } {
+            0 if options & libc::WNOHANG == 0 => {}
+            e if e == -libc::EINTR => continue,
+            result => break result,
+        }
+        if deadline == NOWAIT {
+            break -libc::EAGAIN;
+        }
+        if is_past(deadline) {
+            break -libc::ETIMEDOUT;
+        }
+        if file.is_none() && pid > 0 && options == 0 {
+            match process::open(pid) {
+                // Another thread has waited for it just now.
+                e if e == -libc::ESRCH => continue,
+                fd if fd >= 0 => file = Some(fd),
+                _ => {}
+            }
+        }
+        let waited = match file {
+            Some(fd) => ops::poll(fd, libc::POLLIN, deadline) as i32,
+            None => pause.sleep(deadline),
+        };
+        // A deadline that has passed is found above, after a last look.
+        if waited < 0 && waited != -libc::ETIMEDOUT {
+            break waited;
+        }
+    };
+    if let Some(fd) = file {
+        ops::close(fd);
+    }
+    result
+}
+
+/// sigtimedwait(2): takes one of the signals. What has come, or a negative errno value; `-EINVAL`: there
+/// is none in the set, or the one that preempts goroutines is.
+pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
+    if process::is_empty(set) || process::has_signal(set, preempt_signal()) {
+        return Err(-libc::EINVAL);
+    }
+    let fd = process::open_signals(set);
+    if fd < 0 {
+        return Err(fd);
+    }
+    let mut record = process::no_record();
+    let buffer = Buffer { iov_base: (&raw mut record).cast(), iov_len: size_of::<Record>() };
+    // First: what has come already counts, though the deadline has passed.
+    // SAFETY: the buffer is writable.
+    let read = |deadline| unsafe { ops::read(fd, &[buffer], deadline) };
+    let result = match read(NOWAIT) {
+        e if e == -libc::EAGAIN as isize && deadline != NOWAIT => read(deadline),
+        result => result,
+    };
+    ops::close(fd);
+    if result > 0 { Ok(record) } else { Err(result as i32) }
+}
+
+/// The signal that preempts goroutines, or will in the runtime to come; 0: none.
+fn preempt_signal() -> i32 {
+    // Nobody ends the runtime meanwhile.
+    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+    try_rt().map_or(libc::SIGURG, |rt| rt.preempt_signal)
+}

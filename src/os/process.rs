@@ -1,0 +1,97 @@
+//! Children, and signals that are read as from a file. Each function gives what the system call
+//! gives, or a negative errno value.
+
+use core::mem::MaybeUninit;
+
+fn answer(r: isize) -> i32 {
+    if r < 0 { -super::errno() } else { r as i32 }
+}
+
+/// waitpid(2) without waiting: 0 if no child has changed.
+///
+/// # Safety
+/// `status` is null or writable.
+pub unsafe fn wait_now(pid: i32, status: *mut i32, options: i32) -> i32 {
+    // SAFETY: `status` is null or writable.
+    answer(unsafe { libc::waitpid(pid, status, options | libc::WNOHANG) } as isize)
+}
+
+/// A file that can be read, as poll(2) says, when this process has ended: pidfd_open(2),
+/// close-on-exec.
+pub fn open(pid: i32) -> i32 {
+    // SAFETY: no pointers.
+    answer(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)
+}
+
+pub type SignalSet = libc::sigset_t;
+
+/// Whether it is one of the set.
+pub fn has_signal(set: &SignalSet, signal: i32) -> bool {
+    // SAFETY: a set.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
+/// A file of these signals: signalfd(2), non-blocking and close-on-exec.
+pub fn open_signals(set: &SignalSet) -> i32 {
+    // SAFETY: a set.
+    answer(unsafe { libc::signalfd(-1, set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } as isize)
+}
+
+/// What is read from such a file.
+pub type Record = libc::signalfd_siginfo;
+
+/// No signal.
+pub fn no_record() -> Record {
+    // SAFETY: all bytes zero are one.
+    unsafe { core::mem::zeroed() }
+}
+
+/// As handlers get it.
+pub fn signal_info(r: &Record) -> libc::siginfo_t {
+    /// si_code of a timer of timer_create(2).
+    const SI_TIMER: i32 = -2;
+    /// Bytes from the beginning of a siginfo_t to what depends on the signal.
+    const REST: usize = 16;
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let signal = r.ssi_signo as i32;
+    // SAFETY: all bytes zero are one; what is written is within it, where the kernel has these
+    // fields.
+    unsafe {
+        let head = info.as_mut_ptr().cast::<i32>();
+        head.write(signal);
+        head.add(1).write(r.ssi_errno);
+        head.add(2).write(r.ssi_code);
+        let at = info.as_mut_ptr().cast::<u8>().add(REST);
+        let sender = |n: u64| {
+            at.cast::<u32>().write(r.ssi_pid);
+            at.cast::<u32>().add(1).write(r.ssi_uid);
+            at.add(8).cast::<u64>().write(n);
+        };
+        match (signal, r.ssi_code) {
+            (_, SI_TIMER) => {
+                at.cast::<u32>().write(r.ssi_tid);
+                at.cast::<u32>().add(1).write(r.ssi_overrun);
+                at.add(8).cast::<u64>().write(r.ssi_ptr);
+            }
+            (libc::SIGCHLD, 1..) => {
+                sender(r.ssi_status as u32 as u64);
+                at.add(16).cast::<u64>().write(r.ssi_utime);
+                at.add(24).cast::<u64>().write(r.ssi_stime);
+            }
+            (libc::SIGPOLL, 1..) => {
+                at.cast::<u64>().write(u64::from(r.ssi_band));
+                at.add(8).cast::<i32>().write(r.ssi_fd);
+            }
+            (libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP, 1..) => {
+                at.cast::<u64>().write(r.ssi_addr);
+            }
+            _ => sender(r.ssi_ptr),
+        }
+        info.assume_init()
+    }
+}
+
+/// Whether nothing is in the set.
+pub fn is_empty(set: &SignalSet) -> bool {
+    (1..=libc::SIGRTMAX()).all(|signal| !has_signal(set, signal))
+}
