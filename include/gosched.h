@@ -15,10 +15,10 @@
    A function that may switch lets other goroutines run on the thread meanwhile, and may
    return on another thread. These never switch:
    gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
-   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_data,
-   gs_getspecific, gs_hold, gs_id, gs_mutex_trylock, gs_now, gs_preempt_disable,
-   gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror,
-   gs_unhold, gs_version.
+   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_data, gs_eai,
+   gs_g_info_read, gs_getspecific, gs_hold, gs_id, gs_mutex_trylock, gs_name,
+   gs_now, gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self, gs_set_data,
+   gs_set_log, gs_strerror, gs_unhold, gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size grows at its end in later versions. A program sets size to the
@@ -824,8 +824,8 @@ int gs_cancel(struct gs_g *g);
  * first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
  * thread, which can't be cancelled, it does nothing.
  *
- * 0. Goroutines and plain threads; never switches goroutines. pthread_setcancelstate.
- * Not async-signal-safe.
+ * 0. Goroutines and plain threads. pthread_setcancelstate.
+ * Never switches; not async-signal-safe.
  */
 int gs_cancel_disable(void);
 
@@ -834,16 +834,16 @@ int gs_cancel_disable(void);
  * call that would block does.
  *
  * 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
- * Goroutines and plain threads; never switches goroutines.
- * Not async-signal-safe.
+ * Goroutines and plain threads.
+ * Never switches; not async-signal-safe.
  */
 int gs_cancel_enable(void);
 
 /**
  * 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
  * and on a plain thread 0. For loops that compute, and call nothing that would block.
- * Goroutines and plain threads; never switches goroutines.
- * Async-signal-safe.
+ * Goroutines and plain threads.
+ * Never switches; async-signal-safe.
  */
 int gs_cancelled(void);
 
@@ -1158,8 +1158,8 @@ int gs_timer_stop(struct gs_timer *t);
  *
  * 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
  * (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
- * still runs; -EINVAL: NULL. Goroutines and plain threads. May switch goroutines.
- * Not async-signal-safe.
+ * still runs; -EINVAL: NULL. Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
 int gs_timer_stop_wait(struct gs_timer *t, gs_deadline deadline);
 
@@ -1403,7 +1403,8 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
  * while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not known;
- * -EMFILE, -ENFILE. Goroutines and plain threads. May switch goroutines. net.ListenPacket.
+ * -EMFILE, -ENFILE. Goroutines and plain threads. net.ListenPacket.
+ * May switch; not async-signal-safe.
  */
 int gs_udp_bind(const char *host,
                 uint16_t port);
@@ -1414,12 +1415,13 @@ int gs_udp_bind(const char *host,
  * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
  *
  * The socket; -ENOENT: the host is not known; errors of connect(2); -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads. May switch
- * goroutines. net.Dial.
+ * -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads.
+ * net.Dial.
+ * May switch; not async-signal-safe.
  */
 int gs_udp_connect(const char *host,
                    uint16_t port,
-                   int64_t deadline);
+                   gs_deadline deadline);
 
 /**
  * A stream socket of this machine that listens at a path in the file system, or with "@name" at a
@@ -1429,7 +1431,8 @@ int gs_udp_connect(const char *host,
  *
  * The socket; -EADDRINUSE: the path is there, whether somebody listens or not, or the name is
  * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
- * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Never switches goroutines. net.Listen.
+ * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ * May switch; not async-signal-safe.
  */
 int gs_unix_listen(const char *path,
                    int backlog);
@@ -1441,17 +1444,18 @@ int gs_unix_listen(const char *path,
  *
  * The socket; -ECONNREFUSED: the path is there, but nobody listens; -ENOENT: it isn't; other
  * errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
- * gs_unix_listen. Goroutines and plain threads. May switch goroutines. net.Dial.
+ * gs_unix_listen. Goroutines and plain threads. net.Dial.
+ * May switch; not async-signal-safe.
  */
 int gs_unix_connect(const char *path,
-                    int64_t deadline);
+                    gs_deadline deadline);
 
 /**
  * Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).
  * Non-blocking and close-on-exec, and the caller's.
  *
  * 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
- * Never switches goroutines.
+ * May switch; not async-signal-safe.
  */
 int gs_unix_pair(int *fds);
 
@@ -1462,28 +1466,31 @@ int gs_unix_pair(int *fds);
  * and O_TMPFILE only.
  *
  * The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
- * path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. May
- * switch goroutines. os.OpenFile.
+ * path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
+ * os.OpenFile.
+ * May switch; not async-signal-safe.
  */
 int gs_open(const char *path,
             int flags,
             mode_t mode,
-            int64_t deadline);
+            gs_deadline deadline);
 
 /**
  * Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
  * until its turn comes, as for gs_pread.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Goroutines
- * and plain threads. May switch goroutines. os.File.Sync.
+ * and plain threads. os.File.Sync.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_fsync(int fd,
-             int64_t deadline);
+             gs_deadline deadline);
 
 /**
  * As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_fdatasync(int fd, int64_t deadline);
+int gs_fdatasync(int fd, gs_deadline deadline);
 
 /**
  * Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
@@ -1492,14 +1499,15 @@ int gs_fdatasync(int fd, int64_t deadline);
  *
  * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
  * -EPIPE: nobody reads any more; -EINVAL: the system can't copy between these, or n is too
- * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads. May switch
- * goroutines. What io.Copy uses.
+ * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads.
+ * What io.Copy uses.
+ * May switch; not async-signal-safe.
  */
 ssize_t gs_sendfile(int out_fd,
                     int in_fd,
                     off_t *offset,
                     size_t n,
-                    int64_t deadline);
+                    gs_deadline deadline);
 
 /**
  * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
@@ -1508,7 +1516,8 @@ ssize_t gs_sendfile(int out_fd,
  *
  * The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
  * -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).
- * Goroutines and plain threads. May switch goroutines.
+ * Goroutines and plain threads.
+ * May switch; not async-signal-safe.
  */
 ssize_t gs_splice(int fd_in,
                   off_t *off_in,
@@ -1516,7 +1525,7 @@ ssize_t gs_splice(int fd_in,
                   off_t *off_out,
                   size_t n,
                   unsigned int flags,
-                  int64_t deadline);
+                  gs_deadline deadline);
 
 /**
  * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
@@ -1553,9 +1562,9 @@ ssize_t gs_pwrite(int fd,
  * 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
  * -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
  * one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
- * explains all of them. Goroutines and plain threads. May switch goroutines.
+ * explains all of them. Goroutines and plain threads.
  * net.Resolver.LookupHost.
- * Not async-signal-safe.
+ * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK
 int gs_getaddrinfo(const char *node,
@@ -1566,8 +1575,8 @@ int gs_getaddrinfo(const char *node,
 
 /**
  * The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
- * none, but 0 or a negative errno value. Anywhere; async-signal-safe; never switches goroutines.
- * Goroutines and plain threads.
+ * none, but 0 or a negative errno value. Anywhere.
+ * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_eai(int r);
 
@@ -1610,7 +1619,8 @@ int gs_exitsyscall(void);
  * exit), or that concern the thread: the goroutine may be on another one afterwards.
  *
  * What the system call gives: a negative errno value where it fails, -EINTR included.
- * Goroutines and plain threads. May switch goroutines. syscall.Syscall6.
+ * Goroutines and plain threads. syscall.Syscall6.
+ * May switch; not async-signal-safe.
  */
 long gs_syscall(long nr, ...);
 
@@ -1622,12 +1632,13 @@ long gs_syscall(long nr, ...);
  *
  * The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
  * far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
- * option. Goroutines and plain threads. May switch goroutines. os.Process.Wait.
+ * option. Goroutines and plain threads. os.Process.Wait.
+ * May switch; not async-signal-safe.
  */
 pid_t gs_waitpid(pid_t pid,
                  int *status,
                  int options,
-                 int64_t deadline);
+                 gs_deadline deadline);
 
 /**
  * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in *info (a
@@ -1640,11 +1651,12 @@ pid_t gs_waitpid(pid_t pid,
  *
  * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
  * NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
- * -ENFILE, -ENOMEM. Goroutines and plain threads. May switch goroutines. signal.Notify.
+ * -ENFILE, -ENOMEM. Goroutines and plain threads. signal.Notify.
+ * May switch; not async-signal-safe.
  */
 int gs_signal_wait(const void *set,
                    void *info,
-                   int64_t deadline);
+                   gs_deadline deadline);
 
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
@@ -1746,8 +1758,8 @@ int gs_start_the_world(void);
  * reports. info.name is good as long as the reference, or the goroutine if it is the caller.
  *
  * 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
- * plain threads; never switches goroutines.
- * Not async-signal-safe.
+ * plain threads.
+ * Never switches; not async-signal-safe.
  */
 int gs_g_info_read(const struct gs_g *g,
                    struct gs_g_info *info,
@@ -1758,8 +1770,8 @@ int gs_g_info_read(const struct gs_g *g,
  * need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
  *
  * The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
- * threads; never switches goroutines.
- * Not async-signal-safe.
+ * threads.
+ * Never switches; not async-signal-safe.
  */
 int gs_name(const struct gs_g *g,
             char *buf,

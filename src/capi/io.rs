@@ -434,7 +434,11 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
 /// # Safety
 /// `host` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_udp_connect(host: *const c_char, port: u16, deadline: gs_deadline) -> c_int {
+pub unsafe extern "C" fn gs_udp_connect(
+    host: *const c_char,
+    port: u16,
+    deadline: gs_deadline,
+) -> c_int {
     let _call = Call::new();
     if host.is_null() {
         return EINVAL;
@@ -514,8 +518,8 @@ pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
 /// and O_TMPFILE only.
 ///
 /// The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
-/// path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. May
-/// switch goroutines. os.OpenFile.
+/// path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
+/// os.OpenFile.
 ///
 /// # Safety
 /// `path` is null or a C string.

@@ -1,7 +1,7 @@
 //! System calls and threads.
 
-use super::{EINVAL, gs_deadline};
 use super::io::Call;
+use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::process;

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <spawn.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
 
@@ -66,6 +69,38 @@ static void op_syscall(struct actor *a)
     if (one_in(a, 3))
         block_for(rnd(a, 300) * US);
     MUST_BE(gs_exitsyscall(), 0);
+}
+
+static void op_syscall_by_number(struct actor *a)
+{
+    struct timespec t = {0, rnd(a, 300) * 1000};
+    MUST_BE(gs_syscall(SYS_getpid), getpid());
+    MUST_BE(gs_syscall(SYS_close, -1), -EBADF);
+    if (one_in(a, 3))
+        MUST_BE(gs_syscall(SYS_nanosleep, &t, NULL), 0, -EINTR);
+}
+
+/* Nobody sends this one. */
+static void op_signal_wait(struct actor *a)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 9);
+    MUST_BE(gs_signal_wait(&set, NULL, soon(a, 2000)), -EAGAIN, -ETIMEDOUT, -ECANCELED);
+}
+
+static void op_child(struct actor *a)
+{
+    char sh[] = "/bin/sh", c[] = "-c", script[] = "exit 7", *argv[] = {sh, c, script, NULL};
+    int status = 0, r;
+    pid_t pid;
+    MUST(posix_spawn(&pid, sh, NULL, NULL, argv, environ) == 0);
+    while ((r = gs_waitpid(pid, &status, 0, one_in(a, 2) ? soon(a, 5000) : GS_FOREVER)) != pid) {
+        MUST_BE(r, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+        block_for(200 * US);
+    }
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    MUST_BE(gs_waitpid(getpid(), NULL, 0, GS_FOREVER), -ECHILD);
 }
 
 static void op_syscall_block(struct actor *a)
@@ -561,6 +596,9 @@ void calls_end(void)
 
 const struct op ops_calls[] = {
     {"syscall", op_syscall, 5, NO_LOCKS},
+    {"syscall_by_number", op_syscall_by_number, 2, NO_LOCKS},
+    {"signal_wait", op_signal_wait, 1, 0},
+    {"child", op_child, 1, 0},
     {"syscall_block", op_syscall_block, 3, NO_LOCKS},
     {"syscall_echo", op_syscall_echo, 5, 0},
     {"syscalls_in_a_row", op_syscalls_in_a_row, 3, NO_LOCKS},

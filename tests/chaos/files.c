@@ -281,6 +281,71 @@ static void op_disk(struct actor *a)
     atomic_store(&block_used[i], false);
 }
 
+/* Within the kernel: from the disk through a pipe to a socket, and back to the disk. */
+static void op_copy(struct actor *a)
+{
+    char path[64], block[BLOCK];
+    off_t at = 0;
+    ssize_t r, n;
+    int fd, fds[2], pair[2];
+    snprintf(path, sizeof path, "/tmp/gosched-chaos-%d-%p", (int)getpid(), (void *)a);
+    fd = gs_open(path, O_RDWR | O_CREAT | O_EXCL, 0600, GS_FOREVER);
+    MUST(fd >= 0 && unlink(path) == 0 && ftruncate(fd, BLOCK) == 0);
+    MUST_BE(gs_unix_pair(pair), 0);
+    MUST(pipe(fds) == 0);
+    r = gs_sendfile(pair[0], fd, &at, BLOCK, soon(a, 5000));
+    MUST(r == at || r == -EAGAIN || r == -ETIMEDOUT || r == -ECANCELED);
+    if (r > 0) {
+        n = gs_splice(pair[1], NULL, fds[1], NULL, BLOCK, 0, soon(a, 5000));
+        MUST((n > 0 && n <= r) || n == -EAGAIN || n == -ETIMEDOUT || n == -ECANCELED);
+        at = 0;
+        if (n > 0)
+            MUST_BE(gs_splice(fds[0], NULL, fd, &at, (size_t)n, 0, GS_FOREVER), n, -ECANCELED);
+        MUST(at == n || at == 0);
+    }
+    MUST_BE(gs_fsync(fd, soon(a, 5000)), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+    MUST_BE(gs_fdatasync(fd, GS_FOREVER), 0, -ECANCELED);
+    r = gs_pread(fd, block, BLOCK, 0, GS_FOREVER);
+    MUST_BE(r, BLOCK, -ECANCELED);
+    for (int i = 0; i < r; i++)
+        MUST_BE(block[i], 0);
+    for (int i = 0; i < 2; i++) {
+        MUST_BE(gs_close(fds[i]), 0);
+        MUST_BE(gs_close(pair[i]), 0);
+    }
+    MUST_BE(gs_close(fd), 0);
+}
+
+/* Datagrams to oneself, and a stream by an abstract name. */
+static void op_local(struct actor *a)
+{
+    struct sockaddr_in to;
+    socklen_t len = sizeof to;
+    char name[64];
+    int server = gs_udp_bind("127.0.0.1", 0), client, peer, v = rnd(a, 1000), got = -1;
+    ssize_t r;
+    MUST(server >= 0 && getsockname(server, (struct sockaddr *)&to, &len) == 0);
+    client = gs_udp_connect("127.0.0.1", ntohs(to.sin_port), gs_after_ms(10000));
+    MUST(client >= 0);
+    MUST_BE(gs_write(client, &v, sizeof v, GS_FOREVER), sizeof v);
+    r = gs_read(server, &got, sizeof got, soon(a, 5000));
+    MUST_BE(r, sizeof v, -EAGAIN, -ETIMEDOUT, -ECANCELED);
+    MUST(r < 0 || got == v);
+    MUST_BE(gs_close(client), 0);
+    MUST_BE(gs_close(server), 0);
+    snprintf(name, sizeof name, "@gosched-chaos-%d-%p", (int)getpid(), (void *)a);
+    server = gs_unix_listen(name, 1);
+    MUST(server >= 0);
+    client = gs_unix_connect(name, gs_after_ms(10000));
+    MUST(client >= 0);
+    peer = gs_accept(server, NULL, NULL, GS_FOREVER);
+    MUST(peer >= 0);
+    MUST_BE(gs_write(client, "x", 1, GS_FOREVER), 1);
+    MUST_BE(gs_close(peer), 0);
+    MUST_BE(gs_close(client), 0);
+    MUST_BE(gs_close(server), 0);
+}
+
 /* A file of its own, read by gs_read, closed by either. */
 static void op_open(struct actor *a)
 {
@@ -357,6 +422,8 @@ const struct op ops_files[] = {
     {"tcp", op_tcp, 2, 0},
     {"getaddrinfo", op_getaddrinfo, 1, 0},
     {"disk", op_disk, 2, 0},
+    {"copy", op_copy, 1, 0},
+    {"local", op_local, 1, 0},
     {"open", op_open, 1, 0},
     {NULL, NULL, 0, 0},
 };
