@@ -472,7 +472,8 @@ fn every_comment_says_who_may_call_the_function() {
             let line = &text[text[..*at].rfind('\n').unwrap() + 1..*at];
             !line.starts_with([' ', '#', '/']) && line.ends_with([' ', '*'])
         };
-        let mut places = text.match_indices(&format!("{name}(")).map(|(at, _)| at);
+        let call = format!("{name}(");
+        let mut places = text.match_indices(&call).map(|(at, _)| at);
         let before = &text[..places.find(is_declared).expect(&name)];
         // Words may be on two lines.
         let comment = before[before.rfind("/**").unwrap()..].replace("\n *", "");
