@@ -52,8 +52,9 @@ struct sockaddr;
 #define GS_VERSION_PATCH 0
 #define GS_VERSION (GS_VERSION_MAJOR * 10000 + GS_VERSION_MINOR * 100 + GS_VERSION_PATCH)
 
-/* Before functions whose result tells what the caller has to know: compilers warn where it is
-   ignored (-Wunused-result), and don't where it is cast to void. */
+/* Before functions whose result can't be done without: what they have made, or whether a lock is
+   held. Compilers warn where it is ignored (-Wunused-result), and don't where it is cast to
+   void. */
 #ifndef GS_MUST_CHECK
 #if (defined(__cplusplus) && __cplusplus >= 201703L) \
     || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
@@ -649,7 +650,6 @@ extern "C" {
  * nothing has changed. Any thread.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_init(const struct gs_config *cfg);
 
 /**
@@ -658,7 +658,6 @@ int gs_init(const struct gs_config *cfg);
  * apart from the patch; a line on standard error says so.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_init_for(int version,
                 const struct gs_config *cfg);
 
@@ -684,14 +683,14 @@ int gs_init_for(int version,
  * gives no memory or thread (see gs_init). f has not run if it is not 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_run(gs_fn f, void *arg);
+int gs_run(gs_fn f, void *arg);
 
 /**
  * gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
  * gs_run(f, arg) in C and C++ is a call of this. -ELIBACC also: see gs_init_for.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_run_for(int version, gs_fn f, void *arg);
+int gs_run_for(int version, gs_fn f, void *arg);
 
 /**
  * Waits until every goroutine has ended, then ends all threads of the library
@@ -781,7 +780,7 @@ int gs_workers_free(struct gs_workers *workers);
  * 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_spawn(gs_fn f, void *arg);
+int gs_spawn(gs_fn f, void *arg);
 
 /**
  * The same with options. opts may be NULL. If out is not NULL, *out is a
@@ -792,11 +791,7 @@ GS_MUST_CHECK int gs_spawn(gs_fn f, void *arg);
  * Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-int gs_spawn_with(gs_fn f,
-                  void *arg,
-                  const struct gs_spawn_opts *opts,
-                  struct gs_g **out);
+int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
 
 /**
  * Waits until the goroutine has ended. What it did is visible then. The
@@ -805,7 +800,7 @@ int gs_spawn_with(gs_fn f,
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_join(struct gs_g *g, gs_deadline deadline);
+int gs_join(struct gs_g *g, gs_deadline deadline);
 
 /**
  * Cancels the goroutine: every call of it that would block, now or later, gives
@@ -921,7 +916,7 @@ size_t gs_num_goroutines(void);
  * 0; -EINVAL: key is NULL; -EAGAIN: there are 65,536 keys.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_key_create(gs_key *key, void (*dtor)(void *value));
+int gs_key_create(gs_key *key, void (*dtor)(void *value));
 
 /**
  * Deletes a key; its values are forgotten, without their destructor. 0;
@@ -970,7 +965,7 @@ int gs_chan_free(struct gs_chan *c);
  * NULL, or elem is. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
+int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 
 /**
  * Receives the next element to elem (NULL: drops it). v, ok := <-c.
@@ -979,7 +974,7 @@ GS_MUST_CHECK int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline 
  * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
+int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
 
 /**
  * Closes the channel: sends fail from now on, receives once it is drained; all
@@ -1010,7 +1005,7 @@ size_t gs_chan_cap(const struct gs_chan *c);
  * more than 8 cases. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
+int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 
 /* ---- Mutexes and other meeting points ---- */
 
@@ -1019,7 +1014,7 @@ GS_MUST_CHECK int gs_select(struct gs_case *cases, size_t n, gs_deadline deadlin
  * Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
+int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
@@ -1038,7 +1033,7 @@ int gs_mutex_unlock(struct gs_mutex *m);
  * -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
+int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
  * Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
@@ -1052,7 +1047,7 @@ int gs_rwmutex_runlock(struct gs_rwmutex *rw);
  * threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
+int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
  * Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
@@ -1069,7 +1064,7 @@ int gs_rwmutex_unlock(struct gs_rwmutex *rw);
  * -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
+int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
@@ -1102,7 +1097,7 @@ int gs_waitgroup_done(struct gs_waitgroup *wg);
  * -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
+int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
 
 /**
  * Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
@@ -1117,7 +1112,7 @@ int gs_sem_init(struct gs_sem *s, int64_t n);
  * threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
+int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 
 /**
  * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
@@ -1132,7 +1127,7 @@ int gs_sem_release(struct gs_sem *s, int64_t n);
  * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
+int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 
 /* ---- Timers and the channels that they send on ---- */
 
@@ -1142,7 +1137,7 @@ GS_MUST_CHECK int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
  * time.AfterFunc.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
+struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
  * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
@@ -1219,7 +1214,7 @@ int gs_ticker_stop(struct gs_chan *c);
  * internal/poll.FD.Read. seed: B2.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
+ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
@@ -1228,46 +1223,33 @@ GS_MUST_CHECK ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline)
  * and plain threads. internal/poll.FD.Write, which writes all.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
+ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
 
 /**
  * gs_read into several buffers, at most 1,024, as readv(2). -EINVAL also: iov is
  * NULL, iovcnt is negative or too large.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-ssize_t gs_readv(int fd,
-                 const struct iovec *iov,
-                 int iovcnt,
-                 gs_deadline deadline);
+ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadline);
 
 /**
  * gs_write from several buffers, as writev(2). -EINVAL as for gs_readv.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-ssize_t gs_writev(int fd,
-                  const struct iovec *iov,
-                  int iovcnt,
-                  gs_deadline deadline);
+ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadline);
 
 /**
  * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
  * MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
+ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
  * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-ssize_t gs_send(int fd,
-                const void *buf,
-                size_t n,
-                int flags,
-                gs_deadline deadline);
+ssize_t gs_send(int fd, const void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
  * recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
@@ -1275,7 +1257,6 @@ ssize_t gs_send(int fd,
  * without addrlen.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 ssize_t gs_recvfrom(int fd,
                     void *buf,
                     size_t n,
@@ -1289,7 +1270,6 @@ ssize_t gs_recvfrom(int fd,
  * -EINVAL also: an addrlen without addr.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 ssize_t gs_sendto(int fd,
                   const void *buf,
                   size_t n,
@@ -1303,17 +1283,13 @@ ssize_t gs_sendto(int fd,
  * is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
+ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
  * sendmsg(2): as gs_send. -EINVAL also: msg is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-ssize_t gs_sendmsg(int fd,
-                   const struct msghdr *msg,
-                   int flags,
-                   gs_deadline deadline);
+ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
  * Takes the next connection of a listening socket, which is made non-blocking: a new
@@ -1342,7 +1318,6 @@ int gs_accept(int fd,
  * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_connect(int fd,
                const struct sockaddr *addr,
                uint32_t addrlen,
@@ -1358,7 +1333,7 @@ int gs_connect(int fd,
  * for this file, because it is on a disk. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_poll_fd(int fd, int events, gs_deadline deadline);
+int gs_poll_fd(int fd, int events, gs_deadline deadline);
 
 /**
  * Closes a file. All calls that wait for it return -ECANCELED and never
@@ -1538,7 +1513,7 @@ ssize_t gs_splice(int fd_in,
  * threads. os.File.ReadAt.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
+ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
  * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
@@ -1547,12 +1522,7 @@ GS_MUST_CHECK ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_dea
  * threads. os.File.WriteAt.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-ssize_t gs_pwrite(int fd,
-                  const void *buf,
-                  size_t n,
-                  off_t offset,
-                  gs_deadline deadline);
+ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
  * getaddrinfo(3), while others run. *res is the caller's and freed with
@@ -1718,10 +1688,7 @@ int gs_set_max_threads(int n);
  * thread until the deadline (commit gets NULL). gopark.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-int gs_park(bool (*commit)(struct gs_g *g, void *arg),
-            void *arg,
-            gs_deadline deadline);
+int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
 
 /**
  * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
@@ -1741,7 +1708,6 @@ int gs_ready(struct gs_g *g);
  * several take turns. stopTheWorld.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_stop_the_world(void);
 
 /**
@@ -1891,7 +1857,6 @@ void gs_preempt_enable(void);
  * plain threads; not from a hook, nor from a signal handler. It may switch.
  * Not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_set_hooks(const struct gs_hooks *hooks);
 
 /**
@@ -1936,7 +1901,6 @@ void gs_gang_free(struct gs_gang *gang);
  * members; -ENOMEM. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
 int gs_gang_spawn(struct gs_gang *gang,
                   gs_fn f,
                   void *arg,
@@ -2074,7 +2038,7 @@ GS_MUST_CHECK static inline int gs_mutex_trylock_inline(gs_mutex *m)
     return gs_mutex_trylock(m);
 }
 
-GS_MUST_CHECK static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
+static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
@@ -2098,7 +2062,7 @@ static inline int gs_mutex_unlock_inline(gs_mutex *m)
     return gs_mutex_unlock(m);
 }
 
-GS_MUST_CHECK static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
+static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
 {
     const gs_word *word = (const gs_word *)o;
     if (__builtin_expect(o != NULL && f != NULL, 1)

@@ -78,7 +78,6 @@ pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
 ///
 /// # Safety
 /// `c` is null or a channel, `elem` null or an element.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_send(
     c: *mut gs_chan,
@@ -108,7 +107,6 @@ pub unsafe extern "C" fn gs_chan_send(
 ///
 /// # Safety
 /// `c` is null or a channel, `elem` null or room for an element.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_recv(
     c: *mut gs_chan,
@@ -198,7 +196,6 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 ///
 /// # Safety
 /// `cases` are n cases, each as for the single operation.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_select(cases: *mut gs_case, n: usize, deadline: gs_deadline) -> c_int {

@@ -23,7 +23,6 @@ use core::ptr;
 ///
 /// # Safety
 /// Calling `commit` with `arg` is the caller's business.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_park(
     commit: Option<unsafe extern "C" fn(g: *mut gs_g, arg: *mut c_void) -> bool>,
@@ -60,7 +59,6 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 ///
 /// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
 /// several take turns. stopTheWorld.
-#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
     let _entered = Entered::new();

@@ -63,7 +63,6 @@ unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
 ///
 /// # Safety
 /// `gang` is null or a gang; the rest as `gs_spawn_with`.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_gang_spawn(

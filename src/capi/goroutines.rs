@@ -152,7 +152,6 @@ impl Given for gs_spawn_opts {
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_spawn(f: gs_fn, arg: *mut c_void) -> c_int {
@@ -178,7 +177,6 @@ unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 /// # Safety
 /// `opts` is null or a gs_spawn_opts of the size that it says; `out` is null or
 /// writable.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_spawn_with(
@@ -293,7 +291,6 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
 ///
 /// # Safety
 /// `g` is null or a reference.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
@@ -458,7 +455,6 @@ pub type gs_key = u32;
 ///
 /// # Safety
 /// `key` is null or writable.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_key_create(
     key: *mut gs_key,

@@ -121,7 +121,6 @@ const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
 /// # Safety
 /// `hooks` is null or a gs_hooks of the size that it says, whose functions may be called with its
 /// ctx.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_set_hooks(hooks: *const gs_hooks) -> c_int {
     let _entered = Entered::new();

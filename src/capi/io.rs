@@ -75,7 +75,6 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_read(
     fd: c_int,
@@ -95,7 +94,6 @@ pub unsafe extern "C" fn gs_read(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_write(
     fd: c_int,
@@ -113,7 +111,6 @@ pub unsafe extern "C" fn gs_write(
 ///
 /// # Safety
 /// `iov` is null or has `iovcnt` buffers, each null or with room for its bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_readv(
     fd: c_int,
@@ -130,7 +127,6 @@ pub unsafe extern "C" fn gs_readv(
 ///
 /// # Safety
 /// `iov` is null or has `iovcnt` buffers, each null or with its bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_writev(
     fd: c_int,
@@ -148,7 +144,6 @@ pub unsafe extern "C" fn gs_writev(
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recv(
     fd: c_int,
@@ -166,7 +161,6 @@ pub unsafe extern "C" fn gs_recv(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_send(
     fd: c_int,
@@ -186,7 +180,6 @@ pub unsafe extern "C" fn gs_send(
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes, `addr` null or room for `*addrlen`.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recvfrom(
     fd: c_int,
@@ -213,7 +206,6 @@ pub unsafe extern "C" fn gs_recvfrom(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes, `addr` null or `addrlen` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sendto(
     fd: c_int,
@@ -239,7 +231,6 @@ pub unsafe extern "C" fn gs_sendto(
 ///
 /// # Safety
 /// `msg` is null or a message to receive into.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_recvmsg(
     fd: c_int,
@@ -259,7 +250,6 @@ pub unsafe extern "C" fn gs_recvmsg(
 ///
 /// # Safety
 /// `msg` is null or a message to send.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sendmsg(
     fd: c_int,
@@ -313,7 +303,6 @@ pub unsafe extern "C" fn gs_accept(
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_connect(
     fd: c_int,
@@ -336,7 +325,6 @@ pub unsafe extern "C" fn gs_connect(
 /// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
 /// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
 /// for this file, because it is on a disk. Goroutines and plain threads.
-#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) -> c_int {
     /// All that poll(2) knows.
@@ -623,7 +611,6 @@ pub unsafe extern "C" fn gs_splice(
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_pread(
     fd: c_int,
@@ -647,7 +634,6 @@ pub unsafe extern "C" fn gs_pread(
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_pwrite(
     fd: c_int,

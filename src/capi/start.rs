@@ -109,7 +109,6 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 ///
 /// # Safety
 /// `cfg` is null or a gs_config of the size that it says.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     let _entered = Entered::new();
@@ -129,7 +128,6 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
 ///
 /// # Safety
 /// As `gs_init`.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_init_for(version: c_int, cfg: *const gs_config) -> c_int {
     // SAFETY: `cfg` is that of `gs_init`.
@@ -218,7 +216,6 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {
@@ -230,7 +227,6 @@ pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// As `gs_run`.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_run_for(version: c_int, f: gs_fn, arg: *mut c_void) -> c_int {

@@ -78,7 +78,6 @@ object!(gs_once, Once);
 ///
 /// # Safety
 /// `m` is null or a mutex.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: gs_deadline) -> c_int {
     // SAFETY: `m` is null or a mutex.
@@ -130,7 +129,6 @@ fn unlock(m: &Mutex) -> c_int {
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
@@ -155,7 +153,6 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
@@ -183,7 +180,6 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
 ///
 /// # Safety
 /// `c` is null or a gs_cond, `m` null or a mutex.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_cond_wait(
     c: *mut gs_cond,
@@ -257,7 +253,6 @@ pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
 ///
 /// # Safety
 /// `wg` is null or a waitgroup.
-#[must_use]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gs_waitgroup_wait(wg: *mut gs_waitgroup, deadline: gs_deadline) -> c_int {
@@ -298,7 +293,6 @@ pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
 ///
 /// # Safety
 /// `s` is null or a semaphore.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
@@ -324,7 +318,6 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
 ///
 /// # Safety
 /// `o` is null or a gs_once.
-#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_once_do(o: *mut gs_once, f: gs_fn, arg: *mut c_void) -> c_int {
     // SAFETY: `o` is null or a gs_once.

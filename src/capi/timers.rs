@@ -22,7 +22,6 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 /// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
 /// time.AfterFunc.
-#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();

@@ -47,7 +47,7 @@ GS_MUST_CHECK static inline int gs_mutex_trylock_inline(gs_mutex *m)
     return gs_mutex_trylock(m);
 }
 
-GS_MUST_CHECK static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
+static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
@@ -71,7 +71,7 @@ static inline int gs_mutex_unlock_inline(gs_mutex *m)
     return gs_mutex_unlock(m);
 }
 
-GS_MUST_CHECK static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
+static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
 {
     const gs_word *word = (const gs_word *)o;
     if (__builtin_expect(o != NULL && f != NULL, 1)
