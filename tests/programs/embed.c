@@ -695,36 +695,101 @@ TEST(a_name_and_what_is_known_are_read_on_a_plain_thread)
     gs_release(g);
 }
 
-/* ---- What a collector must find: values that only a register holds, in every state ---- */
+/* ---- What a collector must find: a value on the stack and one that only a register holds, in every state ---- */
 
-enum state { PARKS, ANNOUNCES, BLOCKS, COMPUTES, WAITS_IN_A_CALL, STATES };
+enum state {
+    RECEIVES, SELECTS, LOCKS, SLEEPS, WAITS_FOR_A_FILE, PARKS, IS_PINNED, HAS_LOCKED_ITS_THREAD, YIELDS, ANNOUNCES,
+    BLOCKS, IS_IN_GS_BLOCKING, COMPUTES, WAITS_IN_A_CALL, STATES
+};
 
-enum { HOLDERS = 4 * STATES };
+/* NEW ones have not run, most of them, when they are looked at, and so have only their arguments. */
+enum { HOLDERS = 2 * STATES, NEW = 8 };
 
 /* The values are kept inverted everywhere else. */
 static struct holder {
-    uintptr_t inverted;
+    uintptr_t inverted, on_stack;
     enum state state;
-    int found;
+    int found, found_on_stack;
 } holders[HOLDERS];
-static int pipe_of_holders[2], holding, let_go;
+static int pipe_of_holders[2], pipe_to_wait_for[2], holding, let_go, found_new[NEW];
 static gs_chan *chan_of_holders;
+static gs_mutex mutex_of_holders;
 
 static uintptr_t value_of(const struct holder *h)
 {
     return ~h->inverted;
 }
 
-static void call_and_park(void)
+static uintptr_t new_value(int i)
+{
+    return 0x5eed0001c0ffee01 + (uintptr_t)i * 2;
+}
+
+static void receive(void)
 {
     int64_t none;
     CHECK_EQ(gs_chan_recv(chan_of_holders, &none, GS_FOREVER), -EPIPE);
 }
 
+static void select_one(void)
+{
+    int64_t none;
+    gs_case c[2];
+    c[0] = recv_case(NULL, &none);
+    c[1] = recv_case(chan_of_holders, &none);
+    CHECK_EQ(gs_select(c, 2, GS_FOREVER), 1);
+}
+
+static void lock(void)
+{
+    CHECK_EQ(gs_mutex_lock(&mutex_of_holders, GS_FOREVER), 0);
+    CHECK_EQ(gs_mutex_unlock(&mutex_of_holders), 0);
+}
+
+static void sleep_until_cancelled(void)
+{
+    CHECK_EQ(gs_sleep(3600 * SEC), -ECANCELED);
+}
+
+static void wait_for_a_file(void)
+{
+    char byte;
+    CHECK_EQ(gs_read(pipe_to_wait_for[0], &byte, 1, GS_FOREVER), 0);
+}
+
+static void park_until_cancelled(void)
+{
+    CHECK_EQ(gs_park(NULL, NULL, GS_FOREVER), -ECANCELED);
+}
+
+static void lock_thread(void)
+{
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    receive();
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+static void yield_in_register(void)
+{
+    YIELD_UNTIL(GET(let_go));
+}
+
+static void *read_in_blocking(void *arg)
+{
+    char byte;
+    CHECK_EQ(read(pipe_of_holders[0], &byte, 1), 0);
+    return arg;
+}
+
+static void call_gs_blocking(void)
+{
+    CHECK(gs_blocking(read_in_blocking, NULL) == NULL);
+}
+
 static void wait_in_a_call(void)
 {
     gs_entersyscall();
-    call_and_park();
+    receive();
     gs_exitsyscall();
 }
 
@@ -765,37 +830,62 @@ static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (
                      : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
 }
 
+static void (*const in_state[STATES])(void) = {
+    [RECEIVES] = receive,
+    [SELECTS] = select_one,
+    [LOCKS] = lock,
+    [SLEEPS] = sleep_until_cancelled,
+    [WAITS_FOR_A_FILE] = wait_for_a_file,
+    [PARKS] = park_until_cancelled,
+    [IS_PINNED] = receive,
+    [HAS_LOCKED_ITS_THREAD] = lock_thread,
+    [YIELDS] = yield_in_register,
+    [IS_IN_GS_BLOCKING] = call_gs_blocking,
+    [COMPUTES] = compute_in_register,
+    [WAITS_IN_A_CALL] = wait_in_a_call,
+};
+
 static void hold(void *arg)
 {
     struct holder *h = arg;
     uintptr_t inverted = h->inverted;
+    volatile uintptr_t kept = ~h->on_stack;
     ADD(holding, 1);
-    switch (h->state) {
-    case PARKS: call_with_value(inverted, call_and_park); break;
-    case ANNOUNCES:
+    if (h->state == ANNOUNCES) {
         gs_entersyscall();
         read_with_value(inverted);
         gs_exitsyscall();
-        break;
-    case BLOCKS: read_with_value(inverted); break;
-    case COMPUTES: call_with_value(inverted, compute_in_register); break;
-    default: call_with_value(inverted, wait_in_a_call); break;
+    } else if (h->state == BLOCKS) {
+        read_with_value(inverted);
+    } else {
+        call_with_value(inverted, in_state[h->state]);
     }
+    CHECK_EQ(kept, ~h->on_stack);
+    kept = 0;
+}
+
+static void hold_its_argument(void *value)
+{
+    (void)value;
+    receive();
 }
 
 static void find_in(const uintptr_t *from, const uintptr_t *to)
 {
     int i;
     for (; from < to; from++)
-        for (i = 0; i < HOLDERS; i++)
-            if (*from == value_of(&holders[i]))
-                holders[i].found = 1;
+        for (i = 0; i < HOLDERS; i++) {
+            holders[i].found |= *from == value_of(&holders[i]);
+            holders[i].found_on_stack |= *from == ~holders[i].on_stack;
+        }
 }
 
 static void find_values(const gs_g_info *g, void *me)
 {
     if (g->id == *(uint64_t *)me && g->id != 0)
         return;
+    for (int i = 0; i < NEW; i++)
+        found_new[i] |= g->arg == (void *)new_value(i);
     find_in((void *)((uintptr_t)g->sp & ~(uintptr_t)7), g->stack_hi);
     if (g->regs) {
         const uintptr_t *regs = (const void *)((const ucontext_t *)g->regs)->uc_mcontext.gregs;
@@ -803,143 +893,67 @@ static void find_values(const gs_g_info *g, void *me)
     }
 }
 
-GO_TEST(a_value_that_only_a_register_holds_is_found_in_every_state)
+GO_TEST(values_on_the_stack_and_in_a_register_are_found_in_every_state)
 {
     uint64_t me = gs_id(gs_self());
-    gs_g *gs[HOLDERS];
+    gs_g *gs[HOLDERS], *new_ones[NEW];
     int round, i;
     CHECK_EQ(pipe(pipe_of_holders), 0);
+    CHECK_EQ(pipe(pipe_to_wait_for), 0);
     chan_of_holders = chan_of_ints(0);
+    memset(&mutex_of_holders, 0, sizeof mutex_of_holders);
+    CHECK_EQ(gs_mutex_lock(&mutex_of_holders, GS_FOREVER), 0);
     SET(let_go, 0);
     SET(holding, 0);
     for (i = 0; i < HOLDERS; i++) {
+        gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
         holders[i].state = (enum state)(i % STATES);
         holders[i].inverted = ~(UINT64_C(0x5eed0000c0ffee00) + (uintptr_t)i * 2 + 1);
-        gs[i] = go_ref(hold, &holders[i]);
+        holders[i].on_stack = ~(UINT64_C(0x5eed0002c0ffee00) + (uintptr_t)i * 2 + 1);
+        opts.flags = holders[i].state == IS_PINNED ? GS_SPAWN_PINNED : 0;
+        gs[i] = go_opts(hold, &holders[i], &opts);
     }
     WAIT_UNTIL(GET(holding) == HOLDERS);
     /* At first some have just begun, or are just leaving their P's. */
     for (round = 0; round < 12; round++) {
+        if (round == 6)
+            for (i = 0; i < NEW; i++) {
+                new_ones[i] = NULL;
+                if (i % 2)
+                    new_ones[i] = go_ref(hold_its_argument, (void *)new_value(i));
+                else
+                    go(hold_its_argument, (void *)new_value(i));
+            }
         CHECK_EQ(gs_stop_the_world(), 0);
         for (i = 0; i < HOLDERS; i++)
-            holders[i].found = 0;
+            holders[i].found = holders[i].found_on_stack = 0;
+        memset(found_new, 0, sizeof found_new);
         CHECK_EQ(gs_foreach_g(find_values, &me), 0);
         CHECK_EQ(gs_start_the_world(), 0);
-        for (i = 0; round > 5 && i < HOLDERS; i++)
-            if (!holders[i].found)
-                CHECK_EQ((int)holders[i].state, -1);
+        for (i = 0; round > 5 && i < HOLDERS; i++) {
+            snprintf(check_note, sizeof check_note, "state %d", (int)holders[i].state);
+            CHECK(holders[i].found);
+            CHECK(holders[i].found_on_stack);
+        }
+        for (i = 0; round > 5 && i < NEW; i++)
+            CHECK(found_new[i]);
         CHECK_EQ(gs_sleep(MS), 0);
     }
+    check_note[0] = 0;
     SET(let_go, 1);
     close(pipe_of_holders[1]);
+    close(pipe_to_wait_for[1]);
+    CHECK_EQ(gs_mutex_unlock(&mutex_of_holders), 0);
     CHECK_EQ(gs_chan_close(chan_of_holders), 0);
-    for (i = 0; i < HOLDERS; i++)
+    for (i = 0; i < HOLDERS; i++) {
+        if (holders[i].state == SLEEPS || holders[i].state == PARKS)
+            CHECK_EQ(gs_cancel(gs[i]), 0);
         join(gs[i]);
+    }
+    for (i = 1; i < NEW; i += 2)
+        join(new_ones[i]);
+    WAIT_UNTIL(gs_num_goroutines() == 1);
     CHECK_EQ(gs_chan_free(chan_of_holders), 0);
     close(pipe_of_holders[0]);
-}
-
-/* ---- Dumps ---- */
-
-static gs_chan *never;
-
-static void wait_to_receive(void *arg)
-{
-    int64_t v;
-    (void)arg;
-    CHECK_EQ(gs_chan_recv(never, &v, GS_FOREVER), -EPIPE);
-}
-
-static void wait_asleep_long(void *arg)
-{
-    (void)arg;
-    CHECK_EQ(gs_sleep(600 * SEC), -ECANCELED);
-}
-
-struct reading {
-    int fd;
-    char text[1 << 16];
-    size_t len;
-};
-
-static void read_dump(void *arg)
-{
-    struct reading *r = arg;
-    ssize_t n;
-    while ((n = gs_read(r->fd, r->text + r->len, sizeof r->text - 1 - r->len, GS_FOREVER)) > 0)
-        r->len += (size_t)n;
-    CHECK_EQ(n, 0);
-    r->text[r->len] = 0;
-}
-
-static struct reading dumped;
-
-/* The other end of the pipe is read by a goroutine, which is in the dump too. */
-static void dump_into_pipe(void)
-{
-    int fds[2];
-    gs_g *reader;
-    CHECK_EQ(pipe(fds), 0);
-    memset(&dumped, 0, sizeof dumped);
-    dumped.fd = fds[0];
-    reader = go_ref(read_dump, &dumped);
-    CHECK_EQ(gs_dump(fds[1]), 0);
-    CHECK_EQ(gs_close(fds[1]), 0);
-    join(reader);
-    CHECK_EQ(gs_close(fds[0]), 0);
-}
-
-static void *dump_on_thread(void *arg)
-{
-    dump_into_pipe();
-    return arg;
-}
-
-GO_TEST(a_dump_says_what_every_goroutine_does)
-{
-    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
-    gs_g *receiver, *sleeper;
-    char line[64];
-    int i;
-    never = chan_of_ints(0);
-    o.name = "who receives";
-    receiver = go_opts(wait_to_receive, NULL, &o);
-    sleeper = go_ref(wait_asleep_long, NULL);
-    CHECK_EQ(gs_sleep(5 * MS), 0);
-    for (i = 0; i < 2; i++) {
-        if (i == 0)
-            dump_into_pipe();
-        else
-            go_join_thread(start_thread(dump_on_thread, NULL));
-        snprintf(line, sizeof line, "goroutine %llu [chan receive, ", (unsigned long long)gs_id(receiver));
-        CHECK_HAS(dumped.text, line);
-        CHECK_HAS(dumped.text, "\"who receives\"");
-        snprintf(line, sizeof line, "goroutine %llu [sleep, ", (unsigned long long)gs_id(sleeper));
-        CHECK_HAS(dumped.text, line);
-        snprintf(line, sizeof line, "spawned by goroutine %llu at ", (unsigned long long)gs_id(gs_self()));
-        CHECK_HAS(dumped.text, line);
-    }
-    CHECK_EQ(gs_stop_the_world(), 0);
-    CHECK_EQ(gs_dump(-1), -EBADF);
-    CHECK_EQ(gs_start_the_world(), 0);
-    CHECK_EQ(gs_chan_close(never), 0);
-    CHECK_EQ(gs_cancel(sleeper), 0);
-    join(receiver);
-    join(sleeper);
-    free_chan(never);
-}
-
-TEST(a_dump_without_a_runtime_is_empty)
-{
-    int fds[2];
-    char text[64] = "";
-    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
-    CHECK_EQ(pipe(fds), 0);
-    CHECK_EQ(gs_dump(fds[1]), 0);
-    CHECK_GE(read(fds[0], text, sizeof text - 1), 1);
-    CHECK_HAS(text, "goroutines: 0");
-    CHECK_EQ(close(fds[0]), 0);
-    /* Nobody reads it: an error, and no signal. */
-    CHECK_EQ(gs_dump(fds[1]), -EPIPE);
-    CHECK_EQ(close(fds[1]), 0);
+    close(pipe_to_wait_for[0]);
 }

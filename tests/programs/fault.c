@@ -473,6 +473,7 @@ static void files(void)
     kernel_copies();
     e = gs_getaddrinfo("127.0.0.1", "80", NULL, &res, gs_after_ms(60000));
     CHECK(GOOD(e) || gs_eai(e) == 0);
+    CHECK_EQ(gs_last_error(), e);
     if (res)
         freeaddrinfo(res);
 }

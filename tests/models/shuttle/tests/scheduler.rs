@@ -9,12 +9,13 @@ use shuttle_models::sched::p::{PRef, status};
 use shuttle_models::sched::runtime::rt;
 use shuttle_models::sched::{
     blocking, boundary, cancel, embed, entry, gang, keys, lock_thread, park, preempt, run, runtime,
-    threads, world,
+    threads, timers, world,
 };
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// Begins `n` goroutines, each by a plain thread of its own.
 fn from_outside(n: usize, count: &Arc<Count>) {
@@ -794,6 +795,76 @@ fn a_cancel_that_comes_late_leaves_a_later_wait_alone() {
             assert_eq!(entry::join(g, park::FOREVER), 0);
             entry::release(g);
         });
+    });
+}
+
+/// Two stop a timer that fires, and whose function may start it once more: when both have it from the
+/// timer that the function doesn't run, it doesn't, and is not called any more.
+#[test]
+fn a_timer_is_stopped_when_its_function_has_ended() {
+    struct Used {
+        timer: AtomicPtr<timers::Timer>,
+        again: Count,
+        running: Count,
+        ended: Count,
+        gone: AtomicBool,
+    }
+    unsafe extern "C" fn function(used: *mut c_void) {
+        // SAFETY: the model's own, which outlives the timer's calls: that is what it shows.
+        let used = unsafe { &*used.cast::<Used>() };
+        assert!(!used.gone.load(Ordering::Relaxed), "called after the end");
+        used.running.add(1);
+        os::time::now();
+        if used.again.get() == 0 {
+            used.again.add(1);
+            // SAFETY: freed after both have waited for us.
+            let timer = unsafe { &*used.timer.load(Ordering::Relaxed) };
+            assert!(time::reset(timer, 3_000).is_ok());
+        }
+        os::time::now();
+        assert!(!used.gone.load(Ordering::Relaxed), "it still runs");
+        used.ended.add(1);
+    }
+    check(2500, || {
+        let used = Arc::new(Used {
+            timer: AtomicPtr::default(),
+            again: Count::default(),
+            running: Count::default(),
+            ended: Count::default(),
+            gone: AtomicBool::new(false),
+        });
+        in_runtime(2, 1, || {
+            let arg = Arc::as_ptr(&used).cast_mut().cast();
+            let Ok(timer) = time::after_func(1_000_000_000_000, function, arg) else {
+                panic!("no timer")
+            };
+            used.timer.store(timer.cast_mut(), Ordering::Relaxed);
+            // SAFETY: freed below.
+            let timer = unsafe { &*timer };
+            assert!(time::reset(timer, 2_000).is_ok());
+            let waits = |used: Arc<Used>| {
+                move || {
+                    for _ in 0..2 {
+                        os::time::now();
+                    }
+                    // SAFETY: freed when this has ended.
+                    let timer = unsafe { &*used.timer.load(Ordering::Relaxed) };
+                    assert!(timer.stop_and_wait(park::FOREVER).is_ok());
+                }
+            };
+            let goroutine = go_referenced(waits(used.clone()));
+            let plain = Plain::start(waits(used.clone()));
+            assert_eq!(entry::join(goroutine, park::FOREVER), 0);
+            entry::release(goroutine);
+            plain.join();
+            // A start that the function has made before one of them has looked is over too, unless
+            // both had looked before: then it is ours to stop.
+            assert!(timer.stop_and_wait(park::FOREVER).is_ok());
+            used.gone.store(true, Ordering::Relaxed);
+            // SAFETY: used no more.
+            unsafe { timers::Timer::free(timer) };
+        });
+        assert_eq!(used.running.get(), used.ended.get());
     });
 }
 
