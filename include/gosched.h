@@ -527,8 +527,8 @@ typedef struct gs_hooks {
      */
     gs_g_hook switch_in;
     /**
-     * g has left its stack: its registers are saved, and no other thread can run it yet, nor can
-     * what it waits for wake it. It must not block, nor call functions that can wait.
+     * g has left its stack: its registers are saved, and no thread can run it yet. It must not
+     * block, nor call functions that can wait.
      */
     gs_g_hook switch_out;
     /**

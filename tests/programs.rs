@@ -249,7 +249,11 @@ fn chaos_uses_every_function_of_the_header() {
 }
 
 /// Functions that `fault.c` need not call, and why.
-const NOT_IN_FAULT: &[(&str, &str)] = &[];
+const NOT_IN_FAULT: &[(&str, &str)] = &[
+    ("gs_init_for", "gs_init is a macro for it"),
+    ("gs_run_for", "gs_run is a macro for it"),
+    ("gs_preempt_flag", "gives an address"),
+];
 
 #[test]
 fn fault_uses_every_function_of_the_header() {

@@ -47,8 +47,8 @@ pub struct gs_hooks {
     /// g is about to run on this thread. It may block, for an interpreter's lock say, as
     /// thread_start.
     pub switch_in: gs_g_hook,
-    /// g has left its stack: its registers are saved, and no other thread can run it yet, nor can
-    /// what it waits for wake it. It must not block, nor call functions that can wait.
+    /// g has left its stack: its registers are saved, and no thread can run it yet. It must not
+    /// block, nor call functions that can wait.
     pub switch_out: gs_g_hook,
     /// In place of switch_out(from) and switch_in(to), where the next goroutine of the thread is
     /// known before from is published. It must not block. If it gives false nothing was done: from

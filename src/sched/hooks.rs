@@ -286,6 +286,10 @@ pub fn left(m: MRef, left: Left) {
 fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     let Some(over) = hooks.switch_over else { return false };
     let Some(to) = schedule::choose_early(m) else { return false };
+    if to == from {
+        // On a P that is alone it was published before it left, and is the next one itself.
+        return true;
+    }
     // SAFETY: the embedder has given the function for this argument.
     let done = unsafe { over(hooks.ctx, from, to) };
     if done {

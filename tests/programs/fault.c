@@ -254,6 +254,7 @@ static void sleeps(void)
     int i;
     for (i = 0; i < 3; i++)
         (void)GOOD(gs_sleep(100 * US));
+    (void)GOOD(gs_sleep_until(gs_after_us(100)));
 }
 
 /* More deadlines at a time than fit into what a heap of timers begins with. */
@@ -753,7 +754,7 @@ static void embedders(void)
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
     gs_hooks hooks;
     gs_workers *workers = gs_workers_create(2, 0);
-    int i;
+    int i, null;
     memset(&hooks, 0, sizeof hooks);
     hooks.size = sizeof hooks;
     hooks.ctx = &hooked;
@@ -775,6 +776,11 @@ static void embedders(void)
         while ((i = gs_workers_free(workers)) == -EBUSY)
             gs_yield();
         CHECK_EQ(i, 0);
+    }
+    null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0) {
+        (void)GOOD(gs_dump(null));
+        CHECK_EQ(close(null), 0);
     }
     CHECK_EQ(gs_unhold(), 0);
     CHECK_EQ(gs_set_log(NULL, NULL), 0);
