@@ -94,16 +94,20 @@ static CURRENT: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
 /// Sets them, in place of those before; `None` removes them. `-ENOMEM`. Each thread changes over
 /// when it next chooses a goroutine, or ends.
 pub fn set(hooks: Option<Hooks>) -> i32 {
-    let table = match hooks {
-        None => ptr::null_mut(),
-        Some(hooks) => match table_of(hooks) {
-            None => return -libc::ENOMEM,
-            Some(table) => table,
-        },
+    let new = match hooks.map(heap::boxed) {
+        Some(None) => return -libc::ENOMEM,
+        new => new.flatten(),
     };
-    // Release: pairs with the Acquire in `current`.
-    if CURRENT.swap(table, Ordering::AcqRel) == table {
-        return 0;
+    // With the lock held: `ended` frees what is not the current one.
+    let is_set = TABLES.lock.with(|| {
+        // SAFETY: used with the lock held.
+        let table = table_of(unsafe { &mut *TABLES.all.get() }, new)?;
+        // Release: pairs with the Acquire in `current`.
+        CURRENT.store(table, Ordering::Release);
+        Some(())
+    });
+    if is_set.is_none() {
+        return -libc::ENOMEM;
     }
     let inside = schedule::with_p().is_none().then(Inside::try_enter).flatten();
     if inside.is_some() || schedule::with_p().is_some() {
@@ -112,22 +116,19 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     0
 }
 
-/// A table with these hooks, an old one if there is one: who sets and removes the same ones again
-/// and again needs no more memory for that.
-fn table_of(hooks: Hooks) -> Option<*mut Hooks> {
-    let new = heap::boxed(hooks)?;
-    TABLES.lock.with(|| {
-        // SAFETY: used with the lock held.
-        let all = unsafe { &mut *TABLES.all.get() };
-        if let Some(old) = all.iter().find(|old| old.is_like(&hooks)) {
-            return Some(ptr::from_ref(&**old).cast_mut());
-        }
-        if !heap::reserve(all, 1) {
-            return None;
-        }
-        all.push(new);
-        all.last_mut().map(|table| ptr::from_mut(&mut **table))
-    })
+/// The table with these hooks, an old one if there is one: setting and removing the same hooks again
+/// and again needs no more memory. Null for `None`.
+#[allow(clippy::vec_box)]
+fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut Hooks> {
+    let Some(new) = new else { return Some(ptr::null_mut()) };
+    if let Some(old) = all.iter_mut().find(|old| old.is_like(&new)) {
+        return Some(ptr::from_mut(&mut **old));
+    }
+    if !heap::reserve(all, 1) {
+        return None;
+    }
+    all.push(new);
+    all.last_mut().map(|table| ptr::from_mut(&mut **table))
 }
 
 /// Lets each thread of the runtime see that the hooks have changed: those that run goroutines go
@@ -139,20 +140,18 @@ fn tell_all() {
 
 /// The runtime has ended: no thread has hooks that were removed.
 pub fn ended() {
-    let current = CURRENT.load(Ordering::Acquire).cast_const();
-    let mut old = Vec::new();
-    TABLES.lock.with(|| {
-        // SAFETY: used with the lock held.
-        let all = unsafe { &mut *TABLES.all.get() };
-        if all.iter().any(|table| !ptr::eq(&**table, current)) {
-            core::mem::swap(all, &mut old);
-        }
-    });
-    // The current ones go back; the others are freed without the lock.
-    if let Some(at) = old.iter().position(|table| ptr::eq(&**table, current)) {
-        let kept = old.swap_remove(at);
-        // SAFETY: used with the lock held.
-        TABLES.lock.with(|| unsafe { (*TABLES.all.get()).push(kept) });
+    let take_old = || {
+        TABLES.lock.with(|| {
+            // SAFETY: used with the lock held.
+            let all = unsafe { &mut *TABLES.all.get() };
+            let current = CURRENT.load(Ordering::Relaxed).cast_const();
+            let old = all.iter().position(|table| !ptr::eq(&raw const **table, current))?;
+            Some(all.swap_remove(old))
+        })
+    };
+    // Freed without the lock.
+    while let Some(old) = take_old() {
+        drop(old);
     }
 }
 
