@@ -7,6 +7,7 @@
 //! has the protocol.
 
 use super::boundary;
+use super::hooks;
 use super::m::{self, MRef};
 use super::runtime::rt;
 use super::{blocking, ready, runtime};
@@ -641,6 +642,7 @@ pub fn save_left(m: MRef) {
 fn save_unsaved(m: MRef) {
     let unsaved = m.cxa.unsaved.replace(ptr::null());
     // The P may be gone afterwards.
+    hooks::leave_entered(m);
     if let Some(task) = m.stash.take() {
         ready::push_shared(m.p(), task);
     }

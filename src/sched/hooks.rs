@@ -217,25 +217,36 @@ pub fn stop(m: MRef) {
 /// On g0: the M is about to switch to this goroutine, which is its own. False: the M has lost its P
 /// while a hook blocked; the goroutine comes back here with another one.
 pub fn enter(m: MRef, g: GRef) -> bool {
-    let Some(hooks) = of(m) else { return true };
-    if m.entered.get() != g.as_ptr().cast_const() {
-        leave_entered(m);
-        m.entered.set(g.as_ptr());
-        m.is_busy.set(true);
-        if hooks.switch_in.is_some() {
-            g.set_status(super::g::Status::Runnable);
-            blocking::off_p(m, || hooks.of_g(hooks.switch_in, g));
-            if m.p.get().is_null() {
-                wait_for_p(m, g);
-                return false;
-            }
-            schedule::assign(m, m.p(), g);
+    if let Some(hooks) = of(m) {
+        if !come_in(m, hooks, g) {
+            return false;
         }
+        count(m, hooks);
     }
+    // Also where the hooks are gone for which it was held.
     if g.has(flags::HELD) {
         schedule::release_held(m, g);
     }
-    count(m, hooks);
+    true
+}
+
+fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
+    if m.entered.get() == g.as_ptr().cast_const() {
+        return true;
+    }
+    leave_entered(m);
+    m.entered.set(g.as_ptr());
+    m.is_busy.set(true);
+    if hooks.switch_in.is_none() {
+        return true;
+    }
+    g.set_status(super::g::Status::Runnable);
+    blocking::off_p(m, || hooks.of_g(hooks.switch_in, g));
+    if m.p.get().is_null() {
+        wait_for_p(m, g);
+        return false;
+    }
+    schedule::assign(m, m.p(), g);
     true
 }
 

@@ -675,7 +675,7 @@ pub fn may_spin() -> bool {
 /// The life of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
     while let Some(g) = next(m) {
-        if m.is_hooked() && !hooks::enter(m, g) {
+        if (m.is_hooked() || g.has(flags::HELD)) && !hooks::enter(m, g) {
             continue;
         }
         let mut here = Place::new();

@@ -137,7 +137,8 @@ static void stay_on_thread(void *n)
     atomic_fetch_add((atomic_int *)n, 1);
 }
 
-/* Without the flag for gs_run's thread: all such groups would wait for the same one. */
+/* Without the flag for gs_run's thread: all such groups would wait for the same one. Not on plain threads:
+   a goroutine may block the member's thread until that plain thread has ended. */
 static void op_workers(struct actor *a)
 {
     enum { MOST = 5 };
@@ -157,7 +158,7 @@ static void op_workers(struct actor *a)
         MUST_BE(gs_spawn_with(stay_on_thread, &n, &o, &g[i]), 0);
     for (int i = 0; i < count; i++) {
         while (gs_join(g[i], GS_FOREVER) == -ECANCELED)
-            a->go ? gs_yield() : block_for(100 * US);
+            gs_yield();
         gs_release(g[i]);
     }
     MUST(atomic_load(&n) == count);
@@ -481,7 +482,7 @@ const struct op ops_sched[] = {
     {"spawn_with", op_spawn_with, 6, SHALLOW},
     {"reference", op_reference, 4, 0},
     {"spawn", op_spawn, 3, SHALLOW},
-    {"workers", op_workers, 2, SHALLOW},
+    {"workers", op_workers, 2, SHALLOW | GO_ONLY},
     {"join", op_join, 2, NOT_IDLE},
     {"self", op_self, 2, NO_LOCKS},
     {"uncancelled", op_uncancelled, 3, NO_LOCKS},
