@@ -14,22 +14,8 @@ use core::ptr;
 /// A socket that listens on the port, on all addresses of the host or of the
 /// machine. A backlog that is not above 0: as long as the system lets it be.
 pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
-    let (named, all);
-    let addresses = match host {
-        Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
-            Ok(addresses) => {
-                named = addresses;
-                &named[..]
-            }
-            Err(e) => return e,
-        },
-        _ => {
-            all = all_addresses(port);
-            &all[..]
-        }
-    };
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
-    first_that(addresses, libc::SOCK_STREAM, |fd, address| {
+    first_to_bind(host, port, libc::SOCK_STREAM, |fd, address| {
         let options = [
             (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0),
@@ -58,6 +44,23 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     })
 }
 
+/// The first socket that `bind` takes to the port of an address of the host; `None` or "": of the
+/// machine.
+fn first_to_bind(
+    host: Option<&CStr>,
+    port: u16,
+    kind: i32,
+    bind: impl Fn(i32, &SocketAddress) -> i32,
+) -> i32 {
+    match host {
+        Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
+            Ok(named) => first_that(&named, kind, bind),
+            Err(e) => e,
+        },
+        _ => first_that(&all_addresses(port), kind, bind),
+    }
+}
+
 /// All addresses of the machine: one socket for both families, where there are both.
 fn all_addresses(port: u16) -> [SocketAddress; 2] {
     [
@@ -68,21 +71,7 @@ fn all_addresses(port: u16) -> [SocketAddress; 2] {
 
 /// A UDP socket that gets what is sent to the port, on all addresses of the host or of the machine.
 pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
-    let (named, all);
-    let addresses = match host {
-        Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
-            Ok(addresses) => {
-                named = addresses;
-                &named[..]
-            }
-            Err(e) => return e,
-        },
-        _ => {
-            all = all_addresses(port);
-            &all[..]
-        }
-    };
-    first_that(addresses, libc::SOCK_DGRAM, |fd, address| {
+    first_to_bind(host, port, libc::SOCK_DGRAM, |fd, address| {
         if address.is_v6() {
             socket::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
         }

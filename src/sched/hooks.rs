@@ -5,7 +5,7 @@
 //! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays
 //! for nothing but the look at [`M::by_g0`](super::m::M::by_g0) that a locked thread needs anyway.
 
-use super::g::{GRef, flags};
+use super::g::{GRef, Status, flags};
 use super::m::{self, HOOKED, MRef};
 use super::p::PRef;
 use super::runtime::{Inside, rt};
@@ -240,7 +240,7 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
     if hooks.switch_in.is_none() {
         return true;
     }
-    g.set_status(super::g::Status::Runnable);
+    g.set_status(Status::Runnable);
     blocking::off_p(m, || hooks.of_g(hooks.switch_in, g));
     if m.p.get().is_null() {
         wait_for_p(m, g);
