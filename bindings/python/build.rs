@@ -1,0 +1,215 @@
+//! Builds the library that the wheel carries, puts it beside the Python sources and links the
+//! module with it.
+//!
+//! - `make -C ../.. library` gives `gosched.o`; with nothing to do it takes a moment.
+//! - That object and Debian's `libhwloc.a` become `python/gosched/lib/libgosched.so.1`, which needs
+//!   nothing but libc: who installs a wheel needs no hwloc.
+//! - `python/gosched/lib/libgosched.so` is a linker script, for C extensions that link with
+//!   `-L get_library_dir() -lgosched`. (A wheel can't hold a symbolic link, and a second copy could
+//!   become a second scheduler.)
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, process};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Its inputs, from the root of the repository.
+const LIBRARY: [&str; 7] =
+    ["src", "lib", "include", "Cargo.toml", "Cargo.lock", "Makefile", "cbindgen.toml"];
+
+/// The data of libc that libhwloc.a refers to. Debian compiles that archive for programs, whose
+/// linker copies such data into them; in a shared library it must be the library's own
+/// (`src/hwloc.c` says what it is).
+const HWLOC_DATA: [&str; 3] = ["stderr", "stdout", "program_invocation_name"];
+
+fn main() {
+    if let Err(error) = build() {
+        eprintln!("error: {error}");
+        process::exit(1);
+    }
+}
+
+fn build() -> Result<()> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let root =
+        here.ancestors().nth(2).filter(|root| root.join("include/gosched.h").exists()).ok_or(
+            "bindings/python is built inside the repository of libgosched: its sources are needed",
+        )?;
+    for input in LIBRARY {
+        println!("cargo:rerun-if-changed={}", root.join(input).display());
+    }
+    for input in ["build.rs", "src/hwloc.c", "src/state.c"] {
+        println!("cargo:rerun-if-changed={input}");
+    }
+
+    let object = library(root, &out)?;
+    let shared = link(&here, root, &out, &object)?;
+    let (lib, include) = (here.join("python/gosched/lib"), here.join("python/gosched/include"));
+    place(&fs::read(&shared)?, &lib.join("libgosched.so.1"))?;
+    place(b"INPUT(-l:libgosched.so.1)\n", &lib.join("libgosched.so"))?;
+    place(&fs::read(root.join("include/gosched.h"))?, &include.join("gosched.h"))?;
+    // Who removes them gets them again.
+    println!("cargo:rerun-if-changed={}", lib.join("libgosched.so.1").display());
+    println!("cargo:rerun-if-changed={}", include.join("gosched.h").display());
+
+    println!("cargo:rustc-link-search=native={}", lib.display());
+    println!("cargo:rustc-link-lib=dylib=gosched");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib");
+
+    pyo3_build_config::use_pyo3_cfgs();
+    cc::Build::new()
+        .file("src/state.c")
+        .include(root.join("include"))
+        .includes(python_includes()?)
+        .std("gnu11")
+        .warnings(true)
+        .extra_warnings(true)
+        // Python's own headers don't pass.
+        .flag_if_supported("-Wno-unused-parameter")
+        .try_compile("gosched_python_state")?;
+    Ok(())
+}
+
+/// Has the root's Makefile build the library; gives its `gosched.o`.
+fn library(root: &Path, out: &Path) -> Result<PathBuf> {
+    let mut make = Command::new(env::var_os("MAKE").unwrap_or_else(|| "make".into()));
+    make.arg("-s").arg("-C").arg(root).arg("library");
+    // What cargo tells build scripts would change what the inner cargo builds.
+    for (name, _) in env::vars_os() {
+        let name_ = name.to_string_lossy();
+        let kept = ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_SOURCE_"];
+        if name_.starts_with("CARGO") && !kept.iter().any(|kept| name_.starts_with(kept)) {
+            make.env_remove(&name);
+        }
+    }
+    for name in [
+        "MAKE",
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+        "TARGET",
+        "HOST",
+        "OUT_DIR",
+        "PROFILE",
+        "OPT_LEVEL",
+        "DEBUG",
+        "RUSTC",
+    ] {
+        make.env_remove(name);
+    }
+    // Two cargos would wait for each other in one target directory.
+    let mut target = root.join("target");
+    if fs::canonicalize(out)?
+        .starts_with(fs::canonicalize(&target).unwrap_or_default().join("release"))
+    {
+        target = out.join("library");
+        make.arg(format!("CARGO_TARGET_DIR={}", target.display()))
+            .arg(format!("OUT={}/release", target.display()));
+    }
+    run(
+        &mut make,
+        "building libgosched failed (it needs make, pkg-config, libhwloc-dev and libudev-dev)",
+    )?;
+    Ok(target.join("release/gosched.o"))
+}
+
+/// Links the wheel's `libgosched.so.1`, with hwloc inside.
+fn link(here: &Path, root: &Path, out: &Path, object: &Path) -> Result<PathBuf> {
+    let compiler = cc::Build::new().pic(true).get_compiler();
+    let cc = || compiler.to_command();
+    let tool =
+        |name: &str| Command::new(env::var_os(name.to_uppercase()).unwrap_or_else(|| name.into()));
+
+    let found = run(cc().arg("-print-file-name=libhwloc.a"), "no C compiler")?;
+    let archive = PathBuf::from(found.trim());
+    let shared = out.join("libgosched.so.1");
+    let mut parts: Vec<PathBuf> = vec![object.into()];
+    if archive.is_absolute() {
+        let (all, hwloc, stubs) =
+            (out.join("hwloc.all.o"), out.join("hwloc.o"), out.join("hwloc.stubs.o"));
+        run(
+            tool("ld").args(["-r", "--whole-archive", "-o"]).arg(&all).arg(&archive),
+            "ld -r libhwloc.a failed",
+        )?;
+        let rename = HWLOC_DATA.iter().map(|name| format!("--redefine-sym={name}=gosched_{name}"));
+        run(tool("objcopy").args(rename).arg(&all).arg(&hwloc), "objcopy failed")?;
+        run(
+            cc().args(["-O2", "-c"]).arg(here.join("src/hwloc.c")).arg("-o").arg(&stubs),
+            "src/hwloc.c doesn't compile",
+        )?;
+        parts.extend([hwloc, stubs]);
+    } else {
+        println!(
+            "cargo:warning=no libhwloc.a here: the wheel will need libhwloc.so on the machines where it runs"
+        );
+    }
+    let map = format!("-Wl,--version-script={}", root.join("lib/gosched.map").display());
+    let mut ld = cc();
+    ld.arg("-shared").arg("-o").arg(&shared).args(&parts);
+    ld.args([
+        "-Wl,-soname,libgosched.so.1",
+        "-Wl,-z,nodelete",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,-z,defs",
+    ]);
+    ld.args([&map, "-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,--as-needed"]);
+    if !archive.is_absolute() {
+        ld.arg("-lhwloc");
+    }
+    ld.args(["-lgcc_s", "-lpthread", "-lm", "-ldl"]);
+    run(&mut ld, "linking libgosched.so.1 failed")?;
+    Ok(shared)
+}
+
+/// The directories of `Python.h`, for the interpreter that pyo3 builds for.
+fn python_includes() -> Result<Vec<String>> {
+    let config = pyo3_build_config::get();
+    let python = config
+        .executable()
+        .ok_or("building needs the Python interpreter itself: set PYO3_PYTHON")?;
+    let code = "import sysconfig; print(sysconfig.get_path('include')); print(sysconfig.get_path('platinclude'))";
+    let said = run(Command::new(python).args(["-c", code]), "the interpreter doesn't run")?;
+    let mut found: Vec<String> = said.lines().map(str::to_owned).collect();
+    found.dedup();
+    if !found.iter().any(|path| Path::new(path).join("Python.h").exists()) {
+        return Err(format!(
+            "no Python.h in {} (Debian: apt-get install python3-dev)",
+            found.join(", ")
+        )
+        .into());
+    }
+    Ok(found)
+}
+
+/// Puts a file there in one step, unless it is there already: programs may have it mapped, and
+/// builds for several Pythons run beside each other.
+fn place(content: &[u8], to: &Path) -> Result<()> {
+    if fs::read(to).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    let new = to.with_extension(format!("new{}", process::id()));
+    fs::create_dir_all(to.parent().ok_or("no directory")?)?;
+    fs::write(&new, content)?;
+    Ok(fs::rename(&new, to)?)
+}
+
+/// Runs a command and gives what it printed; what it says goes into cargo's output when it fails.
+fn run(command: &mut Command, what: impl AsRef<OsStr>) -> Result<String> {
+    let what = what.as_ref().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|error| format!("{what}: {:?}: {error}", command.get_program()))?;
+    if !output.status.success() {
+        eprintln!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return Err(format!("{what} ({})", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
