@@ -22,7 +22,7 @@ OUT      := target/release
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library examples run test test-tsan models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -67,6 +67,18 @@ run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choos
 
 test: $(STAMP)/test ## run every check and test, with a summary at the end
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
+
+test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
+	@tools/pythons test $(ARGS)
+
+test-python-stdlib: $(STAMP)/python ## run CPython's own tests on goroutines, with each Python found
+	@tools/pythons stdlib $(ARGS)
+
+run-python: $(STAMP)/python ## run an example of bindings/python (ARGS: the directory to hash)
+	@tools/pythons run $(ARGS)
+
+bench-python: $(STAMP)/python-bench ## compare bindings/python with gevent, asyncio and others (ARGS: see its --help)
+	@tools/pythons bench $(ARGS)
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
@@ -121,7 +133,7 @@ uninstall: ## remove what install has put there
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test lab bench
+	@tools/setup build run test lab bench python python-bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup
@@ -132,4 +144,4 @@ clean: ## remove target/ (the Python environment .venv stays)
 	rm -rf target
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile

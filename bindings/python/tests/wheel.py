@@ -1,0 +1,68 @@
+"""Looks at what a wheel needs: python tests/wheel.py WHEEL, with the Python that it is for.
+
+Its libraries may need libc and gcc's runtime, and give other programs nothing but gs_ functions.
+Then it imports the package where hwloc, udev, cargo and the sources can't be seen, if this machine
+lets a process have mounts of its own.
+"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+NEEDED = {"libgosched.so.1", "libc.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
+FILES = ["gosched/lib/libgosched.so.1", "gosched/lib/libgosched.so", "gosched/include/gosched.h", "gosched/py.typed"]
+PROGRAM = """
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import gosched
+assert gosched.__file__.startswith(sys.argv[1]), gosched.__file__
+maps = open("/proc/self/maps").read()
+assert maps.count("libgosched.so.1") and sys.argv[1] in maps
+assert "hwloc" not in maps and "udev" not in maps, maps
+assert len({line.split()[-1] for line in maps.splitlines() if "libgosched" in line}) == 1
+print(gosched.__version__)
+"""
+
+
+def tool(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main(wheel):
+    with tempfile.TemporaryDirectory() as directory:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(directory)
+        for name in FILES:
+            assert os.path.exists(os.path.join(directory, name)), "the wheel lacks " + name
+        [module] = glob.glob(directory + "/gosched/_gosched.*.so")
+        library = directory + "/gosched/lib/libgosched.so.1"
+        for path in (module, library):
+            needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", tool("readelf", "-d", path)))
+            more = {name for name in needed - NEEDED if not name.startswith("ld-linux")}
+            assert not more, "{} needs {}".format(path, more)
+        assert "[$ORIGIN/lib]" in tool("readelf", "-d", module)
+        names = {line.split()[-1].split("@")[0] for line in tool("nm", "-D", "--defined-only", library).splitlines()}
+        assert not {name for name in names if not name.startswith(("gs_", "GOSCHED_"))}, names
+
+        run = [sys.executable, "-I", "-X", "dev", "-c", PROGRAM, directory]
+        env = {"PATH": "/nonexistent"}
+        print("plain:", subprocess.run(run, check=True, capture_output=True, text=True, env=env, cwd="/").stdout.strip())
+        hidden = [path for pattern in ("*hwloc*", "*udev*") for path in glob.glob("/usr/lib/*/lib" + pattern + ".so*")]
+        repository = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+        # Neither the sources nor what was built from them, but Python itself may be anywhere.
+        hide = "".join("mount --bind /dev/null '{}'\n".format(os.path.realpath(path)) for path in hidden)
+        hide += "mount -t tmpfs none '{}/target'\n".format(repository) if directory.find(repository) else ""
+        script = hide + 'exec "$@"'
+        if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0:
+            print("hidden: left out, no namespaces here")
+            return
+        done = subprocess.run(["unshare", "-rm", "sh", "-ec", script, "sh", *run], capture_output=True, text=True, cwd="/")
+        assert done.returncode == 0, done.stderr
+        print("hidden: {} ({} files hidden)".format(done.stdout.strip(), len(hidden)))
+
+
+main(sys.argv[1])
