@@ -129,6 +129,32 @@ static void mutex(void *arg)
         CHECK(gs_mutex_lock(&m, GS_FOREVER) == 0 && gs_mutex_unlock(&m) == 0);
 }
 
+static gs_mutex wanted;
+static gs_waitgroup waiting;
+
+static void want(void *arg)
+{
+    (void)arg;
+    CHECK(gs_mutex_lock(&wanted, GS_FOREVER) == 0 && gs_mutex_unlock(&wanted) == 0);
+    CHECK(gs_waitgroup_done(&waiting) == 0);
+}
+
+/* One waiter has been woken and has not run yet, and others wait: enough of them, as an unlock in 32 wakes another. */
+static void mutex_busy(void *arg)
+{
+    long waiters = count / 32 + 2;
+    (void)arg;
+    CHECK(gs_mutex_lock(&wanted, GS_FOREVER) == 0 && gs_waitgroup_add(&waiting, waiters) == 0);
+    for (long i = 0; i < waiters; i++)
+        CHECK(gs_spawn(want, NULL) == 0);
+    gs_yield();
+    CHECK(gs_mutex_unlock(&wanted) == 0);
+    for (long i = 0; i < count; i++)
+        CHECK(gs_mutex_lock(&wanted, GS_FOREVER) == 0 && gs_mutex_unlock(&wanted) == 0);
+    CHECK(gs_waitgroup_wait(&waiting, GS_FOREVER) == 0);
+    done = count;
+}
+
 static void syscalls(void *arg)
 {
     (void)arg;
@@ -147,7 +173,8 @@ static const struct {
     gs_fn run;
 } paths[] = {{"spawn", spawn},   {"spawn_batch", spawn_batch}, {"yield", yield},
              {"channel", channel}, {"buffer", buffer},         {"select", select_two},
-             {"mutex", mutex},   {"syscall", syscalls},        {"nothing", nothing}};
+             {"mutex", mutex},   {"mutex_busy", mutex_busy}, {"syscall", syscalls},
+             {"nothing", nothing}};
 
 int main(int argc, char **argv)
 {

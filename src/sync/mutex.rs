@@ -38,8 +38,15 @@ const PATIENCE: i64 = 1_000_000;
 const SPINS: u32 = 4;
 
 /// Whether an unlock in this state has to look at the queue.
+#[inline(always)]
 fn needs_look(s: u32) -> bool {
     s & QUEUED != 0 && (s & (AWAKE | STARVING) != AWAKE || s >= TURN * TURNS)
+}
+
+/// The state after an unlock that doesn't look at the queue.
+#[inline(always)]
+fn unlocked(s: u32) -> u32 {
+    (s & !LOCKED) + if s & QUEUED != 0 { TURN } else { 0 }
 }
 
 /// How soon the waiter runs once it is woken.
@@ -191,15 +198,16 @@ impl Mutex {
         }
     }
 
-    /// Unlocks it if it is locked and nobody waits, unless the state changes meanwhile.
+    /// Unlocks it if it is locked and no waiter has to be woken, unless the state changes meanwhile.
     #[inline(always)]
     pub fn unlock_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
-        // Release: pairs with the Acquire of the next one.
-        s & (QUEUED | LOCKED) == LOCKED
+        // Release: pairs with the Acquire of the next owner. After this the mutex may be gone.
+        s & LOCKED != 0
+            && !needs_look(s)
             && self
                 .state
-                .compare_exchange(s, s & !LOCKED, Ordering::Release, Ordering::Relaxed)
+                .compare_exchange(s, unlocked(s), Ordering::Release, Ordering::Relaxed)
                 .is_ok()
     }
 
@@ -217,30 +225,25 @@ impl Mutex {
             if s & LOCKED == 0 {
                 return -libc::EPERM;
             }
-            if !needs_look(s) {
-                // After this it may be gone.
-                let turn = if s & QUEUED != 0 { TURN } else { 0 };
-                let free = (s & !LOCKED) + turn;
-                if self
-                    .state
-                    .compare_exchange(s, free, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-                {
+            let free = if !needs_look(s) {
+                unlocked(s)
+            } else if s & (AWAKE | STARVING) == AWAKE && !self.lock.with(|| self.is_overdue()) {
+                // The other one is on its way: count anew.
+                s & (TURN - 1) & !LOCKED
+            } else {
+                // It is ours, so it stays while we look for a waiter to wake.
+                self.lock.lock();
+                if self.pass_on() {
                     return 0;
                 }
-                continue;
-            }
-            // It is ours, so it stays while we look for whom to wake.
-            self.lock.lock();
-            if s & (AWAKE | STARVING) == AWAKE && !self.is_overdue() {
-                // The other one is on its way: count anew.
-                self.state.fetch_and(TURN - 1, Ordering::Relaxed);
-            } else if self.pass_on() {
-                return 0;
-            } else {
                 self.left_queue();
+                self.lock.unlock();
+                continue;
+            };
+            // Release: pairs with the Acquire of the next owner. After this the mutex may be gone.
+            if self.state.compare_exchange(s, free, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return 0;
             }
-            self.lock.unlock();
         }
     }
 
