@@ -1,0 +1,90 @@
+"""Run a script or a module with the standard library patched.
+
+    python -m gosched [--patch-all] [--no-threading ...] script.py args...
+    python -m gosched [--patch-all] [--no-threading ...] -m module args...
+"""
+
+import builtins
+import importlib.machinery
+import io
+import os.path
+import runpy
+import sys
+import types
+
+from . import patch
+
+_NAMES = [name for name, _ in patch._ALL]
+
+_USAGE = """usage: python -m gosched [OPTION...] script.py [ARGUMENT...]
+       python -m gosched [OPTION...] -m MODULE [ARGUMENT...]
+
+Runs a Python program with the standard library patched for goroutines.
+
+options:
+  --patch-all     patch everything (the default)
+  --no-NAME       everything but NAME
+  --NAME          only NAME (and what else is named)
+  --no-patch      nothing
+  -h, --help      this text
+
+NAME is one of: %s""" % ", ".join(_NAMES)
+
+
+def main(argv):
+    wanted = {}
+    everything = None
+    as_module = False
+    while argv:
+        arg = argv.pop(0)
+        if arg in ("-h", "--help"):
+            print(_USAGE)
+            return 0
+        if arg == "--patch-all":
+            everything = True
+        elif arg == "--no-patch":
+            everything = False
+        elif arg == "-m":
+            as_module = True
+            break
+        elif arg.startswith("--no-") and arg[5:] in _NAMES:
+            wanted[arg[5:]] = False
+        elif arg.startswith("--") and arg[2:] in _NAMES:
+            wanted[arg[2:]] = True
+        elif arg.startswith("-"):
+            print("unknown option: %s\n\n%s" % (arg, _USAGE), file=sys.stderr)
+            return 2
+        else:
+            argv.insert(0, arg)
+            break
+    if not argv:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    if everything is None:
+        everything = not any(wanted.values())
+    patch.patch_all(**{name: wanted.get(name, everything) for name in _NAMES})
+    sys.argv[:] = argv
+    if as_module:
+        if not sys.path or sys.path[0] != "":
+            sys.path.insert(0, "")
+        # What python -m itself calls: the module becomes __main__.
+        runpy._run_module_as_main(argv[0], alter_argv=True)
+    else:
+        path = argv[0]
+        if sys.path:
+            sys.path[0] = os.path.dirname(os.path.abspath(path))
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec")
+        module = types.ModuleType("__main__")
+        module.__file__ = path
+        module.__builtins__ = builtins
+        module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+        # This module must outlive its replacement: its functions are still running.
+        sys.modules["gosched.__main__"] = sys.modules["__main__"]
+        sys.modules["__main__"] = module
+        exec(code, vars(module))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Files over pipes, cooperative; what :mod:`gosched.subprocess` opens its pipes with."""
+
+import io as _io
+import os as _os
+
+from . import _gosched
+from . import _originals
+from .os import _IN, _wait_for
+
+
+class PipeReader(_io.FileIO):
+    # The descriptor stays blocking: it may become the standard input of another child. What
+    # poll(2) calls readable can be read without blocking.
+
+    def readinto(self, buffer, /):
+        _wait_for(self.fileno(), _IN)
+        return super().readinto(buffer)
+
+    def read(self, size=-1, /):
+        if size is None or size < 0:
+            return self.readall()
+        _wait_for(self.fileno(), _IN)
+        return super().read(size)
+
+    def readall(self):
+        parts = []
+        while True:
+            data = self.read(65536)
+            if not data:
+                break
+            parts.append(data)
+        return b"".join(parts)
+
+    def close(self):
+        _close(self, super().close)
+
+
+class PipeWriter(_io.FileIO):
+    _non_blocking = False
+
+    def write(self, data, /):
+        fd = self.fileno()
+        if not self._non_blocking:
+            if _os.get_blocking(fd):
+                _os.set_blocking(fd, False)
+                self._non_blocking = True
+            else:
+                return super().write(data)
+        while True:
+            written = super().write(data)
+            if written is not None:
+                return written
+            _gosched.wait_write(fd)
+
+    def close(self):
+        _close(self, super().close)
+
+
+def _close(self, close):
+    if not self.closed and self.closefd:
+        _gosched.cancel_fd(self.fileno())
+    close()
+
+
+class _Io:
+    """The ``io`` module for subprocess, whose pipes this module opens."""
+
+    def __getattr__(self, name):
+        return getattr(_io, name)
+
+    @staticmethod
+    def open(file, mode="r", buffering=-1, *args, **kwargs):
+        if isinstance(file, int) and not args and not kwargs and mode in ("rb", "wb"):
+            raw = PipeReader(file, "r") if mode == "rb" else PipeWriter(file, "w")
+            if buffering == 0:
+                return raw
+            if buffering in (-1, 1):
+                # As io.open() has it: the block size of what is behind the descriptor.
+                size = getattr(raw, "_blksize", 0)
+                buffering = size if size > 1 else _io.DEFAULT_BUFFER_SIZE
+            return (_io.BufferedReader if mode == "rb" else _io.BufferedWriter)(raw, buffering)
+        return _io.open(file, mode, buffering, *args, **kwargs)
+
+
+io = _Io()

@@ -1,0 +1,171 @@
+"""``os``, with cooperative :func:`read`, :func:`write`, :func:`waitpid` and their relations."""
+
+import errno as _errno
+import os as _std
+import select as _select
+from time import monotonic as _monotonic
+
+from . import _gosched
+from . import _originals
+from ._originals import take_names as _take_names
+
+_take_names(_std, globals())
+__all__ = list(_std.__all__)
+
+_IN = _select.POLLIN | _select.POLLHUP | _select.POLLERR | _select.POLLNVAL
+_OUT = _select.POLLOUT | _select.POLLHUP | _select.POLLERR | _select.POLLNVAL
+# A pipe that poll(2) calls writable takes this many bytes without blocking.
+_PIPE_BUF = _select.PIPE_BUF
+
+
+def _ready_now(fd, events):
+    poller = _originals.select_poll()
+    try:
+        poller.register(fd, events)
+    except (TypeError, ValueError, OverflowError):
+        return True  # the call itself says what's wrong with it
+    return bool(poller.poll(0))
+
+
+def _wait_for(fd, events):
+    """Parks until a call on a blocking descriptor won't block; False if it's a non-blocking one."""
+    while not _ready_now(fd, events):
+        if not _std.get_blocking(fd):
+            return False
+        if events == _IN:
+            _gosched.wait_read(fd)
+        else:
+            _gosched.wait_write(fd)
+    return True
+
+
+def read(fd, length, /):
+    """Read from a file descriptor. Returns a bytes object."""
+    _wait_for(fd, _IN)
+    return _originals.os_read(fd, length)
+
+
+def readv(fd, buffers, /):
+    """Read from a file descriptor into an iterable of buffers."""
+    _wait_for(fd, _IN)
+    return _originals.os_readv(fd, buffers)
+
+
+def write(fd, data, /):
+    """Write a bytes object to a file descriptor: the number of bytes written."""
+    with memoryview(data) as view:
+        size = view.nbytes
+        if size <= _PIPE_BUF or not view.c_contiguous:
+            _wait_for(fd, _OUT)
+            return _originals.os_write(fd, data)
+        if not _std.get_blocking(fd) or _std.path.stat.S_ISREG(_std.fstat(fd).st_mode):
+            return _originals.os_write(fd, data)
+        # A blocking write(2) takes everything, piece by piece here.
+        written = 0
+        with view.cast("B") as octets:
+            while written < size:
+                if not _wait_for(fd, _OUT) and written:
+                    break
+                try:
+                    written += _originals.os_write(fd, octets[written : written + _PIPE_BUF])
+                except OSError:
+                    if not written:
+                        raise
+                    break
+        return written
+
+
+def writev(fd, buffers, /):
+    """Write an iterable of buffers to a file descriptor: the number of bytes written."""
+    if not _std.get_blocking(fd):
+        return _originals.os_writev(fd, buffers)
+    buffers = [bytes(b) for b in buffers]
+    return write(fd, b"".join(buffers)) if buffers else _originals.os_writev(fd, buffers)
+
+
+# Children
+
+_pidfd_open = getattr(_std, "pidfd_open", None)
+# What tells about changes that a pidfd doesn't tell.
+_NOT_EXIT = _std.WUNTRACED | _std.WCONTINUED
+
+
+def _wait_child(pid, timeout=None):
+    """Parks until a child has ended, without reaping it. None: there's no way to wait for it."""
+    if _pidfd_open is None or not isinstance(pid, int) or pid <= 0:
+        return None
+    try:
+        fd = _pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        return _gosched.wait_read(fd, timeout)
+    finally:
+        _gosched.cancel_fd(fd)
+        _std.close(fd)
+
+
+def _wait_any(fn, *args):
+    """A wait for one of several children: in a thread, of which they are children too."""
+    return _gosched.blocking(fn, *args)
+
+
+def waitpid(pid, options, /):
+    """Wait for completion of a child process. Returns (pid, status)."""
+    if isinstance(options, int) and not options & _std.WNOHANG:
+        found = _originals.waitpid(pid, options | _std.WNOHANG)
+        if found[0]:
+            return found
+        if options & _NOT_EXIT or _wait_child(pid) is None:
+            return _wait_any(_originals.waitpid, pid, options)
+    return _originals.waitpid(pid, options)
+
+
+def wait():
+    """Wait for completion of a child process. Returns (pid, status)."""
+    return waitpid(-1, 0)
+
+
+def wait4(pid, options):
+    """As waitpid, with the resource usage. Returns (pid, status, rusage)."""
+    if isinstance(options, int) and not options & _std.WNOHANG:
+        found = _originals.wait4(pid, options | _std.WNOHANG)
+        if found[0]:
+            return found
+        if options & _NOT_EXIT or _wait_child(pid) is None:
+            return _wait_any(_originals.wait4, pid, options)
+    return _originals.wait4(pid, options)
+
+
+def wait3(options):
+    """As wait, with the resource usage. Returns (pid, status, rusage)."""
+    return wait4(-1, options)
+
+
+def waitid(idtype, id, options, /):
+    """Wait for a child process' state; see waitid(2)."""
+    if options & _std.WNOHANG:
+        return _originals.waitid(idtype, id, options)
+    found = _originals.waitid(idtype, id, options | _std.WNOHANG)
+    if found is not None:
+        return found
+    return _wait_any(_originals.waitid, idtype, id, options)
+
+
+def system(command):
+    """Execute the command in a subshell."""
+    return _gosched.blocking(_originals.system, command)
+
+
+_NAMES = (
+    "read",
+    "readv",
+    "write",
+    "writev",
+    "waitpid",
+    "wait",
+    "wait3",
+    "wait4",
+    "waitid",
+    "system",
+)

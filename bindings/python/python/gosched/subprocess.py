@@ -1,0 +1,63 @@
+"""Cooperative ``subprocess``: the waits for children and their pipes park the goroutine."""
+
+import subprocess as _std
+import types as _types
+from time import monotonic as _monotonic
+
+from . import os
+from . import selectors
+from . import time
+from ._pipe import io
+from ._originals import take_names as _take_names
+
+_take_names(_std, globals())
+__all__ = list(_std.__all__)
+
+_PopenSelector = selectors.PollSelector
+_std_wait = _std.Popen._wait
+
+
+def _wait(self, timeout):
+    """Popen._wait: waits for the end of the child instead of asking every now and then."""
+    if self.returncode is not None or timeout is None or timeout <= 0:
+        return _std_wait(self, timeout)
+    deadline = _monotonic() + timeout
+    if os._wait_child(self.pid, timeout) is None:
+        return _std_wait(self, timeout)
+    try:
+        return _std_wait(self, max(deadline - _monotonic(), 0))
+    except TimeoutExpired:
+        raise TimeoutExpired(self.args, timeout) from None
+
+
+def _rebind(fn):
+    copy = _types.FunctionType(fn.__code__, globals(), fn.__name__, fn.__defaults__, fn.__closure__)
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    copy.__doc__ = fn.__doc__
+    return copy
+
+
+class Popen(_std.Popen):
+    __doc__ = _std.Popen.__doc__
+
+    __init__ = _rebind(_std.Popen.__init__)
+    _execute_child = _rebind(_std.Popen._execute_child)
+    _communicate = _rebind(_std.Popen._communicate)
+    _try_wait = _rebind(_std.Popen._try_wait)
+    _std_wait = _rebind(_std.Popen._wait)
+
+    def _wait(self, timeout):
+        return _wait(self, timeout)
+
+
+def _std_wait(self, timeout):
+    if isinstance(self, Popen):
+        return Popen._std_wait(self, timeout)
+    return _patched_wait(self, timeout)
+
+
+_patched_wait = _std.Popen._wait
+
+for _name in ("call", "check_call", "check_output", "run", "getoutput", "getstatusoutput"):
+    globals()[_name] = _rebind(vars(_std)[_name])
+del _name

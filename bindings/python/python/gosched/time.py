@@ -1,0 +1,34 @@
+"""``time``, with a :func:`sleep` that parks the goroutine and leaves its thread to the others."""
+
+import operator as _operator
+import time as _std
+
+from . import _gosched
+from ._originals import sleep as _sleep
+from ._originals import take_names as _take_names
+
+_take_names(_std, globals())
+
+_core_sleep = _gosched.sleep
+
+
+def sleep(seconds, /):
+    """Suspend the calling goroutine for that many seconds. Other goroutines run meanwhile."""
+    if not isinstance(seconds, (int, float)):
+        if not hasattr(type(seconds), "__index__"):
+            _sleep(seconds)  # it raises the right TypeError
+        seconds = _operator.index(seconds)
+    if 0 <= seconds < 1e9:
+        _core_sleep(seconds)
+    else:
+        _check(seconds)
+        _core_sleep(seconds)
+
+
+def _check(seconds):
+    if seconds != seconds:
+        raise ValueError("Invalid value NaN (not a number)")
+    if seconds < 0:
+        raise ValueError("sleep length must be non-negative")
+    if seconds > 9.2e9:
+        raise OverflowError("timestamp too large to convert to C _PyTime_t")
