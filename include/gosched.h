@@ -18,7 +18,7 @@
    gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_data, gs_eai,
    gs_g_info_read, gs_getspecific, gs_hold, gs_id, gs_mutex_trylock, gs_name,
    gs_now, gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self, gs_set_data,
-   gs_set_log, gs_strerror, gs_unhold, gs_version.
+   gs_set_log, gs_strerror, gs_uncancel, gs_unhold, gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size grows at its end in later versions. A program sets size to the
@@ -693,6 +693,31 @@ int gs_run(gs_fn f, void *arg);
 int gs_run_for(int version, gs_fn f, void *arg);
 
 /**
+ * Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
+ * a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
+ * interpreter, whose main function is to be a goroutine itself. That goroutine goes on on the thread's
+ * stack and stays on this thread, which counts as one that is in gs_run (GS_WORKERS_RUNNER). It ends with
+ * gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
+ * the child of a fork the thread is not attached.
+ *
+ * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
+ *
+ * 0; -EBUSY: it is a goroutine already; -EINVAL: flags; -ENOMEM, -EAGAIN: the system gives no memory
+ * or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer. Plain threads.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_attach(uint32_t flags);
+
+/**
+ * Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
+ * that is bound to this thread. Destructors of its goroutine-local values have been called then.
+ *
+ * 0; -EPERM: the caller is not a goroutine that gs_attach has made.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_detach(void);
+
+/**
  * Waits until every goroutine has ended, then ends all threads of the library
  * and frees all that it has. gs_init may follow. Timers that have not fired are
  * dropped. Channels, and goroutines that the caller has references to, stay
@@ -841,6 +866,16 @@ int gs_cancel_enable(void);
  * Never switches; async-signal-safe.
  */
 int gs_cancelled(void);
+
+/**
+ * Takes back what gs_cancel has done to the running goroutine, whose waits end as before it was called. For
+ * runtimes that give a cancelled goroutine an exception once. A gs_cancel that has not returned yet may
+ * still end one wait.
+ *
+ * 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
+ * Never switches; not async-signal-safe.
+ */
+int gs_uncancel(void);
 
 /**
  * The running goroutine; NULL on a plain thread. It is no new reference: it is

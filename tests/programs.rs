@@ -111,6 +111,7 @@ programs! {
     bound "bound.c" widened;
     hooks "hooks.c" widened;
     workers "workers.c" widened;
+    attach "attach.c" widened;
     gomaxprocs "gomaxprocs.c" matrix;
     max_threads "max_threads.c" matrix;
     misuse "misuse.c" matrix;

@@ -270,6 +270,34 @@ pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
     context
 }
 
+/// Makes a context at rest at the upper end of a stack that, once it is switched to with the words
+/// `[arg, f, 0]`, calls `f(arg)`, which does not return.
+///
+/// # Safety
+/// As for [`prepare`].
+pub unsafe fn prepare_call(top: usize, fp: FpControl) -> usize {
+    let context = top - size_of::<Context>();
+    let pc = call_first as *const () as usize;
+    // SAFETY: the caller says that the bytes below `top` are writable.
+    unsafe { (context as *mut Context).write(Context { sp: context, rbp: 0, rbx: 0, pc, fp }) };
+    context
+}
+
+/// See [`prepare_call`]: the words are in the registers of the first arguments.
+#[unsafe(naked)]
+unsafe extern "C" fn call_first() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        ".cfi_undefined rbp",
+        "xor ebp, ebp",
+        "and rsp, -16",
+        "call rsi",
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
 /// Where `gs_preempt_word` is for the whole process: in the program, if that has
 /// a copy of its own.
 pub fn address_of_preempt_word() -> *const AtomicU32 {

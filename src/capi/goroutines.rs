@@ -348,6 +348,16 @@ pub extern "C" fn gs_cancelled() -> c_int {
     c_int::from(cancel::is_cancelled())
 }
 
+/// Takes back what gs_cancel has done to the running goroutine, whose waits end as before it was called. For
+/// runtimes that give a cancelled goroutine an exception once. A gs_cancel that has not returned yet may
+/// still end one wait.
+///
+/// 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_uncancel() -> c_int {
+    c_int::from(cancel::take_back())
+}
+
 /// The running goroutine; NULL on a plain thread. It is no new reference: it is
 /// good until the goroutine ends, or gs_retain it.
 #[unsafe(no_mangle)]

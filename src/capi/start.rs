@@ -1,8 +1,9 @@
 //! Start and stop.
 
-use super::{EINVAL, sized};
+use super::{EINVAL, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL, sized};
 use crate::arch::with_return_address;
 use crate::os::time;
+use crate::sched::attach;
 use crate::sched::boundary::Entered;
 use crate::sched::config::Request;
 use crate::sched::runtime;
@@ -246,6 +247,35 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
         Some(f) => crate::sched::run::run(f, arg, pc),
         None => EINVAL,
     }
+}
+
+/// Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
+/// a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
+/// interpreter, whose main function is to be a goroutine itself. That goroutine goes on on the thread's
+/// stack and stays on this thread, which counts as one that is in gs_run (GS_WORKERS_RUNNER). It ends with
+/// gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
+/// the child of a fork the thread is not attached.
+///
+/// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
+///
+/// 0; -EBUSY: it is a goroutine already; -EINVAL: flags; -ENOMEM, -EAGAIN: the system gives no memory
+/// or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer. Plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_attach(flags: u32) -> c_int {
+    match flags & !(GS_SPAWN_NOPREEMPT | GS_SPAWN_NOSIGNAL) {
+        0 => attach::attach(flags),
+        _ => EINVAL,
+    }
+}
+
+/// Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
+/// that is bound to this thread. Destructors of its goroutine-local values have been called then.
+///
+/// 0; -EPERM: the caller is not a goroutine that gs_attach has made.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_detach() -> c_int {
+    let _entered = Entered::new();
+    attach::detach()
 }
 
 /// Waits until every goroutine has ended, then ends all threads of the library

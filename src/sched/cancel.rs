@@ -17,6 +17,12 @@ pub fn is_cancelled() -> bool {
     schedule::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
 }
 
+/// The caller is not cancelled any more. Whether it was.
+pub fn take_back() -> bool {
+    // SeqCst, as in `cancel`: a cancel that comes after this is seen by the next wait.
+    schedule::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))
+}
+
 /// From now on no wait of the caller is cancelled. Nests.
 pub fn disable() {
     let Some(g) = schedule::current_g() else { return };

@@ -2,7 +2,7 @@
 //! hand, stopping the world and looking at everybody's stack.
 
 use super::boundary;
-use super::g::{G, GRef, Status};
+use super::g::{G, GRef, Status, flags};
 use super::m::MRef;
 use super::park::{Block, Parker, Why, sleep_until};
 use super::preempt::{self, claim};
@@ -256,7 +256,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         // SAFETY: a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
         let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
-        let stack = g.stack.get().map_or((0, 0), |s| s.bounds());
+        let stack = bounds_of(g);
         let (sp, context) = match on {
             _ if Some(g) == me => (here, ptr::null()),
             _ if stack.1 == 0 => (0, ptr::null()),
@@ -272,6 +272,15 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         f(&Seen { stack, sp, context, since, ..seen });
     });
     for_each_newborn(f);
+}
+
+/// The lowest address and the size of the stack on which the goroutine runs; (0, 0): it has none yet.
+fn bounds_of(g: GRef) -> (usize, usize) {
+    if g.has(flags::ATTACHED) {
+        // SAFETY: the M of an attached goroutine, whose attachment stays until that has ended.
+        return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
+    }
+    g.stack.get().map_or((0, 0), |s| s.bounds())
 }
 
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.

@@ -74,6 +74,13 @@ fn m_or_end() -> MRef {
 /// Ends the running goroutine, which is on this M, from anywhere. Goexit.
 pub fn exit_current(m: MRef) -> ! {
     let m = cxa::forget(m);
+    if m.g().has(flags::ATTACHED) {
+        // Its frames are the program's: there is nowhere to go on.
+        crate::os::log::say(format_args!(
+            "libgosched: gs_exit was called by a thread's own goroutine: see gs_attach\n"
+        ));
+        std::process::abort();
+    }
     let stack = m.g().stack_of_running();
     if sanitizer::is_on() {
         sanitizer::abandon(stack.bounds());
@@ -136,11 +143,35 @@ fn tidy_up(g: GRef) -> MRef {
     m_or_end()
 }
 
-/// The end of a goroutine that somebody has a reference to, of `gs_run`'s, of one that
-/// has a thread of its own, and of one whose parts go to different nodes.
+/// Ends the running goroutine, that of an attached thread. Returns when g0 resumes the context that is
+/// left in `*save`: the thread is no M any more.
+///
+/// # Safety
+/// On the thread's own stack; `save` stays until then.
+pub unsafe fn end_attached(m: MRef, save: *mut usize) {
+    let m = tidy_up(m.g());
+    let g = m.g();
+    let next = end_specially(m, g);
+    let mut here = Place::new();
+    here.note_modes();
+    // SAFETY: the goroutine has ended, and is this M's until it is left.
+    unsafe { schedule::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
+}
+
+/// The end of a goroutine to which there are references, of `gs_run`'s, of a goroutine that
+/// has a thread of its own, and of a goroutine whose parts go to different nodes.
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) -> ! {
+    let next = end_specially(m, g);
+    let mut here = Place::new();
+    here.note_modes();
+    // SAFETY: the goroutine has ended, and is this M's until it is left.
+    unsafe { schedule::leave_for(m, g, commit_special_end, next, &mut here) }
+}
+
+/// Undoes what the goroutine is to its M, its gang and its group; gives the task that runs next.
+fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);
     }
@@ -167,11 +198,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
         // Not a direct switch: this thread runs nothing any more, or may go back now.
         world::ask(m.p(), world::LOOK);
     }
-    let next = schedule::successor(m);
-    let mut here = Place::new();
-    here.note_modes();
-    // SAFETY: the goroutine has ended, and is this M's until it is left.
-    unsafe { schedule::leave_for(m, g, commit_special_end, next, &mut here) }
+    schedule::successor(m)
 }
 
 /// Frees the descriptor and the stack that have just been left.

@@ -52,6 +52,8 @@ pub mod flags {
     pub const GROUP: u32 = 1 << 20;
     /// It runs the function of a timer, which is its argument.
     pub const TIMER: u32 = 1 << 21;
+    /// It runs on the stack of a thread that has called `gs_attach`: it has none of its own.
+    pub const ATTACHED: u32 = 1 << 22;
     /// What makes the direct switch look twice.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
     /// What makes the end look twice.

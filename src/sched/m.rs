@@ -1,5 +1,6 @@
 //! M: an OS thread that runs goroutines.
 
+use super::attach::Attachment;
 use super::blocking::Call;
 use super::boundary::INSIDE;
 use super::cxa;
@@ -68,7 +69,7 @@ pub struct M {
     /// The P it held before it entered a system call.
     pub old_p: Cell<*const P>,
     /// Not 0: a goroutine that leaves its stack here goes to g0 and not directly to another. The
-    /// bit [`HOOKED`], and below it how many goroutines have locked the thread
+    /// bits [`HOOKED`] and [`ATTACHED`], and below them how many goroutines have locked the thread
     /// (`gs_lock_os_thread`), with one more while an interrupted one waits in the signal handler.
     /// As long as it is locked the M runs only goroutines that are bound to it.
     pub by_g0: Cell<usize>,
@@ -131,6 +132,8 @@ pub struct M {
     pub runner: AtomicBool,
     pub root: Cell<*const G>,
     pub root_done: AtomicBool,
+    /// What `gs_attach` has made for the thread, whose goroutine is `root`; or null.
+    pub attachment: RelaxedCell<*const Attachment>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
     /// The thread has ended or is about to.
@@ -141,6 +144,8 @@ pub struct M {
 
 /// Of [`M::by_g0`]: the M has hooks.
 pub const HOOKED: usize = 1 << 63;
+/// Of [`M::by_g0`]: the M is that of an attached thread, on which only goroutines run that are bound to it.
+pub const ATTACHED: usize = 1 << 62;
 
 /// The next state of a xorshift* generator, and its number. The state is not 0.
 #[inline]
@@ -198,6 +203,7 @@ impl M {
             runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),
             root_done: AtomicBool::new(false),
+            attachment: RelaxedCell::new(ptr::null()),
             thread: Cell::new(None),
             ended: AtomicBool::new(false),
             switches: AtomicU64::new(0),
@@ -243,7 +249,12 @@ impl M {
     /// Whether it runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
-        self.by_g0.get() & !HOOKED != 0
+        self.by_g0.get() & !(HOOKED | ATTACHED) != 0
+    }
+
+    /// Whether its thread has called `gs_attach`. Any thread may ask.
+    pub fn is_attached(&self) -> bool {
+        !self.attachment.seen().is_null()
     }
 
     /// Whether there are hooks for it: see `by_g0`.

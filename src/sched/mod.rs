@@ -1,6 +1,7 @@
 //! The scheduler. `README.md` beside this file states its protocols.
 
 pub mod aside;
+pub mod attach;
 pub mod blocking;
 pub mod boundary;
 pub mod cancel;

@@ -308,7 +308,9 @@ impl Node {
 
     /// Takes the M that went idle last.
     pub fn pop_idle_m(&self) -> Option<MRef> {
-        self.idle_ms(Vec::pop)
+        // What that of an attached thread finds is mostly for others.
+        let fits = |m: MRef| !m.is_attached();
+        self.pop_idle_m_that(fits).or_else(|| self.idle_ms(Vec::pop))
     }
 
     /// The same of those that fit.

@@ -1,5 +1,6 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
+use super::g::GRef;
 use super::group;
 use super::m::{self, MRef};
 use super::p::PRef;
@@ -19,6 +20,11 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
     }
+    run_root(|_| spawn::create_root(f, arg, pc))
+}
+
+/// The calling thread is an M until the goroutine has ended that `create` makes for it.
+pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     let _errno = KeepErrno::new();
     let _lives = NoCancel::new();
     let inside = match Inside::enter() {
@@ -28,7 +34,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let rt = rt();
     // What may fail comes first: a goroutine that is made runs.
     let Some(m) = rt.add_runner() else { return -libc::ENOMEM };
-    let root = match spawn::create_root(f, arg, pc) {
+    let root = match create(m) {
         Ok(g) => g,
         Err(e) => {
             m.in_syscall.store(false, Ordering::Release);

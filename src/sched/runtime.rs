@@ -700,6 +700,8 @@ impl Runtime {
     pub fn runner_leaves(&self, m: MRef) {
         m.runner.store(false, Ordering::Relaxed);
         m.root.set(ptr::null());
+        m.attachment.set(ptr::null());
+        m.by_g0.set(m.by_g0.get() & !super::m::ATTACHED);
         self.with_ms(|_, free, _| free.push(m));
         self.m_count.fetch_sub(1, Ordering::Relaxed);
         self.runners.fetch_sub(1, Ordering::SeqCst);

@@ -112,7 +112,7 @@ pub fn successor(m: MRef) -> Option<Task> {
 /// For an M with hooks, on g0: chooses who runs next before the goroutine that has left is
 /// published. Gives the goroutine, which waits in the stash, if it can be switched to as it is.
 pub fn choose_early(m: MRef) -> Option<GRef> {
-    if m.p.get().is_null() || m.is_locked() {
+    if m.p.get().is_null() || m.is_locked() || m.is_attached() {
         return None;
     }
     let p = m.p();
@@ -288,6 +288,26 @@ pub unsafe fn leave_for(
     unreachable!("a goroutine that has ended is not resumed");
 }
 
+/// As [`leave_for`], for the goroutine of an attached thread: the context that is left goes to `*save`,
+/// and is resumed when the thread is no M any more.
+///
+/// # Safety
+/// As for `leave_for`; `save` stays until the switch is over.
+pub unsafe fn leave_thread_for(
+    m: MRef,
+    g: GRef,
+    commit: Commit,
+    next: Option<Task>,
+    save: *mut usize,
+    here: &mut Place,
+) {
+    let left = Left { m, commit: Some(commit), arg: g.address() };
+    let to = context_of(m, next);
+    // SAFETY: `to` is at rest and now ours; g0 resumes what is left here after all else. What it says
+    // is no `Left`.
+    unsafe { arch::switch(save, to, left.into_words(), here) };
+}
+
 #[inline(always)]
 fn switch_to(left: Left, g: GRef, next: Option<Task>, here: &mut Place, for_ever: bool) -> Left {
     let to = context_of(left.m, next);
@@ -379,6 +399,13 @@ fn may_run(m: MRef, g: GRef) -> bool {
     fits
 }
 
+/// Whether the task is for this M and no other: a goroutine that is bound to it, or begins in its group.
+fn is_own(m: MRef, task: Task) -> bool {
+    let Kind::Goroutine(g) = task.kind() else { return false };
+    let is_bound = g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const();
+    is_bound || (g.has(flags::GROUP) && group::may_begin(m, g))
+}
+
 /// Whether the goroutine has asked not to run on such an M next.
 pub fn avoids(g: GRef, m: MRef) -> bool {
     let borrowed = m.is_runner() && m.root.get() != g.as_ptr().cast_const();
@@ -401,8 +428,11 @@ pub fn assign(m: MRef, p: PRef, g: GRef) {
 #[inline(never)]
 fn moved(p: PRef, g: GRef) {
     g.last_p.set(p.id);
-    if rt().nodes.len() > 1 {
-        let remote = g.stack_of_running().node() != p.node;
+    // The stack of an attached thread stays where it is.
+    if rt().nodes.len() > 1
+        && let Some(stack) = g.stack.get()
+    {
+        let remote = stack.node() != p.node;
         if remote != g.has(flags::REMOTE) {
             g.remote_runs.set(0);
             g.set_flag(flags::REMOTE, remote);
@@ -768,6 +798,7 @@ fn next(m: MRef) -> Option<GRef> {
                 hooks::idle(m);
                 threads::pass_on(m, g);
             }
+            _ if m.is_attached() && !is_own(m, task) && threads::move_away(m, task) => {}
             Kind::Goroutine(g) if !g.has(flags::UNBORN) || entry::equip(m, g).is_some() => {
                 if g.has(flags::REMOTE) {
                     run_remote(m.p(), g);

@@ -3,6 +3,7 @@
 use super::g::{GRef, flags};
 use super::gang;
 use super::group;
+use super::hooks;
 use super::idle::StartOne;
 use super::m::{self, M, MRef};
 use super::netpoll::{self, Post};
@@ -360,6 +361,26 @@ pub fn pass_on(m: MRef, g: GRef) {
         return group::pass_on(m, g);
     }
     move_off(m, g);
+}
+
+/// The task is for any other M than that of an attached thread: a goroutine that computes, and is stopped
+/// there by the preemption signal, would keep those from running that are bound to the thread. It goes
+/// along with the P of `m`, or waits aside for a thread. False: there is no such M, and never will be.
+pub fn move_away(m: MRef, task: Task) -> bool {
+    let rt = rt();
+    let node = m.p().node as usize;
+    let mut nodes = rt.nodes_from(node);
+    let idle = nodes.find_map(|n| n.pop_idle_m_that(|other| !other.is_attached()));
+    match idle.or_else(|| new_m(rt, node)) {
+        Some(other) => {
+            hooks::leave_entered(m);
+            hooks::idle(m);
+            give(other, Some(release_p(m)), Some(task), false);
+        }
+        None if rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0 => return false,
+        None => rt.aside.wait_for_thread(task),
+    }
+    true
 }
 
 /// The goroutine wants another thread than that of `m`: see `schedule::avoids`. It goes along

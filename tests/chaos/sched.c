@@ -195,6 +195,8 @@ static void op_uncancelled(struct actor *a)
     MUST_BE(gs_cancel_enable(), a->go ? -EPERM : 0);
     if (gs_cancelled())
         MUST_BE(gs_sleep(SEC), -ECANCELED);
+    if (one_in(a, 4))
+        (void)gs_uncancel();
 }
 
 static void op_self(struct actor *a)
@@ -336,7 +338,14 @@ static void op_run(struct actor *a)
         return;
     child->steps = 1 + rnd(a, 8);
     child->runner = true;
-    MUST_BE(gs_run(actor_body, child), 0);
+    if (one_in(a, 2)) {
+        MUST_BE(gs_run(actor_body, child), 0);
+        return;
+    }
+    child->pinned = true;
+    MUST_BE(gs_attach(one_in(a, 2) ? GS_SPAWN_NOSIGNAL : 0), 0);
+    actor_body(child);
+    MUST_BE(gs_detach(), 0);
 }
 
 /* While the round's first goroutine is there. */

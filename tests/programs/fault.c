@@ -744,6 +744,7 @@ static void uses_data_and_cancel(void *arg)
     }
     CHECK_EQ(gs_cancel_disable(), 0);
     CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_uncancel(), 0);
     CHECK_EQ(gs_cancel_enable(), 0);
     CHECK_EQ(gs_waitgroup_done(&running), 0);
 }
@@ -1005,6 +1006,9 @@ CHILD(without_threads)
     fault_end();
     CHECK_EQ(gs_run(fires, NULL), 0);
     CHECK_EQ(GET(fired), 1);
+    CHECK_EQ(gs_attach(0), 0);
+    gs_yield();
+    CHECK_EQ(gs_detach(), 0);
 }
 
 TEST(a_runtime_that_gets_no_thread_is_an_error_of_the_call)
@@ -1029,6 +1033,7 @@ CHILD(without_memory)
     CHECK(gs_ticker_start(MS) == NULL);
     CHECK(gs_gang_create() == NULL);
     CHECK_EQ(gs_run(fires, NULL), -ENOMEM);
+    CHECK_EQ(gs_attach(0), -ENOMEM);
     CHECK_EQ(GET(fired), 0);
     CHECK_EQ(gs_setspecific(key, &key), -ENOMEM);
     CHECK(gs_getspecific(key) == NULL);

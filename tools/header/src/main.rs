@@ -27,7 +27,7 @@ const OTHERS: [&str; 2] = ["mod", "sized"];
 const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 27] = [
+const NEVER_SWITCH: [&str; 28] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
@@ -53,6 +53,7 @@ const NEVER_SWITCH: [&str; 27] = [
     "gs_set_data",
     "gs_set_log",
     "gs_strerror",
+    "gs_uncancel",
     "gs_unhold",
     "gs_version",
 ];
