@@ -131,6 +131,7 @@ programs! {
     rows "rows.c" matrix;
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;
+    never_switch "never_switch.c" flat;
     embed "embed.c" matrix;
     signals "signals.c" matrix;
 }
@@ -560,6 +561,27 @@ fn every_function_of_the_header_is_exported() {
         assert!(!declared[..i].contains(f), "{f} is declared twice");
         assert!(names.contains(&f.as_str()), "{f} is in the header, but not exported");
     }
+}
+
+#[test]
+fn each_function_that_never_switches_is_tried() {
+    let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
+    let list = header.split("These never switch:").nth(1).expect("the list in the header");
+    let mut listed: Vec<&str> = list.split('.').next().unwrap().split(',').map(str::trim).collect();
+    let file = manifest_dir().join("tests/programs/never_switch.c");
+    let program = fs::read_to_string(file).unwrap();
+    // A name with its code, up to the end of that.
+    let tried = program.split("\nNEVER(").skip(1).map(|rest| {
+        let (name, code) = rest.split_once(')').expect("a name");
+        let code = code.split("\n}").next().unwrap();
+        assert!(code.contains(&format!("{name}(")), "NEVER({name}) doesn't call it");
+        name
+    });
+    let mut tried: Vec<&str> = tried.collect();
+    listed.sort_unstable();
+    tried.sort_unstable();
+    assert!(listed.len() > 20, "only {} functions in the header's list", listed.len());
+    assert_eq!(tried, listed, "those in never_switch.c, and those in the header's list");
 }
 
 /// What stands above the header's inline functions.

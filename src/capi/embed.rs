@@ -270,7 +270,7 @@ pub extern "C" fn gs_hold() -> c_int {
 /// Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_unhold() -> c_int {
-    let _entered = Entered::new();
+    let _entered = Entered::without_giving_way();
     if deadlock::unhold() { 0 } else { -libc::EPERM }
 }
 
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn gs_set_log(
     f: Option<unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char)>,
     ctx: *mut c_void,
 ) -> c_int {
-    let _entered = Entered::new();
+    let _entered = Entered::without_giving_way();
     log::set(f.map(|f| (f, ctx)));
     0
 }

@@ -37,6 +37,22 @@ impl Entered {
         }
     }
 
+    /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine
+    /// isn't stopped in the signal handler, and keeps its P if it has one. It doesn't give way,
+    /// and if it has lost its P it goes on without one, so what it calls must not need a P.
+    #[inline(always)]
+    pub fn without_giving_way() -> Entered {
+        let m = m::current();
+        let from = m.map_or(INSIDE, |m| {
+            let from = m.outside.load(Ordering::Relaxed);
+            m.outside.store(INSIDE, Ordering::Relaxed);
+            // Pairs with the `membarrier` in `preempt::take`.
+            compiler_fence(Ordering::SeqCst);
+            from
+        });
+        Entered { from, m }
+    }
+
     /// For [`Entered::again`]: the rest of the call is in another function.
     #[inline(always)]
     pub fn continued(self) -> u8 {
