@@ -1388,8 +1388,9 @@ int gs_close(int fd);
  * the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
  * close-on-exec, and is the caller's. A name is looked up, which may take a while.
  *
- * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
- * known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ * The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
+ * those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+ * net.Listen.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
@@ -1399,9 +1400,9 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
  * address; of several addresses the first that answers. It has TCP_NODELAY, is
  * non-blocking and close-on-exec, and is the caller's.
  *
- * The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
- * connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
- * Goroutines and plain threads. net.Dial.
+ * The socket; -ECONNREFUSED and other errors of connect(2); the errors of gs_getaddrinfo, among
+ * them those with a gs_eai: the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+ * -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
@@ -1412,8 +1413,9 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
  * gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
  * while.
  *
- * The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not known;
- * -EMFILE, -ENFILE. Goroutines and plain threads. net.ListenPacket.
+ * The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
+ * those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+ * net.ListenPacket.
  * May switch; not async-signal-safe.
  */
 int gs_udp_bind(const char *host,
@@ -1424,9 +1426,9 @@ int gs_udp_bind(const char *host,
  * gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
  * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
  *
- * The socket; -ENOENT: the host is not known; errors of connect(2); -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads.
- * net.Dial.
+ * The socket; errors of connect(2); the errors of gs_getaddrinfo, among them those with a gs_eai:
+ * the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+ * Goroutines and plain threads. net.Dial.
  * May switch; not async-signal-safe.
  */
 int gs_udp_connect(const char *host,

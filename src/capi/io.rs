@@ -348,14 +348,24 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
     io::close(fd)
 }
 
+/// The name of a host or a path, unless it is null.
+///
+/// # Safety
+/// `s` is null or a C string, which stays as long as the result is used.
+unsafe fn given<'a>(s: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: not null, so it is a C string.
+    (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) })
+}
+
 /// A TCP socket that listens on a port (0: the system chooses one) of the host:
 /// its name or address, or NULL or "" for all addresses of the machine, IPv6 and
 /// IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
 /// the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
 /// close-on-exec, and is the caller's. A name is looked up, which may take a while.
 ///
-/// The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not
-/// known; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+/// The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
+/// those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+/// net.Listen.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -363,18 +373,17 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: c_int) -> c_int {
     let _call = Call::new();
-    // SAFETY: not null, so it is a C string.
-    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
-    io::tcp_listen(host, port, backlog)
+    // SAFETY: `host` is null or a C string.
+    io::tcp_listen(unsafe { given(host) }, port, backlog)
 }
 
 /// A TCP socket that is connected with a port of a host, which is a name or an
 /// address; of several addresses the first that answers. It has TCP_NODELAY, is
 /// non-blocking and close-on-exec, and is the caller's.
 ///
-/// The socket; -ENOENT: the host is not known; -ECONNREFUSED and other errors of
-/// connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
-/// Goroutines and plain threads. net.Dial.
+/// The socket; -ECONNREFUSED and other errors of connect(2); the errors of gs_getaddrinfo, among
+/// them those with a gs_eai: the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+/// -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -386,11 +395,8 @@ pub unsafe extern "C" fn gs_tcp_connect(
     deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
-    if host.is_null() {
-        return EINVAL;
-    }
-    // SAFETY: not null, so it is a C string.
-    io::tcp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
+    // SAFETY: `host` is null or a C string.
+    unsafe { given(host) }.map_or(EINVAL, |host| io::tcp_connect(host, port, deadline))
 }
 
 /// A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
@@ -398,26 +404,26 @@ pub unsafe extern "C" fn gs_tcp_connect(
 /// gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
 /// while.
 ///
-/// The socket; -EADDRINUSE and other errors of bind(2); -ENOENT: the host is not known;
-/// -EMFILE, -ENFILE. Goroutines and plain threads. net.ListenPacket.
+/// The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
+/// those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+/// net.ListenPacket.
 ///
 /// # Safety
 /// `host` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
     let _call = Call::new();
-    // SAFETY: not null, so it is a C string.
-    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) });
-    io::udp_bind(host, port)
+    // SAFETY: `host` is null or a C string.
+    io::udp_bind(unsafe { given(host) }, port)
 }
 
 /// A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
 /// gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
 /// next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
 ///
-/// The socket; -ENOENT: the host is not known; errors of connect(2); -EAGAIN, -ETIMEDOUT,
-/// -ECANCELED: no socket; -EINVAL: host is NULL. Goroutines and plain threads.
-/// net.Dial.
+/// The socket; errors of connect(2); the errors of gs_getaddrinfo, among them those with a gs_eai:
+/// the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+/// Goroutines and plain threads. net.Dial.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -428,11 +434,8 @@ pub unsafe extern "C" fn gs_udp_connect(
     deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
-    if host.is_null() {
-        return EINVAL;
-    }
-    // SAFETY: not null, so it is a C string.
-    io::udp_connect(unsafe { CStr::from_ptr(host) }, port, deadline)
+    // SAFETY: `host` is null or a C string.
+    unsafe { given(host) }.map_or(EINVAL, |host| io::udp_connect(host, port, deadline))
 }
 
 /// A stream socket of this machine that listens at a path in the file system, or with "@name" at a
@@ -449,11 +452,8 @@ pub unsafe extern "C" fn gs_udp_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> c_int {
     let _call = Call::new();
-    if path.is_null() {
-        return EINVAL;
-    }
-    // SAFETY: not null, so it is a C string.
-    io::unix_listen(unsafe { CStr::from_ptr(path) }, backlog)
+    // SAFETY: `path` is null or a C string.
+    unsafe { given(path) }.map_or(EINVAL, |path| io::unix_listen(path, backlog))
 }
 
 /// A stream socket that is connected with the one that listens at a path, or at "@name" (see
@@ -469,11 +469,8 @@ pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadline) -> c_int {
     let _call = Call::new();
-    if path.is_null() {
-        return EINVAL;
-    }
-    // SAFETY: not null, so it is a C string.
-    io::unix_connect(unsafe { CStr::from_ptr(path) }, deadline)
+    // SAFETY: `path` is null or a C string.
+    unsafe { given(path) }.map_or(EINVAL, |path| io::unix_connect(path, deadline))
 }
 
 /// Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).

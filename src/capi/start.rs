@@ -371,7 +371,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::ECONNREFUSED => c"Nobody listens at this address: start the server, or see whether host and port are right.",
         libc::ECONNRESET => c"The other side has ended the connection: close the socket.",
         libc::EADDRINUSE => c"Another socket listens on this port: choose another one, or 0.",
-        libc::ENOENT => c"No such host or file: see how its name is written.",
+        libc::ENOENT => c"No such file: see how its name is written.",
         libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
         libc::ELIBACC => c"The program was compiled with a newer gosched.h than this library's: install that version of the library.",
         libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",

@@ -154,7 +154,7 @@ fn first_that(
     first_error
 }
 
-/// What a host's name stands for, or the address that it is.
+/// What a host's name stands for, or the address that it is. Fails as `gs_getaddrinfo` does.
 fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>, i32> {
     if super::wait::is_past(deadline) {
         return Err(-libc::ETIMEDOUT);
@@ -173,8 +173,9 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
         hints.ai_socktype = libc::SOCK_STREAM;
         hints.ai_flags = libc::AI_ADDRCONFIG;
         let answer = resolve(host.as_ptr(), ptr::null(), &raw const hints, deadline);
-        if answer.code != 0 {
-            return Err(errno_of(answer.code, answer.error));
+        match answer.result() {
+            0 => {}
+            e => return Err(e),
         }
         let mut at: *const socket::Info = answer.list;
         let mut has_room = true;
@@ -187,16 +188,5 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
         }
         socket::free_list(answer.list);
         if has_room { Ok(all) } else { Err(-libc::ENOMEM) }
-    }
-}
-
-/// A host that isn't known is `-ENOENT`.
-fn errno_of(code: i32, error: i32) -> i32 {
-    match code {
-        libc::EAI_SYSTEM if error != 0 => error,
-        libc::EAI_MEMORY => -libc::ENOMEM,
-        // The name server doesn't answer.
-        libc::EAI_AGAIN => -libc::EHOSTUNREACH,
-        _ => -libc::ENOENT,
     }
 }

@@ -536,6 +536,44 @@ TEST(errors_of_lookups_and_of_the_system_are_told_apart)
     CHECK(gs_eai(INT_MIN) == 0 && gs_eai(INT_MAX) == 0 && gs_eai(-r) == 0);
 }
 
+/* A name that is unknown, however the machine looks names up: longer than one may be. */
+static const char *unknown_host(void)
+{
+    static char name[400];
+    memset(name, 'x', sizeof name - 1);
+    return name;
+}
+
+static void find_unknown_hosts(void)
+{
+    struct addrinfo *res = NULL;
+    const char *host = unknown_host();
+    int r = gs_getaddrinfo(host, NULL, NULL, &res, GS_FOREVER);
+    CHECK(gs_eai(r) != 0);
+    CHECK_EQ(gs_tcp_connect(host, 80, GS_FOREVER), r);
+    CHECK_EQ(gs_tcp_connect(host, 80, gs_after_ms(60000)), r);
+    CHECK_EQ(gs_udp_connect(host, 80, GS_FOREVER), r);
+    CHECK_EQ(gs_tcp_listen(host, 80, 5), r);
+    CHECK_EQ(gs_udp_bind(host, 80), r);
+    /* An address has to be looked for in no list. */
+    CHECK_EQ(gs_tcp_connect(host, 80, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_tcp_connect(host, 80, 1), -ETIMEDOUT);
+    CHECK_EQ(gs_eai(gs_tcp_connect("", 80, GS_FOREVER)), EAI_NONAME);
+}
+
+static void *find_unknown_hosts_on_thread(void *arg)
+{
+    (void)arg;
+    find_unknown_hosts();
+    return NULL;
+}
+
+GO_TEST(an_unknown_host_is_the_same_error_for_all_who_look_it_up)
+{
+    find_unknown_hosts();
+    go_join_thread(start_thread(find_unknown_hosts_on_thread, NULL));
+}
+
 static void ask_and_be_cancelled(void *arg)
 {
     struct addrinfo *res = NULL;
