@@ -21,7 +21,7 @@ from gosched import Channel, WaitGroup, go
 try:
     from tqdm import tqdm
 except ImportError:  # only for the looks
-    tqdm = None
+    tqdm = None  # type: ignore[assignment, misc]
 
 PIECE = 1 << 20
 
@@ -71,7 +71,7 @@ def main() -> None:
 
     go(close_when_finished)
 
-    bar = tqdm(unit="B", unit_scale=True, desc="hashing", disable=None) if tqdm else None
+    bar = tqdm(unit="B", unit_scale=True, desc="hashing", disable=None) if tqdm is not None else None
     found: list[tuple[str, str]] = []
     total = 0
     for path, size, hexadecimal in results:

@@ -1,0 +1,1 @@
+from socket import *

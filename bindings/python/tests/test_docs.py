@@ -1,0 +1,100 @@
+"""Every listing of the documentation runs.
+
+A block ```python is a program of its own; the block ```text after it is what it prints. A comment
+before it says what else there is to know:
+
+<!-- test: serve 7070 PING PONG -->   a server: a client sends PING to the port, wants PONG, then Ctrl-C
+<!-- test: 3.11 -->                   needs this Python
+<!-- test: needs flask -->            needs this package
+<!-- test: with name.py -->           is a file that the next ones import
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gosched
+
+pytestmark = pytest.mark.skipif(not hasattr(gosched, "go"), reason="the core isn't there yet")
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(PACKAGE))
+DOCUMENTS = [os.path.join(PACKAGE, "README.md")]
+DOCUMENTS += [
+    os.path.join(ROOT, "docs", name) for name in sorted(os.listdir(os.path.join(ROOT, "docs"))) if re.fullmatch(r"python.*\.md", name)
+]
+BLOCK = re.compile(r"(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?^```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def listings():
+    for path in DOCUMENTS:
+        with open(path) as file:
+            content = file.read()
+        blocks = list(BLOCK.finditer(content))
+        files = {}
+        for block, after in zip(blocks, [*blocks[1:], None]):
+            if block["kind"] != "python":
+                continue
+            how = (block["how"] or "").split()
+            if how[:1] == ["with"]:
+                files = {**files, how[1]: block["code"]}
+            close = after is not None and after["kind"] == "text" and after.start() - block.end() < 80
+            expected = after["code"] if close else None
+            name = "{}:{}".format(os.path.basename(path), content[: block.start("code")].count("\n") + 1)
+            yield pytest.param(block["code"], expected, how, files, id=name)
+
+
+@pytest.mark.parametrize("code, expected, how, files", list(listings()))
+def test_listing(code, expected, how, files, tmp_path):
+    if how and re.fullmatch(r"3\.\d+", how[0]) and sys.version_info < tuple(map(int, how[0].split("."))):
+        pytest.skip("needs Python " + how[0])
+    if how[:1] == ["needs"]:
+        for name in how[1:]:
+            pytest.importorskip(name)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    program = tmp_path / "listing.py"
+    program.write_text(code)
+    command = [sys.executable, "-X", "dev", str(program)]
+    if how[:1] == ["serve"]:
+        serve(command, int(how[1]), how[2].encode() + b"\n", how[3].encode(), tmp_path)
+        return
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    if expected is not None:
+        assert done.stdout == expected
+    assert "ResourceWarning" not in done.stderr
+
+
+def serve(command, port, ask, answer, directory):
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=str(directory))
+    try:
+        for _ in range(500):
+            try:
+                client = socket.create_connection(("127.0.0.1", port), 10)
+                break
+            except OSError:
+                assert server.poll() is None, server.stderr.read()
+                time.sleep(0.02)
+        with client:
+            client.settimeout(20)
+            client.sendall(ask)
+            got = b""
+            while answer not in got:
+                piece = client.recv(1000)
+                assert piece, got
+                got += piece
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=20)
+        assert errors == "" or "KeyboardInterrupt" in errors, errors
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+        server.stderr.close()
