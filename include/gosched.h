@@ -1388,8 +1388,8 @@ int gs_close(int fd);
  * the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
  * close-on-exec, and is the caller's. A name is looked up, which may take a while.
  *
- * The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
- * those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+ * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
+ * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
  * net.Listen.
  * May switch; not async-signal-safe.
  */
@@ -1400,12 +1400,15 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
  * address; of several addresses the first that answers. It has TCP_NODELAY, is
  * non-blocking and close-on-exec, and is the caller's.
  *
- * The socket; -ECONNREFUSED and other errors of connect(2); the errors of gs_getaddrinfo, among
- * them those with a gs_eai: the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+ * The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
+ * gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
  * -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
+GS_MUST_CHECK
+int gs_tcp_connect(const char *host,
+                   uint16_t port,
+                   gs_deadline deadline);
 
 /**
  * A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
@@ -1413,8 +1416,8 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
  * gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
  * while.
  *
- * The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
- * those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+ * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
+ * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
  * net.ListenPacket.
  * May switch; not async-signal-safe.
  */
@@ -1426,8 +1429,8 @@ int gs_udp_bind(const char *host,
  * gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
  * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
  *
- * The socket; errors of connect(2); the errors of gs_getaddrinfo, among them those with a gs_eai:
- * the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+ * The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
+ * code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
  * Goroutines and plain threads. net.Dial.
  * May switch; not async-signal-safe.
  */

@@ -363,8 +363,8 @@ unsafe fn given<'a>(s: *const c_char) -> Option<&'a CStr> {
 /// the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
 /// close-on-exec, and is the caller's. A name is looked up, which may take a while.
 ///
-/// The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
-/// those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+/// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
+/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
 /// net.Listen.
 ///
 /// # Safety
@@ -381,8 +381,8 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
 /// address; of several addresses the first that answers. It has TCP_NODELAY, is
 /// non-blocking and close-on-exec, and is the caller's.
 ///
-/// The socket; -ECONNREFUSED and other errors of connect(2); the errors of gs_getaddrinfo, among
-/// them those with a gs_eai: the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+/// The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
+/// gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
 /// -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
 ///
 /// # Safety
@@ -404,8 +404,8 @@ pub unsafe extern "C" fn gs_tcp_connect(
 /// gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
 /// while.
 ///
-/// The socket; -EADDRINUSE and other errors of bind(2); the errors of gs_getaddrinfo, among them
-/// those with a gs_eai: the host is not known; -EMFILE, -ENFILE. Goroutines and plain threads.
+/// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
+/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
 /// net.ListenPacket.
 ///
 /// # Safety
@@ -421,8 +421,8 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
 /// gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
 /// next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
 ///
-/// The socket; errors of connect(2); the errors of gs_getaddrinfo, among them those with a gs_eai:
-/// the host is not known; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
+/// The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
+/// code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
 /// Goroutines and plain threads. net.Dial.
 ///
 /// # Safety
