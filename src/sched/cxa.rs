@@ -242,8 +242,9 @@ pub fn wait_for_looks() {
 pub fn forked(parent: Option<&Copies>) {
     LOOKING.store(0, Ordering::SeqCst);
     LOADER.store(loader::UNSURE, Ordering::Relaxed);
-    // A thread of the parent's may have had it, but not in the midst of a change of the list.
-    INHERITED.0.unlock();
+    // SAFETY: only this thread is there, and it has not got the lock. A thread of the parent's may
+    // have had it, but not in the midst of a change of the list.
+    unsafe { INHERITED.0.reset() };
     if let Some(parent) = parent {
         // SAFETY: there is only this thread, and the parent's runtime is never used again.
         INHERITED.set(unsafe { core::mem::take(&mut *parent.list.get()) });
