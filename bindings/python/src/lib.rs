@@ -1,21 +1,55 @@
 //! `gosched._gosched`: libgosched's goroutines for Python.
+//!
+//! - `worker`: the one thread that runs goroutines of Python, and the end of it all.
+//! - `goroutine`: what runs there.
+//! - `state`: thread states, and leaving and entering Python around waits.
+//! - `park`: waiting. Every call that may wait goes through it.
+//! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
-use std::ffi::{CStr, c_char};
+mod blocking;
+mod channel;
+mod errors;
+mod ffi;
+mod goroutine;
+mod info;
+mod io;
+mod park;
+mod shared;
+mod state;
+mod sync;
+mod worker;
 
 use pyo3::prelude::*;
 
-unsafe extern "C" {
-    fn gs_version() -> *const c_char;
-}
-
-/// The version of libgosched, such as "0.1.0".
-#[pyfunction]
-fn version() -> &'static str {
-    // SAFETY: gs_version gives a static string.
-    unsafe { CStr::from_ptr(gs_version()) }.to_str().unwrap_or("")
-}
-
 #[pymodule]
-fn _gosched(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(version, module)?)
+fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    state::init(py)?;
+    park::init(py);
+    goroutine::init();
+    m.add("Closed", py.get_type::<errors::Closed>())?;
+    m.add("Cancelled", py.get_type::<errors::Cancelled>())?;
+    m.add_class::<goroutine::Goroutine>()?;
+    m.add_class::<channel::Channel>()?;
+    m.add_class::<sync::Lock>()?;
+    m.add_class::<sync::RLock>()?;
+    m.add_class::<sync::Semaphore>()?;
+    m.add_class::<sync::Event>()?;
+    m.add_class::<sync::WaitGroup>()?;
+    m.add_class::<sync::RWMutex>()?;
+    macro_rules! add {
+        ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
+    }
+    add! {
+        goroutine::go goroutine::spawn goroutine::current goroutine::main goroutine::get_ident
+        goroutine::yield_ goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
+        goroutine::goroutines goroutine::num_goroutines
+        channel::select channel::after channel::_ticker channel::_ticker_stop
+        blocking::blocking
+        io::wait_read io::wait_write io::wait_fds io::cancel_fd io::recv io::recv_into io::send io::sendall
+        io::read io::write io::accept
+        info::version info::gomaxprocs info::nodes info::stats info::_dump
+        worker::_finalize worker::_forked
+    }
+    Ok(())
 }

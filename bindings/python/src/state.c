@@ -1,6 +1,88 @@
 /* What depends on the layout of CPython's thread states: compiled for each version. */
 #include <Python.h>
-#include <gosched.h>
+#include <pthread.h>
+#include <limits.h>
 
 /* The Python that this was compiled for, as PY_VERSION_HEX. */
 unsigned long gosched_python_compiled_for(void) { return PY_VERSION_HEX; }
+
+#if PY_VERSION_HEX < 0x030C0000
+/* PyGILState_Ensure takes the thread's state from a slot of thread-specific data, which only the
+   interpreter's start and its new threads set. It follows the goroutines of a thread by hand. */
+static pthread_key_t gilstate_key;
+static int has_key;
+#endif
+
+/* On a thread with a thread state that is attached. 0, or -1: the interpreter keeps its state somewhere
+   that this doesn't know. */
+int gosched_state_init(void)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    void *mine = PyGILState_GetThisThreadState();
+    pthread_key_t key;
+    for (key = 0; !has_key && mine && key < PTHREAD_KEYS_MAX; key++)
+        if (pthread_getspecific(key) == mine) {
+            gilstate_key = key;
+            has_key = 1;
+        }
+    return has_key ? 0 : -1;
+#else
+    return 0;
+#endif
+}
+
+/* The GIL, and ts as the thread's state. */
+void gosched_state_enter(PyThreadState *ts)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    pthread_setspecific(gilstate_key, ts);
+#endif
+    PyEval_RestoreThread(ts);
+}
+
+/* Bytes of a goroutine's stack that one level of C recursion may take. */
+#define BYTES_PER_LEVEL 640
+
+/* A state for a goroutine whose stack has so many bytes. NULL: no memory. */
+PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
+{
+    PyThreadState *ts = PyThreadState_New(interp);
+#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+    size_t levels = stack_size / BYTES_PER_LEVEL;
+    if (ts && levels < (size_t)ts->c_recursion_remaining)
+        ts->c_recursion_remaining = (int)levels;
+#else
+    (void)stack_size;
+#endif
+    return ts;
+}
+
+/* Whether the goroutine has thread-local data: destructors that are to run on its stack. */
+int gosched_state_has_dict(PyThreadState *ts) { return ts->dict != NULL; }
+
+/* What the goroutine has left behind and the next one on this state must not see. The state is attached. */
+void gosched_state_reset(PyThreadState *ts)
+{
+    PyObject *dict = ts->dict;
+    ts->dict = NULL;
+    Py_XDECREF(dict);
+    if (ts->c_tracefunc)
+        PyEval_SetTrace(NULL, NULL);
+    if (ts->c_profilefunc)
+        PyEval_SetProfile(NULL, NULL);
+    Py_CLEAR(ts->async_exc);
+    Py_CLEAR(ts->async_gen_firstiter);
+    Py_CLEAR(ts->async_gen_finalizer);
+    Py_CLEAR(ts->context);
+    ts->context_ver++;
+}
+
+/* The interpreter counts the levels of recursion of a state: whether it is back at the first. */
+int gosched_state_is_clean(PyThreadState *ts)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return ts->dict == NULL && ts->exc_info == &ts->exc_state;
+#else
+    return ts->dict == NULL && ts->exc_info == &ts->exc_state && ts->recursion_depth == 0;
+#endif
+}

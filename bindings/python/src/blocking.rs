@@ -1,0 +1,153 @@
+//! Calls in other threads: `blocking`.
+
+use crate::errors;
+use crate::ffi::*;
+use crate::park::{self, Ended, Timeout};
+use crate::worker;
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Calls under way.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+pub fn running() -> u64 {
+    RUNNING.load(Ordering::Relaxed)
+}
+
+/// In the child of a fork.
+pub fn forked() {
+    RUNNING.store(0, Ordering::Relaxed);
+}
+
+/// A call. Its caller and the goroutine that does it each have a reference.
+struct Job {
+    /// What to call: taken by the thread that calls it.
+    call: UnsafeCell<Option<(Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>)>>,
+    /// What has come out of it, with the GIL held.
+    outcome: UnsafeCell<Option<PyResult<Py<PyAny>>>>,
+    done: UnsafeCell<gs_sem>,
+}
+
+// SAFETY: `call` and `outcome` are used with the GIL held, `done` by the library.
+unsafe impl Sync for Job {}
+// SAFETY: the same.
+unsafe impl Send for Job {}
+
+/// The function of a native goroutine.
+unsafe extern "C" fn perform(job: *mut c_void) {
+    // SAFETY: `gs_blocking` only calls it; the job's references are kept until the end.
+    unsafe {
+        gs_blocking(call, job);
+        let job = Arc::from_raw(job as *const Job);
+        gs_sem_release(job.done.get(), 1);
+        // The last reference has the objects: it is dropped with the GIL.
+        if let Some(job) = Arc::into_inner(job) {
+            gs_blocking(forget, Box::into_raw(Box::new(job)).cast());
+        }
+    }
+}
+
+unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
+    // SAFETY: the goroutine keeps the job; this thread is a plain one meanwhile.
+    unsafe {
+        let job = &*(job as *const Job);
+        let gil = py_ffi::PyGILState_Ensure();
+        Python::attach(|py| {
+            if let Some((f, args, kwargs)) = (*job.call.get()).take() {
+                let kwargs = kwargs.as_ref().map(|k| k.bind(py));
+                let outcome = f.bind(py).call(args.bind(py), kwargs).map(Bound::unbind);
+                *job.outcome.get() = Some(outcome);
+            }
+            RUNNING.fetch_sub(1, Ordering::Relaxed);
+        });
+        py_ffi::PyGILState_Release(gil);
+    }
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
+    // SAFETY: the job is `perform`'s alone: its caller has given up, or has what it wanted.
+    unsafe {
+        let gil = py_ffi::PyGILState_Ensure();
+        Python::attach(|_| drop(Box::from_raw(job as *mut Job)));
+        py_ffi::PyGILState_Release(gil);
+    }
+    ptr::null_mut()
+}
+
+/// blocking(fn, /, *args, **kwargs)
+/// --
+///
+/// Calls fn(*args, **kwargs) in another thread, and gives what it returns, or raises what it raises;
+/// meanwhile other goroutines run. For functions that wait, or that compute without the GIL. If the caller
+/// is cancelled the call goes on, and what comes out of it is dropped.
+///
+/// >>> import gosched, hashlib
+/// >>> gosched.blocking(hashlib.sha256, b"abc").hexdigest()[:8]
+/// 'ba7816bf'
+#[pyfunction]
+#[pyo3(signature = (function, /, *args, **kwargs))]
+pub fn blocking<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+    kwargs: Option<Bound<'py, PyDict>>,
+) -> PyResult<Py<PyAny>> {
+    let py = function.py();
+    worker::ensure(py)?;
+    if worker::current(py).is_none() {
+        return function.call(args, kwargs.as_ref()).map(Bound::unbind);
+    }
+    // In the caller's context, as asyncio.to_thread.
+    // SAFETY: a new reference or an error.
+    let context = unsafe {
+        let context = py_ffi::PyContext_CopyCurrent();
+        if context.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        Bound::<PyAny>::from_owned_ptr(py, context)
+    };
+    let mut all = vec![function.clone()];
+    all.extend(args.iter());
+    let all = PyTuple::new(py, all)?;
+    let run = context.getattr(pyo3::intern!(py, "run"))?.unbind();
+    let job = Arc::new(Job {
+        call: UnsafeCell::new(Some((run, all.unbind(), kwargs.map(Bound::unbind)))),
+        outcome: UnsafeCell::new(None),
+        done: UnsafeCell::new(gs_sem::new()),
+    });
+    let theirs = Arc::into_raw(job.clone());
+    RUNNING.fetch_add(1, Ordering::Relaxed);
+    let at = theirs as usize;
+    // SAFETY: `perform` takes the reference.
+    let e = park::call(py, || unsafe {
+        gs_spawn_with(perform, at as *mut c_void, ptr::null(), ptr::null_mut())
+    });
+    if e != 0 {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: it was not taken.
+        drop(unsafe { Arc::from_raw(theirs) });
+        return Err(errors::of(e));
+    }
+    let done = job.done.get() as usize;
+    // SAFETY: this frame has a reference to the job.
+    let ended = park::wait(py, Timeout::Forever, |d| unsafe {
+        gs_sem_acquire(done as *mut gs_sem, 1, d)
+    });
+    match ended {
+        // SAFETY: the call has ended, and the GIL is held.
+        Ok(Ended::With(0)) => match unsafe { (*job.outcome.get()).take() } {
+            Some(outcome) => outcome,
+            None => Err(errors::runtime("the call has had no outcome")),
+        },
+        Ok(Ended::With(e)) => Err(errors::of(e)),
+        Ok(_) => Err(errors::timed_out()),
+        Err(e) => Err(e),
+    }
+}
+

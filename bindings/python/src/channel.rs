@@ -1,0 +1,462 @@
+//! Channels and select.
+
+use crate::errors::{self, Closed};
+use crate::ffi::*;
+use crate::park::{self, Ended, Timeout};
+use crate::shared::Shared;
+use pyo3::exceptions::{PyStopIteration, PyTypeError};
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::{mem, ptr};
+
+/// What the elements of a channel are: eight bytes each.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// A reference to an object.
+    Object,
+    /// An `int64_t`: C code without the GIL may send and receive.
+    Int,
+    /// A `double`, as `Int`.
+    Float,
+    /// A time in ns, given as seconds.
+    Time,
+}
+
+/// Go's channel: what one goroutine sends another one receives.
+#[pyclass(frozen, weakref, subclass, module = "gosched")]
+pub struct Channel {
+    /// Null once it has been freed.
+    chan: AtomicPtr<gs_chan>,
+    kind: Kind,
+    capacity: usize,
+    is_closed: Shared<bool>,
+}
+
+/// Channels without an object that are to be freed where the GIL is away: freeing may switch.
+static GARBAGE: Shared<Vec<(*mut gs_chan, Kind)>> = Shared::new(Vec::new());
+static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Frees the channels that have lost their objects, with what is in them.
+fn collect(py: Python<'_>) {
+    if GARBAGE_LEN.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let garbage = GARBAGE.with(py, mem::take);
+    GARBAGE_LEN.store(0, Ordering::Relaxed);
+    for (chan, kind) in garbage {
+        let mut left: Vec<u64> = Vec::new();
+        park::call(py, || {
+            let mut word = 0u64;
+            // SAFETY: nothing refers to the channel any more.
+            unsafe {
+                while kind == Kind::Object && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0
+                {
+                    left.push(word);
+                }
+                gs_chan_free(chan);
+            }
+        });
+        for word in left {
+            // SAFETY: the reference that its sender gave.
+            drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let chan = *self.chan.get_mut();
+        if !chan.is_null() {
+            // Objects are dropped with the GIL held.
+            GARBAGE.with_thread(|g| g.push((chan, self.kind)));
+            GARBAGE_LEN.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Channel {
+    fn make(py: Python<'_>, capacity: usize, kind: Kind) -> PyResult<Channel> {
+        collect(py);
+        // SAFETY: without the GIL.
+        let chan = park::call(py, || unsafe { gs_chan_make(8, capacity) } as usize) as *mut gs_chan;
+        Channel::of(chan, capacity, kind)
+    }
+
+    fn of(chan: *mut gs_chan, capacity: usize, kind: Kind) -> PyResult<Channel> {
+        if chan.is_null() {
+            return Err(errors::no_memory());
+        }
+        Ok(Channel { chan: AtomicPtr::new(chan), kind, capacity, is_closed: Shared::new(false) })
+    }
+
+    fn chan(&self) -> *mut gs_chan {
+        self.chan.load(Ordering::Relaxed)
+    }
+
+    /// The word to send for a value; a reference of its own if it is an object.
+    fn word_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+        match self.kind {
+            Kind::Object => Ok(value.clone().into_ptr() as u64),
+            Kind::Int => Ok(value.extract::<i64>()? as u64),
+            Kind::Float => Ok(value.extract::<f64>()?.to_bits()),
+            Kind::Time => Err(PyTypeError::new_err("a timer's channel is only received from")),
+        }
+    }
+
+    /// The value of a word that was received; or that was not sent, and is given back.
+    fn value_of(&self, py: Python<'_>, word: u64) -> PyResult<Py<PyAny>> {
+        Ok(match self.kind {
+            // SAFETY: the reference that the sender gave.
+            Kind::Object => unsafe {
+                Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind()
+            },
+            Kind::Int => (word as i64).into_pyobject(py)?.into_any().unbind(),
+            Kind::Float => f64::from_bits(word).into_pyobject(py)?.into_any().unbind(),
+            Kind::Time => (word as i64 as f64 / 1e9).into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+
+    /// Gives back what was not sent.
+    fn take_back(&self, py: Python<'_>, word: u64) {
+        if self.kind == Kind::Object {
+            // SAFETY: the reference of `word_of`.
+            drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
+        }
+    }
+
+    fn send_within(
+        &self,
+        value: &Bound<'_, PyAny>,
+        timeout: Timeout,
+    ) -> PyResult<bool> {
+        let py = value.py();
+        let word = self.word_of(value)?;
+        let chan = self.chan() as usize;
+        // SAFETY: the object keeps the channel.
+        let ended = park::wait(py, timeout, |d| unsafe {
+            gs_chan_send(chan as *mut gs_chan, (&raw const word).cast(), d)
+        });
+        match ended {
+            Ok(Ended::With(0)) => Ok(true),
+            other => {
+                self.take_back(py, word);
+                match other? {
+                    Ended::With(e) => Err(errors::of(e)),
+                    _ => Ok(false),
+                }
+            }
+        }
+    }
+
+    /// `None`: the time is up.
+    fn recv_within(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Py<PyAny>>> {
+        let chan = self.chan() as usize;
+        let mut word = 0u64;
+        let at = &raw mut word as usize;
+        // SAFETY: the object keeps the channel; `word` is the frame's.
+        let ended = park::wait(py, timeout, |d| unsafe {
+            gs_chan_recv(chan as *mut gs_chan, at as *mut _, d)
+        })?;
+        match ended {
+            Ended::With(0) => self.value_of(py, word).map(Some),
+            Ended::With(e) => Err(errors::of(e)),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[pymethods]
+impl Channel {
+    /// A channel that holds `capacity` values; with 0 each send waits for its receiver. format: None for any
+    /// objects, "q" for integers of 64 bits, "d" for floats: on the latter two C code can send and receive
+    /// without the GIL.
+    #[new]
+    #[pyo3(signature = (capacity=0, format=None))]
+    fn new(py: Python<'_>, capacity: isize, format: Option<&str>) -> PyResult<Channel> {
+        let kind = match format {
+            None => Kind::Object,
+            Some("q") => Kind::Int,
+            Some("d") => Kind::Float,
+            Some(_) => return Err(errors::value("format must be None, \"q\" or \"d\"")),
+        };
+        let capacity = usize::try_from(capacity)
+            .map_err(|_| errors::value("capacity must not be negative"))?;
+        Channel::make(py, capacity, kind)
+    }
+
+    /// Sends a value; waits until there is room or a receiver, at most timeout seconds.
+    /// TimeoutError; Closed: the channel is closed.
+    #[pyo3(signature = (value, timeout=None))]
+    fn send(&self, value: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        if self.send_within(value, Timeout::after(timeout)?)? {
+            Ok(())
+        } else {
+            Err(errors::timed_out())
+        }
+    }
+
+    /// Receives a value; waits for one, at most timeout seconds. TimeoutError; Closed: the channel is
+    /// closed and empty.
+    #[pyo3(signature = (timeout=None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.recv_within(py, Timeout::after(timeout)?)?.ok_or_else(errors::timed_out)
+    }
+
+    /// Sends a value if that needs no waiting. Whether it has. Closed: the channel is closed.
+    fn try_send(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.send_within(value, Timeout::Never)
+    }
+
+    /// (True, a value) if there is one without waiting, else (False, None). Closed: the channel is closed
+    /// and empty.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<(bool, Py<PyAny>)> {
+        Ok(match self.recv_within(py, Timeout::Never)? {
+            Some(value) => (true, value),
+            None => (false, py.None()),
+        })
+    }
+
+    /// Closes it: no value can be sent any more; those that are in it can be received. Closed: it was closed
+    /// before.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let chan = self.chan() as usize;
+        // SAFETY: the object keeps the channel.
+        errors::check(park::call(py, || unsafe { gs_chan_close(chan as *mut gs_chan) }))?;
+        self.is_closed.with(py, |c| *c = true);
+        Ok(())
+    }
+
+    /// Whether close() was called.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.is_closed.with(py, |c| *c)
+    }
+
+    /// How many values it can hold.
+    #[getter]
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many values are in it.
+    fn __len__(&self) -> usize {
+        // SAFETY: never switches.
+        unsafe { gs_chan_len(self.chan()) }
+    }
+
+    /// A channel is true, be it empty or not.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.recv_within(py, Timeout::Forever) {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(errors::timed_out()),
+            Err(e) if e.is_instance_of::<Closed>(py) => Err(PyStopIteration::new_err(())),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        match self.close(py) {
+            Err(e) if e.is_instance_of::<Closed>(py) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// A case for select(): receive from this channel.
+    fn recv_case<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        ("recv", slf).into_pyobject(slf.py())
+    }
+
+    /// A case for select(): send a value to this channel.
+    fn send_case<'py>(
+        slf: &Bound<'py, Self>,
+        value: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        ("send", slf, value).into_pyobject(slf.py())
+    }
+
+    /// For extensions in C: the address of its gs_chan, whose elements have eight bytes. It is good as long
+    /// as the object lives.
+    fn _address(&self) -> usize {
+        self.chan() as usize
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        let c = slf.get();
+        let state = if c.closed(slf.py()) { ", closed" } else { "" };
+        format!("<gosched.Channel {} of {}{state}>", c.__len__(), c.capacity)
+    }
+
+    #[classmethod]
+    fn __class_getitem__(
+        cls: &Bound<'_, pyo3::types::PyType>,
+        _item: &Bound<'_, PyAny>,
+    ) -> Py<PyAny> {
+        cls.clone().into_any().unbind()
+    }
+}
+
+/// select(*cases, timeout=None)
+/// --
+///
+/// Does one of several operations: each case is ("recv", channel) or ("send", channel, value), or what
+/// recv_case() and send_case() give; None is never ready. Of those that can be done one is chosen at
+/// random; it waits until there is one, at most timeout seconds. Gives (index, value, ok): the value that
+/// was received, and whether there was one (False: the channel is closed and empty).
+///
+/// TimeoutError: the time is up, which for a timeout of 0 is at once. Closed: a channel to send to is closed.
+#[pyfunction]
+#[pyo3(signature = (*cases, timeout=None))]
+pub fn select(
+    cases: &Bound<'_, PyTuple>,
+    timeout: Option<f64>,
+) -> PyResult<(usize, Py<PyAny>, bool)> {
+    let py = cases.py();
+    let timeout = Timeout::after(timeout)?;
+    let n = cases.len();
+    let mut channels: Vec<Option<Bound<'_, Channel>>> = Vec::with_capacity(n);
+    let mut words = vec![0u64; n];
+    let mut list: Vec<gs_case> = Vec::with_capacity(n);
+    let mut parsed = || -> PyResult<()> {
+        for case in cases.iter() {
+            if case.is_none() {
+                channels.push(None);
+                list.push(gs_case {
+                    ch: ptr::null_mut(),
+                    elem: ptr::null_mut(),
+                    op: GS_RECV,
+                    result: 0,
+                });
+                continue;
+            }
+            let (channel, value) = parse(&case)?;
+            let c = channel.get();
+            let at = list.len();
+            let op = match value {
+                Some(value) => {
+                    words[at] = c.word_of(&value)?;
+                    GS_SEND
+                }
+                None => GS_RECV,
+            };
+            // SAFETY: within the vector, which doesn't grow any more.
+            let elem = unsafe { words.as_mut_ptr().add(at) };
+            list.push(gs_case { ch: c.chan(), elem: elem.cast(), op, result: 0 });
+            channels.push(Some(channel));
+        }
+        Ok(())
+    };
+    let parsed = parsed();
+    let at = list.as_mut_ptr() as usize;
+    let ended = match parsed {
+        // SAFETY: the objects keep the channels, this frame the rest.
+        Ok(()) => park::wait(py, timeout, |d| unsafe { gs_select(at as *mut gs_case, n, d) }),
+        Err(e) => Err(e),
+    };
+    let chosen = match &ended {
+        Ok(Ended::With(i)) if *i >= 0 => Some(*i as usize),
+        _ => None,
+    };
+    // What was not sent is given back.
+    for (i, case) in list.iter().enumerate() {
+        if case.op == GS_SEND
+            && !(chosen == Some(i) && case.result == 0)
+            && let Some(channel) = &channels[i]
+        {
+            channel.get().take_back(py, words[i]);
+        }
+    }
+    let Some(i) = chosen else {
+        return match ended? {
+            Ended::With(e) => Err(errors::of(e)),
+            _ => Err(errors::timed_out()),
+        };
+    };
+    let Some(channel) = &channels[i] else { return Err(errors::runtime("a case without a channel")) };
+    match (list[i].op, list[i].result) {
+        (GS_RECV, 0) => Ok((i, channel.get().value_of(py, words[i])?, true)),
+        (GS_RECV, _) => Ok((i, py.None(), false)),
+        (_, 0) => Ok((i, py.None(), true)),
+        (_, e) => Err(errors::of(e)),
+    }
+}
+
+/// The channel of a case, and the value if that is to be sent.
+fn parse<'py>(
+    case: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, Channel>, Option<Bound<'py, PyAny>>)> {
+    let wrong = || PyTypeError::new_err("a case is (\"recv\", channel) or (\"send\", channel, value)");
+    if let Ok(channel) = case.cast::<Channel>() {
+        return Ok((channel.clone(), None));
+    }
+    let case = case.cast::<PyTuple>().map_err(|_| wrong())?;
+    if case.len() < 2 {
+        return Err(wrong());
+    }
+    let op = case.get_item(0)?;
+    let op = op.cast::<PyString>().map_err(|_| wrong())?.to_string_lossy().into_owned();
+    let channel = case.get_item(1)?.cast_into::<Channel>().map_err(|_| wrong())?;
+    match (op.as_str(), case.len()) {
+        ("recv", 2) => Ok((channel, None)),
+        ("send", 3) => Ok((channel, Some(case.get_item(2)?))),
+        _ => Err(wrong()),
+    }
+}
+
+fn nanoseconds(seconds: f64) -> PyResult<i64> {
+    if seconds.is_nan() {
+        return Err(errors::value("not a number"));
+    }
+    Ok((seconds * 1e9).clamp(0.0, i64::MAX as f64 / 2.0) as i64)
+}
+
+unsafe extern "C" {
+    fn gs_after(ns: i64) -> *mut gs_chan;
+    fn gs_ticker_start(ns: i64) -> *mut gs_chan;
+    fn gs_ticker_stop(c: *mut gs_chan) -> i32;
+}
+
+/// A channel on which the time (as time.monotonic()) is sent in so many seconds.
+#[pyfunction]
+pub fn after(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
+    let ns = nanoseconds(seconds)?;
+    collect(py);
+    // SAFETY: without the GIL.
+    let chan = park::call(py, || unsafe { gs_after(ns) } as usize);
+    Channel::of(chan as *mut gs_chan, 1, Kind::Time)
+}
+
+/// For gosched.ticker: a channel on which the time is sent each so many seconds.
+#[pyfunction]
+pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
+    let ns = nanoseconds(seconds)?;
+    if ns == 0 {
+        return Err(errors::value("the interval of a ticker must be positive"));
+    }
+    collect(py);
+    // SAFETY: without the GIL.
+    let chan = park::call(py, || unsafe { gs_ticker_start(ns) } as usize);
+    Channel::of(chan as *mut gs_chan, 1, Kind::Time)
+}
+
+/// For gosched.ticker: no more ticks.
+#[pyfunction]
+pub fn _ticker_stop(py: Python<'_>, channel: &Channel) {
+    let chan = channel.chan() as usize;
+    // SAFETY: the object keeps the channel.
+    park::call(py, || unsafe { gs_ticker_stop(chan as *mut gs_chan) });
+}

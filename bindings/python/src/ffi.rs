@@ -1,0 +1,129 @@
+//! What the module uses of `gosched.h`.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Waits without a deadline.
+pub const GS_FOREVER: i64 = -1;
+/// Doesn't wait.
+pub const GS_NOWAIT: i64 = 0;
+pub const GS_SPAWN_PINNED: u32 = 1;
+pub const GS_SPAWN_NOSIGNAL: u32 = 4;
+pub const GS_WORKERS_RUNNER: u32 = 1;
+pub const GS_SEND: c_int = 1;
+pub const GS_RECV: c_int = 2;
+
+macro_rules! opaque {
+    ($($name:ident)*) => {$(
+        #[repr(C)]
+        #[allow(non_camel_case_types)]
+        pub struct $name {
+            _private: [u8; 0],
+        }
+    )*};
+}
+
+opaque! { gs_g gs_chan gs_workers }
+
+/// A semaphore. All bytes zero: no units.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_sem {
+    opaque: [u64; 6],
+}
+
+impl gs_sem {
+    pub const fn new() -> gs_sem {
+        gs_sem { opaque: [0; 6] }
+    }
+}
+
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_case {
+    pub ch: *mut gs_chan,
+    pub elem: *mut c_void,
+    pub op: c_int,
+    pub result: c_int,
+}
+
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_spawn_opts {
+    pub size: usize,
+    pub name: *const c_char,
+    pub stack_size: usize,
+    pub priority: c_int,
+    pub node: c_int,
+    pub flags: u32,
+    pub reserved: u32,
+    pub data: *mut c_void,
+    pub workers: *mut gs_workers,
+}
+
+#[repr(C)]
+#[derive(Default)]
+#[allow(non_camel_case_types)]
+pub struct gs_stats {
+    pub size: usize,
+    pub goroutines: u64,
+    pub created: u64,
+    pub ended: u64,
+    pub procs: u64,
+    pub idle_procs: u64,
+    pub threads: u64,
+    pub switches: u64,
+    pub handoffs: u64,
+    pub steals_near: u64,
+    pub steals_remote_queue: u64,
+    pub steals_remote_p: u64,
+    pub stacks_sent_home: u64,
+    pub migrations: u64,
+    pub pages_moved: u64,
+}
+
+#[allow(non_camel_case_types)]
+pub type gs_fn = unsafe extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    pub fn gs_version() -> *const c_char;
+    pub fn gs_strerror(err: c_int) -> *const c_char;
+    pub fn gs_now() -> i64;
+    pub fn gs_attach(flags: u32) -> c_int;
+    pub fn gs_hold() -> c_int;
+    pub fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers;
+    pub fn gs_spawn_with(
+        f: gs_fn,
+        arg: *mut c_void,
+        opts: *const gs_spawn_opts,
+        out: *mut *mut gs_g,
+    ) -> c_int;
+    pub fn gs_self() -> *mut gs_g;
+    pub fn gs_data(g: *const gs_g) -> *mut c_void;
+    pub fn gs_set_data(g: *mut gs_g, data: *mut c_void) -> c_int;
+    pub fn gs_retain(g: *mut gs_g) -> *mut gs_g;
+    pub fn gs_release(g: *mut gs_g);
+    pub fn gs_cancel(g: *mut gs_g) -> c_int;
+    pub fn gs_uncancel() -> c_int;
+    pub fn gs_yield();
+    pub fn gs_sleep_until(deadline: i64) -> c_int;
+    pub fn gs_chan_make(size: usize, capacity: usize) -> *mut gs_chan;
+    pub fn gs_chan_free(c: *mut gs_chan) -> c_int;
+    pub fn gs_chan_send(c: *mut gs_chan, elem: *const c_void, deadline: i64) -> c_int;
+    pub fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int;
+    pub fn gs_chan_close(c: *mut gs_chan) -> c_int;
+    pub fn gs_chan_len(c: *const gs_chan) -> usize;
+    pub fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int;
+    pub fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int;
+    pub fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int;
+    pub fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int;
+    pub fn gs_blocking(
+        f: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+        arg: *mut c_void,
+    ) -> *mut c_void;
+    pub fn gs_gomaxprocs(n: c_int) -> c_int;
+    pub fn gs_numa_nodes() -> c_int;
+    pub fn gs_stats_read(out: *mut gs_stats) -> c_int;
+    pub fn gs_dump(fd: c_int) -> c_int;
+    pub fn gs_preempt_check();
+    pub fn gs_preempt_flag() -> *const u32;
+}

@@ -1,0 +1,819 @@
+//! Goroutines.
+
+use crate::errors::{self, Cancelled};
+use crate::ffi::*;
+use crate::park::{self, Timeout};
+use crate::shared::Shared;
+use crate::sync::Queue;
+use crate::{state, worker};
+use pyo3::exceptions::{PySystemExit, PyTypeError};
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::collections::VecDeque;
+use std::ffi::{CString, c_void};
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Bytes of stack that a goroutine reserves if nothing else is asked for: with its guard page the largest that
+/// the library keeps warm for the next goroutine (1 MiB). It takes memory as it is touched.
+const STACK: usize = 960 << 10;
+/// The least: source code that is nested as deeply as Python allows is compiled on it.
+const LEAST_STACK: usize = 256 << 10;
+
+/// The main interpreter, in which the module was imported.
+static INTERPRETER: AtomicPtr<py_ffi::PyInterpreterState> = AtomicPtr::new(ptr::null_mut());
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// All goroutines that have begun and not ended, the main one not: borrowed, for each keeps itself alive.
+static ALL: Shared<Vec<*const Goroutine>> = Shared::new(Vec::new());
+/// Goroutines that were spawned and have not ended.
+static ALIVE: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Status {
+    New,
+    Running,
+    Done,
+}
+
+/// What `fn` is called with.
+struct Call {
+    function: Py<PyAny>,
+    args: Py<PyTuple>,
+    kwargs: Option<Py<PyDict>>,
+    context: Py<PyAny>,
+}
+
+/// What the GIL guards.
+struct Inner {
+    call: Option<Call>,
+    status: Status,
+    result: Option<Py<PyAny>>,
+    /// An exception instead of a result.
+    error: Option<Py<PyAny>>,
+    cancelled: bool,
+    /// The library's goroutine while it runs; else null.
+    handle: *mut gs_g,
+    /// Exceptions to be raised at its next waits.
+    thrown: VecDeque<Py<PyAny>>,
+    /// The `Timeout`s within which it is, each with its time in ns.
+    timeouts: Vec<(i64, Py<PyAny>)>,
+    callbacks: Vec<Py<PyAny>>,
+    name: Option<Py<PyAny>>,
+    /// Somebody will ask for its exception.
+    watched: bool,
+    /// Its place in `ALL`.
+    at: usize,
+    thread_state: *mut py_ffi::PyThreadState,
+}
+
+/// A goroutine: what go() gives.
+#[pyclass(frozen, weakref, module = "gosched")]
+pub struct Goroutine {
+    id: u64,
+    stack: usize,
+    inner: Shared<Inner>,
+    joiners: Queue,
+}
+
+impl Goroutine {
+    fn new(id: u64, stack: usize, call: Option<Call>, status: Status) -> Goroutine {
+        let inner = Inner {
+            call,
+            status,
+            result: None,
+            error: None,
+            cancelled: false,
+            handle: ptr::null_mut(),
+            thrown: VecDeque::new(),
+            timeouts: Vec::new(),
+            callbacks: Vec::new(),
+            name: None,
+            watched: false,
+            at: usize::MAX,
+            thread_state: ptr::null_mut(),
+        };
+        Goroutine { id, stack, inner: Shared::new(inner), joiners: Queue::new() }
+    }
+
+    /// The first exception that was thrown at it.
+    #[inline(always)]
+    pub fn take_thrown(&self, py: Python<'_>) -> Option<PyErr> {
+        let (thrown, was_last) = self.inner.with(py, |i| {
+            let first = if i.thrown.is_empty() { None } else { i.thrown.pop_front() };
+            (first, i.thrown.is_empty())
+        });
+        let thrown = thrown?;
+        if was_last {
+            // SAFETY: never switches; the caller is this goroutine.
+            unsafe { gs_uncancel() };
+        }
+        Some(PyErr::from_value(thrown.into_bound(py)))
+    }
+
+    /// When the first of the `Timeout`s expires.
+    #[inline(always)]
+    pub fn next_timeout(&self, py: Python<'_>) -> Option<i64> {
+        self.inner.with(py, |i| i.timeouts.iter().map(|t| t.0).min())
+    }
+
+    /// The `Timeout` that has expired, as an exception, once.
+    pub fn expired(&self, py: Python<'_>) -> Option<PyErr> {
+        // SAFETY: no preconditions.
+        let now = unsafe { gs_now() };
+        let timeout = self.inner.with(py, |i| {
+            let first = i.timeouts.iter_mut().filter(|t| t.0 <= now).min_by_key(|t| t.0)?;
+            first.0 = i64::MAX;
+            Some(first.1.clone_ref(py))
+        })?;
+        Some(PyErr::from_value(timeout.into_bound(py)))
+    }
+
+    fn is_done(&self, py: Python<'_>) -> bool {
+        self.inner.with(py, |i| i.status == Status::Done)
+    }
+
+    fn wait_for_end(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        if self.is_done(py) {
+            return Ok(true);
+        }
+        if worker::current(py).is_some_and(|me| ptr::eq(me, self)) {
+            return Err(errors::runtime("a goroutine can't wait for its own end"));
+        }
+        let timeout = Timeout::after(timeout)?;
+        while !self.is_done(py) {
+            let woken = self.joiners.wait(py, timeout).map_err(|(e, _)| e)?;
+            if !woken {
+                return Ok(self.is_done(py));
+            }
+        }
+        Ok(true)
+    }
+
+    fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
+        let handle = self.inner.with(py, |i| {
+            if i.status == Status::Done {
+                return None;
+            }
+            i.thrown.push_back(exception);
+            Some(i.handle)
+        });
+        let Some(handle) = handle else { return false };
+        if !handle.is_null() {
+            // SAFETY: it runs, so the handle is good; the reference keeps it while the GIL is away.
+            unsafe {
+                gs_retain(handle);
+                park::call(py, || {
+                    gs_cancel(handle);
+                    gs_release(handle);
+                });
+            }
+        }
+        true
+    }
+
+    /// Ends this wait of the goroutine, which is at one, without an exception.
+    pub fn interrupt(&self, py: Python<'_>) {
+        let handle = self.inner.with(py, |i| i.handle);
+        if !handle.is_null() {
+            // SAFETY: as in `throw_at`.
+            unsafe {
+                gs_retain(handle);
+                park::call(py, || {
+                    gs_cancel(handle);
+                    gs_release(handle);
+                });
+            }
+        }
+    }
+
+    pub fn ident(&self) -> u64 {
+        self.id
+    }
+}
+
+#[pymethods]
+impl Goroutine {
+    /// A number that no other goroutine alive has.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its name, for reports.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyAny> {
+        let name = self.inner.with(py, |i| i.name.as_ref().map(|n| n.clone_ref(py)));
+        name.unwrap_or_else(|| {
+            format!("goroutine-{}", self.id).into_pyobject(py).unwrap().into_any().unbind()
+        })
+    }
+
+    #[setter]
+    fn set_name(&self, py: Python<'_>, name: Py<PyAny>) {
+        let before = self.inner.with(py, |i| i.name.replace(name));
+        drop(before);
+    }
+
+    /// Waits until it has ended. False: the timeout, in seconds, has passed.
+    #[pyo3(signature = (timeout=None))]
+    fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.wait_for_end(py, timeout)
+    }
+
+    /// Waits until it has ended; gives what its function has returned, or raises what that has raised.
+    /// TimeoutError: the timeout, in seconds, has passed.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.inner.with(py, |i| i.watched = true);
+        if !self.wait_for_end(py, timeout)? {
+            return Err(errors::timed_out());
+        }
+        let (result, error) = self.inner.with(py, |i| {
+            (i.result.as_ref().map(|r| r.clone_ref(py)), i.error.as_ref().map(|e| e.clone_ref(py)))
+        });
+        match error {
+            Some(e) => Err(PyErr::from_value(e.into_bound(py))),
+            None => Ok(result.unwrap_or_else(|| py.None())),
+        }
+    }
+
+    /// Waits until it has ended; gives the exception that its function has raised, or None.
+    /// TimeoutError: the timeout, in seconds, has passed.
+    #[pyo3(signature = (timeout=None))]
+    fn exception(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        self.inner.with(py, |i| i.watched = true);
+        if !self.wait_for_end(py, timeout)? {
+            return Err(errors::timed_out());
+        }
+        Ok(self.inner.with(py, |i| i.error.as_ref().map(|e| e.clone_ref(py))))
+    }
+
+    /// Whether it has ended.
+    fn done(&self, py: Python<'_>) -> bool {
+        self.is_done(py)
+    }
+
+    /// Whether it has ended by Cancelled.
+    fn cancelled(&self, py: Python<'_>) -> bool {
+        self.inner.with(py, |i| i.cancelled)
+    }
+
+    /// Raises Cancelled in it, once, at its present or next wait. False: it has ended already.
+    #[pyo3(signature = (msg=None))]
+    fn cancel(&self, py: Python<'_>, msg: Option<Py<PyAny>>) -> bool {
+        let e = match msg {
+            Some(msg) => Cancelled::new_err((msg,)),
+            None => Cancelled::new_err(()),
+        };
+        self.throw_at(py, e.into_value(py).into_any())
+    }
+
+    /// Raises an exception in it, once, at its present or next wait. False: it has ended already.
+    fn throw(&self, exc: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = exc.py();
+        // A class is called.
+        let e = PyErr::from_value(exc.clone());
+        if !exc.is_instance_of::<pyo3::exceptions::PyBaseException>()
+            && !exc.is_instance_of::<pyo3::types::PyType>()
+        {
+            return Err(PyTypeError::new_err("exceptions must derive from BaseException"));
+        }
+        Ok(self.throw_at(py, e.into_value(py).into_any()))
+    }
+
+    /// Has fn(goroutine) called when it has ended, by the goroutine itself; now, if it has already.
+    fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+        let (py, g) = (slf.py(), slf.get());
+        let late = g.inner.with(py, |i| {
+            i.watched = true;
+            if i.status == Status::Done {
+                return Some(function);
+            }
+            i.callbacks.push(function);
+            None
+        });
+        if let Some(function) = late {
+            call_back(py, &function, slf);
+        }
+    }
+
+    /// Takes a callback back; gives how often it was there.
+    fn remove_done_callback(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let all = self.inner.with(py, |i| std::mem::take(&mut i.callbacks));
+        let before = all.len();
+        let mut kept = Vec::with_capacity(before);
+        for f in all {
+            if !f.bind(py).eq(function)? {
+                kept.push(f);
+            }
+        }
+        let removed = before - kept.len();
+        self.inner.with(py, |i| {
+            kept.append(&mut i.callbacks);
+            i.callbacks = kept;
+        });
+        Ok(removed)
+    }
+
+    /// The frame that it is in; None: it isn't running, or not in Python.
+    #[getter]
+    fn frame(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let ts = self.inner.with(py, |i| i.thread_state);
+        if ts.is_null() {
+            return None;
+        }
+        // SAFETY: the state of a goroutine that has not ended; a new reference or null.
+        unsafe {
+            let frame = PyThreadState_GetFrame(ts);
+            (!frame.is_null()).then(|| Bound::from_owned_ptr(py, frame).unbind())
+        }
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let g = slf.get();
+        let py = slf.py();
+        let state = g.inner.with(py, |i| match i.status {
+            Status::New => "new",
+            Status::Running => "running",
+            Status::Done if i.cancelled => "cancelled",
+            Status::Done if i.error.is_some() => "failed",
+            Status::Done => "done",
+        });
+        let name = g.name(py).bind(py).str()?.to_string();
+        Ok(format!("<gosched.Goroutine {} {state}>", name))
+    }
+
+    fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+        // The collector runs with the GIL held.
+        self.inner.with_thread(|i| {
+            if let Some(call) = &i.call {
+                visit.call(&call.function)?;
+                visit.call(&call.args)?;
+                visit.call(&call.kwargs)?;
+                visit.call(&call.context)?;
+            }
+            visit.call(&i.result)?;
+            visit.call(&i.error)?;
+            visit.call(&i.name)?;
+            i.thrown.iter().chain(&i.callbacks).try_for_each(|o| visit.call(o))?;
+            i.timeouts.iter().try_for_each(|t| visit.call(&t.1))
+        })
+    }
+
+    fn __clear__(&self) {
+        let all = self.inner.with_thread(|i| {
+            (
+                i.call.take(),
+                i.result.take(),
+                i.error.take(),
+                i.name.take(),
+                std::mem::take(&mut i.callbacks),
+                std::mem::take(&mut i.thrown),
+                std::mem::take(&mut i.timeouts),
+            )
+        });
+        drop(all);
+    }
+
+    #[classmethod]
+    fn __class_getitem__(
+        cls: &Bound<'_, pyo3::types::PyType>,
+        _item: &Bound<'_, PyAny>,
+    ) -> Py<PyAny> {
+        cls.clone().into_any().unbind()
+    }
+}
+
+unsafe extern "C" {
+    fn PyThreadState_GetFrame(ts: *mut py_ffi::PyThreadState) -> *mut py_ffi::PyObject;
+}
+
+/// At import.
+pub fn init() {
+    // SAFETY: the GIL is held.
+    INTERPRETER.store(unsafe { py_ffi::PyInterpreterState_Get() }, Ordering::Relaxed);
+}
+
+/// The object of the main goroutine, whose handle this is.
+pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>> {
+    // SAFETY: no preconditions.
+    let id = unsafe { libc::pthread_self() } as u64;
+    let g = Py::new(py, Goroutine::new(id, 0, None, Status::Running))?;
+    let name = "main".into_pyobject(py)?.into_any().unbind();
+    g.get().inner.with(py, |i| {
+        i.handle = handle;
+        i.name = Some(name);
+        // SAFETY: the GIL is held.
+        i.thread_state = unsafe { py_ffi::PyThreadState_Get() };
+    });
+    // SAFETY: never switches; the object lives as long as the goroutine.
+    unsafe { gs_set_data(handle, g.as_ptr().cast()) };
+    Ok(g)
+}
+
+/// Starts the goroutine that raises KeyboardInterrupt, and what else handlers raise, in the main one.
+pub fn watch_signals(py: Python<'_>) -> PyResult<()> {
+    py.import("gosched._signals")?.call_method0("start")?;
+    Ok(())
+}
+
+/// In the child of a fork.
+pub fn forked(py: Python<'_>) {
+    ALL.with(py, Vec::clear);
+    ALIVE.store(0, Ordering::Relaxed);
+}
+
+/// Starts a goroutine.
+fn spawn_call(
+    py: Python<'_>,
+    call: Call,
+    name: Option<Py<PyAny>>,
+    node: Option<i32>,
+    stack: usize,
+) -> PyResult<Py<Goroutine>> {
+    worker::ensure(py)?;
+    let label = match &name {
+        Some(name) => CString::new(name.bind(py).str()?.to_string_lossy().into_owned()).ok(),
+        None => None,
+    };
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let g = Py::new(py, Goroutine::new(id, stack, Some(call), Status::New))?;
+    g.get().inner.with(py, |i| i.name = name);
+    let opts = gs_spawn_opts {
+        size: size_of::<gs_spawn_opts>(),
+        name: label.as_ref().map_or(ptr::null(), |l| l.as_ptr()),
+        stack_size: stack,
+        priority: 0,
+        node: node.unwrap_or(-1),
+        flags: GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL,
+        reserved: 0,
+        data: g.as_ptr().cast(),
+        workers: worker::group(),
+    };
+    let arg = g.clone_ref(py).into_ptr();
+    ALIVE.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: `run` takes the reference; the options live through the call.
+    let e = park::call(py, || unsafe {
+        gs_spawn_with(run, arg.cast(), &raw const opts, ptr::null_mut())
+    });
+    if e != 0 {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: it was not taken.
+        drop(unsafe { Bound::from_owned_ptr(py, arg) });
+        return Err(if e == -libc::EINVAL {
+            errors::value("no such node, or too large a stack")
+        } else {
+            errors::of(e)
+        });
+    }
+    Ok(g)
+}
+
+/// The function of each goroutine. `object` is the reference that `spawn_call` has given.
+unsafe extern "C" fn run(object: *mut c_void) {
+    let object: *mut py_ffi::PyObject = object.cast();
+    // SAFETY: a `Py` is the address of its object, and a frozen object may be read without the GIL.
+    let stack = unsafe {
+        let g = std::mem::transmute::<*mut py_ffi::PyObject, ManuallyDrop<Py<Goroutine>>>(object);
+        g.get().stack
+    };
+    let is_usual = stack == STACK;
+    // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
+    unsafe {
+        let interpreter = INTERPRETER.load(Ordering::Relaxed);
+        let Some(ts) = state::begin(interpreter, stack, is_usual) else {
+            // It stays new for ever: there is no memory to say so.
+            return;
+        };
+        Python::attach(|py| {
+            let g = Bound::<PyAny>::from_owned_ptr(py, object).cast_into_unchecked::<Goroutine>();
+            body(&g, ts);
+        });
+        state::end(ts, is_usual);
+    }
+}
+
+fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
+    let (py, g) = (slf.py(), slf.get());
+    worker::set_current(Some(g));
+    // SAFETY: the running goroutine.
+    let handle = unsafe { gs_self() };
+    let at = ALL.with(py, |all| {
+        all.push(g);
+        all.len() - 1
+    });
+    let call = g.inner.with(py, |i| {
+        (i.handle, i.status, i.at, i.thread_state) = (handle, Status::Running, at, ts);
+        i.call.take()
+    });
+    let outcome = match g.take_thrown(py) {
+        Some(e) => Err(e),
+        None => call.map_or_else(|| Ok(py.None()), |call| perform(py, call)),
+    };
+    let (result, error) = match outcome {
+        Ok(value) => (Some(value), None),
+        Err(e) => (None, Some(e)),
+    };
+    let is_quiet = error.as_ref().is_none_or(|e| {
+        e.is_instance_of::<Cancelled>(py) || e.is_instance_of::<PySystemExit>(py)
+    });
+    let cancelled = error.as_ref().is_some_and(|e| e.is_instance_of::<Cancelled>(py));
+    let error = error.map(|e| e.into_value(py).into_any());
+    let watched = g.inner.with(py, |i| i.watched);
+    if !is_quiet
+        && !watched
+        && let Some(e) = &error
+    {
+        report(py, slf, e);
+    }
+    // SAFETY: the current state.
+    unsafe { state::clear(ts) };
+    let (callbacks, left) = g.inner.with(py, |i| {
+        (i.result, i.error, i.cancelled) = (result, error, cancelled);
+        i.status = Status::Done;
+        let left = (std::mem::take(&mut i.thrown), std::mem::take(&mut i.timeouts));
+        (std::mem::take(&mut i.callbacks), left)
+    });
+    drop(left);
+    // SAFETY: never switches.
+    unsafe { gs_uncancel() };
+    for f in callbacks {
+        call_back(py, &f, slf);
+    }
+    g.inner.with(py, |i| (i.handle, i.thread_state) = (ptr::null_mut(), ptr::null_mut()));
+    ALL.with(py, |all| {
+        let at = g.inner.with(py, |i| i.at);
+        all.swap_remove(at);
+        if let Some(moved) = all.get(at) {
+            // SAFETY: a goroutine that has not ended keeps its object.
+            unsafe { &**moved }.inner.with(py, |i| i.at = at);
+        }
+    });
+    ALIVE.fetch_sub(1, Ordering::Relaxed);
+    g.joiners.wake(py, u32::MAX);
+    // What a callback has left behind.
+    // SAFETY: the current state.
+    unsafe { state::clear(ts) };
+}
+
+/// Calls the goroutine's function in its context, with the hooks of `threading`.
+fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
+    // SAFETY: a context that no other state is in: it was copied for this goroutine.
+    if unsafe { py_ffi::PyContext_Enter(call.context.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    let result = apply_hooks(py).and_then(|()| {
+        let kwargs = call.kwargs.as_ref().map(|k| k.bind(py));
+        call.function.bind(py).call(call.args.bind(py), kwargs)
+    });
+    let result = result.map(Bound::unbind);
+    // SAFETY: entered above.
+    if unsafe { py_ffi::PyContext_Exit(call.context.as_ptr()) } != 0 {
+        drop(PyErr::take(py));
+    }
+    result
+}
+
+/// threading.settrace and threading.setprofile hold for goroutines too.
+fn apply_hooks(py: Python<'_>) -> PyResult<()> {
+    let Some(threading) = loaded(py, pyo3::intern!(py, "threading")) else { return Ok(()) };
+    for (hook, set) in [("_trace_hook", "settrace"), ("_profile_hook", "setprofile")] {
+        if let Ok(f) = threading.getattr(hook)
+            && !f.is_none()
+        {
+            py.import("sys")?.call_method1(set, (f,))?;
+        }
+    }
+    Ok(())
+}
+
+/// A module that is imported already.
+fn loaded<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, pyo3::types::PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: a new reference or null; an error is no error here.
+    unsafe {
+        let module = py_ffi::PyImport_GetModule(name.as_ptr());
+        if module.is_null() {
+            py_ffi::PyErr_Clear();
+            return None;
+        }
+        Some(Bound::from_owned_ptr(py, module))
+    }
+}
+
+fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goroutine>) {
+    if let Err(e) = function.call1(py, (g,)) {
+        e.write_unraisable(py, Some(function.bind(py)));
+    }
+}
+
+/// An exception for which nobody has asked.
+fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
+    let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));
+    if let Err(e) = told {
+        e.write_unraisable(py, None);
+    }
+}
+
+fn call_of<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+    kwargs: Option<Bound<'py, PyDict>>,
+) -> PyResult<Call> {
+    if !function.is_callable() {
+        return Err(PyTypeError::new_err(format!(
+            "the first argument must be callable, not {}",
+            function.get_type().name()?
+        )));
+    }
+    let py = function.py();
+    // SAFETY: a new reference or an error.
+    let context = unsafe {
+        let context = py_ffi::PyContext_CopyCurrent();
+        if context.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        Bound::from_owned_ptr(py, context)
+    };
+    Ok(Call {
+        function: function.clone().unbind(),
+        args: args.unbind(),
+        kwargs: kwargs.map(Bound::unbind),
+        context: context.unbind(),
+    })
+}
+
+/// go(fn, /, *args, **kwargs)
+/// --
+///
+/// Starts fn(*args, **kwargs) as a goroutine, and gives that.
+///
+/// >>> import gosched
+/// >>> gosched.go(pow, 2, 10).result()
+/// 1024
+#[pyfunction]
+#[pyo3(signature = (function, /, *args, **kwargs))]
+pub fn go<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+    kwargs: Option<Bound<'py, PyDict>>,
+) -> PyResult<Py<Goroutine>> {
+    spawn_call(function.py(), call_of(function, args, kwargs)?, None, None, STACK)
+}
+
+/// spawn(fn, args=(), kwargs=None, *, name=None, node=None, stack_size=0)
+/// --
+///
+/// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with so many bytes of stack.
+#[pyfunction]
+#[pyo3(signature = (function, args=None, kwargs=None, *, name=None, node=None, stack_size=0))]
+pub fn spawn<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Option<&Bound<'py, PyAny>>,
+    kwargs: Option<&Bound<'py, PyAny>>,
+    name: Option<Py<PyAny>>,
+    node: Option<i32>,
+    stack_size: usize,
+) -> PyResult<Py<Goroutine>> {
+    let py = function.py();
+    let args = match args {
+        Some(args) => py.get_type::<PyTuple>().call1((args,))?.cast_into::<PyTuple>()?,
+        None => PyTuple::empty(py),
+    };
+    let kwargs = match kwargs {
+        Some(kwargs) if !kwargs.is_none() => {
+            let copy = PyDict::new(py);
+            copy.update(kwargs.cast::<pyo3::types::PyMapping>()?)?;
+            Some(copy)
+        }
+        _ => None,
+    };
+    if node.is_some_and(|n| n < 0) {
+        return Err(errors::value("node is negative"));
+    }
+    let stack = if stack_size == 0 { STACK } else { stack_size.max(LEAST_STACK) };
+    spawn_call(py, call_of(function, args, kwargs)?, name, node, stack)
+}
+
+/// The running goroutine; None on a thread that runs none.
+#[pyfunction]
+pub fn current(py: Python<'_>) -> PyResult<Option<Py<Goroutine>>> {
+    if worker::is_main_thread() {
+        worker::ensure(py)?;
+    }
+    Ok(worker::current(py).map(|g| object_of(py, g)))
+}
+
+/// The object whose contents these are.
+fn object_of(py: Python<'_>, g: &Goroutine) -> Py<Goroutine> {
+    let handle = g.inner.with(py, |i| i.handle);
+    // SAFETY: its data is the object, which lives while it runs.
+    unsafe {
+        Bound::<PyAny>::from_borrowed_ptr(py, gs_data(handle).cast())
+            .cast_into_unchecked::<Goroutine>()
+            .unbind()
+    }
+}
+
+/// The main goroutine, that of the main thread; None before the first use of goroutines, and where
+/// another thread was first.
+#[pyfunction]
+pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
+    worker::main(py)
+}
+
+/// A number that no other goroutine or thread alive has: on a thread that runs no goroutines, and in the
+/// main goroutine, that of threading.get_ident().
+#[pyfunction]
+pub fn get_ident(py: Python<'_>) -> u64 {
+    // SAFETY: no preconditions.
+    worker::current(py).map_or_else(|| unsafe { libc::pthread_self() } as u64, Goroutine::ident)
+}
+
+/// Lets other goroutines run.
+#[pyfunction]
+pub fn yield_(py: Python<'_>) -> PyResult<()> {
+    worker::ensure(py)?;
+    if let Some(me) = worker::current(py)
+        && let Some(e) = me.take_thrown(py)
+    {
+        return Err(e);
+    }
+    // SAFETY: without the GIL.
+    park::call(py, || unsafe { gs_yield() });
+    if let Some(me) = worker::current(py)
+        && let Some(e) = me.take_thrown(py)
+    {
+        return Err(e);
+    }
+    Ok(())
+}
+
+/// Waits for so many seconds; for 0 it lets others run.
+#[pyfunction]
+pub fn sleep(py: Python<'_>, seconds: f64) -> PyResult<()> {
+    if seconds < 0.0 {
+        return Err(errors::value("sleep length must be non-negative"));
+    }
+    match Timeout::after(Some(seconds))? {
+        Timeout::Never => yield_(py),
+        timeout => {
+            let until = match timeout {
+                Timeout::At(at) => at,
+                _ => GS_FOREVER,
+            };
+            // SAFETY: without the GIL. The end of the time is a timeout, as that of a `Timeout` is.
+            park::wait(py, timeout, |d| match unsafe { gs_sleep_until(d) } {
+                0 if d != until || until != GS_FOREVER => -libc::ETIMEDOUT,
+                e => e,
+            })?;
+            Ok(())
+        }
+    }
+}
+
+/// For gosched.Timeout: it expires in so many seconds, in the running goroutine.
+#[pyfunction]
+pub fn _push_timeout(py: Python<'_>, timeout: Py<PyAny>, seconds: f64) -> PyResult<()> {
+    worker::ensure(py)?;
+    let at = match Timeout::after(Some(seconds))? {
+        Timeout::Never => 1,
+        Timeout::At(at) => at,
+        Timeout::Forever => i64::MAX,
+    };
+    match worker::current(py) {
+        Some(me) => me.inner.with(py, |i| i.timeouts.push((at, timeout))),
+        None => return Err(errors::runtime("a Timeout needs a goroutine: this thread runs none")),
+    }
+    Ok(())
+}
+
+/// For gosched.Timeout: it is over.
+#[pyfunction]
+pub fn _pop_timeout(py: Python<'_>, timeout: &Bound<'_, PyAny>) {
+    let Some(me) = worker::current(py) else { return };
+    let gone = me.inner.with(py, |i| {
+        let at = i.timeouts.iter().rposition(|t| t.1.is(timeout))?;
+        Some(i.timeouts.remove(at))
+    });
+    drop(gone);
+}
+
+/// All goroutines that have begun and not ended, the main one first.
+#[pyfunction]
+pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
+    let all = ALL.with(py, |all| all.clone());
+    // SAFETY: the GIL is held since they were listed, so none has ended.
+    let others = all.into_iter().map(|g| object_of(py, unsafe { &*g }));
+    worker::main(py).into_iter().chain(others).collect()
+}
+
+/// How many goroutines there are, the main one and those that have not begun yet included.
+#[pyfunction]
+pub fn num_goroutines(py: Python<'_>) -> u64 {
+    ALIVE.load(Ordering::Relaxed) + u64::from(worker::main(py).is_some())
+}

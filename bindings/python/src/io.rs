@@ -1,0 +1,472 @@
+//! Waiting for files, and reading and writing what must not block.
+
+use crate::errors;
+use crate::ffi::*;
+use crate::goroutine::Goroutine;
+use crate::park::{self, Ended, Timeout};
+use crate::shared::Shared;
+use crate::worker;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyOSError};
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::{io, ptr};
+
+const IN: i32 = libc::POLLIN as i32;
+const OUT: i32 = libc::POLLOUT as i32;
+
+/// A goroutine that waits for a file; on its stack. Those for one file make a ring-less double list.
+struct Waiting {
+    who: *const Goroutine,
+    is_dropped: Cell<bool>,
+    next: Cell<*const Waiting>,
+    before: Cell<*const Waiting>,
+}
+
+/// For each file the first of its waiters, or null.
+static WAITING: Shared<Vec<*const Waiting>> = Shared::new(Vec::new());
+
+impl Waiting {
+    fn begin(&self, py: Python<'_>, fd: usize) {
+        WAITING.with(py, |all| {
+            if all.len() <= fd {
+                all.resize((fd + 1).next_power_of_two(), ptr::null());
+            }
+            let first = std::mem::replace(&mut all[fd], self);
+            self.next.set(first);
+            // SAFETY: in the list, so it waits still.
+            if let Some(first) = unsafe { first.as_ref() } {
+                first.before.set(self);
+            }
+        });
+    }
+
+    fn end(&self, py: Python<'_>, fd: usize) {
+        WAITING.with(py, |all| {
+            // SAFETY: in the list, so they wait still.
+            unsafe {
+                if let Some(next) = self.next.get().as_ref() {
+                    next.before.set(self.before.get());
+                }
+                match self.before.get().as_ref() {
+                    Some(before) => before.next.set(self.next.get()),
+                    None => all[fd] = self.next.get(),
+                }
+            }
+        });
+    }
+}
+
+/// Waits for events of poll(2); gives those that there are, 0: the time is up.
+fn wait_events(py: Python<'_>, fd: i32, events: i32, timeout: Timeout) -> PyResult<i32> {
+    if fd < 0 {
+        return Err(errors::of_os(libc::EBADF));
+    }
+    worker::ensure(py)?;
+    // SAFETY: without the GIL.
+    let poll = |d| unsafe { gs_poll_fd(fd, events, d) };
+    let ended = match worker::current(py) {
+        Some(me) => {
+            let waiting = Waiting {
+                who: me,
+                is_dropped: Cell::new(false),
+                next: Cell::new(ptr::null()),
+                before: Cell::new(ptr::null()),
+            };
+            waiting.begin(py, fd as usize);
+            let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.get(), poll);
+            waiting.end(py, fd as usize);
+            ended?
+        }
+        None => park::wait(py, timeout, poll)?,
+    };
+    match ended {
+        Ended::With(e) if e == -libc::EPERM => Ok(events),
+        Ended::With(e) if e < 0 => Err(errors::of(e)),
+        Ended::With(found) => Ok(found),
+        Ended::TimedOut => Ok(0),
+        Ended::Dropped => Err(errors::of_os(libc::EBADF)),
+    }
+}
+
+/// Waits until the file can be read, at most timeout seconds. Whether it can.
+#[pyfunction]
+#[pyo3(signature = (fd, timeout=None))]
+pub fn wait_read(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<bool> {
+    Ok(wait_events(py, fd, IN, Timeout::after(timeout)?)? != 0)
+}
+
+/// Waits until the file can be written, at most timeout seconds. Whether it can.
+#[pyfunction]
+#[pyo3(signature = (fd, timeout=None))]
+pub fn wait_write(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<bool> {
+    Ok(wait_events(py, fd, OUT, Timeout::after(timeout)?)? != 0)
+}
+
+/// Wakes all that wait for a file, which is about to be closed: they get OSError(EBADF).
+#[pyfunction]
+pub fn cancel_fd(py: Python<'_>, fd: i32) {
+    let Ok(fd) = usize::try_from(fd) else { return };
+    loop {
+        // One after the other: the list changes while the GIL is away.
+        let who = WAITING.with(py, |all| {
+            let mut at = all.get(fd).copied().unwrap_or(ptr::null());
+            // SAFETY: in the list, so they wait still.
+            while let Some(waiting) = unsafe { at.as_ref() } {
+                if !waiting.is_dropped.replace(true) {
+                    return Some(waiting.who);
+                }
+                at = waiting.next.get();
+            }
+            None
+        });
+        // SAFETY: a goroutine that waits keeps its object.
+        match who.map(|g| unsafe { &*g }) {
+            Some(g) => g.interrupt(py),
+            None => return,
+        }
+    }
+}
+
+/// wait_fds(list, timeout=None)
+/// --
+///
+/// poll(2) for pairs of a file and events: the pairs of files and events that there are, at most timeout
+/// seconds later.
+#[pyfunction]
+#[pyo3(signature = (list, timeout=None))]
+pub fn wait_fds<'py>(
+    py: Python<'py>,
+    list: Vec<(i32, i32)>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyList>> {
+    let timeout = Timeout::after(timeout)?;
+    let mut fds: Vec<libc::pollfd> = list
+        .iter()
+        .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })
+        .collect();
+    // SAFETY: so many entries; with 0 it doesn't wait.
+    let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
+    if n < 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    if n == 0 && timeout == Timeout::Never {
+        park::checkpoint(py);
+    } else if n == 0 {
+        match fds[..] {
+            [] => {
+                let deadline_only = park::wait(py, timeout, |d| {
+                    // SAFETY: without the GIL.
+                    match unsafe { gs_sleep_until(d) } {
+                        0 => -libc::ETIMEDOUT,
+                        e => e,
+                    }
+                });
+                deadline_only?;
+            }
+            [ref mut one] => one.revents = wait_events(py, one.fd, one.events.into(), timeout)? as i16,
+            _ => wait_many(py, &mut fds, timeout)?,
+        }
+    }
+    let found = fds.iter().filter(|f| f.revents != 0).map(|f| (f.fd, i32::from(f.revents)));
+    PyList::new(py, found.collect::<Vec<_>>())
+}
+
+/// A file that is closed when it goes.
+struct Owned(i32);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: it is ours; epoll's files close at once.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Waits for several files by one that stands for all of them.
+fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyResult<()> {
+    // SAFETY: plain system calls.
+    let set = Owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
+    if set.0 < 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    for f in fds.iter().filter(|f| f.fd >= 0) {
+        let all = fds.iter().filter(|g| g.fd == f.fd).fold(0, |all, g| all | g.events);
+        let mut event = libc::epoll_event { events: all as u16 as u32, u64: f.fd as u64 };
+        // SAFETY: as above. A file that is there twice is in the set already; those that can't be
+        // waited for are ready, and poll has said so.
+        unsafe { libc::epoll_ctl(set.0, libc::EPOLL_CTL_ADD, f.fd, &raw mut event) };
+    }
+    let poll = |fds: &mut [libc::pollfd]| {
+        // SAFETY: so many entries; with 0 it doesn't wait.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) }
+    };
+    loop {
+        let is_ready = wait_events(py, set.0, IN, timeout)? != 0;
+        if poll(fds) != 0 || !is_ready {
+            return Ok(());
+        }
+    }
+}
+
+/// What a system call gave: a number, or that it would have blocked.
+fn result_of(py: Python<'_>, n: isize) -> PyResult<Option<usize>> {
+    if n >= 0 {
+        park::checkpoint(py);
+        return Ok(Some(n as usize));
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(e) if e == libc::EAGAIN || e == libc::EWOULDBLOCK => Ok(None),
+        Some(libc::EINTR) => {
+            py.check_signals()?;
+            Ok(None)
+        }
+        _ => Err(io::Error::last_os_error().into()),
+    }
+}
+
+/// Repeats a system call until it doesn't block.
+fn retry(
+    py: Python<'_>,
+    fd: i32,
+    events: i32,
+    timeout: Option<f64>,
+    mut f: impl FnMut() -> isize,
+) -> PyResult<usize> {
+    if let Some(n) = result_of(py, f())? {
+        return Ok(n);
+    }
+    let timeout = Timeout::after(timeout)?;
+    if timeout == Timeout::Never {
+        return Err(errors::of_os(libc::EAGAIN));
+    }
+    loop {
+        if wait_events(py, fd, events, timeout)? == 0 {
+            return Err(errors::timed_out());
+        }
+        if let Some(n) = result_of(py, f())? {
+            return Ok(n);
+        }
+    }
+}
+
+/// Reads up to n bytes with `f`.
+fn read_bytes(
+    py: Python<'_>,
+    fd: i32,
+    n: isize,
+    timeout: Option<f64>,
+    f: impl Fn(*mut c_void, usize) -> isize,
+) -> PyResult<Py<PyAny>> {
+    if n < 0 {
+        return Err(errors::value("negative buffersize in recv"));
+    }
+    // SAFETY: a bytes object that only this function knows, until it has its size.
+    unsafe {
+        let mut bytes = py_ffi::PyBytes_FromStringAndSize(ptr::null(), n);
+        if bytes.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        let at: *mut c_void = py_ffi::PyBytes_AsString(bytes).cast();
+        match retry(py, fd, IN, timeout, || f(at, n as usize)) {
+            Ok(got) => {
+                if got != n as usize
+                    && _PyBytes_Resize(&raw mut bytes, got as isize) != 0
+                {
+                    return Err(PyErr::fetch(py));
+                }
+                Ok(Bound::from_owned_ptr(py, bytes).unbind())
+            }
+            Err(e) => {
+                py_ffi::Py_DecRef(bytes);
+                Err(e)
+            }
+        }
+    }
+}
+
+/// recv(fd, n, flags=0, timeout=None)
+/// --
+///
+/// recv(2) of up to n bytes.
+#[pyfunction]
+#[pyo3(signature = (fd, n, flags=0, timeout=None))]
+pub fn recv(
+    py: Python<'_>,
+    fd: i32,
+    n: isize,
+    flags: i32,
+    timeout: Option<f64>,
+) -> PyResult<Py<PyAny>> {
+    // SAFETY: a buffer of so many bytes.
+    read_bytes(py, fd, n, timeout, |at, n| unsafe {
+        libc::recv(fd, at, n, flags | libc::MSG_DONTWAIT)
+    })
+}
+
+/// read(fd, n, timeout=None)
+/// --
+///
+/// read(2) of up to n bytes from a file that doesn't block.
+#[pyfunction]
+#[pyo3(signature = (fd, n, timeout=None))]
+pub fn read(py: Python<'_>, fd: i32, n: isize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+    // SAFETY: a buffer of so many bytes.
+    read_bytes(py, fd, n, timeout, |at, n| unsafe { libc::read(fd, at, n) })
+}
+
+/// The bytes of an object. They stay while the buffer does.
+fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the buffer must be contiguous"));
+    }
+    if writable && buffer.readonly() {
+        return Err(PyBufferError::new_err("Object is not writable."));
+    }
+    Ok((buffer.buf_ptr() as usize, buffer.len_bytes()))
+}
+
+/// A buffer of bytes of whatever format.
+fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    match PyBuffer::get(object) {
+        Ok(buffer) => Ok(buffer),
+        // Of another format, such as array.array's: as bytes.
+        Err(e) => {
+            let py = object.py();
+            // SAFETY: a new reference or an error.
+            let view = unsafe {
+                let view = py_ffi::PyMemoryView_FromObject(object.as_ptr());
+                if view.is_null() {
+                    py_ffi::PyErr_Clear();
+                    return Err(if object.hasattr("__buffer__")? {
+                        e
+                    } else {
+                        let kind = object.get_type().name()?;
+                        pyo3::exceptions::PyTypeError::new_err(format!(
+                            "a bytes-like object is required, not '{kind}'"
+                        ))
+                    });
+                }
+                Bound::from_owned_ptr(py, view)
+            };
+            PyBuffer::get(&view.call_method1("cast", ("B",))?)
+        }
+    }
+}
+
+/// recv_into(fd, buffer, flags=0, timeout=None)
+/// --
+///
+/// recv(2) into a writable buffer; gives how many bytes.
+#[pyfunction]
+#[pyo3(signature = (fd, buffer, flags=0, timeout=None))]
+pub fn recv_into(
+    fd: i32,
+    buffer: &Bound<'_, PyAny>,
+    flags: i32,
+    timeout: Option<f64>,
+) -> PyResult<usize> {
+    let py = buffer.py();
+    let buffer = buffer_of(buffer)?;
+    let (at, n) = bytes_of(&buffer, true)?;
+    // SAFETY: the buffer stays meanwhile.
+    retry(py, fd, IN, timeout, || unsafe {
+        libc::recv(fd, at as *mut c_void, n, flags | libc::MSG_DONTWAIT)
+    })
+}
+
+/// send(fd, data, flags=0, timeout=None)
+/// --
+///
+/// send(2); gives how many bytes were sent.
+#[pyfunction]
+#[pyo3(signature = (fd, data, flags=0, timeout=None))]
+pub fn send(
+    fd: i32,
+    data: &Bound<'_, PyAny>,
+    flags: i32,
+    timeout: Option<f64>,
+) -> PyResult<usize> {
+    let py = data.py();
+    let buffer = buffer_of(data)?;
+    let (at, n) = bytes_of(&buffer, false)?;
+    // SAFETY: the buffer stays meanwhile.
+    retry(py, fd, OUT, timeout, || unsafe {
+        libc::send(
+            fd,
+            at as *const c_void,
+            n,
+            flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    })
+}
+
+/// sendall(fd, data, flags=0, timeout=None)
+/// --
+///
+/// Sends all of it, within timeout seconds.
+#[pyfunction]
+#[pyo3(signature = (fd, data, flags=0, timeout=None))]
+pub fn sendall(
+    fd: i32,
+    data: &Bound<'_, PyAny>,
+    flags: i32,
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    let py = data.py();
+    let buffer = buffer_of(data)?;
+    let (at, n) = bytes_of(&buffer, false)?;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let mut sent = 0;
+    // SAFETY: no preconditions.
+    let began = unsafe { gs_now() };
+    loop {
+        let left = timeout.map(|t| match t {
+            t if t <= 0.0 => t,
+            // SAFETY: no preconditions. What is left of the time is more than nothing: the wait says so.
+            t => (t - (unsafe { gs_now() } - began) as f64 / 1e9).max(1e-9),
+        });
+        // SAFETY: the rest of the buffer, which stays meanwhile.
+        sent += retry(py, fd, OUT, left, || unsafe {
+            libc::send(fd, (at + sent) as *const c_void, n - sent, flags)
+        })?;
+        if sent >= n {
+            return Ok(());
+        }
+    }
+}
+
+/// write(fd, data, timeout=None)
+/// --
+///
+/// write(2) to a file that doesn't block; gives how many bytes were written.
+#[pyfunction]
+#[pyo3(signature = (fd, data, timeout=None))]
+pub fn write(fd: i32, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
+    let py = data.py();
+    let buffer = buffer_of(data)?;
+    let (at, n) = bytes_of(&buffer, false)?;
+    // SAFETY: the buffer stays meanwhile.
+    retry(py, fd, OUT, timeout, || unsafe { libc::write(fd, at as *const c_void, n) })
+}
+
+/// accept(fd, timeout=None)
+/// --
+///
+/// accept(2): a new socket, which doesn't block and is closed by exec.
+#[pyfunction]
+#[pyo3(signature = (fd, timeout=None))]
+pub fn accept(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<i32> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no address is wanted.
+    let n = retry(py, fd, IN, timeout, || unsafe {
+        libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) as isize
+    })?;
+    i32::try_from(n).map_err(|_| PyOSError::new_err(()))
+}
+
+unsafe extern "C" {
+    fn _PyBytes_Resize(bytes: *mut *mut py_ffi::PyObject, size: isize) -> i32;
+}

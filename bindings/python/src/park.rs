@@ -1,0 +1,171 @@
+//! Waiting: what every call that may wait has in common.
+
+use crate::errors;
+use crate::ffi::*;
+use crate::goroutine::Goroutine;
+use crate::{state, worker};
+use pyo3::prelude::*;
+
+/// How long a call may wait.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Timeout {
+    Forever,
+    Never,
+    /// A time of `gs_now`'s, in ns.
+    At(i64),
+}
+
+/// The longest time that is different from for ever: a hundred years, in seconds.
+const LONGEST: f64 = 100.0 * 365.25 * 86400.0;
+
+impl Timeout {
+    /// From `timeout`: seconds, or `None`.
+    pub fn after(seconds: Option<f64>) -> PyResult<Timeout> {
+        match seconds {
+            None => Ok(Timeout::Forever),
+            Some(s) if s.is_nan() => Err(errors::value("timeout is not a number")),
+            Some(s) if s <= 0.0 => Ok(Timeout::Never),
+            Some(s) if s > LONGEST => Ok(Timeout::Forever),
+            // SAFETY: no preconditions.
+            Some(s) => Ok(Timeout::At(unsafe { gs_now() } + (s * 1e9) as i64)),
+        }
+    }
+
+    fn deadline(self) -> i64 {
+        match self {
+            Timeout::Forever => GS_FOREVER,
+            Timeout::Never => GS_NOWAIT,
+            Timeout::At(at) => at,
+        }
+    }
+}
+
+/// How a wait has ended.
+#[derive(PartialEq)]
+pub enum Ended {
+    /// With this result, 0 or more, or an error of the library other than those of waiting.
+    With(i32),
+    TimedOut,
+    /// The file for which it waited is about to be closed: see `io::cancel_fd`.
+    Dropped,
+}
+
+/// On the main thread, when it doesn't run goroutines: signals are looked for as often, in ns.
+const LOOK_FOR_SIGNALS: i64 = 50_000_000;
+
+/// Calls `f`, which waits until its deadline, without the GIL; raises what others have thrown at the
+/// goroutine, or the `Timeout` within which it is.
+#[inline(always)]
+pub fn wait(py: Python<'_>, timeout: Timeout, f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
+    wait_dropping(py, timeout, || false, f)
+}
+
+/// As [`wait`]; `dropped` says whether a cancel that brought no exception was to end this wait.
+pub fn wait_dropping(
+    py: Python<'_>,
+    timeout: Timeout,
+    dropped: impl Fn() -> bool,
+    mut f: impl FnMut(i64) -> i32,
+) -> PyResult<Ended> {
+    worker::ensure(py)?;
+    let me = worker::current(py);
+    let deadline = timeout.deadline();
+    let Some(me) = me else { return wait_on_thread(py, deadline, f) };
+    loop {
+        if let Some(e) = me.take_thrown(py) {
+            return Err(e);
+        }
+        let outer = me.next_timeout(py);
+        let until = match outer {
+            Some(at) if deadline == GS_FOREVER || at < deadline => at,
+            _ => deadline,
+        };
+        let e = outside(py, me, || f(until));
+        match -e {
+            libc::ECANCELED => {
+                if let Some(e) = me.take_thrown(py) {
+                    return Err(e);
+                }
+                // SAFETY: never switches.
+                unsafe { gs_uncancel() };
+                if dropped() {
+                    return Ok(Ended::Dropped);
+                }
+            }
+            libc::ETIMEDOUT | libc::EAGAIN => {
+                if until != deadline
+                    && let Some(e) = me.expired(py)
+                {
+                    return Err(e);
+                }
+                if until == deadline {
+                    return Ok(Ended::TimedOut);
+                }
+            }
+            _ => return Ok(Ended::With(e)),
+        }
+    }
+}
+
+/// Without the GIL, for a goroutine.
+#[inline(always)]
+fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {
+    let e = state::outside(py, f);
+    worker::set_current(Some(me));
+    e
+}
+
+/// Calls `f`, which may switch, without the GIL, and is no wait.
+#[inline(always)]
+pub fn call<R>(py: Python<'_>, f: impl FnOnce() -> R) -> R {
+    let me = worker::current(py);
+    let result = state::outside(py, f);
+    worker::set_current(me);
+    result
+}
+
+/// For threads that run no goroutines. The main one sees signals meanwhile.
+#[cold]
+fn wait_on_thread(
+    py: Python<'_>,
+    deadline: i64,
+    mut f: impl FnMut(i64) -> i32,
+) -> PyResult<Ended> {
+    let sees_signals = worker::is_main_thread();
+    loop {
+        // SAFETY: no preconditions.
+        let next = unsafe { gs_now() } + LOOK_FOR_SIGNALS;
+        let until = match deadline {
+            GS_FOREVER if sees_signals => next,
+            d if sees_signals && d > next => next,
+            d => d,
+        };
+        let e = state::outside(py, || f(until));
+        match -e {
+            libc::ETIMEDOUT | libc::EAGAIN if until == deadline => return Ok(Ended::TimedOut),
+            libc::ETIMEDOUT | libc::EAGAIN => py.check_signals()?,
+            _ => return Ok(Ended::With(e)),
+        }
+    }
+}
+
+/// After a call that could have waited and didn't: gives way if the goroutine has run for its time slice
+/// while others wait.
+#[inline(always)]
+pub fn checkpoint(py: Python<'_>) {
+    // SAFETY: the word stays where it is until the process ends.
+    if unsafe { std::ptr::read_volatile(FLAG.with(py, |f| *f)) } != 0 {
+        // SAFETY: without the GIL.
+        call(py, || unsafe { gs_preempt_check() });
+    }
+}
+
+static FLAG: crate::shared::Shared<*const u32> = crate::shared::Shared::new(&raw const NONE);
+static NONE: u32 = 0;
+
+/// At import.
+pub fn init(py: Python<'_>) {
+    // SAFETY: never switches.
+    let flag = unsafe { gs_preempt_flag() };
+    FLAG.with(py, |f| *f = flag);
+}

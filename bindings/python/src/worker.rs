@@ -1,0 +1,183 @@
+//! The thread that runs goroutines of Python.
+//!
+//! The first thread that uses one becomes that thread, if it is the main thread of the process: it is
+//! attached (`gs_attach`), and what it runs from there on is the main goroutine. Where another thread is
+//! first a thread is made for them. The goroutines belong to a worker group of that one thread.
+
+use crate::ffi::*;
+use crate::goroutine::{self, Goroutine};
+use crate::shared::Shared;
+use crate::{blocking, errors, state, sync};
+use pyo3::ffi as py_ffi;
+use pyo3::prelude::*;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The thread that runs goroutines, as `pthread_self` gives it; 0: there is none; `STARTING`: not yet known.
+static WORKER: AtomicUsize = AtomicUsize::new(0);
+const STARTING: usize = 1;
+/// The worker group of that thread.
+static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
+/// Python ends: no goroutine but the main one enters it any more.
+static FINALIZING: AtomicBool = AtomicBool::new(false);
+/// The main goroutine's.
+static MAIN: Shared<Option<Py<Goroutine>>> = Shared::new(None);
+/// The goroutine that has the GIL, on the worker thread.
+static CURRENT: Shared<*const Goroutine> = Shared::new(ptr::null());
+
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Whether the calling thread is the one that runs goroutines.
+#[inline(always)]
+pub fn is_here() -> bool {
+    this_thread() == WORKER.load(Ordering::Relaxed)
+}
+
+pub fn is_main_thread() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
+/// The running goroutine; `None` on other threads than the one for goroutines.
+#[inline(always)]
+pub fn current<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
+    if !is_here() {
+        return None;
+    }
+    // SAFETY: null, or a goroutine that runs, and so keeps its object.
+    CURRENT.with_thread(|current| unsafe { current.as_ref() })
+}
+
+/// The goroutine has the GIL from here on.
+#[inline(always)]
+pub fn set_current(g: Option<&Goroutine>) {
+    if let Some(g) = g {
+        CURRENT.with_thread(|current| *current = g);
+    }
+}
+
+/// The main goroutine, once there is one.
+pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
+    MAIN.with(py, |main| main.as_ref().map(|g| g.clone_ref(py)))
+}
+
+pub fn group() -> *mut gs_workers {
+    GROUP.load(Ordering::Relaxed)
+}
+
+/// Makes sure that there is a thread for goroutines.
+#[inline(always)]
+pub fn ensure(py: Python<'_>) -> PyResult<()> {
+    if WORKER.load(Ordering::Relaxed) != 0 { Ok(()) } else { start(py) }
+}
+
+#[cold]
+fn start(py: Python<'_>) -> PyResult<()> {
+    if FINALIZING.load(Ordering::Relaxed) {
+        return Err(errors::runtime("Python is about to end: no goroutine can start"));
+    }
+    if group().is_null() {
+        // SAFETY: plain calls; nothing runs goroutines of Python yet.
+        let group = unsafe { gs_workers_create(1, GS_WORKERS_RUNNER) };
+        if group.is_null() {
+            return Err(errors::no_memory());
+        }
+        GROUP.store(group, Ordering::Relaxed);
+    }
+    // Others that come while the GIL is away find a worker thread.
+    WORKER.store(STARTING, Ordering::Relaxed);
+    let started = if is_main_thread() { attach_main(py) } else { make_thread(py) };
+    match started {
+        Ok(()) => {
+            // SAFETY: no preconditions. A signal, or another thread, can wake goroutines.
+            unsafe { gs_hold() };
+            if is_here() { goroutine::watch_signals(py) } else { Ok(()) }
+        }
+        Err(e) => {
+            WORKER.store(0, Ordering::Relaxed);
+            Err(e)
+        }
+    }
+}
+
+fn attach_main(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: a plain thread, which stays attached until the process ends.
+    let e = state::outside(py, || unsafe { gs_attach(GS_SPAWN_NOSIGNAL) });
+    errors::check(e)?;
+    // SAFETY: the goroutine that the thread runs now.
+    let handle = unsafe { gs_self() };
+    let main = goroutine::main_object(py, handle)?;
+    WORKER.store(this_thread(), Ordering::Relaxed);
+    set_current(Some(main.bind(py).get()));
+    let before = MAIN.with(py, |m| m.replace(main));
+    drop(before);
+    Ok(())
+}
+
+fn make_thread(py: Python<'_>) -> PyResult<()> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("gosched-python".into()).spawn(move || {
+        // SAFETY: a plain thread, which never ends.
+        let e = unsafe { gs_attach(GS_SPAWN_NOSIGNAL) };
+        if e == 0 {
+            WORKER.store(this_thread(), Ordering::Relaxed);
+        }
+        let _ = tell.send(e);
+        while e == 0 {
+            // SAFETY: the goroutine only keeps the thread.
+            unsafe { gs_sleep_until(GS_FOREVER) };
+        }
+    });
+    if let Err(e) = thread {
+        return Err(e.into());
+    }
+    let e = state::outside(py, || told.recv().unwrap_or(-libc::EAGAIN));
+    errors::check(e)
+}
+
+/// For a goroutine that is about to enter Python: if that ends it waits for ever.
+#[inline(always)]
+pub fn stop_if_finalizing() {
+    if FINALIZING.load(Ordering::Relaxed) && is_here() && !is_main_goroutine() {
+        loop {
+            // SAFETY: a goroutine. It is not to come back, even if it is cancelled.
+            unsafe {
+                gs_uncancel();
+                gs_sleep_until(GS_FOREVER);
+            }
+        }
+    }
+}
+
+fn is_main_goroutine() -> bool {
+    // SAFETY: the data of a goroutine of the group, or of the main one, is its object, which lives.
+    let data = unsafe { gs_data(gs_self()) } as *const py_ffi::PyObject;
+    MAIN.with_thread(|main| main.as_ref().is_some_and(|g| g.as_ptr().cast_const() == data))
+}
+
+/// At the end of Python, after its threads have been joined: goroutines rest from now on, and calls of
+/// `blocking` have ended.
+#[pyfunction]
+pub fn _finalize(py: Python<'_>) {
+    FINALIZING.store(true, Ordering::Relaxed);
+    while blocking::running() > 0 {
+        state::outside(py, || std::thread::sleep(Duration::from_millis(1)));
+    }
+}
+
+/// In the child of a fork: no goroutine is left, and what runs is a plain thread.
+#[pyfunction]
+pub fn _forked(py: Python<'_>) {
+    WORKER.store(0, Ordering::Relaxed);
+    state::forked();
+    sync::forked();
+    blocking::forked();
+    goroutine::forked(py);
+    let main = MAIN.with(py, Option::take);
+    // Its frames are the thread's still: it is not dropped.
+    std::mem::forget(main);
+}
