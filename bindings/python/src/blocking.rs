@@ -136,9 +136,8 @@ pub fn blocking<'py>(
     }
     let done = job.done.get() as usize;
     // SAFETY: this frame has a reference to the job.
-    let ended = park::wait(py, Timeout::Forever, |d| unsafe {
-        gs_sem_acquire(done as *mut gs_sem, 1, d)
-    });
+    let ended =
+        park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(done as *mut gs_sem, 1, d) });
     match ended {
         // SAFETY: the call has ended, and the GIL is held.
         Ok(Ended::With(0)) => match unsafe { (*job.outcome.get()).take() } {
@@ -150,4 +149,3 @@ pub fn blocking<'py>(
         Err(e) => Err(e),
     }
 }
-

@@ -51,7 +51,8 @@ fn collect(py: Python<'_>) {
             let mut word = 0u64;
             // SAFETY: nothing refers to the channel any more.
             unsafe {
-                while kind == Kind::Object && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0
+                while kind == Kind::Object
+                    && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0
                 {
                     left.push(word);
                 }
@@ -126,11 +127,7 @@ impl Channel {
         }
     }
 
-    fn send_within(
-        &self,
-        value: &Bound<'_, PyAny>,
-        timeout: Timeout,
-    ) -> PyResult<bool> {
+    fn send_within(&self, value: &Bound<'_, PyAny>, timeout: Timeout) -> PyResult<bool> {
         let py = value.py();
         let word = self.word_of(value)?;
         let chan = self.chan() as usize;
@@ -386,7 +383,9 @@ pub fn select(
             _ => Err(errors::timed_out()),
         };
     };
-    let Some(channel) = &channels[i] else { return Err(errors::runtime("a case without a channel")) };
+    let Some(channel) = &channels[i] else {
+        return Err(errors::runtime("a case without a channel"));
+    };
     match (list[i].op, list[i].result) {
         (GS_RECV, 0) => Ok((i, channel.get().value_of(py, words[i])?, true)),
         (GS_RECV, _) => Ok((i, py.None(), false)),
@@ -399,7 +398,8 @@ pub fn select(
 fn parse<'py>(
     case: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, Channel>, Option<Bound<'py, PyAny>>)> {
-    let wrong = || PyTypeError::new_err("a case is (\"recv\", channel) or (\"send\", channel, value)");
+    let wrong =
+        || PyTypeError::new_err("a case is (\"recv\", channel) or (\"send\", channel, value)");
     if let Ok(channel) = case.cast::<Channel>() {
         return Ok((channel.clone(), None));
     }

@@ -516,9 +516,9 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
         Ok(value) => (Some(value), None),
         Err(e) => (None, Some(e)),
     };
-    let is_quiet = error.as_ref().is_none_or(|e| {
-        e.is_instance_of::<Cancelled>(py) || e.is_instance_of::<PySystemExit>(py)
-    });
+    let is_quiet = error
+        .as_ref()
+        .is_none_or(|e| e.is_instance_of::<Cancelled>(py) || e.is_instance_of::<PySystemExit>(py));
     let cancelled = error.as_ref().is_some_and(|e| e.is_instance_of::<Cancelled>(py));
     let error = error.map(|e| e.into_value(py).into_any());
     let watched = g.inner.with(py, |i| i.watched);

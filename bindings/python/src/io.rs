@@ -167,7 +167,9 @@ pub fn wait_fds<'py>(
                 });
                 deadline_only?;
             }
-            [ref mut one] => one.revents = wait_events(py, one.fd, one.events.into(), timeout)? as i16,
+            [ref mut one] => {
+                one.revents = wait_events(py, one.fd, one.events.into(), timeout)? as i16
+            }
             _ => wait_many(py, &mut fds, timeout)?,
         }
     }
@@ -272,9 +274,7 @@ fn read_bytes(
         let at: *mut c_void = py_ffi::PyBytes_AsString(bytes).cast();
         match retry(py, fd, IN, timeout, || f(at, n as usize)) {
             Ok(got) => {
-                if got != n as usize
-                    && _PyBytes_Resize(&raw mut bytes, got as isize) != 0
-                {
+                if got != n as usize && _PyBytes_Resize(&raw mut bytes, got as isize) != 0 {
                     return Err(PyErr::fetch(py));
                 }
                 Ok(Bound::from_owned_ptr(py, bytes).unbind())
@@ -383,23 +383,13 @@ pub fn recv_into(
 /// send(2); gives how many bytes were sent.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
-pub fn send(
-    fd: i32,
-    data: &Bound<'_, PyAny>,
-    flags: i32,
-    timeout: Option<f64>,
-) -> PyResult<usize> {
+pub fn send(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64>) -> PyResult<usize> {
     let py = data.py();
     let buffer = buffer_of(data)?;
     let (at, n) = bytes_of(&buffer, false)?;
     // SAFETY: the buffer stays meanwhile.
     retry(py, fd, OUT, timeout, || unsafe {
-        libc::send(
-            fd,
-            at as *const c_void,
-            n,
-            flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-        )
+        libc::send(fd, at as *const c_void, n, flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     })
 }
 
@@ -409,12 +399,7 @@ pub fn send(
 /// Sends all of it, within timeout seconds.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
-pub fn sendall(
-    fd: i32,
-    data: &Bound<'_, PyAny>,
-    flags: i32,
-    timeout: Option<f64>,
-) -> PyResult<()> {
+pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64>) -> PyResult<()> {
     let py = data.py();
     let buffer = buffer_of(data)?;
     let (at, n) = bytes_of(&buffer, false)?;

@@ -126,11 +126,7 @@ pub fn call<R>(py: Python<'_>, f: impl FnOnce() -> R) -> R {
 
 /// For threads that run no goroutines. The main one sees signals meanwhile.
 #[cold]
-fn wait_on_thread(
-    py: Python<'_>,
-    deadline: i64,
-    mut f: impl FnMut(i64) -> i32,
-) -> PyResult<Ended> {
+fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
     let sees_signals = worker::is_main_thread();
     loop {
         // SAFETY: no preconditions.

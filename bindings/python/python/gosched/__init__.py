@@ -1,10 +1,96 @@
-"""Goroutines, channels and cooperative I/O for Python."""
+"""Goroutines, channels and cooperative I/O for Python.
 
+    import gosched
+
+    def hello(name, channel):
+        gosched.sleep(0.1)
+        channel.send("hello, " + name)
+
+    channel = gosched.Channel()
+    gosched.go(hello, "world", channel)
+    print(channel.recv())
+
+The program itself is a goroutine, the main one. Goroutines switch only where they wait: at channels, locks,
+sleep() and joins, and at sockets and the like of gosched.socket and its siblings, which patch_all() puts in the
+place of the standard library's.
+"""
+
+import importlib as _importlib
 import os as _os
+from threading import local
 
-from ._gosched import version
+from ._gosched import (
+    Cancelled,
+    Channel,
+    Closed,
+    Event,
+    Goroutine,
+    Lock,
+    RLock,
+    RWMutex,
+    Semaphore,
+    after,
+    blocking,
+    current,
+    get_ident,
+    go,
+    gomaxprocs,
+    goroutines,
+    main,
+    nodes,
+    num_goroutines,
+    select,
+    sleep,
+    spawn,
+    stats,
+    version,
+    yield_,
+)
+from ._runtime import (
+    Once,
+    Ticker,
+    Timeout,
+    WaitGroup,
+    dump,
+    excepthook,
+    run,
+    ticker,
+    with_timeout,
+)
+from .group import Group
+from .pool import Pool
 
 __version__ = version()
+
+#: Go's name of a lock.
+Mutex = Lock
+
+#: What is imported when it is first used: attribute -> (module, name there; None: the module itself).
+_LAZY = {
+    "Condition": ("threading", "Condition"),
+    "Queue": ("queue", "Queue"),
+    "PatchWarning": ("patch", "PatchWarning"),
+    "patch_all": ("patch", "patch_all"),
+    "as_future": ("asyncio", "as_future"),
+    "run_coroutine": ("asyncio", "run_coroutine"),
+    "EventLoopPolicy": ("asyncio", "EventLoopPolicy"),
+    "watchdog": ("watchdog", "watchdog"),
+}
+
+
+def __getattr__(name):
+    try:
+        module, attribute = _LAZY[name]
+    except KeyError:
+        raise AttributeError("module 'gosched' has no attribute %r" % name) from None
+    value = getattr(_importlib.import_module("." + module, __name__), attribute)
+    if name != module:
+        globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(set(globals()) | set(_LAZY))
 
 
 def get_include():

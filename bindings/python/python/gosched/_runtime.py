@@ -1,0 +1,205 @@
+"""What of the package's own is written in Python."""
+
+import atexit as _atexit
+import os as _os
+import sys as _sys
+import traceback as _traceback
+
+from . import _gosched
+from . import _signals
+from ._gosched import Lock, current, go
+
+
+def run(fn, /, *args, **kwargs):
+    """Runs fn(*args, **kwargs) as a goroutine, waits for its end and gives what it returns, or raises what it
+    raises.
+
+    >>> import gosched
+    >>> gosched.run(sum, [1, 2, 3])
+    6
+    """
+    return go(fn, *args, **kwargs).result()
+
+
+def excepthook(goroutine, error, /):
+    """Prints the traceback of an exception that has ended a goroutine and for which nobody waits. Assign another
+    function to gosched.excepthook to have it called instead."""
+    stderr = _sys.stderr
+    if stderr is None:
+        return
+    name = str(goroutine.name)
+    lines = _traceback.format_exception(type(error), error, error.__traceback__)
+    stderr.write("Exception in goroutine %s:\n%s" % (name, "".join(lines)))
+    stderr.flush()
+
+
+class Timeout(BaseException):
+    """A limit of time for a block of code:
+
+        with gosched.Timeout(2):
+            answer = connection.recv(100)
+
+    When the seconds have passed it raises itself at the wait at which the goroutine then is, or at its next
+    one. With an exception as the second argument that is raised instead; with False the block just ends.
+    None seconds: no limit.
+
+    >>> import gosched
+    >>> with gosched.Timeout(0.01, False):
+    ...     gosched.sleep(10)
+    """
+
+    def __init__(self, seconds=None, exception=None):
+        super().__init__(seconds, exception)
+        self.seconds = seconds
+        self.exception = exception
+        self._key = None
+
+    @property
+    def pending(self):
+        """Whether the block is under way."""
+        return self._key is not None
+
+    def start(self):
+        """What entering the block does."""
+        if self._key is not None:
+            raise RuntimeError("this Timeout is started already")
+        if self.seconds is None:
+            return
+        error = self.exception
+        if error is None or error is False:
+            self._key = self
+        elif isinstance(error, type):
+            self._key = error()
+        else:
+            self._key = error
+        _gosched._push_timeout(self._key, self.seconds)
+
+    def cancel(self):
+        """What leaving the block does."""
+        key, self._key = self._key, None
+        if key is not None:
+            _gosched._pop_timeout(key)
+
+    close = cancel
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.cancel()
+        return error is self and self.exception is False
+
+    def __str__(self):
+        return "%s seconds" % (self.seconds,)
+
+
+def with_timeout(seconds, fn, /, *args, **kwargs):
+    """Calls fn(*args, **kwargs) within so many seconds; Timeout: they have passed."""
+    with Timeout(seconds):
+        return fn(*args, **kwargs)
+
+
+class Ticker:
+    """A channel on which the time (as time.monotonic()) is sent each so many seconds; ticks that nobody
+    receives in time are dropped. Iterate over it, or use `channel` in a select()."""
+
+    def __init__(self, seconds):
+        #: the channel
+        self.channel = _gosched._ticker(seconds)
+
+    def recv(self, timeout=None):
+        """Waits for the next tick, at most timeout seconds."""
+        return self.channel.recv(timeout)
+
+    def recv_case(self):
+        """A case for select()."""
+        return self.channel.recv_case()
+
+    def stop(self):
+        """No more ticks; who waits for one goes on waiting."""
+        _gosched._ticker_stop(self.channel)
+
+    def __iter__(self):
+        return self.channel
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.stop()
+
+
+def ticker(seconds):
+    """A Ticker of so many seconds."""
+    return Ticker(seconds)
+
+
+class Once:
+    """Does something once, as sync.Once: do() returns when it has been done, by whom ever."""
+
+    def __init__(self):
+        self._lock = Lock()
+        self._done = False
+
+    def do(self, fn, /, *args, **kwargs):
+        """Calls fn(*args, **kwargs) if no do() of this object has called its function before. A function that
+        raises counts as called."""
+        if self._done:
+            return
+        with self._lock:
+            if not self._done:
+                try:
+                    fn(*args, **kwargs)
+                finally:
+                    self._done = True
+
+
+class WaitGroup(_gosched.WaitGroup):
+    """Waits for a number of goroutines, as sync.WaitGroup.
+
+    >>> import gosched
+    >>> wg = gosched.WaitGroup()
+    >>> for n in range(3):
+    ...     _ = wg.go(gosched.sleep, 0.001)
+    >>> wg.wait()
+    True
+    """
+
+    def go(self, fn, /, *args, **kwargs):
+        """Starts fn(*args, **kwargs) as a goroutine that this WaitGroup waits for."""
+        self.add()
+        try:
+            return go(self._run, fn, args, kwargs)
+        except BaseException:
+            self.done()
+            raise
+
+    def _run(self, fn, args, kwargs):
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self.done()
+
+
+def dump(file=None):
+    """Writes the stack of each goroutine of Python to a text file, standard error if none is given."""
+    if file is None:
+        file = _sys.stderr
+    me = current()
+    for goroutine in _gosched.goroutines():
+        state = "running" if goroutine is me else "waiting"
+        file.write("goroutine %d [%s] %s:\n" % (goroutine.id, state, goroutine.name))
+        frame = _sys._getframe(1) if goroutine is me else goroutine.frame
+        if frame is not None:
+            file.write("".join(_traceback.format_stack(frame)))
+        file.write("\n")
+
+
+def _after_fork():
+    _gosched._forked()
+    _signals.forked()
+
+
+_os.register_at_fork(after_in_child=_after_fork)
+_atexit.register(_gosched._finalize)
