@@ -1,9 +1,9 @@
 //! Locks and other meeting points. Each object is memory of the user's, valid
 //! when all its bytes are zero, and has a [`SpinLock`] for its few words.
 //!
-//! Lifetime: whoever releases an object wakes others only after the last access
-//! to it, so the one that is woken may free it at once. A waiter that gives up, or
-//! who gives up for it, takes the object's lock once more.
+//! Lifetime: a call that releases an object wakes waiters only after its last access
+//! to it, so a woken waiter may free it at once. For a waiter that gives up the
+//! object's lock is taken once more, before its call returns.
 
 mod cond;
 mod mutex;
@@ -20,31 +20,9 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::SpinLock;
-use crate::sched::park::{Block, Cause, Leave, Parker, WaitQueue, Waiter, Why, ready_all};
+use crate::sched::park::{Block, Leave, Parker, WaitQueue, Waiter, Why, ready_all};
 
-/// Waits in the queue of an object whose lock the caller holds; it is released.
-/// 0 when woken. For objects where nothing changes for others when a waiter gives up.
-#[inline(always)]
-fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
-    let thread = Parker::for_thread();
-    let block = match Block::begin(&thread, deadline, false, why) {
-        Ok(block) => block,
-        Err(e) => {
-            lock.unlock();
-            return e;
-        }
-    };
-    let waiter = block.waiter();
-    queue.push(&waiter);
-    // SAFETY: the lock is held; `unlock` releases it.
-    let cause = unsafe { block.park_inline(unlock, core::ptr::from_ref(lock) as usize) };
-    if cause != Cause::Woken {
-        lock.with(|| queue.remove(&waiter));
-    }
-    cause.errno()
-}
-
-/// One who waits where others may wait behind it.
+/// A waiter whose wait a deadline or a cancel may end, for the thread that ends it.
 struct InLine<'a, F> {
     lock: &'a SpinLock,
     queue: &'a WaitQueue,
@@ -56,7 +34,7 @@ impl<F: Fn() -> *const Waiter> InLine<'_, F> {
     /// # Safety
     /// `this` is the address of one, and the caller holds no lock.
     unsafe fn leave(this: usize) {
-        // SAFETY: it is on the stack of the one that waits, until this is over.
+        // SAFETY: it is on the stack of the waiter, until this is over.
         let this = unsafe { &*(this as *const Self) };
         let others = this.lock.with(|| {
             this.queue.remove(this.waiter);
@@ -67,9 +45,16 @@ impl<F: Fn() -> *const Waiter> InLine<'_, F> {
     }
 }
 
+/// Waits in the queue of an object whose lock the caller holds; it is released. 0 when woken. For
+/// objects where nothing changes for others when a waiter gives up.
+#[inline(always)]
+fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
+    wait_in_line(lock, queue, 0, deadline, why, core::ptr::null)
+}
+
 /// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the
-/// wait, whoever sees to that calls `gave_up` under the lock after the waiter is out of the
-/// queue: the others need not wait until the one that gives up runs. What it returns is made
+/// wait, the thread that sees to that takes the waiter out of the queue and calls `gave_up` under
+/// the lock: the others need not wait until the waiter runs. What `gave_up` returns is made
 /// ready after the lock has been released.
 #[inline(always)]
 fn wait_in_line<F: Fn() -> *const Waiter>(
