@@ -220,25 +220,29 @@ impl Node {
         ps.any(|p| p.status() == status::IDLE && !self.is_idle_p(p))
     }
 
+    /// The word with the bit of a P in the set of idle ones, and the bit.
+    fn idle_bit(&self, p: PRef) -> (&AtomicU64, u64) {
+        (&self.idle_ps[p.id as usize / 64], 1 << (p.id % 64))
+    }
+
     /// Whether a P is in the set of idle ones; a hint.
     fn is_idle_p(&self, p: PRef) -> bool {
-        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
-        self.idle_ps[word].load(Ordering::Relaxed) & bit != 0
+        let (word, bit) = self.idle_bit(p);
+        word.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Adds a P to the set of idle ones: a bit each, so no list to tear.
     /// seed: S2
     pub fn add_idle_p(&self, p: PRef) {
-        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
-        // Release: pairs with the Acquire of whoever takes it.
-        self.idle_ps[word].fetch_or(bit, Ordering::Release);
+        let (word, bit) = self.idle_bit(p);
+        // Release: pairs with the Acquire in `take_idle_p` and `take_any_idle_p`.
+        word.fetch_or(bit, Ordering::Release);
     }
 
-    /// Takes this idle P; false: somebody else did.
+    /// Takes this P out of the set of idle ones; false: it isn't in there, or another thread took it.
     pub fn take_idle_p(&self, p: PRef) -> bool {
-        let (word, bit) = (p.id as usize / 64, 1 << (p.id % 64));
-        self.idle_ps[word].load(Ordering::Relaxed) & bit != 0
-            && self.idle_ps[word].fetch_and(!bit, Ordering::Acquire) & bit != 0
+        let (word, bit) = self.idle_bit(p);
+        self.is_idle_p(p) && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
     /// Whether the set of idle P's isn't empty, of `procs` that there are in all; a hint.
