@@ -78,6 +78,10 @@ pub mod m {
             self.0 == 0
         }
 
+        pub fn is_attached(self) -> bool {
+            false
+        }
+
         pub fn set_between(self, _is: bool) {}
     }
 }

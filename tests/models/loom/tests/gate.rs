@@ -15,6 +15,19 @@ struct World {
 }
 
 impl World {
+    fn new() -> Arc<World> {
+        let world = World {
+            gate: Gate::new(),
+            making: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            through: Default::default(),
+        };
+        // The first use makes an atomic: before there are other threads. Alone, each gets through.
+        world.make();
+        world.wait();
+        Arc::new(world)
+    }
+
     fn make(&self) {
         self.go(self.gate.make(), &self.making, &self.waiting);
     }
@@ -37,15 +50,7 @@ impl World {
 #[test]
 fn nobody_waits_once_a_closed_gate_counts_none() {
     check(3, || {
-        let world = Arc::new(World {
-            gate: Gate::new(),
-            making: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            through: Default::default(),
-        });
-        // As below.
-        world.make();
-        world.wait();
+        let world = World::new();
         let other = world.clone();
         let other = thread::spawn(move || other.wait());
         world.gate.close();
@@ -63,15 +68,7 @@ fn nobody_waits_once_a_closed_gate_counts_none() {
 #[test]
 fn nobody_waits_while_a_thread_is_made() {
     check(3, || {
-        let world = Arc::new(World {
-            gate: Gate::new(),
-            making: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            through: Default::default(),
-        });
-        // The first use makes an atomic: before there are other threads. Alone, each gets through.
-        world.make();
-        world.wait();
+        let world = World::new();
         let others: Vec<_> = [World::make as fn(&World), World::wait]
             .into_iter()
             .map(|f| {
