@@ -109,8 +109,13 @@ pub fn lock() {
     g.lock_depth.set(depth + 1);
     if depth == 0 {
         // SAFETY: there is a current goroutine, so this is an M's thread.
-        let is_at_home = unsafe { m::must_current() }.root.get() == g.as_ptr().cast_const();
-        if !is_at_home {
+        let here = unsafe { m::must_current() };
+        // A slot is a thread's: a goroutine that stays here, where it is not needed or another pinned
+        // goroutine has it, must not wait for one. The others take it before they look for a thread,
+        // because they may have to wait.
+        let stays = g.has(flags::BOUND) || here.root.get() == g.as_ptr().cast_const();
+        let took = !(stays && (here.is_locked() || !needs_slot(here)));
+        if took {
             rt().locked.take();
         }
         if let Some(m) = schedule::on_goroutine() {
@@ -119,8 +124,9 @@ pub fn lock() {
         // It may be another thread by now.
         // SAFETY: likewise.
         let m = unsafe { m::must_current() };
-        // A slot is a thread's: another goroutine that is pinned here may have locked it before.
-        if !is_at_home && (m.is_locked() || !needs_slot(m)) {
+        // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no
+        // other thread than this one to be had.
+        if took && (m.is_locked() || !needs_slot(m)) {
             rt().locked.give_back();
         }
         g.set_flag(flags::BOUND, true);

@@ -352,3 +352,49 @@ TEST(a_group_in_the_child_of_a_fork)
     CHECK_EQ(gs_run(fork_one, NULL), 0);
     CHECK_EQ(gs_workers_free(of_runner), 0);
 }
+
+/* ---- Locked threads ---- */
+
+struct lockers {
+    int locked;
+    gs_waitgroup end;
+};
+
+static void keep_a_thread(void *arg)
+{
+    struct lockers *l = arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    ADD(l->locked, 1);
+    CHECK_EQ(gs_waitgroup_wait(&l->end, GS_FOREVER), 0);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+static void lock_and_unlock(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    gs_yield();
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+/* As many of the library's threads are locked as may be; that of gs_run isn't one of them. */
+GO_TEST(who_is_pinned_to_the_thread_of_gs_run_locks_it_without_waiting)
+{
+    gs_workers *w = gs_workers_create(1, GS_WORKERS_RUNNER);
+    int former = gs_set_max_threads(3);
+    struct lockers l;
+    gs_g *g[2];
+    int i;
+    memset(&l, 0, sizeof l);
+    CHECK(w != NULL);
+    CHECK_EQ(gs_waitgroup_add(&l.end, 1), 0);
+    for (i = 0; i < 2; i++)
+        g[i] = go_ref(keep_a_thread, &l);
+    WAIT_UNTIL(GET(l.locked) == 2);
+    spawn_and_join(w, lock_and_unlock, NULL, 3);
+    CHECK_EQ(gs_waitgroup_done(&l.end), 0);
+    for (i = 0; i < 2; i++)
+        join(g[i]);
+    CHECK_EQ(gs_set_max_threads(former), 3);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
