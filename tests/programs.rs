@@ -128,6 +128,7 @@ programs! {
     io_disk "io_disk.c" matrix;
     io_calls "io_calls.c" flat;
     io_misuse "io_misuse.c" matrix;
+    resolve "resolve.c" flat;
     rows "rows.c" matrix;
     regressions "regressions.c" widened;
     preempt "preempt.c" matrix;

@@ -579,6 +579,64 @@ static void cycles(int n)
     NAP_UNTIL(count_threads() == 1);
 }
 
+/* Blocks its thread unannounced, with others that want its P, until sysmon asks the inspector. */
+static void block_until_inspected(void *arg)
+{
+    int64_t *more = arg;
+    NAP_UNTIL(count_threads_named("gosched-look") == 1);
+    nap(*more);
+}
+
+static int inspected;
+
+static void want_a_p(void *arg)
+{
+    (void)arg;
+    while (!GET(inspected))
+        gs_yield();
+}
+
+static void wait_for_blocked(void *g)
+{
+    join(g);
+    SET(inspected, 1);
+}
+
+/* While sysmon and the world's stoppers ask it about threads that block and run on. */
+TEST(the_inspector_ends_with_the_runtime)
+{
+    long threads, fds;
+    int i;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    threads = count_threads();
+    fds = count_fds();
+    for (i = 0; i < 30; i++) {
+        int64_t more[3];
+        gs_config config = {0};
+        size_t k;
+        config.size = sizeof config;
+        config.gomaxprocs = 1 + (uint32_t)i % 3;
+        SET(inspected, 0);
+        CHECK_EQ(gs_init(&config), 0);
+        for (k = 0; k < 4; k++)
+            go(want_a_p, NULL);
+        for (k = 0; k < LENGTH(more); k++) {
+            more[k] = (int64_t)(i * 3 + (int)k) * 37 * US;
+            if (k == 0)
+                go(wait_for_blocked, go_ref(block_until_inspected, &more[k]));
+            else
+                go(block_until_inspected, &more[k]);
+        }
+        if (i % 2) {
+            CHECK_EQ(gs_stop_the_world(), 0);
+            CHECK_EQ(gs_start_the_world(), 0);
+        }
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        NAP_UNTIL(count_threads() <= threads); /* an ended thread may be listed for a moment */
+        CHECK_EQ(count_fds(), fds);
+    }
+}
+
 TEST(many_cycles_leak_no_thread_map_or_fd)
 {
     long maps, fds;
