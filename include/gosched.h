@@ -1426,7 +1426,7 @@ int gs_udp_bind(const char *host,
 
 /**
  * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
- * gs_write, and gets what comes from there: -ECONNREFUSED if nobody has that port, mostly at the
+ * gs_write, and gets what comes from there: -ECONNREFUSED if no socket has that port, mostly at the
  * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
  *
  * The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
@@ -1444,7 +1444,7 @@ int gs_udp_connect(const char *host,
  * Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed: unlink(2)
  * it then, and before if a process that has died may have left it.
  *
- * The socket; -EADDRINUSE: the path is there, whether somebody listens or not, or the name is
+ * The socket; -EADDRINUSE: the path is there, whether a socket listens or not, or the name is
  * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
  * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
  * May switch; not async-signal-safe.
@@ -1453,11 +1453,11 @@ int gs_unix_listen(const char *path,
                    int backlog);
 
 /**
- * A stream socket that is connected with the one that listens at a path, or at "@name" (see
+ * A stream socket that is connected with the socket that listens at a path, or at "@name" (see
  * gs_unix_listen). While the other side has no room for it, it waits. Non-blocking and close-on-exec,
  * and the caller's.
  *
- * The socket; -ECONNREFUSED: the path is there, but nobody listens; -ENOENT: it isn't; other
+ * The socket; -ECONNREFUSED: the path is there, but no socket listens; -ENOENT: it isn't; other
  * errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
  * gs_unix_listen. Goroutines and plain threads. net.Dial.
  * May switch; not async-signal-safe.
@@ -1513,7 +1513,7 @@ int gs_fdatasync(int fd, gs_deadline deadline);
  * has ended; NULL: the file's own position. out_fd is made non-blocking.
  *
  * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
- * -EPIPE: nobody reads any more; -EINVAL: the system can't copy between these, or n is too
+ * -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
  * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads.
  * What io.Copy uses.
  * May switch; not async-signal-safe.

@@ -238,7 +238,7 @@ pub fn wait_for_looks() {
 }
 
 /// In the child of a fork the threads are gone that were about to look, and perhaps one that had the
-/// loader's lock. `parent`: the copies of the parent's runtime, which nobody uses any more.
+/// loader's lock. `parent`: the copies of the parent's runtime, which is not used any more.
 pub fn forked(parent: Option<&Copies>) {
     LOOKING.store(0, Ordering::SeqCst);
     LOADER.store(loader::UNSURE, Ordering::Relaxed);
@@ -278,7 +278,7 @@ static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
 /// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
 mod loader {
     pub const FREE: u8 = 0;
-    /// This is the child of a fork, and nobody has looked yet.
+    /// This is the child of a fork, and no thread has looked yet.
     pub const UNSURE: u8 = 1;
     /// A thread that isn't there has it. Nothing can be loaded or unloaded any more.
     pub const STUCK: u8 = 2;

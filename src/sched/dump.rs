@@ -2,8 +2,8 @@
 //!
 //! The world stands while what is known is copied, so that it is of one moment and no name is freed
 //! meanwhile. The text is made and written afterwards: a goroutine that is stopped then may hold
-//! the loader's lock, which the look-up of a place needs, or be the one that reads the other end of
-//! a pipe.
+//! the loader's lock, which the look-up of a place needs, or be the reader of the pipe that
+//! the text goes into.
 
 use super::embed::{self, Seen};
 use super::g::Status;
@@ -65,7 +65,7 @@ pub fn dump(fd: i32) -> i32 {
     drop(inside);
     // The order of the descriptors says nothing; that of the ids is the order of the spawns.
     records.all.sort_unstable_by_key(|record| record.seen.id);
-    // Whoever reads the other end of a pipe may need the P.
+    // The goroutine that reads the other end of a pipe may need the P.
     blocking::enter();
     let error = records.write(&mut Out { fd, line: [0; Out::ROOM], len: 0, error: 0 });
     blocking::exit();

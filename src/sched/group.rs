@@ -182,7 +182,7 @@ pub fn leave(m: MRef) {
             }
         }
     });
-    // With the lock held nobody has pushed anything since.
+    // The lock is held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, priority::NORMAL);
     }
@@ -253,7 +253,7 @@ pub fn pass_on(m: MRef, g: GRef) {
         Some(member)
     });
     match member {
-        // If it stays awake another one that has gone to sleep meanwhile takes the task from it.
+        // If it stays awake, a member that has gone to sleep meanwhile takes the task from it.
         Some(member) => {
             if !threads::wake_owner(m, member)
                 && let Some(other) = group.members().find(|&other| take_idle(rt, other))
@@ -301,7 +301,7 @@ impl Group {
         self.runtime.store(rt.number, Ordering::Release);
     }
 
-    /// The members are ordinary M's again. Gives the one that is in `gs_run`.
+    /// The members are ordinary M's again. Gives the member that is in `gs_run`.
     fn dismiss(&self, rt: &Runtime) -> Option<MRef> {
         self.renew(rt);
         self.members().for_each(|m| m.group.store(ptr::null_mut(), Ordering::Relaxed));
