@@ -25,13 +25,10 @@ pub fn forked() {
     RUNNING.store(0, Ordering::Relaxed);
 }
 
-/// Function, arguments and keyword arguments.
-type Call = (Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>);
-
 /// A call. Its caller and the goroutine that does it each have a reference.
 struct Job {
     /// What to call: taken by the thread that calls it.
-    call: UnsafeCell<Option<Call>>,
+    call: UnsafeCell<Option<(Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>)>>,
     /// What has come out of it, with the GIL held.
     outcome: UnsafeCell<Option<PyResult<Py<PyAny>>>>,
     done: UnsafeCell<gs_sem>,

@@ -1,7 +1,9 @@
 //! Channels and select.
 
+use crate::capi;
 use crate::errors::{self, Closed};
 use crate::ffi::*;
+use crate::format::{Format, Item};
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
@@ -11,8 +13,7 @@ use pyo3::types::{PyString, PyTuple};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::{mem, ptr};
 
-/// What the elements of a channel are: eight bytes each.
-#[derive(Clone, Copy, PartialEq)]
+/// What the elements of a channel are: eight bytes each, but for `Struct`.
 enum Kind {
     /// A reference to an object.
     Object,
@@ -22,6 +23,14 @@ enum Kind {
     Float,
     /// A time in ns, given as seconds.
     Time,
+    /// Another C value, as `Int`.
+    Struct(Box<Format>),
+}
+
+impl Kind {
+    fn size(&self) -> usize {
+        if let Kind::Struct(format) = self { format.size() } else { 8 }
+    }
 }
 
 /// Go's channel: what one goroutine sends another one receives.
@@ -34,26 +43,25 @@ pub struct Channel {
     is_closed: Shared<bool>,
 }
 
-/// Channels without an object that are to be freed where the GIL is away: freeing may switch.
-static GARBAGE: Shared<Vec<(*mut gs_chan, Kind)>> = Shared::new(Vec::new());
+/// Channels without an object, and whether objects are in them, that are to be freed where the GIL is away: freeing may switch.
+static GARBAGE: Shared<Vec<(*mut gs_chan, bool)>> = Shared::new(Vec::new());
 static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Frees the channels that have lost their objects, with what is in them.
 fn collect(py: Python<'_>) {
+    capi::collect(py);
     if GARBAGE_LEN.load(Ordering::Relaxed) == 0 {
         return;
     }
     let garbage = GARBAGE.with(py, mem::take);
     GARBAGE_LEN.store(0, Ordering::Relaxed);
-    for (chan, kind) in garbage {
+    for (chan, has_objects) in garbage {
         let mut left: Vec<u64> = Vec::new();
         park::call(py, || {
             let mut word = 0u64;
             // SAFETY: nothing refers to the channel any more.
             unsafe {
-                while kind == Kind::Object
-                    && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0
-                {
+                while has_objects && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0 {
                     left.push(word);
                 }
                 gs_chan_free(chan);
@@ -71,7 +79,7 @@ impl Drop for Channel {
         let chan = *self.chan.get_mut();
         if !chan.is_null() {
             // Objects are dropped with the GIL held.
-            GARBAGE.with_thread(|g| g.push((chan, self.kind)));
+            GARBAGE.with_thread(|g| g.push((chan, matches!(self.kind, Kind::Object))));
             GARBAGE_LEN.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -80,8 +88,10 @@ impl Drop for Channel {
 impl Channel {
     fn make(py: Python<'_>, capacity: usize, kind: Kind) -> PyResult<Channel> {
         collect(py);
+        let size = kind.size();
         // SAFETY: without the GIL.
-        let chan = park::call(py, || unsafe { gs_chan_make(8, capacity) } as usize) as *mut gs_chan;
+        let chan =
+            park::call(py, || unsafe { gs_chan_make(size, capacity) } as usize) as *mut gs_chan;
         Channel::of(chan, capacity, kind)
     }
 
@@ -92,23 +102,51 @@ impl Channel {
         Ok(Channel { chan: AtomicPtr::new(chan), kind, capacity, is_closed: Shared::new(false) })
     }
 
-    fn chan(&self) -> *mut gs_chan {
+    /// With C values in place of objects, if there is a format.
+    pub fn with_format(
+        py: Python<'_>,
+        capacity: usize,
+        format: Option<Format>,
+    ) -> PyResult<Channel> {
+        let kind = match format {
+            None => Kind::Object,
+            Some(format) => match format.text() {
+                "q" => Kind::Int,
+                "d" => Kind::Float,
+                _ => Kind::Struct(Box::new(format)),
+            },
+        };
+        Channel::make(py, capacity, kind)
+    }
+
+    /// How C sees the elements; `None`: not at all.
+    pub fn text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Object | Kind::Time => None,
+            Kind::Int => Some("q"),
+            Kind::Float => Some("d"),
+            Kind::Struct(format) => Some(format.text()),
+        }
+    }
+
+    pub fn chan(&self) -> *mut gs_chan {
         self.chan.load(Ordering::Relaxed)
     }
 
     /// The word to send for a value; a reference of its own if it is an object.
     fn word_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
-        match self.kind {
+        match &self.kind {
             Kind::Object => Ok(value.clone().into_ptr() as u64),
             Kind::Int => Ok(value.extract::<i64>()? as u64),
             Kind::Float => Ok(value.extract::<f64>()?.to_bits()),
             Kind::Time => Err(PyTypeError::new_err("a timer's channel is only received from")),
+            Kind::Struct(_) => Ok(0),
         }
     }
 
     /// The value of a word that was received; or that was not sent, and is given back.
     fn value_of(&self, py: Python<'_>, word: u64) -> PyResult<Py<PyAny>> {
-        Ok(match self.kind {
+        Ok(match &self.kind {
             // SAFETY: the reference that the sender gave.
             Kind::Object => unsafe {
                 Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind()
@@ -116,12 +154,22 @@ impl Channel {
             Kind::Int => (word as i64).into_pyobject(py)?.into_any().unbind(),
             Kind::Float => f64::from_bits(word).into_pyobject(py)?.into_any().unbind(),
             Kind::Time => (word as i64 as f64 / 1e9).into_pyobject(py)?.into_any().unbind(),
+            Kind::Struct(_) => py.None(),
         })
+    }
+
+    /// The value that `select` has received: the word, or the item.
+    fn value_at(&self, py: Python<'_>, item: *const Item, word: u64) -> PyResult<Py<PyAny>> {
+        match &self.kind {
+            // SAFETY: `select` has pointed the case at an item, which is still there.
+            Kind::Struct(format) => Ok(format.unpack(py, unsafe { &*item })?.unbind()),
+            _ => self.value_of(py, word),
+        }
     }
 
     /// Gives back what was not sent.
     fn take_back(&self, py: Python<'_>, word: u64) {
-        if self.kind == Kind::Object {
+        if matches!(self.kind, Kind::Object) {
             // SAFETY: the reference of `word_of`.
             drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
         }
@@ -129,6 +177,9 @@ impl Channel {
 
     fn send_within(&self, value: &Bound<'_, PyAny>, timeout: Timeout) -> PyResult<bool> {
         let py = value.py();
+        if let Kind::Struct(format) = &self.kind {
+            return self.send_item(py, &format.pack(value)?, timeout);
+        }
         let word = self.word_of(value)?;
         let chan = self.chan() as usize;
         // SAFETY: the object keeps the channel.
@@ -147,8 +198,42 @@ impl Channel {
         }
     }
 
+    #[cold]
+    fn send_item(&self, py: Python<'_>, item: &Item, timeout: Timeout) -> PyResult<bool> {
+        let chan = self.chan() as usize;
+        // SAFETY: the object keeps the channel; the item has the size of its elements.
+        let send = |d| unsafe { gs_chan_send(chan as *mut gs_chan, item.as_ptr(), d) };
+        match park::wait(py, timeout, send)? {
+            Ended::With(0) => Ok(true),
+            Ended::With(e) => Err(errors::of(e)),
+            _ => Ok(false),
+        }
+    }
+
+    #[cold]
+    fn recv_item(
+        &self,
+        py: Python<'_>,
+        format: &Format,
+        timeout: Timeout,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let chan = self.chan() as usize;
+        let mut item = Item::ZERO;
+        let to = item.as_mut_ptr() as usize;
+        // SAFETY: as in `send_item`.
+        let recv = |d| unsafe { gs_chan_recv(chan as *mut gs_chan, to as *mut _, d) };
+        match park::wait(py, timeout, recv)? {
+            Ended::With(0) => Ok(Some(format.unpack(py, &item)?.unbind())),
+            Ended::With(e) => Err(errors::of(e)),
+            _ => Ok(None),
+        }
+    }
+
     /// `None`: the time is up.
     fn recv_within(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Py<PyAny>>> {
+        if let Kind::Struct(format) = &self.kind {
+            return self.recv_item(py, format, timeout);
+        }
         let chan = self.chan() as usize;
         let mut word = 0u64;
         let at = &raw mut word as usize;
@@ -166,21 +251,22 @@ impl Channel {
 
 #[pymethods]
 impl Channel {
-    /// A channel that holds `capacity` values; with 0 each send waits for its receiver. format: None for any
-    /// objects, "q" for integers of 64 bits, "d" for floats: on the latter two C code can send and receive
-    /// without the GIL.
+    /// A channel that holds `capacity` values; with 0 each send waits for its receiver.
+    ///
+    /// format: None for any objects. Else letters of the struct module for C values, such as "q" for
+    /// integers of 64 bits, or "qd" for tuples of such an integer and a float, a struct in C: goroutines
+    /// in C can be at the other end, without the GIL (gosched_python.h).
+    ///
+    /// >>> channel = gosched.Channel(1, format="hd")
+    /// >>> channel.send((7, 0.5))
+    /// >>> channel.recv()
+    /// (7, 0.5)
     #[new]
     #[pyo3(signature = (capacity=0, format=None))]
     fn new(py: Python<'_>, capacity: isize, format: Option<&str>) -> PyResult<Channel> {
-        let kind = match format {
-            None => Kind::Object,
-            Some("q") => Kind::Int,
-            Some("d") => Kind::Float,
-            Some(_) => return Err(errors::value("format must be None, \"q\" or \"d\"")),
-        };
         let capacity = usize::try_from(capacity)
             .map_err(|_| errors::value("capacity must not be negative"))?;
-        Channel::make(py, capacity, kind)
+        Channel::with_format(py, capacity, format.map(Format::new).transpose()?)
     }
 
     /// Sends a value; waits until there is room or a receiver, at most timeout seconds.
@@ -229,6 +315,12 @@ impl Channel {
     #[getter]
     fn closed(&self, py: Python<'_>) -> bool {
         self.is_closed.with(py, |c| *c)
+    }
+
+    /// The letters of its C values, None if it carries objects.
+    #[getter]
+    fn format(&self) -> Option<&str> {
+        self.text()
     }
 
     /// How many values it can hold.
@@ -286,12 +378,6 @@ impl Channel {
         ("send", slf, value).into_pyobject(slf.py())
     }
 
-    /// For extensions in C: the address of its gs_chan, whose elements have eight bytes. It is good as long
-    /// as the object lives.
-    fn _address(&self) -> usize {
-        self.chan() as usize
-    }
-
     fn __repr__(slf: &Bound<'_, Self>) -> String {
         let c = slf.get();
         let state = if c.closed(slf.py()) { ", closed" } else { "" };
@@ -327,6 +413,7 @@ pub fn select(
     let n = cases.len();
     let mut channels: Vec<Option<Bound<'_, Channel>>> = Vec::with_capacity(n);
     let mut words = vec![0u64; n];
+    let mut items: Vec<Item> = Vec::new();
     let mut list: Vec<gs_case> = Vec::with_capacity(n);
     let mut parsed = || -> PyResult<()> {
         for case in cases.iter() {
@@ -343,16 +430,22 @@ pub fn select(
             let (channel, value) = parse(&case)?;
             let c = channel.get();
             let at = list.len();
-            let op = match value {
-                Some(value) => {
+            let op = if value.is_some() { GS_SEND } else { GS_RECV };
+            let elem = if let Kind::Struct(format) = &c.kind {
+                let item = value.map_or(Ok(Item::ZERO), |value| format.pack(&value))?;
+                items.reserve_exact(n - items.len());
+                // Within the vector, which grows no more than this once.
+                let at = items.len();
+                items.push(item);
+                items[at].as_mut_ptr()
+            } else {
+                if let Some(value) = value {
                     words[at] = c.word_of(&value)?;
-                    GS_SEND
                 }
-                None => GS_RECV,
+                // SAFETY: within the vector, which doesn't grow any more.
+                unsafe { words.as_mut_ptr().add(at) }.cast()
             };
-            // SAFETY: within the vector, which doesn't grow any more.
-            let elem = unsafe { words.as_mut_ptr().add(at) };
-            list.push(gs_case { ch: c.chan(), elem: elem.cast(), op, result: 0 });
+            list.push(gs_case { ch: c.chan(), elem, op, result: 0 });
             channels.push(Some(channel));
         }
         Ok(())
@@ -387,7 +480,7 @@ pub fn select(
         return Err(errors::runtime("a case without a channel"));
     };
     match (list[i].op, list[i].result) {
-        (GS_RECV, 0) => Ok((i, channel.get().value_of(py, words[i])?, true)),
+        (GS_RECV, 0) => Ok((i, channel.get().value_at(py, list[i].elem.cast(), words[i])?, true)),
         (GS_RECV, _) => Ok((i, py.None(), false)),
         (_, 0) => Ok((i, py.None(), true)),
         (_, e) => Err(errors::of(e)),

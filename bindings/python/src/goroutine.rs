@@ -579,8 +579,7 @@ fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
 /// threading.settrace and threading.setprofile hold for goroutines too.
 fn apply_hooks(py: Python<'_>) -> PyResult<()> {
     let Some(threading) = loaded(py, pyo3::intern!(py, "threading")) else { return Ok(()) };
-    let (trace, profile) = (pyo3::intern!(py, "_trace_hook"), pyo3::intern!(py, "_profile_hook"));
-    for (hook, set) in [(trace, "settrace"), (profile, "setprofile")] {
+    for (hook, set) in [("_trace_hook", "settrace"), ("_profile_hook", "setprofile")] {
         if let Ok(f) = threading.getattr(hook)
             && !f.is_none()
         {

@@ -4,12 +4,15 @@
 //! - `goroutine`: what runs there.
 //! - `state`: thread states, and leaving and entering Python around waits.
 //! - `park`: waiting. Every call that may wait goes through it.
+//! - `capi`: what C extensions get, with `format` for the items of channels that they share.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
 mod blocking;
+mod capi;
 mod channel;
 mod errors;
 mod ffi;
+mod format;
 mod goroutine;
 mod info;
 mod io;
@@ -21,6 +24,7 @@ mod worker;
 
 use pyo3::prelude::*;
 
+/// What of gosched is written in Rust. Use it by way of the package.
 #[pymodule]
 fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
@@ -37,6 +41,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<sync::Event>()?;
     m.add_class::<sync::WaitGroup>()?;
     m.add_class::<sync::RWMutex>()?;
+    m.add("_C_API", capi::capsule(py)?)?;
     macro_rules! add {
         ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }

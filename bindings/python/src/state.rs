@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::worker;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_ulong, c_void};
 
 unsafe extern "C" {
     fn gosched_python_compiled_for() -> c_ulong;
@@ -26,6 +26,17 @@ unsafe extern "C" {
 
 /// A thread state that has left Python.
 pub struct Away(*mut ffi::PyThreadState);
+
+impl Away {
+    /// For C: see `capi`.
+    pub fn into_raw(self) -> *mut c_void {
+        self.0.cast()
+    }
+
+    pub fn from_raw(ts: *mut c_void) -> Away {
+        Away(ts.cast())
+    }
+}
 
 /// Gives the GIL back.
 ///

@@ -127,8 +127,9 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
             WORKER.store(this_thread(), Ordering::Relaxed);
         }
         let _ = tell.send(e);
-        if e == 0 {
-            rest();
+        while e == 0 {
+            // SAFETY: the goroutine only keeps the thread.
+            unsafe { gs_sleep_until(GS_FOREVER) };
         }
     });
     if let Err(e) = thread {
@@ -142,17 +143,12 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
 #[inline(always)]
 pub fn stop_if_finalizing() {
     if FINALIZING.load(Ordering::Relaxed) && is_here() && !is_main_goroutine() {
-        rest();
-    }
-}
-
-/// Waits for ever, even if the goroutine is cancelled.
-fn rest() -> ! {
-    loop {
-        // SAFETY: a goroutine.
-        unsafe {
-            gs_uncancel();
-            gs_sleep_until(GS_FOREVER);
+        loop {
+            // SAFETY: a goroutine. It is not to come back, even if it is cancelled.
+            unsafe {
+                gs_uncancel();
+                gs_sleep_until(GS_FOREVER);
+            }
         }
     }
 }

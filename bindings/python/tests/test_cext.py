@@ -11,8 +11,6 @@ import gosched
 
 SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "cext")
 
-pytestmark = pytest.mark.skipif(not hasattr(gosched, "TypedChannel"), reason="the core isn't there yet")
-
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory):
@@ -53,7 +51,7 @@ def test_channels_outlive_their_python_objects(extension):
     program = """
 import gc, gosched, factors
 def start():
-    jobs, results = gosched.TypedChannel("q", 8), gosched.TypedChannel("qq", 8)
+    jobs, results = gosched.Channel(8, format="q"), gosched.Channel(8, format="qq")
     factors.start(jobs, results, 2)
     for n in range(2, 8):
         jobs.send(n)
@@ -62,7 +60,7 @@ def start():
 for _ in range(100):
     assert sorted(start()) == [(2, 2), (3, 3), (4, 2), (5, 5), (6, 2), (7, 7)]
 gc.collect()
-factors.start(gosched.TypedChannel("q", 8), gosched.TypedChannel("qq", 8), 3)  # nobody can use them any more
+factors.start(gosched.Channel(8, format="q"), gosched.Channel(8, format="qq"), 3)  # nobody can use them any more
 gc.collect()
 gosched.sleep(0.05)
 """
@@ -72,8 +70,8 @@ gosched.sleep(0.05)
 def test_wrong_channels_are_refused(extension):
     program = """
 import gosched, factors
-good = gosched.TypedChannel("q")
-for bad, error in ((gosched.TypedChannel("d"), ValueError), (gosched.Channel(), TypeError), (None, TypeError)):
+good = gosched.Channel(format="q")
+for bad, error in ((gosched.Channel(format="d"), TypeError), (gosched.Channel(), TypeError), (None, TypeError)):
     for call in (lambda: factors.start(bad, good, 1), lambda: factors.start(good, bad, 1), lambda: factors.total(bad)):
         try:
             call()
@@ -88,7 +86,7 @@ for bad, error in ((gosched.TypedChannel("d"), ValueError), (gosched.Channel(), 
 def test_a_wait_in_c_lets_others_run_and_can_be_cancelled(extension):
     program = """
 import gosched, factors
-channel, ran = gosched.TypedChannel("q"), []
+channel, ran = gosched.Channel(format="q"), []
 g = gosched.go(factors.total, channel)
 gosched.sleep(0.01)
 gosched.go(ran.append, 1).join()

@@ -19,10 +19,6 @@ import time
 
 import pytest
 
-import gosched
-
-pytestmark = pytest.mark.skipif(not hasattr(gosched, "go"), reason="the core isn't there yet")
-
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(PACKAGE))
 DOCUMENTS = [os.path.join(PACKAGE, "README.md")]

@@ -7,10 +7,6 @@ import sys
 
 import pytest
 
-import gosched
-
-pytestmark = pytest.mark.skipif(not hasattr(gosched, "go"), reason="the core isn't there yet")
-
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples")
 
 

@@ -42,7 +42,7 @@ static void worker(void *arg)
     }
 }
 
-/* start(jobs, results, workers): the channels are TypedChannel("q") and TypedChannel("qq"). */
+/* start(jobs, results, workers): the channels are Channel(format="q") and Channel(format="qq"). */
 static PyObject *start(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -64,10 +64,11 @@ static PyObject *start(PyObject *module, PyObject *args)
     }
     atomic_init(&p->left, workers);
     int started = 0, error = 0;
-    GOSCHED_BEGIN_WAIT(gosched)
+    gosched_left left;
+    gosched->leave(&left); /* gs_spawn may switch */
     while (started < workers && (error = gs_spawn(worker, p)) == 0)
         started++;
-    GOSCHED_END_WAIT(gosched)
+    gosched->enter(&left);
     if (error) { /* those that have started end when jobs is closed */
         int missing = workers - started;
         if (atomic_fetch_sub(&p->left, missing) == missing) {
@@ -81,7 +82,7 @@ static PyObject *start(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* total(channel): the sum of a TypedChannel("q"), received here until it is closed. Other goroutines
+/* total(channel): the sum of a Channel(format="q"), received here until it is closed. Other goroutines
  * of Python run meanwhile. */
 static PyObject *total(PyObject *module, PyObject *channel)
 {
@@ -91,15 +92,11 @@ static PyObject *total(PyObject *module, PyObject *channel)
         return NULL;
     int64_t sum = 0, number;
     int got;
-    GOSCHED_BEGIN_WAIT(gosched)
-    while ((got = gs_chan_recv(c->chan, &number, GS_FOREVER)) == 0)
+    while ((got = gosched_chan_recv(gosched, c, &number, GS_FOREVER)) == 0)
         sum += number;
-    GOSCHED_END_WAIT(gosched)
     gosched->chan_put(c);
-    if (got != -EPIPE) { /* not the end: cancelled */
-        PyErr_SetString(PyExc_OSError, gs_strerror(got));
+    if (got == -EINTR) /* cancelled, Ctrl-C: the exception is set */
         return NULL;
-    }
     return PyLong_FromLongLong(sum);
 }
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 
 import gosched
-from gosched import TypedChannel, go
+from gosched import Channel, go
 
 import factors
 
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    jobs: TypedChannel[int] = TypedChannel("q", 64)
-    results: TypedChannel[tuple[int, int]] = TypedChannel("qq", 64)
+    jobs: Channel[int] = Channel(64, format="q")
+    results: Channel[tuple[int, int]] = Channel(64, format="qq")
     factors.start(jobs, results, gosched.gomaxprocs())
 
     def produce() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     primes = sorted(number for number, factor in results if number == factor)
     print(f"{len(primes)} primes, the last is {primes[-1]}")
 
-    numbers: TypedChannel[int] = TypedChannel("q")
+    numbers: Channel[int] = Channel(format="q")
 
     def count_up() -> None:
         for number in range(100):

@@ -17,7 +17,6 @@ from ._gosched import (
     Semaphore as Semaphore,
     Ticker as Ticker,
     Timeout as Timeout,
-    TypedChannel as TypedChannel,
     WaitGroup as WaitGroup,
     after as after,
     blocking as blocking,

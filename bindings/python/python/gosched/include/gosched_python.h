@@ -2,7 +2,7 @@
  *
  * An extension has goroutines of its own with the functions of gosched.h: gs_spawn, gs_chan_send and
  * all others. They run on all P's, never have the GIL and must not use Python objects. They share
- * channels with Python's goroutines: a TypedChannel, whose items are C values.
+ * channels with Python's goroutines: a Channel with a format, whose items are C values.
  *
  *     #include <gosched_python.h>
  *
@@ -10,7 +10,7 @@
  *
  *     PyInit_...:  gosched = gosched_python_import();  if (!gosched) return NULL;
  *
- *     gosched_chan *jobs = gosched->chan_get(object, "q");      a TypedChannel("q", ...) of Python
+ *     gosched_chan *jobs = gosched->chan_get(object, "q");        Python's Channel(n, format="q")
  *     int64_t n;
  *     while (gs_chan_recv(jobs->chan, &n, GS_FOREVER) == 0) ...  in a C goroutine
  *     gosched->chan_put(jobs);                                   there too
@@ -18,13 +18,11 @@
  * Compile with gosched.get_include(), link with -L gosched.get_library_dir() -lgosched, and import
  * gosched before the extension: then both have the same library.
  *
- * A C function that Python calls holds the GIL and must give it back around each function of
- * gosched.h that may switch (its comment says so), by these two macros. Py_BEGIN_ALLOW_THREADS
- * isn't enough. Between them nothing of Python's may be used.
- *
- *     GOSCHED_BEGIN_WAIT(gosched)
- *     got = gs_chan_recv(jobs->chan, &n, GS_FOREVER);
- *     GOSCHED_END_WAIT(gosched)
+ * A C function that Python calls holds the GIL. It waits with gosched->wait, gosched_chan_recv or
+ * gosched_chan_send, which give the GIL back meanwhile and notice what ends waits of Python's
+ * goroutines: cancel(), Timeout, Ctrl-C. Around other functions of gosched.h that may switch (their
+ * comments say so) it gives the GIL back with leave and enter. Py_BEGIN_ALLOW_THREADS is not
+ * enough for either. Nothing of Python's may be used in between.
  */
 #ifndef GOSCHED_PYTHON_H
 #define GOSCHED_PYTHON_H
@@ -42,28 +40,40 @@ extern "C" {
 /* A channel that C and Python share. Its items have the size of the channel's format. */
 typedef struct gosched_chan {
     struct gs_chan *chan;
+    void *reserved[2];
 } gosched_chan;
+
+/* For leave and enter. */
+typedef struct gosched_left {
+    void *state, *goroutine;
+} gosched_left;
 
 typedef struct gosched_python {
     /* Of the module that runs; at least GOSCHED_PYTHON_VERSION. */
     uint32_t version;
     uint32_t reserved;
 
-    /* What GOSCHED_BEGIN_WAIT and GOSCHED_END_WAIT call. With the GIL, and without it. */
-    void *(*leave)(void);
-    void (*enter)(void *left);
+    /* Gives the GIL back, and takes it again. The same function calls both. */
+    void (*leave)(gosched_left *left);
+    void (*enter)(gosched_left *left);
 
-    /* The channel within a TypedChannel of this format (as in Python's struct module, such as "q" for
-     * an int64_t), which stays until chan_put, even when Python has dropped the object. NULL with
-     * an exception: TypeError if it is none, ValueError if its format is another. With the GIL. */
+    /* Calls f(arg, until) without the GIL, again and again until it gives something else than
+     * -ETIMEDOUT, -EAGAIN or -ECANCELED, or the deadline has passed; gives the last result. f
+     * waits with that deadline, which may be an earlier one. -EINTR: a Python exception is set, and
+     * the caller returns NULL. With the GIL. */
+    int (*wait)(int (*f)(void *arg, gs_deadline until), void *arg, gs_deadline deadline);
+
+    /* The channel within a Channel of this format (as in Python's struct module: "q" for an int64_t,
+     * "qd" for a struct of an int64_t and a double), which stays until chan_put, even when Python
+     * has dropped the object. NULL with a TypeError if it is something else. With the GIL. */
     gosched_chan *(*chan_get)(PyObject *channel, const char *format);
 
     /* Gives it back. Anywhere: with and without the GIL, in goroutines and plain threads. Never
      * switches. NULL is nothing. */
     void (*chan_put)(gosched_chan *channel);
 
-    /* A new TypedChannel; NULL with an exception. With the GIL. */
-    PyObject *(*chan_new)(const char *format, size_t capacity);
+    /* A new Channel with a format; NULL with an exception. With the GIL. */
+    PyObject *(*chan_new)(size_t capacity, const char *format);
 } gosched_python;
 
 /* The functions of the module; NULL with an exception. With the GIL. */
@@ -78,12 +88,37 @@ static inline const gosched_python *gosched_python_import(void)
     return found;
 }
 
-#define GOSCHED_BEGIN_WAIT(api) \
-    {                           \
-        void *gosched_left_ = (api)->leave();
-#define GOSCHED_END_WAIT(api)      \
-        (api)->enter(gosched_left_); \
-    }
+struct gosched_item_ {
+    gosched_chan *channel;
+    void *item;
+};
+
+static inline int gosched_recv_(void *arg, gs_deadline until)
+{
+    struct gosched_item_ *a = (struct gosched_item_ *)arg;
+    return gs_chan_recv(a->channel->chan, a->item, until);
+}
+
+static inline int gosched_send_(void *arg, gs_deadline until)
+{
+    struct gosched_item_ *a = (struct gosched_item_ *)arg;
+    return gs_chan_send(a->channel->chan, a->item, until);
+}
+
+/* As gs_chan_recv, for a C function that Python calls. 0; -EPIPE: closed and empty; -EAGAIN,
+ * -ETIMEDOUT; -EINTR: an exception is set. With the GIL. */
+static inline int gosched_chan_recv(const gosched_python *api, gosched_chan *channel, void *item, gs_deadline deadline)
+{
+    struct gosched_item_ arg = {channel, item};
+    return api->wait(gosched_recv_, &arg, deadline);
+}
+
+/* As gs_chan_send, likewise. */
+static inline int gosched_chan_send(const gosched_python *api, gosched_chan *channel, const void *item, gs_deadline deadline)
+{
+    struct gosched_item_ arg = {channel, (void *)item};
+    return api->wait(gosched_send_, &arg, deadline);
+}
 
 #ifdef __cplusplus
 }
