@@ -16,15 +16,8 @@ LockType = Lock = lock = _gosched.Lock
 RLock = _gosched.RLock
 
 
-def allocate_lock():
-    """allocate_lock() -> lock object"""
-    return LockType()
-
-
-allocate = allocate_lock
-if isinstance(_std.allocate_lock, type) or _sys.version_info >= (3, 13):
-    # There Lock is a class.
-    allocate_lock = allocate = _gosched.Lock
+# The class itself: as an attribute of a class it's no method, as CPython's function isn't.
+allocate_lock = allocate = _gosched.Lock
 
 
 #: the goroutines that start_new_thread() made and that haven't ended: identity -> its sentinel
