@@ -36,7 +36,7 @@ QUICK = """test_select test_selectors test_queue test_thread test_threading_loca
 test_socketserver test_httpservers test_poplib test_context""".split()
 
 #: seconds without a case beginning or ending, after which the one that runs hangs
-CASE_LIMIT = 90
+CASE_LIMIT = 60
 
 
 class Differs:

@@ -2,6 +2,8 @@
 
 import io as _io
 import os as _os
+import types as _types
+import warnings as _warnings
 
 from . import _gosched
 from . import _originals
@@ -62,7 +64,7 @@ def _close(self, close):
     close()
 
 
-class _Io:
+class _Io(_types.ModuleType):
     """The ``io`` module for subprocess, whose pipes this module opens."""
 
     def __getattr__(self, name):
@@ -74,6 +76,13 @@ class _Io:
             raw = PipeReader(file, "r") if mode == "rb" else PipeWriter(file, "w")
             if buffering == 0:
                 return raw
+            if buffering == 1:
+                _warnings.warn(
+                    "line buffering (buffering=1) isn't supported in binary mode, the default"
+                    " buffer size will be used",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             if buffering in (-1, 1):
                 # As io.open() has it: the block size of what is behind the descriptor.
                 size = getattr(raw, "_blksize", 0)
@@ -82,4 +91,4 @@ class _Io:
         return _io.open(file, mode, buffering, *args, **kwargs)
 
 
-io = _Io()
+io = _Io("io")

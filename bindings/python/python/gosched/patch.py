@@ -61,21 +61,15 @@ class _Patch:
         self.messages = []
 
     def set(self, module, name, value):
-        namespace = module if isinstance(module, type) else module.__name__
-        try:
-            original = vars(module)[name]
-        except KeyError:
+        original = getattr(module, name, None)
+        if original is None or original is value:
             return
-        if original is value:
-            return
-        if isinstance(namespace, str):
+        if isinstance(module, _types.ModuleType):
+            namespace = module.__name__
             _originals.saved.setdefault(namespace, {}).setdefault(name, original)
             if not isinstance(original, _types.FunctionType) or name in ("get_ident",):
                 full = "%s.%s" % (namespace, name)
                 self.replaced.setdefault(id(original), (original, value, full))
-        else:
-            key = "%s.%s" % (module.__module__, module.__qualname__)
-            _originals.saved.setdefault(key, {}).setdefault(name, original)
         setattr(module, name, value)
 
     def methods(self, cls, names, source):
@@ -187,7 +181,7 @@ def patch_select(record):
     record.set(select, "poll", ours.poll)
     record.set(select, "epoll", ours.epoll)
     record.set(selectors.SelectSelector, "_select", staticmethod(ours.select))
-    record.set(selectors.PollSelector, "_selector_cls", ours.poll)
+    record.set(selectors.PollSelector, "_selector_cls", staticmethod(ours.poll))
     record.set(selectors.EpollSelector, "_selector_cls", ours.epoll)
 
 

@@ -79,15 +79,13 @@ def _select_now(rlist, wlist, xlist):
     )
 
 
-class poll:
+class _Poll:
     """A polling object, as select.poll() makes them."""
 
     __slots__ = ("_poll", "_fds", "_polling", "__weakref__")
 
-    def __init__(self):
-        self._poll = _originals.select_poll()
-        self._fds = {}
-        self._polling = False
+    def __new__(cls, *args, **kwargs):
+        raise TypeError("cannot create 'select.poll' instances")
 
     def register(self, fd, eventmask=_std.POLLIN | _std.POLLPRI | _std.POLLOUT, /):
         """Register a file descriptor with the polling object."""
@@ -128,6 +126,19 @@ class poll:
                     return ready
         finally:
             self._polling = False
+
+
+_Poll.__name__ = _Poll.__qualname__ = "poll"
+_Poll.__module__ = "select"
+
+
+def poll():
+    """A polling object, which supports registering and unregistering file descriptors."""
+    self = object.__new__(_Poll)
+    self._poll = _originals.select_poll()
+    self._fds = {}
+    self._polling = False
+    return self
 
 
 def _bounded(timeout):

@@ -15,7 +15,7 @@ class SelectSelector(_std.SelectSelector):
 
 class PollSelector(_std.PollSelector):
     __doc__ = _std.PollSelector.__doc__
-    _selector_cls = _select.poll
+    _selector_cls = staticmethod(_select.poll)
 
 
 class EpollSelector(_std.EpollSelector):

@@ -1,0 +1,49 @@
+"""Runs programs on a patched standard library, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+PRELUDE = """
+import gosched
+from gosched import patch
+patch.patch_all()
+
+class Beside:
+    "Counts, in a goroutine beside what it's wrapped around: that the thread was free meanwhile."
+    def __init__(self):
+        self.ticks = 0
+        self.running = True
+    def run(self):
+        while self.running:
+            self.ticks += 1
+            gosched.sleep(0.001)
+    def __enter__(self):
+        self.goroutine = gosched.go(self.run)
+        return self
+    def __exit__(self, *exc):
+        self.running = False
+        self.goroutine.join()
+        if exc[0] is None:
+            assert self.ticks > 5, "only %d ticks: the thread was held up" % self.ticks
+"""
+
+
+def run(code, *args, timeout=60, prelude=PRELUDE, options=()):
+    """The output of a program; it has to end well, and quietly."""
+    program = prelude + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", *options, "-c", program, *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        cwd=HERE,
+    )
+    assert done.returncode == 0, "status %s\n%s\n%s" % (done.returncode, done.stdout, done.stderr)
+    assert not done.stderr, done.stderr
+    return done.stdout

@@ -1,0 +1,104 @@
+"""patch_all: what it warns of, what can be chosen, and python -m gosched."""
+
+import subprocess
+import sys
+
+from patched import HERE, run
+
+
+def test_twice_and_quietly():
+    run("""
+        import warnings
+        warnings.simplefilter("error")
+        patch.patch_all()
+        for name in ("socket", "dns", "time", "select", "threading", "queue", "subprocess", "ssl", "os", "signal"):
+            assert patch.is_patched(name)
+        assert patch.get_original("time", "sleep") is not __import__("time").sleep
+        assert gosched.patch_all is patch.patch_all
+    """)
+
+
+def test_choice():
+    run("""
+        import gosched
+        from gosched import patch
+        import time, threading
+        sleep, lock = time.sleep, threading.Lock
+        patch.patch_all(time=False, threading=False)
+        assert time.sleep is sleep and threading.Lock is lock
+        assert not patch.is_patched("time") and patch.is_patched("socket")
+        patch.patch_time()
+        assert time.sleep is not sleep
+    """, prelude="")
+
+
+def test_warns_of_modules_that_came_before(tmp_path):
+    (tmp_path / "early_bird.py").write_text(
+        "from time import sleep\nfrom threading import Lock, RLock, Thread\nimport select, socket\nfrom select import poll as p\n"
+    )
+    run("""
+        import sys, warnings
+        sys.path.insert(0, sys.argv[1])
+        import early_bird, gosched
+        from gosched import patch
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            patch.patch_all()
+        (one,) = [w for w in said if issubclass(w.category, patch.PatchWarning)]
+        text = str(one.message)
+        assert "early_bird" in text and "time.sleep" in text and "select.poll as p" in text, text
+        assert "Lock" in text and "RLock" not in text and "Thread" not in text.replace("threading", ""), text
+    """, tmp_path, prelude="")
+
+
+def test_warns_of_threads_that_run():
+    run("""
+        import threading, warnings, gosched
+        from gosched import patch
+        event = threading.Event()
+        t = threading.Thread(target=event.wait, name="worker-7")
+        t.start()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            patch.patch_all()
+        texts = [str(w.message) for w in said if issubclass(w.category, patch.PatchWarning)]
+        assert any("worker-7" in t and "threading" in t for t in texts), texts
+        event.set()
+        t.join()
+    """, prelude="")
+
+
+def test_modules_of_the_library_are_rebound():
+    run("""
+        import tempfile, functools, random, reprlib, logging, concurrent.futures.thread, gosched, warnings
+        warnings.simplefilter("error")
+        from gosched import patch
+        patch.patch_all()
+        import _thread
+        assert tempfile._allocate_lock is _thread.allocate_lock
+        assert reprlib.get_ident is _thread.get_ident
+    """, prelude="")
+
+
+def python_m(*args):
+    return subprocess.run([sys.executable, "-m", "gosched", *args], capture_output=True, text=True, timeout=60, cwd=HERE)
+
+
+def test_python_m(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, time, threading\nfrom gosched import patch\n"
+        "print(__name__, sys.argv[1:], patch.is_patched('time'), patch.is_patched('socket'), sys.path[0])\n"
+        "assert sys.modules['__main__'].__file__ == __file__\n"
+        "threading.Timer(0.01, lambda: print('timer')).start()\n"
+        "if sys.argv[1:] == ['fail']: sys.exit(3)\n"
+    )
+    done = python_m(str(script), "a", "-b")
+    assert (done.returncode, done.stdout) == (0, "__main__ ['a', '-b'] True True %s\ntimer\n" % tmp_path), done
+    assert python_m("--patch-all", "--no-socket", str(script)).stdout.startswith("__main__ [] True False")
+    assert python_m("--socket", str(script)).stdout.startswith("__main__ [] False True")
+    assert python_m(str(script), "fail").returncode == 3
+    assert "script.py" in python_m("--help").stdout
+    assert python_m("--wrong").returncode == 2
+    done = python_m("-m", "timeit", "-n1", "-r1", "pass")
+    assert done.returncode == 0 and "loop" in done.stdout, done

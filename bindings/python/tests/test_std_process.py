@@ -1,0 +1,150 @@
+"""subprocess, os and signal over goroutines."""
+
+from patched import run
+
+
+def test_subprocess():
+    run("""
+        import subprocess, sys, time
+        with Beside():
+            assert subprocess.run(["sleep", "0.05"]).returncode == 0
+        with Beside():
+            assert subprocess.check_output("sleep 0.05; echo x", shell=True) == b"x\\n"
+        big = bytes(3_000_000)
+        done = subprocess.run(["cat"], input=big, capture_output=True)
+        assert done.stdout == big and done.stderr == b""
+        with Beside():
+            try:
+                subprocess.run(["sleep", "10"], timeout=0.05)
+            except subprocess.TimeoutExpired as e:
+                pass
+            else:
+                assert False
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as p:
+            gosched.go(lambda: (gosched.sleep(0.05), p.stdin.write("line\\n")))
+            with Beside():
+                assert p.stdout.readline() == "line\\n"
+            p.stdin.close()
+            assert p.wait(5) == 0
+        # A pipeline: the second child has the pipe of the first as its (blocking) input.
+        first = subprocess.Popen("sleep 0.05; echo abc", shell=True, stdout=subprocess.PIPE)
+        second = subprocess.Popen(["cat"], stdin=first.stdout, stdout=subprocess.PIPE)
+        first.stdout.close()
+        assert second.communicate()[0] == b"abc\\n"
+        assert first.wait() == 0
+        began = time.monotonic()
+        many = [gosched.go(subprocess.run, ["sleep", "0.2"]) for _ in range(10)]
+        assert all(g.result().returncode == 0 for g in many)
+        assert time.monotonic() - began < 1.9
+    """)
+
+
+def test_subprocess_unpatched():
+    run("""
+        import gosched
+        from gosched import subprocess
+        ticks = []
+        def tick():
+            while not done:
+                ticks.append(1)
+                gosched.sleep(0.001)
+        done = []
+        g = gosched.go(tick)
+        assert subprocess.check_output("sleep 0.05; echo x", shell=True) == b"x\\n"
+        assert subprocess.run(["cat"], input=b"y" * 500_000, capture_output=True).stdout == b"y" * 500_000
+        p = subprocess.Popen(["sleep", "0.05"])
+        assert p.wait(5) == 0
+        done.append(1)
+        g.join()
+        assert len(ticks) > 10, len(ticks)
+    """, prelude="")
+
+
+def test_os():
+    run("""
+        import os, time
+        r, w = os.pipe()
+        gosched.go(lambda: (gosched.sleep(0.03), os.write(w, b"x")))
+        with Beside():
+            assert os.read(r, 10) == b"x"
+        big = bytes(1_000_000)
+        g = gosched.go(os.write, w, big)
+        n = 0
+        with Beside():
+            while n < len(big):
+                n += len(os.read(r, 65536))
+                gosched.sleep(0.0005)
+        assert g.result() == len(big)
+        os.set_blocking(r, False)
+        try:
+            os.read(r, 1)
+        except BlockingIOError:
+            pass
+        else:
+            assert False
+        os.close(r); os.close(w)
+        for bad in (lambda: os.read(r, 1), lambda: os.write(w, b"x")):
+            try:
+                bad()
+            except OSError as e:
+                assert e.errno == 9
+            else:
+                assert False
+        for wait in (
+            lambda pid: os.waitpid(pid, 0), lambda pid: os.wait(), lambda pid: os.wait4(pid, 0)[:2], lambda pid: os.wait3(0)[:2],
+        ):
+            pid = os.posix_spawn("/bin/sh", ["sh", "-c", "sleep 0.05; exit 3"], os.environ)
+            with Beside():
+                found = wait(pid)
+            assert found[0] == pid and os.WEXITSTATUS(found[1]) == 3
+        with Beside():
+            assert os.WEXITSTATUS(os.system("sleep 0.05; exit 4")) == 4
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            pass
+        else:
+            assert False
+    """)
+
+
+def test_sleep():
+    run("""
+        import time
+        with Beside():
+            began = time.monotonic()
+            time.sleep(0.05)
+            assert time.monotonic() - began >= 0.05
+        time.sleep(0); time.sleep(0.0); time.sleep(True)
+        for bad, error in ((-1, ValueError), ("x", TypeError), (float("nan"), ValueError), (None, TypeError)):
+            try:
+                time.sleep(bad)
+            except error:
+                pass
+            else:
+                assert False, bad
+    """)
+
+
+def test_signals():
+    run("""
+        import os, signal, threading, time
+        got = []
+        signal.signal(signal.SIGUSR1, lambda n, frame: got.append(n))
+        threading.Timer(0.03, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with Beside():
+            signal.pause()
+        assert got == [signal.SIGUSR1]
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        assert signal.sigtimedwait([signal.SIGUSR2], 0.01) is None
+        threading.Timer(0.03, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR2)).start()
+        with Beside():
+            assert signal.sigwait([signal.SIGUSR2]) == signal.SIGUSR2
+        threading.Timer(0.03, signal.raise_signal, (signal.SIGINT,)).start()
+        try:
+            time.sleep(10)
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert False
+    """)

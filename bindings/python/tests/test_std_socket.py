@@ -1,0 +1,342 @@
+"""gosched.socket, select and selectors, patched and not."""
+
+import pytest
+from patched import run
+
+
+def test_echo_leaves_the_thread_free():
+    run("""
+        import socket, time
+        listener = socket.create_server(("127.0.0.1", 0))
+        def serve():
+            client, _ = listener.accept()
+            with client:
+                while data := client.recv(100):
+                    time.sleep(0.03)
+                    client.sendall(data)
+        server = gosched.go(serve)
+        with Beside(), socket.create_connection(listener.getsockname()) as s:
+            s.sendall(b"hello")
+            assert s.recv(5, socket.MSG_WAITALL) == b"hello"
+        server.join()
+        listener.close()
+    """)
+
+
+def test_sockets_of_before_and_classes_made_before_are_cooperative():
+    run("""
+        import socket, ssl
+        from socket import socket as taken
+        class Own(socket.socket):
+            pass
+        a, b = socket.socketpair()
+        import gosched
+        from gosched import patch
+        patch.patch_all()
+        assert socket.socket is taken
+        gosched.go(lambda: (gosched.sleep(0.02), b.sendall(b"x")))
+        assert a.recv(10) == b"x"
+        own = Own(socket.AF_UNIX, socket.SOCK_DGRAM)
+        own.settimeout(0.01)
+        own.bind("")
+        try:
+            own.recv(1)
+        except socket.timeout as e:
+            assert str(e) == "timed out"
+        else:
+            assert False
+        for s in a, b, own:
+            s.close()
+    """, prelude="")
+
+
+def test_unpatched():
+    run("""
+        import gosched
+        from gosched import socket
+        import socket as std
+        listener = socket.create_server(("127.0.0.1", 0))
+        def serve():
+            client, _ = listener.accept()
+            assert type(client) is socket.socket
+            with client, client.makefile("rw") as f:
+                for line in f:
+                    f.write(line.upper())
+                    f.flush()
+        server = gosched.go(serve)
+        with socket.create_connection(("localhost", listener.getsockname()[1]), timeout=10) as s:
+            assert isinstance(s, std.socket)
+            with s.makefile("rw") as f:
+                f.write("one\\n"); f.flush()
+                assert f.readline() == "ONE\\n"
+        server.join()
+        listener.close()
+        a, b = socket.socketpair()
+        assert type(a) is socket.socket
+        a.close(); b.close()
+        assert not hasattr(std.socket, "_timeout_of") and std.socket.recv is std.socket.__mro__[1].recv
+    """, prelude="")
+
+
+def test_timeouts():
+    run("""
+        import socket, time
+        a, b = socket.socketpair()
+        def times_out(fn, *args):
+            begin = time.monotonic()
+            try:
+                fn(*args)
+            except socket.timeout as e:
+                assert str(e) == "timed out", e
+                assert time.monotonic() - begin >= 0.02
+            else:
+                assert False, fn
+        a.settimeout(0.03)
+        assert a.gettimeout() == 0.03 and a.getblocking()
+        for call in (
+            lambda: a.recv(1), lambda: a.recv_into(bytearray(1)), lambda: a.recvfrom(1),
+            lambda: a.recvfrom_into(bytearray(1)), lambda: a.recvmsg(1), lambda: a.recvmsg_into([bytearray(1)]),
+        ):
+            times_out(call)
+        big = bytes(10_000_000)
+        times_out(a.sendall, big)
+        b.setblocking(False)
+        try:
+            while b.recv(1 << 20): pass
+        except BlockingIOError:
+            pass
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.settimeout(0.03)
+        times_out(listener.accept)
+        a.setblocking(False)
+        assert a.gettimeout() == 0 and not a.getblocking()
+        for call in lambda: a.recv(1), lambda: a.recvmsg(1):
+            try:
+                call()
+            except BlockingIOError:
+                pass
+            else:
+                assert False
+        a.settimeout(None)
+        assert a.gettimeout() is None
+        for bad in (-1, "x", float("nan")):
+            try:
+                a.settimeout(bad)
+            except (ValueError, TypeError):
+                pass
+            else:
+                assert False, bad
+        assert a.gettimeout() is None
+        for s in a, b, listener:
+            s.close()
+        socket.setdefaulttimeout(0.03)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            assert listener.gettimeout() == 0.03
+            times_out(listener.accept)
+    """)
+
+
+def test_close_wakes_those_who_wait():
+    run("""
+        import socket, errno
+        a, b = socket.socketpair()
+        def receive():
+            try:
+                a.recv(1)
+            except OSError as e:
+                return e.errno
+        g = gosched.go(receive)
+        gosched.sleep(0.02)
+        a.close()
+        assert g.result() == errno.EBADF
+        b.close()
+    """)
+
+
+def test_timeout_survives_close_with_an_open_file():
+    # http.client closes the socket while the response's file is still read.
+    run("""
+        import socket
+        a, b = socket.socketpair()
+        f = a.makefile("rb")
+        a.settimeout(5)
+        gosched.go(lambda: (gosched.sleep(0.02), b.sendall(b"line\\n"), b.close()))
+        assert f.readline() == b"line\\n"
+        a.close()
+        assert f.read() == b""
+        f.close()
+        assert a.fileno() == -1
+    """)
+
+
+def test_dup_and_detach_stay_non_blocking_below():
+    run("""
+        import socket
+        a, b = socket.socketpair()
+        gosched.go(lambda: (gosched.sleep(0.01), b.send(b"1")))
+        assert a.recv(1) == b"1"
+        c = a.dup()
+        c.settimeout(None)
+        with Beside():
+            gosched.go(lambda: (gosched.sleep(0.05), b.send(b"2")))
+            assert a.recv(1) == b"2"
+        with Beside():
+            gosched.go(lambda: (gosched.sleep(0.05), b.send(b"3")))
+            assert c.recv(1) == b"3"
+        d = socket.socket(fileno=c.detach())
+        d.settimeout(5)
+        gosched.go(lambda: (gosched.sleep(0.01), b.send(b"4")))
+        assert d.recv(1) == b"4"
+        for s in a, b, d:
+            s.close()
+    """)
+
+
+def test_connect_errors():
+    run("""
+        import socket, errno
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        for timeout in (None, 5):
+            with socket.socket() as s:
+                s.settimeout(timeout)
+                assert s.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+            with socket.socket() as s:
+                s.settimeout(timeout)
+                try:
+                    s.connect(("localhost", port))
+                except ConnectionRefusedError:
+                    pass
+                else:
+                    assert False
+    """)
+
+
+def test_sendfile_and_datagrams(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(range(256)) * 20_000)
+    run("""
+        import socket, sys
+        a, b = socket.socketpair()
+        def receive():
+            n = 0
+            while data := b.recv(65536):
+                n += len(data)
+            return n
+        g = gosched.go(receive)
+        with open(sys.argv[1], "rb") as f:
+            assert a.sendfile(f) == 256 * 20_000
+        a.close()
+        assert g.result() == 256 * 20_000
+        b.close()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as u, \\
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as v:
+            u.bind(("127.0.0.1", 0))
+            gosched.go(lambda: (gosched.sleep(0.02), v.sendto(b"x", ("localhost", u.getsockname()[1]))))
+            with Beside():
+                assert u.recvfrom(10)[0] == b"x"
+    """, tmp_path / "file")
+
+
+def test_names():
+    run("""
+        import socket
+        found = socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
+        assert ("127.0.0.1", 80) in [f[4] for f in found] or ("::1", 80, 0, 0) in [f[4] for f in found]
+        assert socket.getaddrinfo("127.0.0.1", "80")[0][0] is socket.AF_INET
+        assert socket.gethostbyname("127.0.0.1") == "127.0.0.1"
+        assert socket.gethostbyname("localhost").startswith("127.")
+        assert socket.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV) == ("127.0.0.1", "80")
+        socket.getfqdn("localhost")
+        try:
+            socket.getaddrinfo("name.invalid", 80)
+        except socket.gaierror:
+            pass
+        else:
+            assert False
+    """)
+
+
+def test_select_poll_epoll_selectors():
+    run("""
+        import select, selectors, socket, os
+        a, b = socket.socketpair()
+        def later(n=0.03):
+            gosched.go(lambda: (gosched.sleep(n), b.send(b"x")))
+        with Beside():
+            assert select.select([a], [], [], 0.02) == ([], [], [])
+            later()
+            assert select.select([a], [], []) == ([a], [], [])
+            a.recv(1)
+        assert select.select([], [b], [], 1) == ([], [b], [])
+        p = select.poll()
+        p.register(a, select.POLLIN)
+        assert p.poll(10) == []
+        later()
+        with Beside():
+            assert p.poll() == [(a.fileno(), select.POLLIN)]
+        a.recv(1)
+        with select.epoll() as e:
+            e.register(a, select.EPOLLIN)
+            assert e.poll(0.01) == []
+            later()
+            with Beside():
+                assert e.poll() == [(a.fileno(), select.EPOLLIN)]
+            a.recv(1)
+        for cls in selectors.SelectSelector, selectors.PollSelector, selectors.EpollSelector, selectors.DefaultSelector:
+            with cls() as s:
+                s.register(a, selectors.EVENT_READ, "data")
+                assert s.select(0.01) == []
+                later()
+                with Beside():
+                    (key, events), = s.select()
+                assert key.data == "data" and events == selectors.EVENT_READ
+                a.recv(1)
+        r, w = os.pipe()
+        assert select.select([r], [w], [], None) == ([], [w], [])
+        os.close(r); os.close(w)
+        a.close(); b.close()
+    """)
+
+
+def test_unpatched_select_is_also_the_select_over_channels():
+    run("""
+        import gosched
+        import gosched.select
+        from gosched import selectors, socket
+        ch = gosched.Channel(1)
+        ch.send(7)
+        assert gosched.select(("recv", ch))[1] == 7
+        a, b = socket.socketpair()
+        gosched.go(lambda: (gosched.sleep(0.02), b.send(b"x")))
+        assert gosched.select.select([a], [], [], 5)[0] == [a]
+        with selectors.DefaultSelector() as s:
+            s.register(a, selectors.EVENT_READ)
+            assert len(s.select(5)) == 1
+        a.close(); b.close()
+    """, prelude="")
+
+
+@pytest.mark.parametrize("count", [300])
+def test_many_connections(count):
+    run("""
+        import socket, socketserver, threading, sys
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                for line in self.rfile:
+                    self.wfile.write(line)
+        class Server(socketserver.ThreadingTCPServer):
+            request_queue_size = 1000
+            daemon_threads = True
+        with Server(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+            def client(i):
+                with socket.create_connection(server.server_address) as s, s.makefile("rwb") as f:
+                    for j in range(5):
+                        f.write(b"%d %d\\n" % (i, j)); f.flush()
+                        assert f.readline() == b"%d %d\\n" % (i, j)
+                return 1
+            clients = [gosched.go(client, i) for i in range(int(sys.argv[1]))]
+            assert sum(c.result() for c in clients) == int(sys.argv[1])
+            server.shutdown()
+    """, count)

@@ -1,0 +1,222 @@
+"""threading, queue and the import system over goroutines."""
+
+from patched import run
+
+
+def test_threads_are_goroutines():
+    run("""
+        import threading, time, _thread
+        seen = []
+        local = threading.local()
+        def work(i):
+            local.i = i
+            time.sleep(0.01)
+            assert local.i == i
+            seen.append((threading.get_ident(), threading.current_thread().name, gosched.current() is not None))
+        threads = [threading.Thread(target=work, args=(i,), name="t%d" % i) for i in range(20)]
+        for t in threads: t.start()
+        assert threading.active_count() == 21
+        for t in threads: t.join()
+        assert threading.active_count() == 1
+        assert len({ident for ident, _, _ in seen}) == 20
+        assert {name for _, name, _ in seen} == {t.name for t in threads}
+        assert all(goroutine for _, _, goroutine in seen)
+        assert threading.current_thread() is threading.main_thread()
+        assert patch.get_original("_thread", "get_ident")() == threading.get_ident()
+    """)
+
+
+def test_synchronization():
+    run("""
+        import threading, queue, time
+        lock = threading.Lock()
+        n = 0
+        def add():
+            global n
+            for _ in range(50):
+                with lock:
+                    v = n
+                    gosched.yield_()
+                    n = v + 1
+        threads = [threading.Thread(target=add) for _ in range(10)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert n == 500
+        assert not threading.Lock().locked()
+        lock.acquire()
+        with Beside():
+            assert not lock.acquire(timeout=0.05)
+        lock.release()
+        event = threading.Event()
+        threading.Timer(0.03, event.set).start()
+        with Beside():
+            assert event.wait(5)
+        barrier = threading.Barrier(3)
+        for _ in range(2): threading.Thread(target=barrier.wait).start()
+        barrier.wait()
+        rlock = threading.RLock()
+        with rlock, rlock:
+            t = threading.Thread(target=lambda: seen.append(rlock.acquire(False)))
+            seen = []
+            t.start(); t.join()
+            assert seen == [False]
+        for q in queue.Queue(), queue.SimpleQueue(), queue.LifoQueue(), queue.PriorityQueue():
+            threading.Timer(0.03, q.put, (1,)).start()
+            with Beside():
+                assert q.get() == 1
+            try:
+                q.get(timeout=0.01)
+            except queue.Empty:
+                pass
+            else:
+                assert False
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda x: (time.sleep(0.01), x)[1], range(20))) == list(range(20))
+    """)
+
+
+def test_join_of_the_main_thread_and_threads_that_outlive_it():
+    assert run("""
+        import threading, time
+        def last():
+            threading.main_thread().join()
+            time.sleep(0.02)
+            print("after main")
+        threading.Thread(target=last).start()
+        threading.Thread(target=lambda: time.sleep(100), daemon=True).start()
+        print("main")
+    """) == "main\nafter main\n"
+
+
+def test_errors_of_threads():
+    assert "ok" in run("""
+        import threading, _thread, sys, time
+        said = []
+        threading.excepthook = lambda args: said.append(args.exc_type)
+        t = threading.Thread(target=lambda: 1 / 0)
+        t.start(); t.join()
+        assert said == [ZeroDivisionError]
+        sys.unraisablehook = lambda args: said.append(args)
+        def fails(): raise ValueError("why")
+        _thread.start_new_thread(fails, ())
+        time.sleep(0.02)
+        assert said[1].exc_type is ValueError and said[1].object is fails, said
+        t = threading.Thread(target=sys.exit)
+        t.start(); t.join()
+        print("ok")
+    """)
+
+
+def test_dummy_threads_go_with_their_goroutines():
+    run("""
+        import threading, gc
+        def work():
+            me = threading.current_thread()
+            assert me.name.startswith("Dummy-") and me.is_alive()
+            gosched.sleep(0.001)
+            assert threading.current_thread() is me
+        for _ in range(5):
+            for g in [gosched.go(work) for _ in range(20)]: g.join()
+        gosched.sleep(0.01)
+        gc.collect()
+        assert threading.active_count() == 1, threading.enumerate()
+    """)
+
+
+def test_locks_of_before_are_replaced():
+    run("""
+        import threading, logging, queue, functools
+        module_lock = threading.Lock()
+        class Slots:
+            __slots__ = ("lock",)
+        class Plain:
+            pass
+        slots, plain = Slots(), Plain()
+        slots.lock = plain.lock = threading.RLock()
+        condition = threading.Condition()
+        event = threading.Event()
+        q = queue.Queue()
+        held = threading.Lock(); held.acquire()
+        def closure():
+            lock = threading.Lock()
+            return lambda: lock
+        inner = closure()
+        handler = logging.StreamHandler()
+        before = type(module_lock)
+        import gosched
+        from gosched import patch
+        patch.patch_all()
+        after = type(threading.Lock())
+        assert after is not before
+        for lock in module_lock, inner(), event._cond._lock, q.mutex, q.not_empty._lock:
+            assert type(lock) is after, lock
+        assert q.mutex is q.not_empty._lock and q.not_full._lock is q.mutex
+        assert type(held) is before
+        r = type(threading.RLock())
+        for lock in slots.lock, plain.lock, condition._lock, handler.lock, logging._lock:
+            assert type(lock) is r, lock
+        assert slots.lock is plain.lock
+        # They work, among goroutines.
+        def put(): gosched.sleep(0.01); q.put(1); event.set()
+        gosched.go(put)
+        assert q.get() == 1 and event.wait(5)
+        def hold():
+            with condition:
+                gosched.sleep(0.02)
+        gosched.go(hold); gosched.yield_()
+        with condition:
+            pass
+    """, prelude="")
+
+
+def test_imports_in_goroutines(tmp_path):
+    (tmp_path / "slow_one.py").write_text("import time; time.sleep(0.05); value = 1\n")
+    run("""
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        def get():
+            import slow_one
+            return slow_one.value
+        with Beside():
+            assert [g.result() for g in [gosched.go(get) for _ in range(5)]] == [1] * 5
+    """, tmp_path)
+
+
+def test_fork_in_a_thread():
+    run("""
+        import os, threading, sys
+        def work():
+            pid = os.fork()
+            if pid == 0:
+                ok = threading.current_thread() is threading.main_thread() and threading.active_count() == 1
+                t = threading.Thread(target=lambda: None)
+                t.start(); t.join()
+                os._exit(0 if ok else 7)
+            assert os.waitpid(pid, 0)[1] == 0, "in the child"
+            done.append(1)
+        done = []
+        t = threading.Thread(target=work)
+        t.start(); t.join()
+        assert done
+    """, options=("-W", "ignore::DeprecationWarning"))
+
+
+def test_unpatched():
+    assert run("""
+        import gosched
+        from gosched import threading, queue
+        import threading as std
+        assert threading.Thread is not std.Thread and type(std.Lock()) is not type(threading.Lock())
+        q = queue.Queue()
+        t = threading.Thread(target=lambda: (gosched.sleep(0.01), q.put(threading.current_thread().name)), name="n")
+        t.start()
+        assert q.get() == "n"
+        t.join()
+        s = queue.SimpleQueue()
+        threading.Timer(0.01, s.put, (1,)).start()
+        assert s.get() == 1
+        with threading.Condition() as c: pass
+        threading.Thread(target=lambda: (gosched.sleep(0.05), print("last"))).start()
+        print("main")
+    """, prelude="") == "main\nlast\n"
