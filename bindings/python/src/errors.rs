@@ -46,10 +46,18 @@ pub fn of(e: i32) -> PyErr {
     }
 }
 
-/// For an errno value of a system call.
+/// For an errno value of a system call: `OSError(errno, text)`, which is the subclass for that errno.
 #[cold]
 pub fn of_os(errno: i32) -> PyErr {
-    std::io::Error::from_raw_os_error(errno).into()
+    // SAFETY: a string that stays until the next call of this thread's.
+    let text = unsafe { CStr::from_ptr(libc::strerror(errno)) };
+    PyOSError::new_err((errno, text.to_string_lossy().into_owned()))
+}
+
+/// For the errno of the system call that has just failed.
+#[cold]
+pub fn last() -> PyErr {
+    of_os(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
 /// An error, if there is one.

@@ -151,7 +151,7 @@ pub fn wait_fds<'py>(
     // SAFETY: so many entries; with 0 it doesn't wait.
     let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
     if n < 0 {
-        return Err(io::Error::last_os_error().into());
+        return Err(errors::last());
     }
     if n == 0 && timeout == Timeout::Never {
         park::checkpoint(py);
@@ -192,7 +192,7 @@ fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyRe
     // SAFETY: plain system calls.
     let set = Owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
     if set.0 < 0 {
-        return Err(io::Error::last_os_error().into());
+        return Err(errors::last());
     }
     for f in fds.iter().filter(|f| f.fd >= 0) {
         let all = fds.iter().filter(|g| g.fd == f.fd).fold(0, |all, g| all | g.events);
@@ -225,7 +225,7 @@ fn result_of(py: Python<'_>, n: isize) -> PyResult<Option<usize>> {
             py.check_signals()?;
             Ok(None)
         }
-        _ => Err(io::Error::last_os_error().into()),
+        _ => Err(errors::last()),
     }
 }
 

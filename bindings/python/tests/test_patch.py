@@ -23,12 +23,12 @@ def test_choice():
         import gosched
         from gosched import patch
         import time, threading
-        sleep, lock = time.sleep, threading.Lock
+        was = {'sleep': time.sleep, 'lock': threading.Lock}
         patch.patch_all(time=False, threading=False)
-        assert time.sleep is sleep and threading.Lock is lock
+        assert time.sleep is was['sleep'] and threading.Lock is was['lock']
         assert not patch.is_patched("time") and patch.is_patched("socket")
         patch.patch_time()
-        assert time.sleep is not sleep
+        assert time.sleep is not was['sleep']
     """, prelude="")
 
 

@@ -39,7 +39,6 @@ from ._gosched import (
     main,
     nodes,
     num_goroutines,
-    select,
     sleep,
     spawn,
     stats,
@@ -57,6 +56,7 @@ from ._runtime import (
     ticker,
     with_timeout,
 )
+from . import select  # a module that is called as select() over channels too
 from .group import Group
 from .pool import Pool
 

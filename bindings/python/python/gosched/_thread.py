@@ -25,6 +25,10 @@ allocate_lock = allocate = _gosched.Lock
 _running = {}
 
 
+#: the names that are CPython's, and say so
+_PUBLIC = "get_native_id start_new_thread start_joinable_thread _set_sentinel _count _shutdown".split()
+
+
 def get_native_id():
     """An integer that identifies the thread; a goroutine's is its identity."""
     ident = get_ident()
@@ -41,9 +45,48 @@ def _ident_of(goroutine):
     return goroutine.id
 
 
+class _Sentinel:
+    """The lock that says whether a thread runs: whoever joins the thread acquires it.
+
+    A lock is handed to the goroutine that has waited for it the longest, and would look held to
+    the others. This one is free for all, once it was released.
+    """
+
+    __slots__ = ("_ended", "_held", "__weakref__")
+
+    def __init__(self):
+        self._ended = _gosched.Event()
+        self._held = False
+
+    def acquire(self, blocking=True, timeout=-1):
+        if self._held:
+            if not blocking:
+                return False
+            return self._ended.wait(None if timeout < 0 else timeout)
+        if not self._ended.is_set():
+            self._held = True
+        return True
+
+    def release(self):
+        if self._held:
+            self._held = False
+            self._ended.set()
+
+    def locked(self):
+        return self._held
+
+    def _at_fork_reinit(self):
+        self.__init__()
+
+    __enter__ = acquire
+
+    def __exit__(self, *exc):
+        self.release()
+
+
 def _set_sentinel():
     """_set_sentinel() -> lock: it's released at the end of the calling thread."""
-    sentinel = LockType()
+    sentinel = _Sentinel()
     ident = get_ident()
     if ident in _running:
         _running[ident] = sentinel
@@ -164,7 +207,7 @@ class _ThreadHandle:
     def __init__(self):
         self._ident = 0
         self._state = "new"
-        self._done = LockType()
+        self._done = _gosched.Event()
 
     def __repr__(self):
         return "<_ThreadHandle object: ident=%s>" % self._ident
@@ -182,7 +225,7 @@ class _ThreadHandle:
     def _finish(self):
         if self._state in ("starting", "running"):
             self._state = "done"
-            self._done.release()
+            self._done.set()
         _non_daemon.discard(self)
 
     def is_done(self):
@@ -200,8 +243,7 @@ class _ThreadHandle:
         if self._state == "running":
             if self._ident == get_ident():
                 raise RuntimeError("Cannot join current thread")
-            if self._done.acquire(True, -1 if timeout is None or timeout < 0 else timeout):
-                self._done.release()
+            self._done.wait(None if timeout is None or timeout < 0 else timeout)
 
     def _set_done(self):
         if self._state in ("new", "starting"):
@@ -221,13 +263,11 @@ def start_joinable_thread(function, handle=None, daemon=True):
     if handle._state != "new":
         raise RuntimeError("thread already started")
     handle._state = "starting"
-    handle._done.acquire()
     if not daemon:
         _non_daemon.add(handle)
     try:
         _start(function, (), {}, handle)
     except BaseException:
-        handle._done.release()
         handle._state = "new"
         _non_daemon.discard(handle)
         raise
@@ -237,7 +277,6 @@ def start_joinable_thread(function, handle=None, daemon=True):
 def _make_thread_handle(ident):
     """A handle for a thread that wasn't started here."""
     handle = _ThreadHandle()
-    handle._done.acquire()
     handle._ident = ident
     handle._state = "running"
     if ident in _running:
@@ -275,10 +314,9 @@ def _after_fork():
     me = _forking[0]
     _running.clear()
     for handle in list(_handles.values()):
-        handle._done = LockType()
+        handle._done = _gosched.Event()
         if handle._ident == me:
             handle._ident = get_ident()
-            handle._done.acquire()
         else:
             handle._state = "done"
     _handles.clear()
@@ -293,3 +331,7 @@ def _before_fork():
 
 
 _os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+for _name in _PUBLIC:
+    globals()[_name].__module__ = "_thread"
+del _name

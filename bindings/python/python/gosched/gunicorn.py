@@ -16,6 +16,7 @@ import gunicorn
 from gunicorn.workers.base_async import AsyncWorker
 
 from . import _gosched
+from ._runtime import Timeout
 from .patch import patch_all
 
 try:
@@ -41,7 +42,7 @@ class _Idle:
 
     def __init__(self, worker, seconds):
         self.worker = worker
-        self.timeout = _gosched.Timeout(seconds)
+        self.timeout = Timeout(seconds)
 
     def __enter__(self):
         connection = self.worker.connections.get(_gosched.get_ident())

@@ -67,9 +67,10 @@ class _Patch:
         if isinstance(module, _types.ModuleType):
             namespace = module.__name__
             _originals.saved.setdefault(namespace, {}).setdefault(name, original)
-            if not isinstance(original, _types.FunctionType) or name in ("get_ident",):
-                full = "%s.%s" % (namespace, name)
-                self.replaced.setdefault(id(original), (original, value, full))
+            full = "%s.%s" % (namespace, name)
+            known = self.replaced.get(id(original))
+            if name not in _NOT_TAKEN and (known is None or known[2][0] == "_"):
+                self.replaced[id(original)] = (original, value, full)
         setattr(module, name, value)
 
     def methods(self, cls, names, source):
@@ -106,6 +107,9 @@ class _Patch:
         for message in self.messages:
             _warnings.warn(message, PatchWarning, stacklevel=stacklevel)
 
+
+#: What modules may have without having taken it by name: type(threading.Lock()).
+_NOT_TAKEN = ("LockType", "_LockType", "lock", "io")
 
 _STDLIB = _path.dirname(_path.realpath(_path.__file__))
 
@@ -340,7 +344,7 @@ def patch_threading(record):
             locks = threading._shutdown_locks
             known = main._tstate_lock in locks
             locks.discard(main._tstate_lock)
-            main._tstate_lock = ours.LockType()
+            main._tstate_lock = ours._Sentinel()
             main._tstate_lock.acquire()
             if known:
                 locks.add(main._tstate_lock)
