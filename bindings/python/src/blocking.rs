@@ -81,9 +81,6 @@ unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// blocking(fn, /, *args, **kwargs)
-/// --
-///
 /// Calls fn(*args, **kwargs) in another thread, and gives what it returns, or raises what it raises;
 /// meanwhile other goroutines run. For functions that wait, or that compute without the GIL. If the caller
 /// is cancelled the call goes on, and what comes out of it is dropped.
@@ -92,7 +89,7 @@ unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
 /// >>> gosched.blocking(hashlib.sha256, b"abc").hexdigest()[:8]
 /// 'ba7816bf'
 #[pyfunction]
-#[pyo3(signature = (function, /, *args, **kwargs))]
+#[pyo3(signature = (function, /, *args, **kwargs), text_signature = "(fn, /, *args, **kwargs)")]
 pub fn blocking<'py>(
     function: &Bound<'py, PyAny>,
     args: Bound<'py, PyTuple>,

@@ -393,9 +393,6 @@ impl Channel {
     }
 }
 
-/// select(*cases, timeout=None)
-/// --
-///
 /// Does one of several operations: each case is ("recv", channel) or ("send", channel, value), or what
 /// recv_case() and send_case() give; None is never ready. Of those that can be done one is chosen at
 /// random; it waits until there is one, at most timeout seconds. Gives (index, value, ok): the value that

@@ -647,16 +647,13 @@ fn call_of<'py>(
     })
 }
 
-/// go(fn, /, *args, **kwargs)
-/// --
-///
 /// Starts fn(*args, **kwargs) as a goroutine, and gives that.
 ///
 /// >>> import gosched
 /// >>> gosched.go(pow, 2, 10).result()
 /// 1024
 #[pyfunction]
-#[pyo3(signature = (function, /, *args, **kwargs))]
+#[pyo3(signature = (function, /, *args, **kwargs), text_signature = "(fn, /, *args, **kwargs)")]
 pub fn go<'py>(
     function: &Bound<'py, PyAny>,
     args: Bound<'py, PyTuple>,
@@ -665,12 +662,12 @@ pub fn go<'py>(
     spawn_call(function.py(), call_of(function, args, kwargs)?, None, None, STACK)
 }
 
-/// spawn(fn, args=(), kwargs=None, *, name=None, node=None, stack_size=0)
-/// --
-///
 /// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with so many bytes of stack.
 #[pyfunction]
-#[pyo3(signature = (function, args=None, kwargs=None, *, name=None, node=None, stack_size=0))]
+#[pyo3(
+    signature = (function, /, args=None, kwargs=None, *, name=None, node=None, stack_size=0),
+    text_signature = "(fn, /, args=(), kwargs=None, *, name=None, node=None, stack_size=0)"
+)]
 pub fn spawn<'py>(
     function: &Bound<'py, PyAny>,
     args: Option<&Bound<'py, PyAny>>,

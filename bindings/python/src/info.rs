@@ -14,9 +14,6 @@ pub fn version() -> &'static str {
     unsafe { CStr::from_ptr(gs_version()) }.to_str().unwrap_or("")
 }
 
-/// gomaxprocs(n=None)
-/// --
-///
 /// How many goroutines may run at the same time; with n, sets that, and gives the number before. Those of
 /// Python run one at a time: the others are native ones, and what blocking() calls.
 #[pyfunction]

@@ -131,9 +131,6 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) {
     }
 }
 
-/// wait_fds(list, timeout=None)
-/// --
-///
 /// poll(2) for pairs of a file and events: the pairs of files and events that there are, at most timeout
 /// seconds later.
 #[pyfunction]
@@ -287,9 +284,6 @@ fn read_bytes(
     }
 }
 
-/// recv(fd, n, flags=0, timeout=None)
-/// --
-///
 /// recv(2) of up to n bytes.
 #[pyfunction]
 #[pyo3(signature = (fd, n, flags=0, timeout=None))]
@@ -306,9 +300,6 @@ pub fn recv(
     })
 }
 
-/// read(fd, n, timeout=None)
-/// --
-///
 /// read(2) of up to n bytes from a file that doesn't block.
 #[pyfunction]
 #[pyo3(signature = (fd, n, timeout=None))]
@@ -356,9 +347,6 @@ fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     }
 }
 
-/// recv_into(fd, buffer, flags=0, timeout=None)
-/// --
-///
 /// recv(2) into a writable buffer; gives how many bytes.
 #[pyfunction]
 #[pyo3(signature = (fd, buffer, flags=0, timeout=None))]
@@ -377,9 +365,6 @@ pub fn recv_into(
     })
 }
 
-/// send(fd, data, flags=0, timeout=None)
-/// --
-///
 /// send(2); gives how many bytes were sent.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
@@ -393,9 +378,6 @@ pub fn send(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64>) 
     })
 }
 
-/// sendall(fd, data, flags=0, timeout=None)
-/// --
-///
 /// Sends all of it, within timeout seconds.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
@@ -423,9 +405,6 @@ pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64
     }
 }
 
-/// write(fd, data, timeout=None)
-/// --
-///
 /// write(2) to a file that doesn't block; gives how many bytes were written.
 #[pyfunction]
 #[pyo3(signature = (fd, data, timeout=None))]
@@ -437,9 +416,6 @@ pub fn write(fd: i32, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult
     retry(py, fd, OUT, timeout, || unsafe { libc::write(fd, at as *const c_void, n) })
 }
 
-/// accept(fd, timeout=None)
-/// --
-///
 /// accept(2): a new socket, which doesn't block and is closed by exec.
 #[pyfunction]
 #[pyo3(signature = (fd, timeout=None))]

@@ -1,0 +1,18 @@
+from typing import Any
+
+class PatchWarning(RuntimeWarning): ...
+
+def is_patched(module: str) -> bool: ...
+def patch_all(
+    socket: bool = True,
+    dns: bool = True,
+    time: bool = True,
+    select: bool = True,
+    threading: bool = True,
+    queue: bool = True,
+    subprocess: bool = True,
+    ssl: bool = True,
+    os: bool = True,
+    signal: bool = True,
+) -> None: ...
+def get_original(module: str, name: str) -> Any: ...
