@@ -17,6 +17,7 @@ import types as _types
 import warnings as _warnings
 
 from . import _originals
+from . import _third_party
 
 __all__ = [
     "PatchWarning",
@@ -181,6 +182,7 @@ def patch_select(record):
 
     from . import select as ours
 
+    _third_party.install()
     record.set(select, "select", ours.select)
     record.set(select, "poll", ours.poll)
     record.set(select, "epoll", ours.epoll)
@@ -258,6 +260,12 @@ def patch_queue(record):
 
     record.set(_queue, "SimpleQueue", ours.SimpleQueue)
     record.set(queue, "SimpleQueue", ours.SimpleQueue)
+    # For those who import it afresh.
+    def afresh(module):
+        module.SimpleQueue = ours.SimpleQueue
+        module.Empty = ours.Empty
+
+    _third_party.add("_queue", afresh)
 
 
 @_patch_function

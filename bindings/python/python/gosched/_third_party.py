@@ -1,0 +1,95 @@
+"""What other packages need, to wait in goroutines: applied when they are imported.
+
+Most need nothing. Those here wait in C, and have a setting for it.
+"""
+
+import sys
+
+
+def _psycopg(module):
+    # Version 3, where it's installed with its module in C, waits with that.
+    wait = getattr(module, "wait_poll", None) or getattr(module, "wait_selector", None)
+    for name in ("wait_c", "wait"):
+        if hasattr(module, name):
+            setattr(module, name, wait)
+    if hasattr(module, "_ready_poll") and hasattr(module, "_ready"):
+        module._ready = module._ready_poll
+
+
+def _psycopg2(module):
+    from . import _gosched
+
+    ok, read, write = module.POLL_OK, module.POLL_READ, module.POLL_WRITE
+
+    def wait(connection):
+        while True:
+            state = connection.poll()
+            if state == ok:
+                return
+            if state == read:
+                _gosched.wait_read(connection.fileno())
+            elif state == write:
+                _gosched.wait_write(connection.fileno())
+            else:
+                raise connection.OperationalError("poll() gave %r" % (state,))
+
+    module.set_wait_callback(wait)
+
+
+#: module -> what is done with it once it's imported
+_ADAPT = {"psycopg.waiting": _psycopg, "psycopg2.extensions": _psycopg2}
+
+
+def add(name, adapt):
+    """Adapts one more module."""
+    _ADAPT[name] = adapt
+    install()
+
+
+class _Loader:
+    """The loader of one of those modules, with the adaption after it."""
+
+    def __init__(self, loader, adapt):
+        self._loader = loader
+        self._adapt = adapt
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._adapt(module)
+
+
+class _Finder:
+    """First in sys.meta_path: finds those modules as the others do."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        adapt = _ADAPT.get(name)
+        if adapt is None:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is _Finder or find is None:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, adapt)
+                return spec
+        return None
+
+
+def install():
+    """Adapts the modules that are imported already, and from now on the others."""
+    for name, adapt in _ADAPT.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            adapt(module)
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)

@@ -1,0 +1,310 @@
+"""requests, redis-py, psycopg, pymysql and wsgiref, unmodified under patch_all.
+
+The services are started here, and ended; a test whose service isn't installed is skipped.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+import pytest
+from patched import run
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(connect, process, what):
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return connect()
+        except Exception as e:
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail("%s doesn't come up: %s" % (what, e))
+            time.sleep(0.05)
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def redis_port():
+    pytest.importorskip("redis", reason="redis-py isn't installed")
+    server = shutil.which("redis-server")
+    if server is None:
+        pytest.skip("redis-server isn't installed")
+    port = free_port()
+    process = subprocess.Popen(
+        [server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close(), process, "redis-server")
+        yield port
+    finally:
+        stop(process)
+
+
+def test_redis(redis_port):
+    run("""
+        import sys, redis, threading
+        r = redis.Redis(port=int(sys.argv[1]))
+        def work(i):
+            r.set("k%d" % i, i)
+            assert int(r.get("k%d" % i)) == i
+            with r.pipeline() as p:
+                p.incr("n").incr("n").execute()
+            return 1
+        assert sum(g.result() for g in [gosched.go(work, i) for i in range(50)]) == 50
+        assert int(r.get("n")) == 100
+        # BLPOP waits on the server: the others go on.
+        def pop():
+            return redis.Redis(port=int(sys.argv[1])).blpop("list", timeout=10)
+        g = gosched.go(pop)
+        with Beside():
+            gosched.sleep(0.05)
+        r.rpush("list", "x")
+        assert g.result() == (b"list", b"x")
+        # Publish and subscribe, with redis-py's own thread.
+        got = []
+        p = r.pubsub()
+        p.subscribe(channel=lambda m: got.append(m["data"]))
+        t = p.run_in_thread(sleep_time=0.01)
+        for i in range(3): r.publish("channel", str(i))
+        while len(got) < 3: gosched.sleep(0.005)
+        t.stop(); t.join(); p.close()
+        assert got == [b"0", b"1", b"2"]
+        r.close()
+    """, redis_port, options=("-W", "ignore::ResourceWarning"))
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    pytest.importorskip("psycopg", reason="psycopg isn't installed")
+    names = ["/usr/lib/postgresql/%d/bin" % n for n in range(20, 9, -1)]
+    where = next((n for n in names if os.path.exists(n + "/postgres")), None) or (
+        os.path.dirname(shutil.which("initdb") or "") if shutil.which("initdb") and shutil.which("postgres") else None
+    )
+    if not where:
+        pytest.skip("PostgreSQL isn't installed")
+    user = {}
+    if os.geteuid() == 0:
+        try:
+            entry = pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip("PostgreSQL doesn't run as root, and there's no user postgres")
+        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    directory = tempfile.mkdtemp(prefix="gosched-pg-")
+    port = free_port()
+    process = None
+    try:
+        if user:
+            os.chown(directory, user["user"], user["group"])
+        data = directory + "/data"
+        done = subprocess.run(
+            [where + "/initdb", "-D", data, "-A", "trust", "-U", "test", "--no-sync"],
+            capture_output=True, cwd=directory, **user,
+        )
+        if done.returncode:
+            pytest.skip("initdb: %s" % done.stderr.decode()[-200:])
+        process = subprocess.Popen(
+            [where + "/postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", directory, "-F"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=directory, **user,
+        )
+        import psycopg
+
+        dsn = "host=127.0.0.1 port=%d user=test dbname=postgres" % port
+        wait_for(lambda: psycopg.connect(dsn).close(), process, "PostgreSQL")
+        yield dsn
+    finally:
+        if process is not None:
+            stop(process)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_psycopg(postgres):
+    run("""
+        import sys, time, psycopg
+        def work(i):
+            with psycopg.connect(sys.argv[1]) as c, c.cursor() as cursor:
+                cursor.execute("select pg_sleep(0.2), %s::int", (i,))
+                return cursor.fetchone()[1]
+        with Beside():
+            began = time.monotonic()
+            assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
+            assert time.monotonic() - began < 1.9, "one after the other"
+        with psycopg.connect(sys.argv[1], autocommit=True) as c:
+            c.execute("create table t (n int)")
+            with c.cursor() as cursor, cursor.copy("copy t from stdin") as copy:
+                for i in range(1000): copy.write_row((i,))
+            assert c.execute("select sum(n) from t").fetchone()[0] == 499500
+            c.execute("listen note")
+            def notify():
+                gosched.sleep(0.03)
+                with psycopg.connect(sys.argv[1], autocommit=True) as d: d.execute("notify note, 'hello'")
+            gosched.go(notify)
+            with Beside():
+                for n in c.notifies():
+                    assert n.payload == "hello"
+                    break
+    """, postgres, options=("-W", "ignore"))
+
+
+def test_pymysql():
+    pytest.importorskip("pymysql", reason="pymysql isn't installed")
+    server = shutil.which("mariadbd") or shutil.which("mysqld") or next(
+        (p for p in ("/usr/sbin/mariadbd", "/usr/sbin/mysqld") if os.path.exists(p)), None
+    )
+    if server is None:
+        pytest.skip("neither MariaDB nor MySQL is installed")
+    directory = tempfile.mkdtemp(prefix="gosched-my-")
+    os.chmod(directory, 0o777)
+    port = free_port()
+    common = ["--no-defaults", "--datadir=" + directory + "/data"] + (["--user=mysql"] if os.geteuid() == 0 else [])
+    process = None
+    try:
+        install = shutil.which("mariadb-install-db") or shutil.which("mysql_install_db")
+        setup = [install, "--auth-root-authentication-method=normal"] + common if install else [
+            server, "--initialize-insecure"] + common
+        done = subprocess.run(setup, capture_output=True)
+        if done.returncode:
+            pytest.skip("cannot set a database up: %s" % done.stderr.decode()[-300:])
+        process = subprocess.Popen(
+            [server, *common, "--port=%d" % port, "--bind-address=127.0.0.1", "--socket=" + directory + "/s",
+             "--skip-grant-tables", "--skip-networking=0"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        import pymysql
+
+        wait_for(lambda: pymysql.connect(host="127.0.0.1", port=port, user="root").close(), process, "MySQL")
+        run("""
+            import sys, time, pymysql
+            def work(i):
+                c = pymysql.connect(host="127.0.0.1", port=int(sys.argv[1]), user="root")
+                with c, c.cursor() as cursor:
+                    cursor.execute("select sleep(0.2), %s", (i,))
+                    return cursor.fetchone()[1]
+            with Beside():
+                began = time.monotonic()
+                assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
+                assert time.monotonic() - began < 1.9, "one after the other"
+        """, port, options=("-W", "ignore"))
+    finally:
+        if process is not None:
+            stop(process)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_requests():
+    pytest.importorskip("requests", reason="requests isn't installed")
+    run("""
+        import http.server, threading, time, requests
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            def do_GET(self):
+                time.sleep(0.1)
+                body = self.path.encode() * 1000
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            def log_message(self, *args):
+                pass
+        class Server(http.server.ThreadingHTTPServer):
+            request_queue_size = 100
+        with Server(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+            base = "http://localhost:%d" % server.server_address[1]
+            with Beside():
+                began = time.monotonic()
+                found = [gosched.go(requests.get, "%s/%d" % (base, i)) for i in range(30)]
+                for i, g in enumerate(found):
+                    assert g.result().text == "/%d" % i * 1000
+                assert time.monotonic() - began < 2.5, "one after the other"
+            with requests.Session() as s:
+                adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=4, pool_block=True)
+                s.mount("http://", adapter)
+                got = [gosched.go(s.post, base, data=b"x" * 100_000) for i in range(12)]
+                assert all(g.result().content == b"x" * 100_000 for g in got)
+                try:
+                    s.get(base, timeout=0.02)
+                except requests.exceptions.Timeout:
+                    pass
+                else:
+                    assert False
+            server.shutdown()
+    """, options=("-W", "ignore::ResourceWarning"))
+
+
+def test_requests_imported_before():
+    pytest.importorskip("requests", reason="requests isn't installed")
+    run("""
+        import warnings
+        import requests
+        import gosched
+        warnings.simplefilter("error")
+        gosched.patch_all()
+        warnings.simplefilter("ignore")
+        import socket
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            def serve():
+                client, _ = listener.accept()
+                with client:
+                    client.recv(1000)
+                    gosched.sleep(0.02)
+                    client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+            gosched.go(serve)
+            assert requests.get("http://127.0.0.1:%d" % listener.getsockname()[1]).text == "ok"
+    """, prelude="")
+
+
+def test_wsgiref():
+    run("""
+        import socketserver, threading, time, urllib.request
+        from wsgiref.simple_server import WSGIServer, WSGIRequestHandler, make_server
+        from wsgiref.validate import validator
+        class Server(socketserver.ThreadingMixIn, WSGIServer):
+            request_queue_size = 100
+            daemon_threads = True
+        class Quiet(WSGIRequestHandler):
+            def log_message(self, *args):
+                pass
+        def app(environ, start_response):
+            n = int(environ.get("CONTENT_LENGTH") or 0)
+            body = environ["wsgi.input"].read(n)
+            time.sleep(0.1)
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [environ["PATH_INFO"].encode() + body]
+        with make_server("127.0.0.1", 0, validator(app), Server, Quiet) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+            base = "http://127.0.0.1:%d" % server.server_port
+            def get(i):
+                with urllib.request.urlopen("%s/%d" % (base, i), data=b"+%d" % i) as r:
+                    return r.read()
+            with Beside():
+                began = time.monotonic()
+                found = [gosched.go(get, i) for i in range(20)]
+                assert [g.result() for g in found] == [b"/%d+%d" % (i, i) for i in range(20)]
+                assert time.monotonic() - began < 1.9, "one after the other"
+            server.shutdown()
+    """)
