@@ -3,6 +3,7 @@
 #[path = "../../../../src/os/cgroup.rs"]
 pub mod cgroup;
 #[path = "../../../../src/os/mem.rs"]
+#[allow(dead_code)]
 mod real_mem;
 
 pub mod mem {
