@@ -74,6 +74,14 @@ NEVER(gs_cancel_enable)
     CHECK_EQ(gs_cancel_enable(), 0);
 }
 
+/* After those that want the goroutine cancelled. */
+NEVER(gs_uncancel)
+{
+    CHECK_GE(gs_uncancel(), gs_cancelled());
+    CHECK_EQ(gs_cancelled(), 0);
+    CHECK_EQ(gs_uncancel(), 0);
+}
+
 NEVER(gs_chan_cap)
 {
     CHECK_EQ(gs_chan_cap(chan), 1);
