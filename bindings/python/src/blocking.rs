@@ -25,10 +25,13 @@ pub fn forked() {
     RUNNING.store(0, Ordering::Relaxed);
 }
 
+/// A function and its arguments.
+type Call = (Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>);
+
 /// A call. Its caller and the goroutine that does it each have a reference.
 struct Job {
     /// What to call: taken by the thread that calls it.
-    call: UnsafeCell<Option<(Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>)>>,
+    call: UnsafeCell<Option<Call>>,
     /// What has come out of it, with the GIL held.
     outcome: UnsafeCell<Option<PyResult<Py<PyAny>>>>,
     done: UnsafeCell<gs_sem>,

@@ -332,7 +332,7 @@ impl RLock {
     }
 
     fn _release_save(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let held = self.held.with(py, |h| std::mem::replace(h, (0, 0)));
+        let held = self.held.with(py, std::mem::take);
         if held.1 == 0 {
             return Err(errors::runtime("cannot release un-acquired lock"));
         }

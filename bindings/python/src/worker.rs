@@ -123,11 +123,13 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
     let thread = std::thread::Builder::new().name("gosched-python".into()).spawn(move || {
         // SAFETY: a plain thread, which never ends.
         let e = unsafe { gs_attach(GS_SPAWN_NOSIGNAL) };
-        if e == 0 {
-            WORKER.store(this_thread(), Ordering::Relaxed);
+        if e != 0 {
+            let _ = tell.send(e);
+            return;
         }
-        let _ = tell.send(e);
-        while e == 0 {
+        WORKER.store(this_thread(), Ordering::Relaxed);
+        let _ = tell.send(0);
+        loop {
             // SAFETY: the goroutine only keeps the thread.
             unsafe { gs_sleep_until(GS_FOREVER) };
         }
