@@ -234,7 +234,7 @@ impl File {
     /// A read has given less than there was room for; before it, `seen` was seen.
     pub fn was_short(&self, fd: i32, seen: Seen) {
         if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
-            let known = match self.is_ours() && socket::is_tcp(fd) {
+            let known = match socket::is_tcp(fd) {
                 true => shortness::EMPTY,
                 false => shortness::NOTHING,
             };

@@ -116,6 +116,7 @@ unsafe extern "C" {
     pub fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: i64) -> c_int;
     pub fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int;
     pub fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int;
+    pub fn gs_recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int, deadline: i64) -> isize;
     pub fn gs_blocking(
         f: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
         arg: *mut c_void,

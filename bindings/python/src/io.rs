@@ -60,29 +60,34 @@ impl Waiting {
     }
 }
 
+/// Waits for a file with `f`; `cancel_fd` ends that.
+fn wait_for(
+    py: Python<'_>,
+    fd: i32,
+    timeout: Timeout,
+    f: impl FnMut(i64) -> i32,
+) -> PyResult<Ended> {
+    worker::ensure(py)?;
+    let Some(me) = worker::current(py) else { return park::wait(py, timeout, f) };
+    let waiting = Waiting {
+        who: me,
+        is_dropped: Cell::new(false),
+        next: Cell::new(ptr::null()),
+        before: Cell::new(ptr::null()),
+    };
+    waiting.begin(py, fd as usize);
+    let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.get(), f);
+    waiting.end(py, fd as usize);
+    ended
+}
+
 /// Waits for events of poll(2); gives those that there are, 0: the time is up.
 fn wait_events(py: Python<'_>, fd: i32, events: i32, timeout: Timeout) -> PyResult<i32> {
     if fd < 0 {
         return Err(errors::of_os(libc::EBADF));
     }
-    worker::ensure(py)?;
     // SAFETY: without the GIL.
-    let poll = |d| unsafe { gs_poll_fd(fd, events, d) };
-    let ended = match worker::current(py) {
-        Some(me) => {
-            let waiting = Waiting {
-                who: me,
-                is_dropped: Cell::new(false),
-                next: Cell::new(ptr::null()),
-                before: Cell::new(ptr::null()),
-            };
-            waiting.begin(py, fd as usize);
-            let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.get(), poll);
-            waiting.end(py, fd as usize);
-            ended?
-        }
-        None => park::wait(py, timeout, poll)?,
-    };
+    let ended = wait_for(py, fd, timeout, |d| unsafe { gs_poll_fd(fd, events, d) })?;
     match ended {
         Ended::With(e) if e == -libc::EPERM => Ok(events),
         Ended::With(e) if e < 0 => Err(errors::of(e)),
@@ -251,36 +256,98 @@ fn retry(
     }
 }
 
-/// Reads up to n bytes with `f`.
-fn read_bytes(
+/// A bytes object whose size is not known yet.
+struct Bytes(*mut py_ffi::PyObject);
+
+impl Bytes {
+    fn new(py: Python<'_>, n: isize) -> PyResult<Bytes> {
+        if n < 0 {
+            return Err(errors::value("negative buffersize in recv"));
+        }
+        // SAFETY: a new reference or null with an error.
+        let bytes = unsafe { py_ffi::PyBytes_FromStringAndSize(ptr::null(), n) };
+        if bytes.is_null() { Err(PyErr::fetch(py)) } else { Ok(Bytes(bytes)) }
+    }
+
+    fn at(&self) -> *mut c_void {
+        // SAFETY: a bytes object.
+        unsafe { py_ffi::PyBytes_AsString(self.0).cast() }
+    }
+
+    fn of_size(mut self, py: Python<'_>, size: usize) -> PyResult<Py<PyAny>> {
+        // SAFETY: only this function knows the object; an error has taken it away.
+        unsafe {
+            if py_ffi::PyBytes_Size(self.0) != size as isize
+                && _PyBytes_Resize(&raw mut self.0, size as isize) != 0
+            {
+                return Err(PyErr::fetch(py));
+            }
+            Ok(Bound::from_owned_ptr(py, std::mem::replace(&mut self.0, ptr::null_mut())).unbind())
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: null or a reference; the GIL is held.
+        unsafe { py_ffi::Py_XDECREF(self.0) };
+    }
+}
+
+/// For each file whether the last `recv` gave less than there was room for: then the next one waits at once,
+/// and asks the library, which knows whether anything has come since.
+static SHORT: Shared<Vec<bool>> = Shared::new(Vec::new());
+
+fn was_short(py: Python<'_>, fd: i32) -> bool {
+    SHORT.with(py, |all| all.get(fd as usize).copied().unwrap_or(false))
+}
+
+fn note_short(py: Python<'_>, fd: i32, is_short: bool) {
+    SHORT.with(py, |all| {
+        if all.len() <= fd as usize {
+            all.resize((fd as usize + 1).next_power_of_two(), false);
+        }
+        all[fd as usize] = is_short;
+    });
+}
+
+/// recv(2) of up to `n` bytes to `at`.
+fn recv_to(
     py: Python<'_>,
     fd: i32,
-    n: isize,
+    at: *mut c_void,
+    n: usize,
+    flags: i32,
     timeout: Option<f64>,
-    f: impl Fn(*mut c_void, usize) -> isize,
-) -> PyResult<Py<PyAny>> {
-    if n < 0 {
-        return Err(errors::value("negative buffersize in recv"));
+) -> PyResult<usize> {
+    if fd < 0 {
+        return Err(errors::of_os(libc::EBADF));
     }
-    // SAFETY: a bytes object that only this function knows, until it has its size.
-    unsafe {
-        let mut bytes = py_ffi::PyBytes_FromStringAndSize(ptr::null(), n);
-        if bytes.is_null() {
-            return Err(PyErr::fetch(py));
+    let timeout = Timeout::after(timeout)?;
+    if flags != 0 || timeout == Timeout::Never || !was_short(py, fd) {
+        // SAFETY: room for so many bytes.
+        let got = unsafe { libc::recv(fd, at, n, flags | libc::MSG_DONTWAIT) };
+        if let Some(got) = result_of(py, got)? {
+            note_short(py, fd, got > 0 && got < n);
+            return Ok(got);
         }
-        let at: *mut c_void = py_ffi::PyBytes_AsString(bytes).cast();
-        match retry(py, fd, IN, timeout, || f(at, n as usize)) {
-            Ok(got) => {
-                if got != n as usize && _PyBytes_Resize(&raw mut bytes, got as isize) != 0 {
-                    return Err(PyErr::fetch(py));
-                }
-                Ok(Bound::from_owned_ptr(py, bytes).unbind())
-            }
-            Err(e) => {
-                py_ffi::Py_DecRef(bytes);
-                Err(e)
-            }
+        if timeout == Timeout::Never {
+            return Err(errors::of_os(libc::EAGAIN));
         }
+    }
+    let at = at as usize;
+    // SAFETY: room for so many bytes, without the GIL.
+    let got = wait_for(py, fd, timeout, |d| unsafe {
+        gs_recv(fd, at as *mut c_void, n, flags, d) as i32
+    })?;
+    match got {
+        Ended::With(got) if got >= 0 => {
+            note_short(py, fd, got > 0 && (got as usize) < n);
+            Ok(got as usize)
+        }
+        Ended::With(e) => Err(errors::of_os(-e)),
+        Ended::TimedOut => Err(errors::timed_out()),
+        Ended::Dropped => Err(errors::of_os(libc::EBADF)),
     }
 }
 
@@ -294,18 +361,22 @@ pub fn recv(
     flags: i32,
     timeout: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
-    // SAFETY: a buffer of so many bytes.
-    read_bytes(py, fd, n, timeout, |at, n| unsafe {
-        libc::recv(fd, at, n, flags | libc::MSG_DONTWAIT)
-    })
+    // What a wait gives is an int.
+    let n = n.min(i32::MAX as isize);
+    let bytes = Bytes::new(py, n)?;
+    let got = recv_to(py, fd, bytes.at(), n as usize, flags, timeout)?;
+    bytes.of_size(py, got)
 }
 
 /// read(2) of up to n bytes from a file that doesn't block.
 #[pyfunction]
 #[pyo3(signature = (fd, n, timeout=None))]
 pub fn read(py: Python<'_>, fd: i32, n: isize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-    // SAFETY: a buffer of so many bytes.
-    read_bytes(py, fd, n, timeout, |at, n| unsafe { libc::read(fd, at, n) })
+    let bytes = Bytes::new(py, n)?;
+    let at = bytes.at();
+    // SAFETY: room for so many bytes.
+    let got = retry(py, fd, IN, timeout, || unsafe { libc::read(fd, at, n as usize) })?;
+    bytes.of_size(py, got)
 }
 
 /// The bytes of an object. They stay while the buffer does.
@@ -359,10 +430,8 @@ pub fn recv_into(
     let py = buffer.py();
     let buffer = buffer_of(buffer)?;
     let (at, n) = bytes_of(&buffer, true)?;
-    // SAFETY: the buffer stays meanwhile.
-    retry(py, fd, IN, timeout, || unsafe {
-        libc::recv(fd, at as *mut c_void, n, flags | libc::MSG_DONTWAIT)
-    })
+    // The buffer stays meanwhile.
+    recv_to(py, fd, at as *mut c_void, n.min(i32::MAX as usize), flags, timeout)
 }
 
 /// send(2); gives how many bytes were sent.
