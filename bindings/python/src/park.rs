@@ -156,6 +156,16 @@ pub fn checkpoint(py: Python<'_>) {
     }
 }
 
+/// checkpoint()
+/// --
+///
+/// Gives way if the goroutine has run for its time slice while others wait: for calls that could have
+/// waited and didn't.
+#[pyfunction(name = "checkpoint")]
+pub fn checkpoint_py(py: Python<'_>) {
+    checkpoint(py);
+}
+
 static FLAG: crate::shared::Shared<*const u32> = crate::shared::Shared::new(&raw const NONE);
 static NONE: u32 = 0;
 

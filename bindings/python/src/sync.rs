@@ -54,6 +54,8 @@ impl Queue {
             return Err((e, false));
         }
         if timeout == Timeout::Never {
+            // For those who try again and again.
+            park::checkpoint(py);
             return Ok(false);
         }
         let sem = self.with(py, |w| {

@@ -107,12 +107,18 @@ def main():
     import faulthandler
     import signal
 
-    faulthandler.register(signal.SIGUSR2, all_threads=True, chain=False)
+    if "gosched" in sys.modules:
+        import gosched
+
+        signal.signal(signal.SIGUSR2, lambda number, frame: gosched.dump(sys.__stderr__))
+    faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
     from test import support
 
     support.verbose = 0
-    # Without "network", "largefile" and what asks a desktop.
+    # Without "network" (but where it only means this machine), "largefile" and what asks a desktop.
     support.use_resources = {name: None for name in ("cpu", "subprocess", "walltime", "decimal")}
+    if options.module == "test_socketserver":
+        support.use_resources["network"] = None
     with tempfile.TemporaryDirectory(prefix="gosched-") as directory:
         os.chdir(directory)
         result = Result(report)

@@ -61,6 +61,7 @@ class _Sentinel:
     def acquire(self, blocking=True, timeout=-1):
         if self._held:
             if not blocking:
+                _gosched.checkpoint()
                 return False
             return self._ended.wait(None if timeout < 0 else timeout)
         if not self._ended.is_set():
@@ -229,6 +230,7 @@ class _ThreadHandle:
         _non_daemon.discard(self)
 
     def is_done(self):
+        _gosched.checkpoint()
         return self._state == "done"
 
     def join(self, timeout=None, /):

@@ -29,6 +29,7 @@ def _ready_now(fd, events):
 
 def _wait_for(fd, events):
     """Parks until a call on a blocking descriptor won't block; False if it's a non-blocking one."""
+    _gosched.checkpoint()
     while not _ready_now(fd, events):
         if not _std.get_blocking(fd):
             return False
@@ -112,6 +113,7 @@ def _wait_any(fn, *args):
 
 def waitpid(pid, options, /):
     """Wait for completion of a child process. Returns (pid, status)."""
+    _gosched.checkpoint()
     if isinstance(options, int) and not options & _std.WNOHANG:
         found = _originals.waitpid(pid, options | _std.WNOHANG)
         if found[0]:

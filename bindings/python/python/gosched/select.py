@@ -17,6 +17,8 @@ _take_names(_std, globals())
 _select = _originals.select_select
 _wait_fds = _gosched.wait_fds
 _wait_read = _gosched.wait_read
+# A call that needn't wait lets others run from time to time, for programs that poll in a loop.
+_checkpoint = _gosched.checkpoint
 
 _READ = _std.POLLIN | _std.POLLHUP | _std.POLLERR
 _WRITE = _std.POLLOUT | _std.POLLERR
@@ -38,6 +40,7 @@ def select(rlist, wlist, xlist, timeout=None, /):
             raise ValueError("timeout must be non-negative")
     found = _select_now(rlist, wlist, xlist)
     if timeout == 0 or any(found):
+        _checkpoint()
         return found
     deadline = None if timeout is None else _monotonic() + timeout
     while True:
@@ -112,6 +115,7 @@ class _Poll:
             self._poll.poll(_bounded(timeout))
             ready = self._poll.poll(0)
         if ready or timeout == 0:
+            _checkpoint()
             return ready
         deadline = None if timeout is None or timeout < 0 else _monotonic() + timeout / 1000
         left = None
@@ -207,6 +211,7 @@ class epoll:
                 raise TypeError("timeout must be a number or None")
         ready = self._epoll.poll(0, maxevents)
         if ready or timeout == 0:
+            _checkpoint()
             return ready
         deadline = None if timeout is None or timeout < 0 else _monotonic() + timeout
         left = None

@@ -30,6 +30,8 @@ _take_names(_std, globals())
 __all__ = list(_std.__all__)
 
 _wait_read = _gosched.wait_read
+# A call that needn't wait lets others run from time to time, for programs that poll in a loop.
+_checkpoint = _gosched.checkpoint
 _wait_write = _gosched.wait_write
 _blocking = _gosched.blocking
 
@@ -117,6 +119,7 @@ def _timeout_of(self):
 
 def _retry(self, wait, timeout, fn, *args):
     """Calls a method of a non-blocking socket until it doesn't ask for more time."""
+    _checkpoint()
     try:
         return fn(self, *args)
     except BlockingIOError:
@@ -244,6 +247,7 @@ class _Methods:
         """Connect to a remote address."""
         timeout = _timeout_of(self)
         if timeout == 0:
+            _checkpoint()
             return _c_connect(self, address)
         error = _connect(self, address, timeout)
         if error == _errno.EWOULDBLOCK:
@@ -255,6 +259,7 @@ class _Methods:
         """As connect(), with the error's number as its result."""
         timeout = _timeout_of(self)
         if timeout == 0:
+            _checkpoint()
             return _c_connect_ex(self, address)
         return _connect(self, address, timeout)
 
@@ -265,6 +270,7 @@ class _Methods:
         mode = self._closed
         timeout = mode.timeout if type(mode) is _Mode else _enter(self)
         if timeout == 0:
+            _checkpoint()
             return _c_recv(self, bufsize, flags)
         if flags:
             if flags & _DONTWAIT:
@@ -280,6 +286,7 @@ class _Methods:
         mode = self._closed
         timeout = mode.timeout if type(mode) is _Mode else _enter(self)
         if timeout == 0 or flags & _DONTWAIT:
+            _checkpoint()
             return _c_recv_into(self, buffer, nbytes, flags)
         if nbytes == 0:
             return _recv_into(_c_fileno(self), buffer, flags, timeout)
@@ -312,6 +319,7 @@ class _Methods:
         mode = self._closed
         timeout = mode.timeout if type(mode) is _Mode else _enter(self)
         if timeout == 0 or flags & _DONTWAIT:
+            _checkpoint()
             return _c_send(self, data, flags)
         return _send(_c_fileno(self), data, flags, timeout)
 
@@ -320,6 +328,7 @@ class _Methods:
         mode = self._closed
         timeout = mode.timeout if type(mode) is _Mode else _enter(self)
         if timeout == 0 or flags & _DONTWAIT:
+            _checkpoint()
             return _c_sendall(self, data, flags)
         _sendall(_c_fileno(self), data, flags, timeout)
 

@@ -18,6 +18,7 @@ _c_fileno = _socket._c_fileno
 
 
 def _retry(sock, what, fn, *args):
+    _gosched.checkpoint()
     timeout = _timeout_of(sock)
     if timeout == 0:
         return fn(*args)
