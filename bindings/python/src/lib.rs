@@ -54,7 +54,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
-        worker::_finalize worker::_forked
+        worker::_check_signals worker::_finalize worker::_forked
     }
     Ok(())
 }

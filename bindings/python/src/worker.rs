@@ -161,6 +161,13 @@ fn is_main_goroutine() -> bool {
     MAIN.with_thread(|main| main.as_ref().is_some_and(|g| g.as_ptr().cast_const() == data))
 }
 
+/// Runs the handlers of signals that have come, on the main thread. The interpreter itself does so in the
+/// thread state of the main goroutine only, from Python 3.13 on.
+#[pyfunction]
+pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
+}
+
 /// At the end of Python, after its threads have been joined: goroutines rest from now on, and calls of
 /// `blocking` have ended.
 #[pyfunction]

@@ -129,6 +129,29 @@ def test_fork():
     os.close(reader)
 
 
+@pytest.mark.parametrize("wait", ["gosched.sleep(30)", "gosched.Channel().recv()", "listener.accept()"])
+def test_keyboard_interrupt(wait):
+    program = """
+import gosched, os, signal, threading, time
+from gosched import socket
+listener = socket.create_server(("127.0.0.1", 0))
+gosched.go(gosched.yield_).join()
+def interrupt():
+    time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+begin = time.monotonic()
+try:
+    {}
+except KeyboardInterrupt:
+    listener.close()
+    print("interrupted", time.monotonic() - begin < 15)
+"""
+    command = [sys.executable, "-X", "dev", "-c", program.format(wait)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted True\n", "")
+
+
 def test_exit_with_parked_goroutines():
     program = "import gosched; [gosched.go(gosched.Channel().recv) for _ in range(100)]; gosched.yield_(); print('end')"
     done = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=60)

@@ -20,6 +20,7 @@ def _watch(r):
                         return
                 except BlockingIOError:
                     break
+            _gosched._check_signals()
         except OSError:
             return
         except BaseException as error:
