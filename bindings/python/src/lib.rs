@@ -25,7 +25,8 @@ mod worker;
 use pyo3::prelude::*;
 
 /// What of gosched is written in Rust. Use it by way of the package.
-#[pymodule]
+// What goroutines share is guarded by the GIL: on a free-threaded Python importing the module enables it.
+#[pymodule(gil_used = true)]
 fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     state::init(py)?;
