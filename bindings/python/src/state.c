@@ -66,6 +66,11 @@ void gosched_state_reset(PyThreadState *ts)
     PyObject *dict = ts->dict;
     ts->dict = NULL;
     Py_XDECREF(dict);
+#if PY_VERSION_HEX >= 0x030D0000
+    /* What threading.local knows the thread by. */
+    Py_CLEAR(ts->threading_local_key);
+    Py_CLEAR(ts->threading_local_sentinel);
+#endif
     if (ts->c_tracefunc)
         PyEval_SetTrace(NULL, NULL);
     if (ts->c_profilefunc)

@@ -10,6 +10,7 @@ because of gosched, and has to be in differs.txt, which says why.
   --quick   only the modules that `make test` runs
   --list    prints what differs in the form of differs.txt
   --jobs    modules at a time (default 1)
+  --limit   seconds after which a case hangs (default 60)
   -v        the tracebacks of what differs
 """
 
@@ -216,8 +217,10 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=CASE_LIMIT)
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
+    globals()["CASE_LIMIT"] = options.limit
     if importlib.util.find_spec("test.support") is None:
         print("skipped: this Python has no test package (Debian: libpython3-testsuite)")
         return 0

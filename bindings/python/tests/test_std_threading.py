@@ -143,16 +143,16 @@ def test_locks_of_before_are_replaced():
             return lambda: lock
         inner = closure()
         handler = logging.StreamHandler()
-        before = type(module_lock)
+        before = [type(module_lock)]
         import gosched
         from gosched import patch
         patch.patch_all()
         after = type(threading.Lock())
-        assert after is not before
+        assert after is not before[0]
         for lock in module_lock, inner(), event._cond._lock, q.mutex, q.not_empty._lock:
             assert type(lock) is after, lock
         assert q.mutex is q.not_empty._lock and q.not_full._lock is q.mutex
-        assert type(held) is before
+        assert type(held) is before[0]
         r = type(threading.RLock())
         for lock in slots.lock, plain.lock, condition._lock, handler.lock, logging._lock:
             assert type(lock) is r, lock

@@ -1,9 +1,8 @@
 """``os``, with cooperative :func:`read`, :func:`write`, :func:`waitpid` and their relations."""
 
-import errno as _errno
+import fcntl as _fcntl
 import os as _std
 import select as _select
-from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
@@ -14,6 +13,8 @@ __all__ = list(_std.__all__)
 
 _IN = _select.POLLIN | _select.POLLHUP | _select.POLLERR | _select.POLLNVAL
 _OUT = _select.POLLOUT | _select.POLLHUP | _select.POLLERR | _select.POLLNVAL
+# How a descriptor is open that never gets ready for these: the call fails at once.
+_WRONG_WAY = {_IN: _std.O_WRONLY, _OUT: _std.O_RDONLY}
 # A pipe that poll(2) calls writable takes this many bytes without blocking.
 _PIPE_BUF = _select.PIPE_BUF
 
@@ -31,7 +32,8 @@ def _wait_for(fd, events):
     """Parks until a call on a blocking descriptor won't block; False if it's a non-blocking one."""
     _gosched.checkpoint()
     while not _ready_now(fd, events):
-        if not _std.get_blocking(fd):
+        flags = _fcntl.fcntl(fd, _fcntl.F_GETFL)
+        if flags & _std.O_NONBLOCK or flags & _std.O_ACCMODE == _WRONG_WAY[events]:
             return False
         if events == _IN:
             _gosched.wait_read(fd)

@@ -72,6 +72,9 @@ class _Patch:
             known = self.replaced.get(id(original))
             if name not in _NOT_TAKEN and (known is None or known[2][0] == "_"):
                 self.replaced[id(original)] = (original, value, full)
+            if isinstance(value, _types.FunctionType):
+                # For pickles, and those who ask.
+                value.__module__ = getattr(original, "__module__", None) or namespace
         setattr(module, name, value)
 
     def methods(self, cls, names, source):
