@@ -107,7 +107,10 @@ def _unraisable(function):
     # Without the frames of this module.
     if traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    args = (kind, value, traceback, "Exception ignored in thread started by", function)
+    message = "Exception ignored in thread started by"
+    if _sys.version_info >= (3, 13):
+        message, function = "%s %r" % (message, function), None
+    args = (kind, value, traceback, message, function)
     try:
         unraisablehook(args_type(args))
     except Exception:

@@ -474,18 +474,36 @@ def _replace_locks(ours):
         kind = type(value)
         return kind in kinds or (kind is method and type(value.__self__) in kinds)
 
+    def in_dict(holder):
+        for key, value in list(holder.items()):
+            if interesting(value):
+                new = replacement(value)
+                if new is not None:
+                    holder[key] = new
+
+    def in_attributes(holder):
+        for name in _attributes(holder):
+            try:
+                value = getattr(holder, name)
+            except Exception:
+                continue
+            if interesting(value):
+                new = replacement(value)
+                if new is not None:
+                    try:
+                        object.__setattr__(holder, name, new)
+                    except (AttributeError, TypeError):
+                        pass
+
     leave = {id(vars(_originals)), id(replacements), id(kinds)}
     skip = (tuple, frozenset, _types.FunctionType, _types.CodeType, _types.FrameType, type)
+    is_tracked, referents = _gc.is_tracked, _gc.get_referents
     for holder in _gc.get_objects():
         if id(holder) in leave:
             continue
         kind = type(holder)
         if kind is dict:
-            for key, value in list(holder.items()):
-                if interesting(value):
-                    new = replacement(value)
-                    if new is not None:
-                        holder[key] = new
+            in_dict(holder)
         elif kind is list:
             for index, value in enumerate(holder):
                 if interesting(value):
@@ -501,21 +519,18 @@ def _replace_locks(ours):
                 new = replacement(value)
                 if new is not None:
                     holder.cell_contents = new
-        elif issubclass(kind, skip) or kind is method:
-            continue
-        elif any(map(interesting, _gc.get_referents(holder))):
-            for name in _attributes(holder):
-                try:
-                    value = getattr(holder, name)
-                except Exception:
-                    continue
-                if interesting(value):
-                    new = replacement(value)
-                    if new is not None:
-                        try:
-                            object.__setattr__(holder, name, new)
-                        except (AttributeError, TypeError):
-                            pass
+        elif not issubclass(kind, skip) and kind is not method:
+            found = False
+            for value in referents(holder):
+                if type(value) is dict:
+                    # The attributes of an object, if that is all there is in them, are in a
+                    # dictionary that the collector doesn't know.
+                    if not is_tracked(value):
+                        in_dict(value)
+                elif interesting(value):
+                    found = True
+            if found:
+                in_attributes(holder)
 
 
 def _attributes(holder):
