@@ -141,12 +141,12 @@ def test_psycopg(postgres):
         import sys, time, psycopg
         def work(i):
             with psycopg.connect(sys.argv[1]) as c, c.cursor() as cursor:
-                cursor.execute("select pg_sleep(0.2), %s::int", (i,))
+                cursor.execute("select pg_sleep(0.5), %s::int", (i,))
                 return cursor.fetchone()[1]
         with Beside():
             began = time.monotonic()
             assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
-            assert time.monotonic() - began < 1.9, "one after the other"
+            assert time.monotonic() - began < 4, "one after the other"
         with psycopg.connect(sys.argv[1], autocommit=True) as c:
             c.execute("create table t (n int)")
             with c.cursor() as cursor, cursor.copy("copy t from stdin") as copy:
@@ -196,12 +196,12 @@ def test_pymysql():
             def work(i):
                 c = pymysql.connect(host="127.0.0.1", port=int(sys.argv[1]), user="root")
                 with c, c.cursor() as cursor:
-                    cursor.execute("select sleep(0.2), %s", (i,))
+                    cursor.execute("select sleep(0.5), %s", (i,))
                     return cursor.fetchone()[1]
             with Beside():
                 began = time.monotonic()
                 assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
-                assert time.monotonic() - began < 1.9, "one after the other"
+                assert time.monotonic() - began < 4, "one after the other"
         """, port, options=("-W", "ignore"))
     finally:
         if process is not None:
@@ -215,8 +215,12 @@ def test_requests():
         import http.server, threading, time, requests
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            at_once = most = 0
             def do_GET(self):
+                Handler.at_once += 1
+                Handler.most = max(Handler.most, Handler.at_once)
                 time.sleep(0.1)
+                Handler.at_once -= 1
                 body = self.path.encode() * 1000
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -236,11 +240,10 @@ def test_requests():
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
             base = "http://localhost:%d" % server.server_address[1]
             with Beside():
-                began = time.monotonic()
                 found = [gosched.go(requests.get, "%s/%d" % (base, i)) for i in range(30)]
                 for i, g in enumerate(found):
                     assert g.result().text == "/%d" % i * 1000
-                assert time.monotonic() - began < 2.5, "one after the other"
+                assert Handler.most > 5, Handler.most
             with requests.Session() as s:
                 adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=4, pool_block=True)
                 s.mount("http://", adapter)
@@ -289,10 +292,15 @@ def test_wsgiref():
         class Quiet(WSGIRequestHandler):
             def log_message(self, *args):
                 pass
+        at_once = most = 0
         def app(environ, start_response):
+            global at_once, most
             n = int(environ.get("CONTENT_LENGTH") or 0)
             body = environ["wsgi.input"].read(n)
+            at_once += 1
+            most = max(most, at_once)
             time.sleep(0.1)
+            at_once -= 1
             start_response("200 OK", [("Content-Type", "text/plain")])
             return [environ["PATH_INFO"].encode() + body]
         with make_server("127.0.0.1", 0, validator(app), Server, Quiet) as server:
@@ -302,9 +310,8 @@ def test_wsgiref():
                 with urllib.request.urlopen("%s/%d" % (base, i), data=b"+%d" % i) as r:
                     return r.read()
             with Beside():
-                began = time.monotonic()
                 found = [gosched.go(get, i) for i in range(20)]
                 assert [g.result() for g in found] == [b"/%d+%d" % (i, i) for i in range(20)]
-                assert time.monotonic() - began < 1.9, "one after the other"
+                assert most > 5, most
             server.shutdown()
     """)

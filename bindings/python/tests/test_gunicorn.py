@@ -129,7 +129,10 @@ def in_threads(n, fn):
     results = [None] * n
 
     def one(i):
-        results[i] = fn(i)
+        try:
+            results[i] = fn(i)
+        except Exception as e:
+            results[i] = (repr(e), None)
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(n)]
     for t in threads:
@@ -142,8 +145,8 @@ def in_threads(n, fn):
 def test_requests_at_the_same_time(tmp_path):
     with Server(tmp_path) as server:
         began = time.monotonic()
-        found = in_threads(20, lambda i: server.get("/slow/0.3"))
-        assert time.monotonic() - began < 3
+        found = in_threads(20, lambda i: server.get("/slow/0.5"))
+        assert time.monotonic() - began < 8
         assert all(status == 200 for status, _ in found), found
         assert len({body for _, body in found}) == 20  # a goroutine for each
         body = os.urandom(1_000_000)
@@ -221,7 +224,7 @@ def test_max_requests(tmp_path):
         pids = set()
         for _ in range(20):
             status, pid = server.get("/pid")
-            assert status == 200
+            assert status == 200, server.text()
             pids.add(pid)
         assert len(pids) > 2, pids
 
@@ -257,7 +260,7 @@ def test_several_workers_and_unix_socket(tmp_path):
     path = str(tmp_path / "socket")
     with Server(tmp_path, "-w", "2", "-b", "unix:" + path) as server:
         found = in_threads(30, lambda i: server.get("/slow/0.1"))
-        assert all(status == 200 for status, _ in found)
+        assert all(status == 200 for status, _ in found), (found, server.text())
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(path)
             s.sendall(b"GET / HTTP/1.0\r\n\r\n")

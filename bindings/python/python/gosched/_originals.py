@@ -38,6 +38,8 @@ select_select = select.select
 select_poll = select.poll
 select_epoll = select.epoll
 
+signal_signal = signal.signal
+getsignal = signal.getsignal
 pause = signal.pause
 sigwait = signal.sigwait
 sigwaitinfo = signal.sigwaitinfo

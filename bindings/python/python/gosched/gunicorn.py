@@ -64,9 +64,9 @@ class _Idle:
 class _Connection:
     __slots__ = ("sock", "goroutine", "idle", "requests")
 
-    def __init__(self, sock):
+    def __init__(self, sock, goroutine):
         self.sock = sock
-        self.goroutine = _gosched.current()
+        self.goroutine = goroutine
         self.idle = False  # between two requests
         self.requests = 0
 
@@ -76,6 +76,18 @@ class _Connection:
             self.sock.shutdown(socket.SHUT_RD)
         except OSError:
             pass
+
+
+class _Listener:
+    """What a connection asks its listener, which may be closed by then."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, listener):
+        self.name = listener.getsockname()
+
+    def getsockname(self):
+        return self.name
 
 
 class GoschedWorker(AsyncWorker):
@@ -151,13 +163,15 @@ class GoschedWorker(AsyncWorker):
     # The others
 
     def _accept(self, listener):
+        name = _Listener(listener)
         while self.alive:
             self._slots.acquire()
             client = None
             try:
                 client, address = listener.accept()
                 client.setblocking(True)
-                _gosched.go(self._serve, listener, client, address)
+                goroutine = _gosched.go(self._serve, name, client, address)
+                self.connections[goroutine.id] = _Connection(client, goroutine)
             except OSError as e:
                 self._slots.release()
                 if client is not None:
@@ -175,7 +189,6 @@ class GoschedWorker(AsyncWorker):
     def _serve(self, listener, client, address):
         ident = _gosched.get_ident()
         try:
-            self.connections[ident] = _Connection(client)
             if self.cfg.is_ssl:
                 client = self.connections[ident].sock = ssl_wrap_socket(client, self.cfg)
             self.handle(listener, client, address)

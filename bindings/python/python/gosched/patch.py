@@ -74,7 +74,7 @@ class _Patch:
                 self.replaced[id(original)] = (original, value, full)
             if isinstance(value, _types.FunctionType):
                 # For pickles, and those who ask.
-                value.__module__ = getattr(original, "__module__", None) or namespace
+                value.__module__ = namespace
         setattr(module, name, value)
 
     def methods(self, cls, names, source):

@@ -6,12 +6,51 @@ from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
+from . import _signals
 from ._originals import take_names as _take_names
 
 _take_names(_std, globals())
 
 # How often a wait for blocked signals asks whether one is pending, in seconds.
 _POLL = 0.005
+
+
+class _Handler:
+    """A handler of signals whose exceptions are the main goroutine's, whichever it has interrupted."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler):
+        self.handler = handler
+
+    def __call__(self, number, frame):
+        main = _gosched.main()
+        if main is None or _gosched.current() is main:
+            return self.handler(number, frame)
+        try:
+            self.handler(number, frame)
+        except BaseException as error:
+            main.throw(error)
+
+
+def _unwrapped(handler):
+    if type(handler) is _Handler:
+        return handler.handler
+    if handler is _signals._on_interrupt:
+        return _std.default_int_handler
+    return handler
+
+
+def signal(signalnum, handler):
+    """Set the handler of a signal; the one that it had."""
+    if callable(handler):
+        handler = _Handler(handler)
+    return _unwrapped(_originals.signal_signal(signalnum, handler))
+
+
+def getsignal(signalnum):
+    """The handler of a signal."""
+    return _unwrapped(_originals.getsignal(signalnum))
 
 
 def pause():
@@ -77,4 +116,4 @@ def pthread_kill(thread_id, signalnum, /):
     return _originals.pthread_kill(thread_id, signalnum)
 
 
-_NAMES = ("pause", "sigtimedwait", "sigwaitinfo", "sigwait", "pthread_kill")
+_NAMES = ("signal", "getsignal", "pause", "sigtimedwait", "sigwaitinfo", "sigwait", "pthread_kill")
