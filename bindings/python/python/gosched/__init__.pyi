@@ -1,7 +1,7 @@
 from threading import Condition as Condition, local as local
 from queue import Queue as Queue
 
-from . import socket as socket
+from . import asyncio as asyncio, socket as socket
 from ._gosched import (
     Cancelled as Cancelled,
     Channel as Channel,
@@ -40,6 +40,8 @@ from ._runtime import (
     ticker as ticker,
     with_timeout as with_timeout,
 )
+from ._watchdog import watchdog as watchdog
+from .asyncio import EventLoopPolicy as EventLoopPolicy, as_future as as_future, run_coroutine as run_coroutine
 from .group import Group as Group
 from .patch import PatchWarning as PatchWarning, patch_all as patch_all
 from .pool import Pool as Pool
