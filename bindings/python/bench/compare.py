@@ -8,7 +8,7 @@ usage: make bench-python ARGS="[--quick] [--rounds N] [--only LIBRARY,...] [--dr
   --only     these libraries
   --draw     puts the picture into bindings/python/bench.svg and the table into README.md
 
-The workloads: spawn_join pingpong prodcons memory echo http mix (README.md says what they do).
+With workloads named, the figures of the others stay those of the last run. The workloads: spawn_join pingpong prodcons memory echo http mix (README.md says what they do).
 The table goes to target/python/bench/results.md, every value to results.json beside it.
 """
 
@@ -166,7 +166,8 @@ def medians(values):
 
 
 def table(results):
-    middle = medians(results["values"])
+    values = results["values"]
+    middle = medians({figure: values[figure] for figure in FIGURES if figure in values})
     libraries = [library for library in LIBRARIES if any(library in row for row in middle.values())]
     lines = ["| | unit | " + " | ".join(libraries) + " |", "| --- | --- |" + " ---: |" * len(libraries)]
     for figure, row in middle.items():
@@ -207,6 +208,7 @@ STYLE = """
 def draw(results):
     """Bars for each figure: how many times better than gevent, on a logarithmic scale."""
     middle = {figure: row for figure, row in medians(results["values"]).items() if "gevent" in row}
+    middle = {figure: middle[figure] for figure in FIGURES if figure in middle}
     left, width, right, bar, gap, top = 300, 480, 40, 9, 12, 74
     ratios = {}
     for figure, row in middle.items():
@@ -307,6 +309,15 @@ def main():
         "date": datetime.date.today().isoformat(), "python": platform.python_version(), "cpus": os.cpu_count(), "cpu": cpu(),
         "rounds": rounds, "quick": options.quick, "load": ["%.1f" % os.getloadavg()[0]] * 2, "values": {},
     }
+    if options.workloads:
+        try:
+            last = json.loads((OUT / "results.json").read_text())
+        except (OSError, ValueError):
+            last = {}
+        if all(last.get(key) == results[key] for key in ("python", "quick", "cpu")):
+            mine = tuple(workloads)
+            kept = {figure: row for figure, row in last["values"].items() if not figure.startswith(mine)}
+            results["values"] = kept
     failed = {}
     for workload in workloads:
         for turn in range(rounds):
