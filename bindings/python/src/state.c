@@ -3,6 +3,12 @@
 #include <pthread.h>
 #include <limits.h>
 
+#if PY_VERSION_HEX >= 0x030D0000
+#define Py_BUILD_CORE
+#include <internal/pycore_tstate.h>
+#undef Py_BUILD_CORE
+#endif
+
 /* The Python that this was compiled for, as PY_VERSION_HEX. */
 unsigned long gosched_python_compiled_for(void) { return PY_VERSION_HEX; }
 
@@ -63,13 +69,20 @@ int gosched_state_has_dict(PyThreadState *ts) { return ts->dict != NULL; }
 /* What the goroutine has left behind and the next one on this state must not see. The state is attached. */
 void gosched_state_reset(PyThreadState *ts)
 {
+    static uint64_t next_id = UINT64_C(1) << 62;
     PyObject *dict = ts->dict;
     ts->dict = NULL;
-    Py_XDECREF(dict);
+    if (dict) {
+        /* asyncio remembers, by the state's id and without a reference, the running loop that the dict
+           has held: the next goroutine on this state gets another id. */
+        ts->id = next_id++;
+        Py_DECREF(dict);
+    }
 #if PY_VERSION_HEX >= 0x030D0000
     /* What threading.local knows the thread by. */
     Py_CLEAR(ts->threading_local_key);
     Py_CLEAR(ts->threading_local_sentinel);
+    Py_CLEAR(((_PyThreadStateImpl *)ts)->asyncio_running_loop);
 #endif
     if (ts->c_tracefunc)
         PyEval_SetTrace(NULL, NULL);
