@@ -54,7 +54,9 @@ unsafe extern "C" fn leave(left: *mut Left) {
     // SAFETY: the caller has the GIL, and gives it back here.
     unsafe {
         let py = Python::assume_attached();
-        let goroutine = worker::current(py).map_or(ptr::null(), ptr::from_ref);
+        let current = worker::current(py);
+        let goroutine = current.map_or(ptr::null(), ptr::from_ref);
+        worker::away(current);
         *left = Left { state: state::leave().into_raw(), goroutine };
     }
 }

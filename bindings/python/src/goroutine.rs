@@ -490,6 +490,7 @@ unsafe extern "C" fn run(object: *mut c_void) {
         Python::attach(|py| {
             let g = Bound::<PyAny>::from_owned_ptr(py, object).cast_into_unchecked::<Goroutine>();
             body(&g, ts);
+            worker::away(Some(g.get()));
         });
         state::end(ts, is_usual);
     }
@@ -702,17 +703,19 @@ pub fn current(py: Python<'_>) -> PyResult<Option<Py<Goroutine>>> {
     if worker::is_main_thread() {
         worker::ensure(py)?;
     }
-    Ok(worker::current(py).map(|g| object_of(py, g)))
+    Ok(worker::current(py).and_then(|g| object_of(py, g)))
 }
 
-/// The object whose contents these are.
-fn object_of(py: Python<'_>, g: &Goroutine) -> Py<Goroutine> {
+/// The object whose contents these are; `None` for a goroutine of which only the last destructors run.
+pub fn object_of(py: Python<'_>, g: &Goroutine) -> Option<Py<Goroutine>> {
     let handle = g.inner.with(py, |i| i.handle);
+    if handle.is_null() {
+        return None;
+    }
     // SAFETY: its data is the object, which lives while it runs.
     unsafe {
-        Bound::<PyAny>::from_borrowed_ptr(py, gs_data(handle).cast())
-            .cast_into_unchecked::<Goroutine>()
-            .unbind()
+        let object = Bound::<PyAny>::from_borrowed_ptr_or_opt(py, gs_data(handle).cast())?;
+        Some(object.cast_into_unchecked::<Goroutine>().unbind())
     }
 }
 
@@ -805,7 +808,7 @@ pub fn _pop_timeout(py: Python<'_>, timeout: &Bound<'_, PyAny>) {
 pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
     let all = ALL.with(py, |all| all.clone());
     // SAFETY: the GIL is held since they were listed, so none has ended.
-    let others = all.into_iter().map(|g| object_of(py, unsafe { &*g }));
+    let others = all.into_iter().filter_map(|g| object_of(py, unsafe { &*g }));
     worker::main(py).into_iter().chain(others).collect()
 }
 

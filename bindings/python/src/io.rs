@@ -29,6 +29,11 @@ struct Waiting {
 /// For each file the first of its waiters, or null.
 static WAITING: Shared<Vec<*const Waiting>> = Shared::new(Vec::new());
 
+/// In the child of a fork: none of them waits there.
+pub fn forked(py: Python<'_>) {
+    WAITING.with(py, Vec::clear);
+}
+
 impl Waiting {
     fn begin(&self, py: Python<'_>, fd: usize) {
         WAITING.with(py, |all| {

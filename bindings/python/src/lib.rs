@@ -5,6 +5,7 @@
 //! - `state`: thread states, and leaving and entering Python around waits.
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `capi`: what C extensions get, with `format` for the items of channels that they share.
+//! - `watch`: looks for goroutines that hold the thread up.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
 mod blocking;
@@ -20,6 +21,7 @@ mod park;
 mod shared;
 mod state;
 mod sync;
+mod watch;
 mod worker;
 
 use pyo3::prelude::*;
@@ -42,6 +44,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<sync::Event>()?;
     m.add_class::<sync::WaitGroup>()?;
     m.add_class::<sync::RWMutex>()?;
+    m.add_class::<watch::Watch>()?;
     m.add("_C_API", capi::capsule(py)?)?;
     macro_rules! add {
         ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
@@ -51,7 +54,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         goroutine::yield_ goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
         goroutine::goroutines goroutine::num_goroutines
         channel::select channel::after channel::_ticker channel::_ticker_stop
-        blocking::blocking park::checkpoint_py
+        blocking::blocking park::checkpoint_py watch::_busy
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump

@@ -3,7 +3,7 @@
 use crate::errors;
 use crate::ffi::*;
 use crate::goroutine::Goroutine;
-use crate::{state, worker};
+use crate::{state, watch, worker};
 use pyo3::prelude::*;
 
 /// How long a call may wait.
@@ -110,6 +110,7 @@ pub fn wait_dropping(
 /// Without the GIL, for a goroutine.
 #[inline(always)]
 fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {
+    worker::away(Some(me));
     let e = state::outside(py, f);
     worker::set_current(Some(me));
     e
@@ -119,6 +120,7 @@ fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {
 #[inline(always)]
 pub fn call<R>(py: Python<'_>, f: impl FnOnce() -> R) -> R {
     let me = worker::current(py);
+    worker::away(me);
     let result = state::outside(py, f);
     worker::set_current(me);
     result
@@ -149,6 +151,9 @@ fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) 
 /// while others wait.
 #[inline(always)]
 pub fn checkpoint(py: Python<'_>) {
+    if worker::is_here() {
+        watch::tick();
+    }
     // SAFETY: the word stays where it is until the process ends.
     if unsafe { std::ptr::read_volatile(FLAG.with(py, |f| *f)) } != 0 {
         // SAFETY: without the GIL.

@@ -7,7 +7,7 @@
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
 use crate::shared::Shared;
-use crate::{blocking, errors, state, sync};
+use crate::{blocking, errors, io, state, sync, watch};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ptr;
@@ -23,8 +23,9 @@ static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
 static FINALIZING: AtomicBool = AtomicBool::new(false);
 /// The main goroutine's.
 static MAIN: Shared<Option<Py<Goroutine>>> = Shared::new(None);
-/// The goroutine that has the GIL, on the worker thread.
-static CURRENT: Shared<*const Goroutine> = Shared::new(ptr::null());
+/// The goroutine that runs Python code on the worker thread; null while none does. Changed with the GIL held,
+/// by that thread; `watch` looks at it without.
+static CURRENT: AtomicPtr<Goroutine> = AtomicPtr::new(ptr::null_mut());
 
 fn this_thread() -> usize {
     // SAFETY: no preconditions.
@@ -49,15 +50,36 @@ pub fn current<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
         return None;
     }
     // SAFETY: null, or a goroutine that runs, and so keeps its object.
-    CURRENT.with_thread(|current| unsafe { current.as_ref() })
+    unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }
 }
 
 /// The goroutine has the GIL from here on.
 #[inline(always)]
 pub fn set_current(g: Option<&Goroutine>) {
     if let Some(g) = g {
-        CURRENT.with_thread(|current| *current = g);
+        CURRENT.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+        watch::tick();
     }
+}
+
+/// The goroutine is about to leave Python: it waits, gives way or ends. With the GIL.
+#[inline(always)]
+pub fn away(g: Option<&Goroutine>) {
+    if g.is_some() {
+        CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Whether a goroutine runs Python code, or a call that gave the GIL back and is no wait of the library's.
+/// For other threads.
+pub fn is_busy() -> bool {
+    !CURRENT.load(Ordering::Relaxed).is_null()
+}
+
+/// The goroutine that does so, for other threads.
+pub fn busy<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
+    // SAFETY: it was set, and is unset, with the GIL held; and before the goroutine ends.
+    unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }
 }
 
 /// The main goroutine, once there is one.
@@ -182,9 +204,11 @@ pub fn _finalize(py: Python<'_>) {
 #[pyfunction]
 pub fn _forked(py: Python<'_>) {
     WORKER.store(0, Ordering::Relaxed);
+    CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
     state::forked();
     sync::forked();
     blocking::forked();
+    io::forked(py);
     goroutine::forked(py);
     let main = MAIN.with(py, Option::take);
     // Its frames are the thread's still: it is not dropped.

@@ -20,7 +20,7 @@ LockType = _thread.LockType
 RLockType = _thread.RLock
 get_ident = _thread.get_ident
 get_native_id = getattr(_thread, "get_native_id", _thread.get_ident)
-thread_count = _thread._count
+_thread_count = _thread._count
 ThreadHandle = getattr(_thread, "_ThreadHandle", None)
 
 os_read = os.read
@@ -51,6 +51,15 @@ gethostbyname = _socket.gethostbyname
 gethostbyname_ex = _socket.gethostbyname_ex
 gethostbyaddr = _socket.gethostbyaddr
 getnameinfo = _socket.getnameinfo
+
+
+#: threads of the package's own
+own_threads = 0
+
+
+def thread_count():
+    """The number of threads of the system that _thread has started, those of the package's own not."""
+    return _thread_count() - own_threads
 
 
 #: module name -> {attribute: what it was before it was patched}

@@ -1,0 +1,240 @@
+"""The watchdog: it names the calls that hold the thread of the goroutines up.
+
+Its own is a thread of the system, whatever is patched. It looks without the GIL, and takes that only to
+report.
+"""
+
+import atexit
+import linecache
+import os
+import sys
+import traceback
+
+from . import _gosched
+from . import _originals
+
+#: the frames that a report shows, at most
+_FRAMES = 10
+#: how long stop() waits for a report that is under way, in seconds
+_STOP = 1
+
+
+class Incident:
+    """What the watchdog reports: a goroutine that runs for too long without a wait."""
+
+    #: the goroutine, and its name
+    goroutine = None
+    name = None
+    #: for how long it has held the thread up, in seconds
+    seconds = 0.0
+    #: whether it's over: `seconds` is the total then
+    ended = False
+    #: where it was found: the file, the line's number, the function; None if it was over by then
+    filename = None
+    lineno = None
+    function = None
+    #: the call, as it is written there
+    call = ""
+    #: the stack, outermost frame first, as of traceback.extract_stack()
+    stack = ()
+
+    def __init__(self, goroutine, frame):
+        self.goroutine = goroutine
+        if goroutine is not None:
+            self.name = str(goroutine.name)
+        if frame is None:
+            return
+        self.stack = traceback.extract_stack(frame, _FRAMES)
+        while frame.f_code.co_filename.startswith("<frozen importlib") and frame.f_back is not None:
+            frame = frame.f_back
+        self.filename = frame.f_code.co_filename
+        self.lineno = frame.f_lineno
+        self.function = frame.f_code.co_name
+        self.call = _call_of(frame)
+
+    def __str__(self):
+        who = self.name
+        if who is None:
+            who = "a goroutine"
+        elif not who.startswith("goroutine"):
+            who = "goroutine %s" % who
+        did = "has held" if not self.ended else "held"
+        text = "gosched: %s %s all others up for %.3f s" % (who, did, self.seconds)
+        if self.filename is not None:
+            text += ": %s:%s, in %s: %s" % (self.filename, self.lineno, self.function, self.call)
+        return text
+
+    def __repr__(self):
+        return "<%s.%s %s>" % (type(self).__module__, type(self).__qualname__, self)
+
+
+def _call_of(frame):
+    """The source of what a frame is at: the expression where Python knows it, else the line."""
+    code, lineno = frame.f_code, frame.f_lineno
+    linecache.checkcache(code.co_filename)
+    positions = getattr(code, "co_positions", None)
+    if positions is not None:
+        for at, (first, last, start, end) in enumerate(positions()):
+            if at * 2 == frame.f_lasti and first == last and None not in (first, start, end):
+                line = linecache.getline(code.co_filename, first, frame.f_globals)
+                found = line.encode()[start:end].decode(errors="replace").strip()
+                if found:
+                    return found
+    return linecache.getline(code.co_filename, lineno or 0, frame.f_globals).strip()
+
+
+def _print(incident):
+    stderr = sys.stderr
+    if stderr is None:
+        return
+    text = "%s\n" % incident
+    if not incident.ended and len(incident.stack) > 1:
+        text += "".join(traceback.format_list(incident.stack))
+    stderr.write(text)
+    stderr.flush()
+
+
+class Watchdog:
+    """What watchdog() gives. stop() ends it, and so does leaving its `with` block."""
+
+    def __init__(self, seconds, report):
+        #: what is too long
+        self.seconds = seconds
+        self._report = _print if report is None else report
+        self._watch = None
+        self._ident = None
+        self._start()
+
+    def _start(self):
+        self._watch = _gosched._Watch(self.seconds)
+        # Held while the thread runs. Its own kind of lock, of which none is a goroutine's.
+        self._running = _originals.allocate_lock()
+        self._running.acquire()
+        try:
+            _originals.start_new_thread(self._run, (self._watch, self._running))
+        except BaseException:
+            self._watch = None
+            raise
+        _watchdogs.add(self)
+
+    def _run(self, watch, running):
+        self._ident = _originals.get_ident()
+        _originals.own_threads += 1
+        try:
+            while True:
+                held = watch.held()
+                if held is None:
+                    return
+                tick, since = held
+                incident = self._look(tick)
+                # Else it was over when this thread had the GIL: what computes in C keeps it.
+                if incident is not None:
+                    incident.seconds = watch.since(since)
+                    self._tell(incident)
+                    ended = Incident(None, None)
+                    vars(ended).update(vars(incident))
+                    ended.seconds = watch.ended(tick, since)
+                    if ended.seconds is None:
+                        return
+                else:
+                    ended = Incident(None, None)
+                    ended.seconds = watch.since(since)
+                ended.ended = True
+                self._tell(ended)
+                # It keeps the goroutine.
+                del incident, ended
+        finally:
+            _originals.own_threads -= 1
+            running.release()
+
+    def _look(self, tick):
+        busy = _gosched._busy()
+        if busy is None or busy[1] != tick:
+            return None
+        return Incident(busy[0], busy[0].frame)
+
+    def _tell(self, incident):
+        try:
+            self._report(incident)
+        except Exception:
+            traceback.print_exc()
+
+    @property
+    def running(self):
+        """Whether it has not been stopped."""
+        return self._watch is not None
+
+    def stop(self):
+        """Ends it. When this returns nothing more is reported."""
+        watch, self._watch = self._watch, None
+        _watchdogs.discard(self)
+        if watch is not None:
+            watch.stop()
+            deadline = _originals.monotonic() + _STOP
+            while self._ident != _originals.get_ident() and not self._running.acquire(False):
+                if _originals.monotonic() > deadline:
+                    break  # the report takes so long
+                _gosched.sleep(0.001)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.stop()
+
+
+#: those that run
+_watchdogs = set()
+
+
+def watchdog(seconds=0.1, report=None):
+    """Starts to look for goroutines that run for more than so many seconds without a wait, and so hold all
+    others up: those that call what blocks, and those that compute.
+
+    report(incident) is called, in a thread of its own, once while the call lasts and once more when it has
+    ended; see :class:`gosched._watchdog.Incident`, of which str() is a line of text. Without a function they
+    are written to standard error:
+
+        gosched: goroutine worker-3 has held all others up for 0.104 s: app.py:41, in handle: time.sleep(2)
+
+    Gives the watchdog, which stop() ends. The environment's GOSCHED_WATCHDOG=0.1 starts one at import.
+
+    >>> import gosched, time
+    >>> found = []
+    >>> with gosched.watchdog(0.02, found.append):
+    ...     time.sleep(0.2)
+    >>> found[0].call
+    'time.sleep(0.2)'
+    """
+    # The calling program is a goroutine from here on, if it is to be one.
+    _gosched.current()
+    return Watchdog(seconds, report)
+
+
+def from_environment():
+    """At import."""
+    value = os.environ["GOSCHED_WATCHDOG"]
+    try:
+        seconds = float(value)
+        if seconds > 0:
+            watchdog(seconds)
+    except ValueError:
+        sys.stderr.write("gosched: GOSCHED_WATCHDOG is not a number of seconds: %r\n" % value)
+
+
+@atexit.register
+def _at_exit():
+    for dog in list(_watchdogs):
+        dog.stop()
+
+
+def _after_fork():
+    # Its thread has stayed with the parent.
+    running = list(_watchdogs)
+    _watchdogs.clear()
+    _originals.own_threads = 0
+    for dog in running:
+        dog._start()
+
+
+os.register_at_fork(after_in_child=_after_fork)
