@@ -74,7 +74,8 @@ _LAZY = {
     "as_future": ("asyncio", "as_future"),
     "run_coroutine": ("asyncio", "run_coroutine"),
     "EventLoopPolicy": ("asyncio", "EventLoopPolicy"),
-    "watchdog": ("watchdog", "watchdog"),
+    "asyncio": ("asyncio", None),
+    "watchdog": ("_watchdog", "watchdog"),
 }
 
 
@@ -83,9 +84,9 @@ def __getattr__(name):
         module, attribute = _LAZY[name]
     except KeyError:
         raise AttributeError("module 'gosched' has no attribute %r" % name) from None
-    value = getattr(_importlib.import_module("." + module, __name__), attribute)
-    if name != module:
-        globals()[name] = value
+    value = _importlib.import_module("." + module, __name__)
+    if attribute is not None:
+        value = globals()[name] = getattr(value, attribute)
     return value
 
 
@@ -111,3 +112,9 @@ def get_library_dir():
     True
     """
     return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "lib")
+
+
+if _os.environ.get("GOSCHED_WATCHDOG"):
+    from ._watchdog import from_environment as _from_environment
+
+    _from_environment()

@@ -1,6 +1,7 @@
 """Signals: Python's handlers run in the main thread, which may be asleep when one arrives."""
 
 import errno
+import functools
 import os
 import signal
 from _thread import get_ident as _thread_ident
@@ -43,6 +44,28 @@ def _on_interrupt(number, frame):
     main.throw(KeyboardInterrupt())
 
 
+_std_set_wakeup_fd = signal.set_wakeup_fd
+
+
+@functools.wraps(_std_set_wakeup_fd)
+def _set_wakeup_fd(*args, **kwargs):
+    ours = -1 if _pipe is None else _pipe[1]
+    if args == (-1,) and ours != -1:
+        # asyncio and others say so at their end: signals must wake the thread still.
+        old = _std_set_wakeup_fd(ours, warn_on_full_buffer=False)
+    else:
+        old = _std_set_wakeup_fd(*args, **kwargs)
+    return -1 if old == ours else old
+
+
+def _adapt():
+    # What asks for the handler of Ctrl-C, as asyncio.run() does, or puts it back, means the one that is in
+    # use here.
+    functools.update_wrapper(_on_interrupt, signal.default_int_handler)
+    signal.default_int_handler = _on_interrupt
+    signal.set_wakeup_fd = _set_wakeup_fd
+
+
 def start():
     """Called when the main thread begins to run goroutines."""
     global _pipe
@@ -50,21 +73,24 @@ def start():
         r, w = os.pipe()
         os.set_blocking(r, False)
         os.set_blocking(w, False)
-        old = signal.set_wakeup_fd(w, warn_on_full_buffer=False)
+        old = _std_set_wakeup_fd(w, warn_on_full_buffer=False)
     except ValueError:
         # Not the main thread of the main interpreter.
         return
     if old != -1:
         # Another library's: it wakes the thread itself.
-        signal.set_wakeup_fd(old)
+        _std_set_wakeup_fd(old)
         os.close(r)
         os.close(w)
         return
     _pipe = (r, w)
     watcher = _gosched.spawn(_watch, (r,), name="gosched-signals")
     watcher.add_done_callback(lambda g: None)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _on_interrupt)
+    if signal.default_int_handler is not _on_interrupt:
+        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        _adapt()
+        if is_default:
+            signal.signal(signal.SIGINT, _on_interrupt)
 
 
 def forked():
@@ -75,8 +101,9 @@ def forked():
     r, w = _pipe
     _pipe = None
     try:
-        if signal.set_wakeup_fd(-1) != w:
-            pass
+        old = _std_set_wakeup_fd(-1)
+        if old not in (-1, w):
+            _std_set_wakeup_fd(old)
     except ValueError:
         pass
     for fd in (r, w):
