@@ -1,0 +1,3195 @@
+// gosched.hpp: libgosched for C++17 and later. One header, nothing to link but the library.
+//
+// What gosched.h says of goroutines, deadlines and cancelling holds here too. What is added:
+//
+// - Values of any type over channels, and functions with arguments and results as goroutines.
+// - Lengths of time and points in time are those of std::chrono, of any clock. A time of another clock
+//   than std::chrono::steady_clock is converted when the call begins.
+// - Objects that clean up: locks for std::lock_guard and its kin, task groups that wait.
+//
+// Errors. gs::error, an std::system_error, is thrown for each error of the library; its code() is of
+// gs::category() and compares with std::errc: `e.code() == std::errc::operation_canceled`. What a program
+// expects to happen is no error: a closed channel ends a receive with an empty gs::received, a wait that
+// has a limit says by its result that the time was up.
+//
+// With -fno-exceptions nothing is thrown. A function that is declared with gs::result<T> returns a T where
+// exceptions are on. Where they are off it returns an object that has a T or an std::error_code. Then what
+// can't be constructed for lack of memory is empty, and every call on it gives EINVAL; and misuse that no
+// program can go on from (unlocking what isn't locked) is reported and aborts. All of it is in another
+// inline namespace then, so that objects of the two kinds aren't mixed in a program by mistake.
+//
+// Cancelling. A goroutine that is cancelled gets gs::error with std::errc::operation_canceled from every call
+// that would block, and unwinds by it. Locks are the exception: lock() is never ended by a cancel, because
+// destructors lock, too.
+//
+// gs_exit() runs no destructors: a C++ goroutine ends by returning.
+#ifndef GOSCHED_HPP
+#define GOSCHED_HPP
+
+#include <gosched.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <istream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <ostream>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#if __cplusplus >= 202002L && defined(__has_include)
+#if __has_include(<coroutine>)
+#include <coroutine>
+#endif
+#endif
+
+/* Whether this translation unit is compiled with exceptions. */
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
+#define GS_HPP_EXCEPTIONS 1
+#else
+#define GS_HPP_EXCEPTIONS 0
+#endif
+
+/* Whether there are coroutines: gs::task, gs::executor, co_await. */
+#if defined(__cpp_impl_coroutine) && defined(__cpp_lib_coroutine)
+#define GS_HPP_COROUTINES 1
+#else
+#define GS_HPP_COROUTINES 0
+#endif
+
+namespace gs {
+#if GS_HPP_EXCEPTIONS
+inline namespace v1 {
+#else
+inline namespace v1_noexcept {
+#endif
+
+// ---- Errors ----
+
+namespace detail {
+
+class category_type final : public std::error_category {
+public:
+    const char *name() const noexcept override { return "gosched"; }
+    std::string message(int value) const override { return gs_strerror(-value); }
+    std::error_condition default_error_condition(int value) const noexcept override
+    {
+        if (gs_eai(-value) != 0)
+            return {value, *this};
+        return {value, std::generic_category()};
+    }
+};
+
+}  // namespace detail
+
+/// The category of the library's errors: values are those of errno.h, or a failed look-up's
+/// (gs_getaddrinfo); messages are gs_strerror's. A code of it equals the std::errc of its value.
+inline const std::error_category &category() noexcept
+{
+    // Never destroyed: goroutines may go on while the program ends.
+    alignas(detail::category_type) static unsigned char place[sizeof(detail::category_type)];
+    static const detail::category_type *the = ::new (place) detail::category_type;
+    return *the;
+}
+
+/// The error code of what a function of gosched.h has returned: a negative errno value; none for 0 and above.
+inline std::error_code make_code(long r) noexcept
+{
+    return r < 0 ? std::error_code(static_cast<int>(-r), category()) : std::error_code();
+}
+
+/// What is thrown where exceptions are on. Its what() begins with the name of the function.
+class error : public std::system_error {
+public:
+    /// r: what a function of gosched.h has returned, below 0. where: the function that failed.
+    error(long r, const char *where) : std::system_error(make_code(r), where) {}
+    /// An error of another category, such as a member of a gs::task_group may return.
+    error(std::error_code code, const char *where) : std::system_error(code, where) {}
+};
+
+namespace detail {
+
+/// Misuse, or an error in a function that can't return one.
+[[noreturn]] __attribute__((noinline, cold)) inline void raise(long r, const char *where)
+{
+#if GS_HPP_EXCEPTIONS
+    throw error(r, where);
+#else
+    std::fprintf(stderr, "%s: %s\n", where, gs_strerror(static_cast<int>(r)));
+    std::abort();
+#endif
+}
+
+inline void must(long r, const char *where)
+{
+    if (__builtin_expect(r < 0, 0))
+        raise(r, where);
+}
+
+}  // namespace detail
+
+#if GS_HPP_EXCEPTIONS
+
+/// What functions return that may fail. With exceptions: T itself, as errors are thrown.
+template <class T>
+using result = T;
+
+namespace detail {
+
+template <class T>
+[[noreturn]] inline T failed(long r, const char *where)
+{
+    raise(r, where);
+}
+
+inline void done(long r, const char *where)
+{
+    must(r, where);
+}
+
+}  // namespace detail
+
+#else
+
+/// What a function with a gs::result returns in place of a value: `return gs::unexpected{code};`.
+struct unexpected {
+    std::error_code code;
+};
+
+/// What functions return that may fail. Without exceptions: a T, or an std::error_code.
+template <class T>
+class [[nodiscard]] result {
+    std::optional<T> value_;
+    std::error_code error_;
+
+public:
+    using value_type = T;
+    result(T value) : value_(std::move(value)) {}
+    result(unexpected why) noexcept : error_(why.code) {}
+
+    bool has_value() const noexcept { return value_.has_value(); }
+    explicit operator bool() const noexcept { return has_value(); }
+    /// Why there is no value; std::error_code() if there is one.
+    std::error_code error() const noexcept { return error_; }
+
+    /// The value. Without one the program is aborted, with the error on standard error.
+    T &value() &
+    {
+        check();
+        return *value_;
+    }
+    const T &value() const &
+    {
+        check();
+        return *value_;
+    }
+    T &&value() &&
+    {
+        check();
+        return std::move(*value_);
+    }
+    T &operator*() & { return value(); }
+    const T &operator*() const & { return value(); }
+    T &&operator*() && { return std::move(*this).value(); }
+    T *operator->() { return &value(); }
+    const T *operator->() const { return &value(); }
+    template <class U>
+    T value_or(U &&other) &&
+    {
+        return value_ ? std::move(*value_) : static_cast<T>(std::forward<U>(other));
+    }
+
+private:
+    void check() const
+    {
+        if (!value_) {
+            std::fprintf(stderr, "gs::result has no value: %s\n", error_.message().c_str());
+            std::abort();
+        }
+    }
+};
+
+/// Success, or an std::error_code.
+template <>
+class [[nodiscard]] result<void> {
+    std::error_code error_;
+
+public:
+    using value_type = void;
+    result() noexcept = default;
+    result(unexpected why) noexcept : error_(why.code) {}
+    bool has_value() const noexcept { return !error_; }
+    explicit operator bool() const noexcept { return !error_; }
+    std::error_code error() const noexcept { return error_; }
+    /// Aborts the program, with the error on standard error, if there is one.
+    void value() const
+    {
+        if (error_) {
+            std::fprintf(stderr, "gs::result is an error: %s\n", error_.message().c_str());
+            std::abort();
+        }
+    }
+};
+
+namespace detail {
+
+template <class T>
+inline result<T> failed(long r, const char *)
+{
+    return unexpected{make_code(r)};
+}
+
+inline result<void> done(long r, const char *)
+{
+    return unexpected{make_code(r)}; // of 0 and above: none
+}
+
+}  // namespace detail
+
+#endif
+
+/// How an operation with a limit has ended. The numbers are those of errno.h.
+enum class status : int {
+    ok = 0,
+    closed = EPIPE,         ///< the channel is closed (and, for a receive, drained)
+    again = EAGAIN,         ///< it can't be done at once
+    timed_out = ETIMEDOUT,  ///< nor before the deadline
+    cancelled = ECANCELED,  ///< the goroutine is cancelled: only without exceptions, which throw gs::error
+    invalid = EINVAL,       ///< the object is empty: only without exceptions
+    no_memory = ENOMEM,     ///< there is no memory to wait with a deadline: only without exceptions
+};
+
+namespace detail {
+
+/// What a program expects to happen is a status; all else is thrown where it can be.
+inline status status_of(int r, const char *where)
+{
+#if GS_HPP_EXCEPTIONS
+    if (__builtin_expect(r < 0 && r != -EPIPE && r != -EAGAIN && r != -ETIMEDOUT, 0))
+        raise(r, where);
+#else
+    (void)where;
+#endif
+    return static_cast<status>(-r);
+}
+
+/// Whether a wait that may end early has succeeded: true: 0; false: no time is left.
+inline result<bool> in_time(int r, const char *where)
+{
+    if (r == 0)
+        return true;
+    if (r == -ETIMEDOUT || r == -EAGAIN || r == -EBUSY)
+        return false;
+    return failed<bool>(r, where);
+}
+
+}  // namespace detail
+
+// ---- Time ----
+
+/// The clock of the library's deadlines, CLOCK_MONOTONIC.
+using clock = std::chrono::steady_clock;
+using time_point = std::chrono::time_point<clock, std::chrono::nanoseconds>;
+static_assert(sizeof(time_point) == sizeof(std::int64_t), "the elements of gs_after and gs_ticker_start");
+
+namespace detail {
+
+/// The length in ns, rounded up; what is beyond 292 years is 292 years.
+template <class Rep, class Period>
+constexpr std::int64_t ns_of(const std::chrono::duration<Rep, Period> &d) noexcept
+{
+    using per = std::ratio_divide<Period, std::nano>;
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    if constexpr (std::is_integral_v<Rep> && per::den == 1) {
+        std::int64_t ns = 0;
+        if (!__builtin_mul_overflow(d.count(), static_cast<std::int64_t>(per::num), &ns))
+            return ns;
+        return d.count() < 0 ? -most : most;
+    } else {
+        const long double ns = static_cast<long double>(d.count()) * per::num / per::den;
+        if (!(ns > -9.2e18L)) // or not a number
+            return ns < 0 ? -most : 0;
+        if (ns > 9.2e18L)
+            return most;
+        const auto whole = static_cast<std::int64_t>(ns);
+        return static_cast<long double>(whole) < ns ? whole + 1 : whole;
+    }
+}
+
+}  // namespace detail
+
+/// Until when a call may wait: made from a length of time, from now on, or from a time of any clock.
+class deadline {
+    gs_deadline at_;
+    struct raw {
+    };
+    constexpr deadline(raw, gs_deadline at) noexcept : at_(at) {}
+
+public:
+    /// From now on for this long; what is not above 0 has passed already.
+    template <class Rep, class Period>
+    deadline(const std::chrono::duration<Rep, Period> &d) noexcept : at_(gs_after_ns(detail::ns_of(d)))
+    {
+    }
+    template <class Clock, class Duration>
+    deadline(const std::chrono::time_point<Clock, Duration> &at) noexcept
+    {
+        if constexpr (std::is_same_v<Clock, clock>) {
+            const std::int64_t ns = detail::ns_of(at.time_since_epoch());
+            at_ = ns < 1 ? 1 : ns; // below are GS_NOWAIT and GS_FOREVER
+        } else {
+            const auto now = Clock::now();
+            at_ = at <= now ? 1 : gs_after_ns(detail::ns_of(at.time_since_epoch() - now.time_since_epoch()));
+        }
+    }
+    /// Wait without end.
+    static constexpr deadline forever() noexcept { return {raw{}, GS_FOREVER}; }
+    /// Don't wait.
+    static constexpr deadline now() noexcept { return {raw{}, GS_NOWAIT}; }
+    /// A deadline of gosched.h.
+    static constexpr deadline from_native(gs_deadline at) noexcept { return {raw{}, at}; }
+    /// For functions of gosched.h.
+    constexpr gs_deadline native() const noexcept { return at_; }
+};
+
+/// While there is one, no call of the running goroutine is ended by a cancel: gs_cancel_disable. Nests.
+class no_cancel {
+public:
+    no_cancel() noexcept { (void)gs_cancel_disable(); }
+    ~no_cancel() { (void)gs_cancel_enable(); }
+    no_cancel(const no_cancel &) = delete;
+    no_cancel &operator=(const no_cancel &) = delete;
+};
+
+/// While there is one, the running goroutine is not preempted: gs_preempt_disable, with its caveats. Nests.
+class no_preempt {
+public:
+    no_preempt() noexcept { gs_preempt_disable(); }
+    ~no_preempt() { gs_preempt_enable(); }
+    no_preempt(const no_preempt &) = delete;
+    no_preempt &operator=(const no_preempt &) = delete;
+};
+
+// ---- The running goroutine ----
+
+namespace this_goroutine {
+
+/// Lets others run. Gosched.
+inline void yield() noexcept
+{
+    gs_yield();
+}
+
+/// The number of the running goroutine; 0 on a plain thread.
+inline std::uint64_t id() noexcept
+{
+    return gs_id(gs_self());
+}
+
+/// Whether it was cancelled. For loops that compute, and call nothing that would block.
+inline bool cancelled() noexcept
+{
+    return gs_cancelled() != 0;
+}
+
+/// Fails with std::errc::operation_canceled if it was cancelled.
+inline result<void> check_cancelled()
+{
+    return detail::done(gs_cancelled() != 0 ? -ECANCELED : 0, "gs::this_goroutine::check_cancelled");
+}
+
+template <class Rep, class Period>
+inline result<void> sleep_for(const std::chrono::duration<Rep, Period> &d)
+{
+    return detail::done(gs_sleep(detail::ns_of(d)), "gs::this_goroutine::sleep_for");
+}
+
+template <class Clock, class Duration>
+inline result<void> sleep_until(const std::chrono::time_point<Clock, Duration> &at)
+{
+    return detail::done(gs_sleep_until(deadline(at).native()), "gs::this_goroutine::sleep_until");
+}
+
+}  // namespace this_goroutine
+
+// ---- Start and stop ----
+
+/// What gs::init starts the runtime with. What is 0 or null is taken from the environment, and else has its
+/// default: see gs_config.
+struct config {
+    std::uint32_t procs = 0;             ///< how many goroutines run at the same time
+    std::uint32_t max_threads = 0;       ///< how many threads are started for goroutines, at most
+    std::size_t stack_size = 0;          ///< bytes of stack for a goroutine
+    const char *topology = nullptr;      ///< of NUMA nodes, in hwloc's notation
+    std::chrono::nanoseconds time_slice{0};
+    std::uint32_t flags = 0;             ///< GS_CONFIG_...
+    std::int32_t preempt_signal = 0;     ///< -1: none
+};
+
+/// Starts the runtime; without it the first call that needs one does. Fails with
+/// std::errc::device_or_resource_busy if there is one already.
+inline result<void> init(const config &c = config{})
+{
+    gs_config native = GS_CONFIG_INIT;
+    native.gomaxprocs = c.procs;
+    native.max_threads = c.max_threads;
+    native.stack_size = c.stack_size;
+    native.topology = c.topology;
+    native.time_slice_ns = static_cast<std::uint64_t>(c.time_slice.count());
+    native.flags = c.flags;
+    native.preempt_signal = c.preempt_signal;
+    return detail::done(gs_init(&native), "gs::init");
+}
+
+/// Waits until every goroutine has ended, ends all threads of the library and frees all that it has. For
+/// plain threads. Fails with std::errc::timed_out, and has changed nothing, if goroutines are left then.
+inline result<void> shutdown(deadline until = deadline::forever())
+{
+    return detail::done(gs_shutdown(until.native()), "gs::shutdown");
+}
+
+namespace detail {
+
+struct nothing {
+};
+
+/// A place for what a function returns, void and references included.
+template <class T>
+struct box {
+    std::optional<T> value;
+    template <class F>
+    void fill(F &&f)
+    {
+        value.emplace(std::forward<F>(f)());
+    }
+    bool full() const noexcept { return value.has_value(); }
+    T take() { return std::move(*value); }
+};
+
+template <class T>
+struct box<T &> {
+    T *value = nullptr;
+    template <class F>
+    void fill(F &&f)
+    {
+        value = std::addressof(std::forward<F>(f)());
+    }
+    bool full() const noexcept { return value != nullptr; }
+    T &take() { return *value; }
+};
+
+template <>
+struct box<void> {
+    bool value = false;
+    template <class F>
+    void fill(F &&f)
+    {
+        std::forward<F>(f)();
+        value = true;
+    }
+    bool full() const noexcept { return value; }
+    void take() {}
+};
+
+/// A result, or the exception in its place. Filled by one stack and taken by another.
+template <class T>
+struct outcome {
+    box<T> value;
+#if GS_HPP_EXCEPTIONS
+    std::exception_ptr thrown;
+#endif
+
+    template <class F>
+    void fill(F &&f) noexcept
+    {
+#if GS_HPP_EXCEPTIONS
+        try {
+            value.fill(std::forward<F>(f));
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+#else
+        value.fill(std::forward<F>(f));
+#endif
+    }
+
+    /// For one call.
+    result<T> take(const char *where)
+    {
+#if GS_HPP_EXCEPTIONS
+        if (thrown)
+            std::rethrow_exception(std::exchange(thrown, nullptr));
+#endif
+        if (!value.full())
+            return failed<T>(-EOWNERDEAD, where); // gs_exit
+#if GS_HPP_EXCEPTIONS
+        return value.take();
+#else
+        if constexpr (std::is_void_v<T>)
+            return result<void>();
+        else
+            return result<T>(value.take());
+#endif
+    }
+};
+
+#if GS_HPP_EXCEPTIONS
+/// Whether it is what a cancelled goroutine unwinds by.
+inline bool is_cancel(const std::exception_ptr &thrown) noexcept
+{
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::system_error &e) {
+        return e.code() == std::errc::operation_canceled;
+    } catch (...) {
+        return false;
+    }
+}
+
+/// Ends the program with the report of an exception that leaves main, type and what() included.
+[[noreturn]] inline void terminate_with(const std::exception_ptr &thrown) noexcept
+{
+    std::rethrow_exception(thrown);
+}
+#endif
+
+template <class F, class... Args>
+using result_of = std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>;
+
+template <class F, class... Args>
+inline constexpr bool can_call = std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>;
+
+}  // namespace detail
+
+/// Runs f(args...) as a goroutine, on the calling thread to begin with, and returns what it returns, or throws
+/// what it throws. Others may then still be there: gs::shutdown waits for them. For plain threads; fails in a
+/// goroutine with std::errc::device_or_resource_busy.
+template <class F, class... Args>
+inline result<std::invoke_result_t<F, Args...>> run(F &&f, Args &&...args)
+{
+    using T = std::invoke_result_t<F, Args...>;
+    auto call = [&]() -> T { return std::invoke(std::forward<F>(f), std::forward<Args>(args)...); };
+    struct frame {
+        decltype(call) &fn;
+        detail::outcome<T> out;
+    } here{call, {}};
+    const int r = gs_run([](void *p) { static_cast<frame *>(p)->out.fill(static_cast<frame *>(p)->fn); }, &here);
+    if (r < 0)
+        return detail::failed<T>(r, "gs::run");
+    return here.out.take("gs::run");
+}
+
+/// Calls f(args...) on the thread's own large stack with the P given up, for what is deep or blocks in a call of
+/// another library: gs_blocking. Returns what it returns, or throws what it throws.
+template <class F, class... Args>
+inline std::invoke_result_t<F, Args...> blocking(F &&f, Args &&...args)
+{
+    using T = std::invoke_result_t<F, Args...>;
+    auto call = [&]() -> T { return std::invoke(std::forward<F>(f), std::forward<Args>(args)...); };
+    struct frame {
+        decltype(call) &fn;
+        detail::outcome<T> out;
+    } here{call, {}};
+    (void)gs_blocking(
+        [](void *p) -> void * {
+            static_cast<frame *>(p)->out.fill(static_cast<frame *>(p)->fn);
+            return p;
+        },
+        &here);
+#if GS_HPP_EXCEPTIONS
+    if (here.out.thrown)
+        std::rethrow_exception(std::move(here.out.thrown));
+#endif
+    return here.out.value.take();
+}
+
+/// Between its beginning and its end the goroutine's P may be used by others: gs_entersyscall. For calls of the
+/// system that may block. In between a call of this library that blocks, blocks the thread.
+class syscall_section {
+public:
+    syscall_section() noexcept { (void)gs_entersyscall(); }
+    ~syscall_section() { (void)gs_exitsyscall(); }
+    syscall_section(const syscall_section &) = delete;
+    syscall_section &operator=(const syscall_section &) = delete;
+};
+
+// ---- Goroutines ----
+
+/// How to start a goroutine. With C++20: gs::go({.name = "reader", .node = 1}, f).
+struct options {
+    const char *name = nullptr;       ///< for reports; copied
+    std::size_t stack_size = 0;       ///< bytes, at most 1 GiB; 0: the runtime's
+    int priority = GS_PRIO_NORMAL;    ///< GS_PRIO_...
+    int node = -1;                    ///< the NUMA node that it begins on; -1: any
+    bool pinned = false;              ///< it stays on one thread: GS_SPAWN_PINNED
+    bool no_preempt = false;          ///< GS_SPAWN_NOPREEMPT
+    bool no_signal = false;           ///< GS_SPAWN_NOSIGNAL
+    gs_workers *workers = nullptr;    ///< on whose threads it begins, if it is pinned
+};
+
+/// Of gs::go: there is no handle. An exception that leaves the goroutine ends the program.
+struct detached_t {
+    explicit detached_t() = default;
+};
+inline constexpr detached_t detached{};
+
+namespace detail {
+
+inline gs_spawn_opts native(const options &o) noexcept
+{
+    gs_spawn_opts n = GS_SPAWN_OPTS_INIT;
+    n.name = o.name;
+    n.stack_size = o.stack_size;
+    n.priority = o.priority;
+    n.node = o.node;
+    n.flags = (o.pinned ? GS_SPAWN_PINNED : 0) | (o.no_preempt ? GS_SPAWN_NOPREEMPT : 0) |
+              (o.no_signal ? GS_SPAWN_NOSIGNAL : 0);
+    n.workers = o.workers;
+    return n;
+}
+
+#if GS_HPP_EXCEPTIONS
+template <class T, class... Args>
+inline T *make(Args &&...args)
+{
+    return new T(std::forward<Args>(args)...);
+}
+#else
+template <class T, class... Args>
+inline T *make(Args &&...args)
+{
+    return new (std::nothrow) T(std::forward<Args>(args)...);
+}
+#endif
+
+inline char *make_bytes(std::size_t n)
+{
+#if GS_HPP_EXCEPTIONS
+    return new char[n];
+#else
+    return new (std::nothrow) char[n];
+#endif
+}
+
+/// A function and its arguments, which are destroyed by the goroutine when it has returned.
+template <class F, class... Args>
+class call {
+    union {
+        std::tuple<F, Args...> what_;
+    };
+
+public:
+    template <class G, class... As>
+    explicit call(G &&g, As &&...as) : what_(std::forward<G>(g), std::forward<As>(as)...)
+    {
+    }
+    ~call() {}
+    void drop() noexcept { what_.~tuple(); }
+    decltype(auto) operator()()
+    {
+        return std::apply(
+            [](auto &...all) -> decltype(auto) { return std::invoke(std::move(all)...); }, what_);
+    }
+    call(const call &) = delete;
+    call &operator=(const call &) = delete;
+};
+
+/// What a goroutine and its handle share. Whichever is done with it last destroys it.
+class go_base {
+    std::atomic<unsigned> flags_{0};
+    void (*destroy_)(go_base *);
+
+protected:
+    explicit go_base(void (*fn)(go_base *)) noexcept : destroy_(fn) {}
+    ~go_base() = default;
+
+public:
+    enum : unsigned {
+        ended = 1,     ///< the goroutine is done with it
+        dropped = 2,   ///< the handle is
+        unheeded = 4,  ///< and it was destroyed while an exception was in flight: its own is not asked for
+    };
+
+    go_base(const go_base &) = delete;
+    go_base &operator=(const go_base &) = delete;
+
+    /// Says that one side is done with it; true: it was the last one.
+    bool leave(unsigned as) noexcept
+    {
+        // Release: the other side sees what was done here; acquire: it was done before the destruction.
+        return flags_.fetch_or(as, std::memory_order_acq_rel) & (as & ended ? dropped : ended);
+    }
+    bool heeded() const noexcept { return !(flags_.load(std::memory_order_relaxed) & unheeded); }
+    void destroy() noexcept { destroy_(this); }
+};
+
+template <class T>
+class go_result : public go_base {
+public:
+    outcome<T> out;
+
+    /// The last side: an exception that can't be taken any more is not passed over.
+    void end() noexcept
+    {
+#if GS_HPP_EXCEPTIONS
+        if (__builtin_expect(out.thrown != nullptr, 0) && heeded() && !is_cancel(out.thrown))
+            terminate_with(out.thrown);
+#endif
+        destroy();
+    }
+
+protected:
+    using go_base::go_base;
+};
+
+template <class T, class F, class... Args>
+class go_state final : public go_result<T> {
+    call<F, Args...> call_;
+
+public:
+    template <class... As>
+    explicit go_state(As &&...as)
+        : go_result<T>([](go_base *b) { delete static_cast<go_state *>(b); }), call_(std::forward<As>(as)...)
+    {
+    }
+
+    static void entry(void *p) noexcept
+    {
+        auto *s = static_cast<go_state *>(p);
+        s->out.fill(s->call_);
+        s->call_.drop();
+        if (s->leave(go_base::ended))
+            s->end();
+    }
+    /// It was never started.
+    void unstarted() noexcept
+    {
+        call_.drop();
+        delete this;
+    }
+};
+
+}  // namespace detail
+
+/// A goroutine that returns a T; it can be waited for. Made by gs::go, moved and not copied.
+///
+/// Destroying the handle doesn't wait: it detaches, as `go f()` in Go does, so that gs::go(f) as a statement
+/// doesn't wait for f. (gs::task_group waits.) But an exception must not get lost. If one leaves the
+/// goroutine, and get() isn't called before the handle is destroyed, the program ends by std::terminate, as
+/// when one leaves an std::thread, whichever of the two comes first. Not so if the goroutine ends because it
+/// was cancelled (std::errc::operation_canceled), or if the handle is destroyed by an exception, which is
+/// on its way to say that something went wrong.
+///
+/// A handle is used by one goroutine or thread at a time. Goroutines and plain threads.
+template <class T = void>
+class goroutine {
+    detail::go_result<T> *state_ = nullptr;
+    gs_g *g_ = nullptr;
+
+public:
+    using value_type = T;
+
+    /// No goroutine.
+    goroutine() noexcept = default;
+    goroutine(detail::go_result<T> *state, gs_g *g) noexcept : state_(state), g_(g) {} // for gs::go
+    goroutine(goroutine &&o) noexcept : state_(std::exchange(o.state_, nullptr)), g_(std::exchange(o.g_, nullptr)) {}
+    goroutine &operator=(goroutine &&o) noexcept
+    {
+        goroutine(std::move(o)).swap(*this);
+        return *this;
+    }
+    goroutine(const goroutine &) = delete;
+    goroutine &operator=(const goroutine &) = delete;
+    ~goroutine() { detach(); }
+    void swap(goroutine &o) noexcept
+    {
+        std::swap(state_, o.state_);
+        std::swap(g_, o.g_);
+    }
+
+    /// Whether the handle has a goroutine: not after get() and detach(), nor when it was moved from.
+    bool valid() const noexcept { return state_ != nullptr; }
+    /// As valid(), in std::thread's word.
+    bool joinable() const noexcept { return valid(); }
+
+    /// Waits until it has ended. get() then gives its result, or exception, without waiting. Fails with
+    /// std::errc::resource_deadlock_would_occur in the goroutine itself.
+    result<void> join() const { return detail::done(gs_join(g_, GS_FOREVER), "gs::goroutine::join"); }
+    /// false: it hasn't ended yet.
+    template <class Rep, class Period>
+    result<bool> join_for(const std::chrono::duration<Rep, Period> &d) const
+    {
+        return detail::in_time(gs_join(g_, deadline(d).native()), "gs::goroutine::join_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> join_until(const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return detail::in_time(gs_join(g_, deadline(at).native()), "gs::goroutine::join_until");
+    }
+
+    /// Waits until it has ended, and returns what it has returned, or throws what it has thrown; then the handle
+    /// is empty, as an std::future is. If the wait fails, because the caller is cancelled, it keeps the goroutine.
+    /// Fails with std::errc::owner_dead if the goroutine has ended with gs_exit.
+    result<T> get()
+    {
+        const int r = gs_join(g_, GS_FOREVER);
+        if (__builtin_expect(r < 0, 0))
+            return detail::failed<T>(r, "gs::goroutine::get");
+        detail::outcome<T> out = std::move(state_->out);
+        std::exchange(state_, nullptr)->destroy(); // the goroutine has ended, so this is the last side
+        gs_release(std::exchange(g_, nullptr));
+        return out.take("gs::goroutine::get");
+    }
+
+    /// Every call of it that would block, now or later, fails with std::errc::operation_canceled. It goes on until
+    /// it returns, or lets that exception through.
+    void cancel() const { detail::must(gs_cancel(g_), "gs::goroutine::cancel"); }
+
+    /// What the destructor does. Nothing for an empty handle.
+    void detach() noexcept
+    {
+        if (state_ == nullptr)
+            return;
+        unsigned as = detail::go_base::dropped;
+#if GS_HPP_EXCEPTIONS
+        if (std::uncaught_exceptions() > 0)
+            as |= detail::go_base::unheeded;
+#endif
+        if (state_->leave(as))
+            state_->end();
+        state_ = nullptr;
+        gs_release(std::exchange(g_, nullptr));
+    }
+
+    /// Its number: no two in the life of the runtime have the same. 0: it has not run yet, or there is none.
+    std::uint64_t id() const noexcept { return gs_id(g_); }
+    /// What options::name was.
+    std::string name() const
+    {
+        const int n = gs_name(g_, nullptr, 0);
+        std::string s(n > 0 ? static_cast<std::size_t>(n) + 1 : 1, '\0');
+        (void)gs_name(g_, s.data(), s.size());
+        s.pop_back();
+        return s;
+    }
+    /// For functions of gosched.h: good as long as the handle has it.
+    gs_g *native_handle() const noexcept { return g_; }
+};
+
+namespace detail {
+
+template <class F, class... Args>
+inline result<goroutine<result_of<F, Args...>>> start(const gs_spawn_opts *opts, F &&f, Args &&...args)
+{
+    using T = result_of<F, Args...>;
+    auto *s = make<go_state<T, std::decay_t<F>, std::decay_t<Args>...>>(std::forward<F>(f), std::forward<Args>(args)...);
+    gs_g *g = nullptr;
+    const int r = s == nullptr ? -ENOMEM : gs_spawn_with(s->entry, s, opts, &g);
+    if (__builtin_expect(r < 0, 0)) {
+        if (s != nullptr)
+            s->unstarted();
+        return failed<goroutine<T>>(r, "gs::go");
+    }
+    return goroutine<T>(s, g);
+}
+
+/// What a detached goroutine runs, if it doesn't fit into the argument.
+template <class F, class... Args>
+struct loose {
+    call<F, Args...> fn;
+    template <class... As>
+    explicit loose(As &&...as) : fn(std::forward<As>(as)...)
+    {
+    }
+    static void entry(void *p) noexcept // an exception ends the program
+    {
+        auto *s = static_cast<loose *>(p);
+        (void)s->fn();
+        s->fn.drop();
+        delete s;
+    }
+};
+
+template <class F, class... Args>
+inline result<void> start_loose(const gs_spawn_opts *opts, F &&f, Args &&...args)
+{
+    using G = std::decay_t<F>;
+    if constexpr (sizeof...(Args) == 0 && sizeof(G) <= sizeof(void *) && std::is_trivially_copyable_v<G>) {
+        const G fn(std::forward<F>(f));
+        void *word = nullptr;
+        std::memcpy(&word, static_cast<const void *>(std::addressof(fn)), sizeof(G));
+        const gs_fn entry = [](void *p) noexcept {
+            alignas(G) unsigned char bytes[sizeof(G)];
+            std::memcpy(bytes, &p, sizeof(G));
+            (void)std::invoke(std::move(*std::launder(reinterpret_cast<G *>(bytes))));
+        };
+        return done(opts == nullptr ? gs_spawn(entry, word) : gs_spawn_with(entry, word, opts, nullptr), "gs::go");
+    } else {
+        auto *s = make<loose<G, std::decay_t<Args>...>>(std::forward<F>(f), std::forward<Args>(args)...);
+        const int r = s == nullptr ? -ENOMEM
+                      : opts == nullptr ? gs_spawn(s->entry, s)
+                                        : gs_spawn_with(s->entry, s, opts, nullptr);
+        if (__builtin_expect(r < 0, 0) && s != nullptr) {
+            s->fn.drop();
+            delete s;
+        }
+        return done(r, "gs::go");
+    }
+}
+
+}  // namespace detail
+
+/// Starts f(args...) as a goroutine: `go f(args...)`. f and args are copied or moved, as for std::thread (std::ref
+/// for a reference), and destroyed on the goroutine when f has returned. Fails for lack of memory. Goroutines
+/// and plain threads.
+template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+inline result<goroutine<detail::result_of<F, Args...>>> go(F &&f, Args &&...args)
+{
+    return detail::start(nullptr, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+/// With options: std::errc::invalid_argument for a node that there isn't, and the like.
+template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+inline result<goroutine<detail::result_of<F, Args...>>> go(const options &o, F &&f, Args &&...args)
+{
+    const gs_spawn_opts n = detail::native(o);
+    return detail::start(&n, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+/// Without a handle. A lambda without captures, or with one pointer, takes no memory.
+template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+inline result<void> go(detached_t, F &&f, Args &&...args)
+{
+    return detail::start_loose(nullptr, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+inline result<void> go(detached_t, const options &o, F &&f, Args &&...args)
+{
+    const gs_spawn_opts n = detail::native(o);
+    return detail::start_loose(&n, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+// ---- Mutexes and other meeting points ----
+
+/// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any may
+/// unlock it. Goroutines and plain threads.
+class mutex {
+    gs_mutex m_{};
+
+public:
+    using native_handle_type = gs_mutex *;
+    constexpr mutex() noexcept = default;
+    mutex(const mutex &) = delete;
+    mutex &operator=(const mutex &) = delete;
+
+    /// Never ended by a cancel.
+    void lock()
+    {
+        if (__builtin_expect(gs_mutex_lock(&m_, GS_FOREVER) != 0, 0))
+            lock_cancelled();
+    }
+    [[nodiscard]] bool try_lock() noexcept { return gs_mutex_trylock(&m_) == 0; }
+    /// false: not locked, the time is up. Never ended by a cancel.
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return lock_by(deadline(d).native());
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return lock_by(deadline(at).native());
+    }
+    /// Misuse if it isn't locked.
+    void unlock() { detail::must(gs_mutex_unlock(&m_), "gs::mutex::unlock"); }
+    native_handle_type native_handle() noexcept { return &m_; }
+
+private:
+    __attribute__((noinline, cold)) void lock_cancelled()
+    {
+        no_cancel guard;
+        detail::must((gs_mutex_lock)(&m_, GS_FOREVER), "gs::mutex::lock");
+    }
+    bool lock_by(gs_deadline at)
+    {
+        no_cancel guard;
+        const int r = gs_mutex_lock(&m_, at);
+        if (r != -ETIMEDOUT)
+            detail::must(r, "gs::mutex::try_lock_until");
+        return r == 0;
+    }
+};
+
+/// sync.RWMutex, for std::shared_lock too. New readers wait while a writer waits. Never ended by a cancel.
+class shared_mutex {
+    gs_rwmutex m_{};
+
+    template <class F>
+    static bool by(F &&f, gs_deadline at, const char *where)
+    {
+        no_cancel guard;
+        const int r = f(at);
+        if (r == -ETIMEDOUT || r == -EAGAIN)
+            return false;
+        detail::must(r, where);
+        return true;
+    }
+    bool write(gs_deadline at, const char *where)
+    {
+        return by([this](gs_deadline d) { return gs_rwmutex_lock(&m_, d); }, at, where);
+    }
+    bool read(gs_deadline at, const char *where)
+    {
+        return by([this](gs_deadline d) { return gs_rwmutex_rlock(&m_, d); }, at, where);
+    }
+
+public:
+    using native_handle_type = gs_rwmutex *;
+    constexpr shared_mutex() noexcept = default;
+    shared_mutex(const shared_mutex &) = delete;
+    shared_mutex &operator=(const shared_mutex &) = delete;
+
+    void lock() { (void)write(GS_FOREVER, "gs::shared_mutex::lock"); }
+    [[nodiscard]] bool try_lock() { return write(GS_NOWAIT, "gs::shared_mutex::try_lock"); }
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return write(deadline(d).native(), "gs::shared_mutex::try_lock_for");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return write(deadline(at).native(), "gs::shared_mutex::try_lock_until");
+    }
+    void unlock() { detail::must(gs_rwmutex_unlock(&m_), "gs::shared_mutex::unlock"); }
+
+    void lock_shared() { (void)read(GS_FOREVER, "gs::shared_mutex::lock_shared"); }
+    [[nodiscard]] bool try_lock_shared() { return read(GS_NOWAIT, "gs::shared_mutex::try_lock_shared"); }
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return read(deadline(d).native(), "gs::shared_mutex::try_lock_shared_for");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return read(deadline(at).native(), "gs::shared_mutex::try_lock_shared_until");
+    }
+    void unlock_shared() { detail::must(gs_rwmutex_runlock(&m_), "gs::shared_mutex::unlock_shared"); }
+    native_handle_type native_handle() noexcept { return &m_; }
+};
+
+/// sync.Cond, for std::unique_lock<gs::mutex>. The lock is held again when a wait returns or throws. A wait fails
+/// with std::errc::operation_canceled in a cancelled goroutine.
+class condition_variable {
+    gs_cond c_{};
+
+    result<std::cv_status> by(std::unique_lock<mutex> &lock, gs_deadline at, const char *where)
+    {
+        const int r = gs_cond_wait(&c_, lock.mutex()->native_handle(), at);
+        if (r == 0)
+            return std::cv_status::no_timeout;
+        if (r == -ETIMEDOUT)
+            return std::cv_status::timeout;
+        return detail::failed<std::cv_status>(r, where);
+    }
+    template <class Pred>
+    result<bool> by(std::unique_lock<mutex> &lock, gs_deadline at, Pred &pred, const char *where)
+    {
+        while (!pred()) {
+            const int r = gs_cond_wait(&c_, lock.mutex()->native_handle(), at);
+            if (r == -ETIMEDOUT)
+                return static_cast<bool>(pred());
+            if (r < 0)
+                return detail::failed<bool>(r, where);
+        }
+        return true;
+    }
+
+public:
+    using native_handle_type = gs_cond *;
+    constexpr condition_variable() noexcept = default;
+    condition_variable(const condition_variable &) = delete;
+    condition_variable &operator=(const condition_variable &) = delete;
+
+    void notify_one() noexcept { (void)gs_cond_signal(&c_); }
+    void notify_all() noexcept { (void)gs_cond_broadcast(&c_); }
+
+    result<void> wait(std::unique_lock<mutex> &lock)
+    {
+        return detail::done(gs_cond_wait(&c_, lock.mutex()->native_handle(), GS_FOREVER), "gs::condition_variable::wait");
+    }
+    /// Until pred().
+    template <class Pred>
+    result<void> wait(std::unique_lock<mutex> &lock, Pred pred)
+    {
+        int r = 0;
+        while (r == 0 && !pred())
+            r = gs_cond_wait(&c_, lock.mutex()->native_handle(), GS_FOREVER);
+        return detail::done(r, "gs::condition_variable::wait");
+    }
+    template <class Rep, class Period>
+    result<std::cv_status> wait_for(std::unique_lock<mutex> &lock, const std::chrono::duration<Rep, Period> &d)
+    {
+        return by(lock, deadline(d).native(), "gs::condition_variable::wait_for");
+    }
+    /// What pred() is in the end.
+    template <class Rep, class Period, class Pred>
+    result<bool> wait_for(std::unique_lock<mutex> &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
+    {
+        return by(lock, deadline(d).native(), pred, "gs::condition_variable::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<std::cv_status> wait_until(std::unique_lock<mutex> &lock, const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return by(lock, deadline(at).native(), "gs::condition_variable::wait_until");
+    }
+    template <class Clock, class Duration, class Pred>
+    result<bool> wait_until(std::unique_lock<mutex> &lock, const std::chrono::time_point<Clock, Duration> &at, Pred pred)
+    {
+        return by(lock, deadline(at).native(), pred, "gs::condition_variable::wait_until");
+    }
+    native_handle_type native_handle() noexcept { return &c_; }
+};
+
+/// As gs::condition_variable, for locks of any type with lock() and unlock(): std::shared_lock<gs::shared_mutex>.
+class condition_variable_any {
+    mutex inner_;
+    condition_variable c_;
+
+    template <class Lock>
+    struct relock {
+        Lock &lock;
+        ~relock() { lock.lock(); }
+    };
+    // The waiter holds inner_ from before it unlocks until it waits, so a notify after that wakes it.
+    template <class Lock, class Wait>
+    auto around(Lock &lock, Wait &&wait)
+    {
+        std::unique_lock<mutex> inner(inner_);
+        lock.unlock();
+        relock<Lock> last{lock};
+        std::unique_lock<mutex> first(std::move(inner)); // unlocked before the other one is locked again
+        return wait(first);
+    }
+
+public:
+    condition_variable_any() noexcept = default;
+    condition_variable_any(const condition_variable_any &) = delete;
+    condition_variable_any &operator=(const condition_variable_any &) = delete;
+
+    void notify_one()
+    {
+        std::lock_guard<mutex> guard(inner_);
+        c_.notify_one();
+    }
+    void notify_all()
+    {
+        std::lock_guard<mutex> guard(inner_);
+        c_.notify_all();
+    }
+    template <class Lock>
+    result<void> wait(Lock &lock)
+    {
+        return around(lock, [this](std::unique_lock<mutex> &inner) { return c_.wait(inner); });
+    }
+    template <class Lock, class Pred>
+    result<void> wait(Lock &lock, Pred pred)
+    {
+        while (!pred()) {
+#if GS_HPP_EXCEPTIONS
+            wait(lock);
+#else
+            if (auto r = wait(lock); !r)
+                return r;
+#endif
+        }
+        return result<void>();
+    }
+    template <class Lock, class Rep, class Period>
+    result<std::cv_status> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d)
+    {
+        return wait_until(lock, clock::now() + std::chrono::nanoseconds(detail::ns_of(d)));
+    }
+    template <class Lock, class Clock, class Duration>
+    result<std::cv_status> wait_until(Lock &lock, const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return around(lock, [&](std::unique_lock<mutex> &inner) { return c_.wait_until(inner, at); });
+    }
+};
+
+/// sync.WaitGroup. Goroutines and plain threads.
+class waitgroup {
+    gs_waitgroup w_{};
+
+public:
+    constexpr waitgroup() noexcept = default;
+    waitgroup(const waitgroup &) = delete;
+    waitgroup &operator=(const waitgroup &) = delete;
+
+    /// Misuse if the counter would be negative.
+    void add(std::int64_t delta = 1) { detail::must(gs_waitgroup_add(&w_, delta), "gs::waitgroup::add"); }
+    void done() { detail::must(gs_waitgroup_done(&w_), "gs::waitgroup::done"); }
+    /// Until the counter is 0.
+    result<void> wait() { return detail::done(gs_waitgroup_wait(&w_, GS_FOREVER), "gs::waitgroup::wait"); }
+    /// false: it isn't yet.
+    template <class Rep, class Period>
+    result<bool> wait_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return detail::in_time(gs_waitgroup_wait(&w_, deadline(d).native()), "gs::waitgroup::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> wait_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return detail::in_time(gs_waitgroup_wait(&w_, deadline(at).native()), "gs::waitgroup::wait_until");
+    }
+    /// Adds 1, and starts f(args...) as a detached goroutine with a done() at its end. WaitGroup.Go.
+    template <class F, class... Args>
+    result<void> go(F &&f, Args &&...args)
+    {
+        struct last {
+            waitgroup *w;
+            ~last() { w->done(); }
+        };
+        auto body = [this](auto &&fn, auto &&...as) {
+            last at_end{this};
+            (void)std::invoke(std::move(fn), std::move(as)...);
+        };
+        add();
+#if GS_HPP_EXCEPTIONS
+        try {
+            gs::go(detached, std::move(body), std::forward<F>(f), std::forward<Args>(args)...);
+        } catch (...) {
+            done();
+            throw;
+        }
+#else
+        auto r = gs::go(detached, std::move(body), std::forward<F>(f), std::forward<Args>(args)...);
+        if (!r)
+            done();
+        return r;
+#endif
+    }
+    gs_waitgroup *native_handle() noexcept { return &w_; }
+};
+
+/// A semaphore with n units to begin with, first come first served. std::counting_semaphore.
+class semaphore {
+    gs_sem s_{};
+
+public:
+    /// Misuse if n is negative.
+    explicit semaphore(std::int64_t n = 0) { detail::must(gs_sem_init(&s_, n), "gs::semaphore"); }
+    semaphore(const semaphore &) = delete;
+    semaphore &operator=(const semaphore &) = delete;
+
+    result<void> acquire(std::int64_t n = 1)
+    {
+        return detail::done(gs_sem_acquire(&s_, n, GS_FOREVER), "gs::semaphore::acquire");
+    }
+    result<bool> try_acquire(std::int64_t n = 1)
+    {
+        return detail::in_time(gs_sem_acquire(&s_, n, GS_NOWAIT), "gs::semaphore::try_acquire");
+    }
+    template <class Rep, class Period>
+    result<bool> try_acquire_for(const std::chrono::duration<Rep, Period> &d, std::int64_t n = 1)
+    {
+        return detail::in_time(gs_sem_acquire(&s_, n, deadline(d).native()), "gs::semaphore::try_acquire_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> try_acquire_until(const std::chrono::time_point<Clock, Duration> &at, std::int64_t n = 1)
+    {
+        return detail::in_time(gs_sem_acquire(&s_, n, deadline(at).native()), "gs::semaphore::try_acquire_until");
+    }
+    /// Misuse if n is negative.
+    void release(std::int64_t n = 1) { detail::must(gs_sem_release(&s_, n), "gs::semaphore::release"); }
+    gs_sem *native_handle() noexcept { return &s_; }
+};
+
+/// Does something once: the first call() calls f, others wait until it has returned. If f throws, call() throws
+/// that, and the next one calls f again, as for std::call_once. Waiting is never ended by a cancel.
+class once {
+    mutex m_;
+    std::atomic<bool> done_{false};
+    std::atomic<const void *> by_{nullptr}; // who is in f
+
+    __attribute__((noinline)) static const void *self() noexcept
+    {
+        static thread_local char place;
+        const void *g = gs_self();
+        return g != nullptr ? g : &place;
+    }
+
+public:
+    constexpr once() noexcept = default;
+    once(const once &) = delete;
+    once &operator=(const once &) = delete;
+
+    /// Fails with std::errc::resource_deadlock_would_occur if f itself calls it.
+    template <class F, class... Args>
+    result<void> call(F &&f, Args &&...args)
+    {
+        if (done_.load(std::memory_order_acquire)) // with the store below: what f did is visible
+            return result<void>();
+        if (by_.load(std::memory_order_relaxed) == self()) // only the caller itself writes its own address
+            return detail::failed<void>(-EDEADLK, "gs::once::call");
+        std::lock_guard<mutex> guard(m_);
+        if (done_.load(std::memory_order_relaxed))
+            return result<void>();
+        struct leave {
+            std::atomic<const void *> &by;
+            ~leave() { by.store(nullptr, std::memory_order_relaxed); }
+        } at_end{by_};
+        by_.store(self(), std::memory_order_relaxed);
+        (void)std::invoke(std::forward<F>(f), std::forward<Args>(args)...);
+        done_.store(true, std::memory_order_release);
+        return result<void>();
+    }
+    /// Whether it is done.
+    bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+};
+
+// ---- Channels ----
+
+/// Whether a T may be moved to another place by copying its bytes, without its move constructor and destructor.
+/// Such values go over a channel directly; for others the channel carries a pointer to one on the heap.
+/// May be specialised.
+template <class T>
+struct is_trivially_relocatable : std::is_trivially_copyable<T> {
+};
+template <class T>
+struct is_trivially_relocatable<std::unique_ptr<T, std::default_delete<T>>> : std::true_type {
+};
+#if defined(__GLIBCXX__) || defined(_LIBCPP_VERSION)
+template <class T>
+struct is_trivially_relocatable<std::shared_ptr<T>> : std::true_type {
+};
+#endif
+
+/// What a receive gives: a value, or why there is none. As std::optional, with a status.
+template <class T>
+class received {
+    std::optional<T> value_;
+    gs::status status_ = gs::status::closed;
+
+public:
+    using value_type = T;
+    explicit received(gs::status why) noexcept : status_(why) {}
+    explicit received(std::optional<T> &&value) noexcept(std::is_nothrow_move_constructible_v<T>)
+        : value_(std::move(value)), status_(gs::status::ok)
+    {
+    }
+
+    bool has_value() const noexcept { return value_.has_value(); }
+    explicit operator bool() const noexcept { return has_value(); }
+    /// ok, closed, again (try_recv), timed_out; without exceptions also cancelled, invalid, no_memory.
+    gs::status status() const noexcept { return status_; }
+    bool closed() const noexcept { return status_ == gs::status::closed; }
+    bool timed_out() const noexcept { return status_ == gs::status::timed_out; }
+
+    T &operator*() & noexcept { return *value_; }
+    const T &operator*() const & noexcept { return *value_; }
+    T &&operator*() && noexcept { return std::move(*value_); }
+    T *operator->() noexcept { return &*value_; }
+    const T *operator->() const noexcept { return &*value_; }
+    /// The value; fails with the error of the status if there is none.
+    T &value() &
+    {
+        check();
+        return *value_;
+    }
+    T &&value() &&
+    {
+        check();
+        return std::move(*value_);
+    }
+    template <class U>
+    T value_or(U &&other) &&
+    {
+        return std::move(value_).value_or(std::forward<U>(other));
+    }
+    /// The value as an std::optional.
+    std::optional<T> optional() && { return std::move(value_); }
+
+private:
+    void check() const
+    {
+        if (!value_)
+            detail::raise(-static_cast<int>(status_), "gs::received::value");
+    }
+};
+
+template <class T>
+class chan;
+template <class T>
+class send_chan;
+template <class T>
+class recv_chan;
+
+namespace detail {
+
+enum class passing { bytes, relocated, on_heap };
+
+template <class T>
+inline constexpr passing passing_of = std::is_trivially_copyable_v<T>    ? passing::bytes
+                                      : is_trivially_relocatable<T>::value ? passing::relocated
+                                                                           : passing::on_heap;
+
+template <class T>
+inline constexpr std::size_t wire_size = passing_of<T> == passing::on_heap ? sizeof(T *) : sizeof(T);
+
+/// An element on its way into a channel. If it isn't sent, a value that was moved goes back to where it was.
+template <class T, passing = passing_of<T>>
+class outgoing {
+    const T *value_;
+
+public:
+    explicit outgoing(const T &v) noexcept : value_(std::addressof(v)) {}
+    const void *data() const noexcept { return value_; }
+    bool ok() const noexcept { return true; }
+    void sent() noexcept {}
+    void restore() noexcept {}
+};
+
+template <class T>
+inline void give_back(T &to, T &&value) noexcept
+{
+    if constexpr (std::is_move_assignable_v<T>) {
+        to = std::move(value);
+    } else {
+        to.~T();
+        ::new (static_cast<void *>(std::addressof(to))) T(std::move(value));
+    }
+}
+
+template <class T>
+class outgoing<T, passing::relocated> {
+    union {
+        T value_;
+    };
+    T *from_ = nullptr; // moved from there
+    bool full_ = true;
+
+public:
+    explicit outgoing(const T &v) : value_(v) {}
+    explicit outgoing(T &&v) noexcept : value_(std::move(v)), from_(std::addressof(v)) {}
+    ~outgoing() { restore(); }
+    outgoing(const outgoing &) = delete;
+    outgoing &operator=(const outgoing &) = delete;
+    const void *data() const noexcept { return std::addressof(value_); }
+    bool ok() const noexcept { return true; }
+    void sent() noexcept { full_ = false; }
+    void restore() noexcept
+    {
+        if (!std::exchange(full_, false))
+            return;
+        if (from_ != nullptr)
+            give_back(*from_, std::move(value_));
+        value_.~T();
+    }
+};
+
+template <class T>
+class outgoing<T, passing::on_heap> {
+    T *value_;
+    T *from_ = nullptr;
+
+public:
+    explicit outgoing(const T &v) : value_(make<T>(v)) {}
+    explicit outgoing(T &&v) : value_(make<T>(std::move(v))), from_(std::addressof(v)) {}
+    ~outgoing() { restore(); }
+    outgoing(const outgoing &) = delete;
+    outgoing &operator=(const outgoing &) = delete;
+    const void *data() const noexcept { return &value_; }
+    bool ok() const noexcept { return value_ != nullptr; }
+    void sent() noexcept { value_ = nullptr; }
+    void restore() noexcept
+    {
+        const std::unique_ptr<T> back(std::exchange(value_, nullptr));
+        if (back && from_ != nullptr)
+            give_back(*from_, std::move(*back));
+    }
+};
+
+/// Where an element comes to. take() once after a receive that has succeeded, and only then.
+template <class T, passing P = passing_of<T>>
+class incoming {
+    alignas(T) unsigned char bytes_[sizeof(T)];
+
+public:
+    void *data() noexcept { return bytes_; }
+    std::optional<T> take()
+    {
+        T *v = std::launder(reinterpret_cast<T *>(bytes_));
+        std::optional<T> out(std::in_place, std::move(*v));
+        if constexpr (P == passing::relocated)
+            v->~T();
+        return out;
+    }
+};
+
+template <class T>
+class incoming<T, passing::on_heap> {
+    T *value_ = nullptr;
+
+public:
+    void *data() noexcept { return &value_; }
+    std::optional<T> take()
+    {
+        std::unique_ptr<T> v(value_);
+        return std::optional<T>(std::in_place, std::move(*v));
+    }
+};
+
+/// What the handles of a channel share. The last one destroys what is in the channel, and frees it.
+struct chan_block {
+    gs_chan *c;
+    std::atomic<std::size_t> handles{1};
+    void (*drain)(gs_chan *); // nullptr: elements have no destructor
+
+    chan_block(gs_chan *chan, void (*d)(gs_chan *)) noexcept : c(chan), drain(d) {}
+    void retain() noexcept { handles.fetch_add(1, std::memory_order_relaxed); } // the caller has one
+    void release() noexcept
+    {
+        // Release: what was done through this handle is over before the destruction, which acquires it.
+        if (handles.fetch_sub(1, std::memory_order_acq_rel) != 1)
+            return;
+        if (drain != nullptr)
+            drain(c);
+        (void)gs_chan_free(c);
+        delete this;
+    }
+};
+
+template <class T>
+inline void drain(gs_chan *c)
+{
+    for (;;) {
+        incoming<T> in;
+        if (gs_chan_recv(c, in.data(), GS_NOWAIT) != 0)
+            return;
+        (void)in.take();
+    }
+}
+
+/// A shared reference to a channel.
+template <class T>
+class chan_handle {
+    chan_block *block_ = nullptr;
+
+protected:
+    explicit chan_handle(chan_block *block) noexcept : block_(block) {}
+    static chan_block *adopt(gs_chan *c)
+    {
+        // Here, so that a T may have channels of T's as members.
+        static_assert(std::is_object_v<T> && !std::is_const_v<T> && !std::is_array_v<T>, "the elements are values");
+        static_assert(std::is_move_constructible_v<T>, "the elements can be moved");
+        if (c == nullptr) {
+#if GS_HPP_EXCEPTIONS
+            raise(-ENOMEM, "gs::chan");
+#else
+            return nullptr;
+#endif
+        }
+        void (*d)(gs_chan *) = passing_of<T> == passing::bytes ? nullptr : drain<T>;
+#if GS_HPP_EXCEPTIONS
+        try {
+            return new chan_block(c, d);
+        } catch (...) {
+            (void)gs_chan_free(c);
+            throw;
+        }
+#else
+        auto *b = make<chan_block>(c, d);
+        if (b == nullptr)
+            (void)gs_chan_free(c);
+        return b;
+#endif
+    }
+    ~chan_handle()
+    {
+        if (block_ != nullptr)
+            block_->release();
+    }
+
+public:
+    using value_type = T;
+    chan_handle() noexcept = default;
+    chan_handle(const chan_handle &o) noexcept : block_(o.block_)
+    {
+        if (block_ != nullptr)
+            block_->retain();
+    }
+    chan_handle(chan_handle &&o) noexcept : block_(std::exchange(o.block_, nullptr)) {}
+    chan_handle &operator=(const chan_handle &o) noexcept
+    {
+        chan_handle(o).swap(*this);
+        return *this;
+    }
+    chan_handle &operator=(chan_handle &&o) noexcept
+    {
+        chan_handle(std::move(o)).swap(*this);
+        return *this;
+    }
+    void swap(chan_handle &o) noexcept { std::swap(block_, o.block_); }
+
+    /// Whether it refers to a channel; a nil one is never ready in a select, and an error elsewhere.
+    explicit operator bool() const noexcept { return block_ != nullptr; }
+    /// How many elements are in it now.
+    std::size_t size() const noexcept { return gs_chan_len(native_handle()); }
+    /// How many it holds.
+    std::size_t capacity() const noexcept { return gs_chan_cap(native_handle()); }
+    /// For functions of gosched.h: good as long as a handle is there. Its elements are T's where
+    /// is_trivially_relocatable<T>, else pointers to T's on the heap.
+    gs_chan *native_handle() const noexcept { return block_ != nullptr ? block_->c : nullptr; }
+    /// Whether both refer to the same channel.
+    friend bool operator==(const chan_handle &a, const chan_handle &b) noexcept { return a.block_ == b.block_; }
+    friend bool operator!=(const chan_handle &a, const chan_handle &b) noexcept { return a.block_ != b.block_; }
+};
+
+template <class T, class V>
+inline int send(gs_chan *c, V &&v, gs_deadline at)
+{
+    if constexpr (passing_of<T> == passing::bytes) {
+        return gs_chan_send(c, std::addressof(v), at);
+    } else {
+        outgoing<T> out(std::forward<V>(v));
+        if (!out.ok())
+            return -ENOMEM;
+        const int r = gs_chan_send(c, out.data(), at);
+        if (r == 0)
+            out.sent();
+        return r;
+    }
+}
+
+template <class T>
+inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
+{
+    incoming<T> in;
+    const int r = gs_chan_recv(c, in.data(), at);
+    if (__builtin_expect(r == 0, 1))
+        return received<T>(in.take());
+    return received<T>(status_of(r, where));
+}
+
+/// What can be sent to does.
+template <class Self, class T>
+class sending {
+    gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
+
+public:
+    /// `ch <- value`. Fails with std::errc::broken_pipe if the channel is closed, also meanwhile; a value that was to
+    /// be moved is then as before.
+    result<void> send(const T &value) const { return done(detail::send<T>(c(), value, GS_FOREVER), "gs::chan::send"); }
+    result<void> send(T &&value) const
+    {
+        return done(detail::send<T>(c(), std::move(value), GS_FOREVER), "gs::chan::send");
+    }
+    /// ok, again or closed.
+    [[nodiscard]] status try_send(const T &value) const
+    {
+        return status_of(detail::send<T>(c(), value, GS_NOWAIT), "gs::chan::try_send");
+    }
+    [[nodiscard]] status try_send(T &&value) const
+    {
+        return status_of(detail::send<T>(c(), std::move(value), GS_NOWAIT), "gs::chan::try_send");
+    }
+    /// ok, timed_out or closed.
+    template <class Rep, class Period>
+    [[nodiscard]] status send_for(const T &value, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return status_of(detail::send<T>(c(), value, deadline(d).native()), "gs::chan::send_for");
+    }
+    template <class Rep, class Period>
+    [[nodiscard]] status send_for(T &&value, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return status_of(detail::send<T>(c(), std::move(value), deadline(d).native()), "gs::chan::send_for");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] status send_until(const T &value, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return status_of(detail::send<T>(c(), value, deadline(at).native()), "gs::chan::send_until");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] status send_until(T &&value, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return status_of(detail::send<T>(c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
+    }
+    /// Sends fail from now on, receives when it is drained. Fails with std::errc::broken_pipe if it is closed.
+    result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
+};
+
+/// What can be received from does.
+template <class Self, class T>
+class receiving {
+    gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
+
+public:
+    /// `v, ok := <-ch`. Without a value if the channel is closed and drained.
+    received<T> recv() const { return detail::recv<T>(c(), GS_FOREVER, "gs::chan::recv"); }
+    received<T> try_recv() const { return detail::recv<T>(c(), GS_NOWAIT, "gs::chan::try_recv"); }
+    template <class Rep, class Period>
+    received<T> recv_for(const std::chrono::duration<Rep, Period> &d) const
+    {
+        return detail::recv<T>(c(), deadline(d).native(), "gs::chan::recv_for");
+    }
+    template <class Clock, class Duration>
+    received<T> recv_until(const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return detail::recv<T>(c(), deadline(at).native(), "gs::chan::recv_until");
+    }
+
+    /// Of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions also until
+    /// the goroutine is cancelled.)
+    class iterator {
+        gs_chan *c_ = nullptr;
+        received<T> value_{status::closed};
+        friend class receiving;
+        explicit iterator(gs_chan *c) : c_(c), value_(detail::recv<T>(c, GS_FOREVER, "gs::chan::recv")) {}
+
+    public:
+        using iterator_category = std::input_iterator_tag;
+        using value_type = T;
+        using difference_type = std::ptrdiff_t;
+        using pointer = T *;
+        using reference = T &;
+        iterator() = default;
+        T &operator*() noexcept { return *value_; }
+        T *operator->() noexcept { return &*value_; }
+        iterator &operator++()
+        {
+            // Not by assignment: elements needn't be assignable.
+            value_.~received<T>();
+            ::new (static_cast<void *>(&value_)) received<T>(status::closed);
+            received<T> next = detail::recv<T>(c_, GS_FOREVER, "gs::chan::recv");
+            value_.~received<T>();
+            ::new (static_cast<void *>(&value_)) received<T>(std::move(next));
+            return *this;
+        }
+        void operator++(int) { ++*this; }
+        friend bool operator==(const iterator &a, const iterator &b) noexcept
+        {
+            return a.value_.has_value() == b.value_.has_value();
+        }
+        friend bool operator!=(const iterator &a, const iterator &b) noexcept { return !(a == b); }
+    };
+    iterator begin() const { return iterator(c()); }
+    iterator end() const { return iterator(); }
+};
+
+struct access; // to the constructors below
+
+}  // namespace detail
+
+/// A channel of T's: a shared reference, copied as std::shared_ptr is. T can be moved; it needs neither a copy nor a
+/// default constructor. Any number of goroutines and plain threads use a channel at once, each through a handle
+/// of its own or one that nobody assigns to. When the last handle goes, the values left in it are destroyed.
+template <class T>
+class chan : public detail::chan_handle<T>, public detail::sending<chan<T>, T>, public detail::receiving<chan<T>, T> {
+    friend struct detail::access;
+    explicit chan(detail::chan_block *b) noexcept : detail::chan_handle<T>(b) {}
+
+public:
+    /// make(chan T, capacity). 0: a send waits for its receive.
+    explicit chan(std::size_t capacity)
+        : detail::chan_handle<T>(chan::adopt(gs_chan_make(detail::wire_size<T>, capacity)))
+    {
+    }
+    chan() : chan(std::size_t{0}) {}
+    /// A nil channel.
+    chan(std::nullptr_t) noexcept {}
+};
+
+/// A channel that can only be sent to: chan<- T.
+template <class T>
+class send_chan : public detail::chan_handle<T>, public detail::sending<send_chan<T>, T> {
+public:
+    send_chan() noexcept = default;
+    send_chan(const chan<T> &c) noexcept : detail::chan_handle<T>(c) {}
+    send_chan(chan<T> &&c) noexcept : detail::chan_handle<T>(std::move(c)) {}
+};
+
+/// A channel that can only be received from: <-chan T.
+template <class T>
+class recv_chan : public detail::chan_handle<T>, public detail::receiving<recv_chan<T>, T> {
+    friend struct detail::access;
+    explicit recv_chan(detail::chan_block *b) noexcept : detail::chan_handle<T>(b) {}
+
+public:
+    recv_chan() noexcept = default;
+    recv_chan(const chan<T> &c) noexcept : detail::chan_handle<T>(c) {}
+    recv_chan(chan<T> &&c) noexcept : detail::chan_handle<T>(std::move(c)) {}
+};
+
+template <class T>
+struct is_trivially_relocatable<chan<T>> : std::true_type {
+};
+template <class T>
+struct is_trivially_relocatable<send_chan<T>> : std::true_type {
+};
+template <class T>
+struct is_trivially_relocatable<recv_chan<T>> : std::true_type {
+};
+
+namespace detail {
+
+struct access {
+    /// A handle for a channel of gosched.h that it owns from here on.
+    template <class T>
+    static recv_chan<T> adopt(gs_chan *c)
+    {
+        return recv_chan<T>(recv_chan<T>::adopt(c));
+    }
+};
+
+template <class C, class T = typename C::value_type>
+inline constexpr bool can_send = std::is_convertible_v<const C &, send_chan<T>>;
+template <class C, class T = typename C::value_type>
+inline constexpr bool can_recv = std::is_convertible_v<const C &, recv_chan<T>>;
+
+}  // namespace detail
+
+// ---- Select ----
+
+namespace detail {
+
+struct case_base {
+    case_base() = default;
+    case_base(const case_base &) = delete;
+    case_base &operator=(const case_base &) = delete;
+
+    static constexpr bool is_op = false, is_default = false, is_timeout = false;
+    void fill(gs_case &) noexcept {}
+    void settle(bool, int) noexcept {}
+    void limit(gs_deadline &) noexcept {}
+    bool ok() const noexcept { return true; }
+};
+
+template <class C, class F>
+class recv_case : public case_base {
+    using T = typename C::value_type;
+    gs_chan *c_;
+    incoming<T> in_;
+    F &f_;
+
+public:
+    static constexpr bool is_op = true;
+    recv_case(const C &c, F &f) noexcept : c_(c.native_handle()), f_(f) {}
+    void fill(gs_case &k) noexcept { k = gs_case{c_, in_.data(), GS_RECV, 0}; }
+    int finish(int r)
+    {
+        if constexpr (std::is_invocable_v<F &, received<T>> && !std::is_convertible_v<received<T>, T>) {
+            f_(r == 0 ? received<T>(in_.take()) : received<T>(status::closed));
+        } else {
+            static_assert(std::is_invocable_v<F &, T>, "the function takes a T or a gs::received<T>");
+            if (r < 0)
+                return r;
+            f_(*in_.take());
+        }
+        return 0;
+    }
+};
+
+template <class C, class F>
+class send_case : public case_base {
+    using T = typename C::value_type;
+    gs_chan *c_;
+    outgoing<T> out_;
+    F &f_;
+
+public:
+    static constexpr bool is_op = true;
+    template <class V>
+    send_case(const C &c, V &&v, F &f) : c_(c.native_handle()), out_(std::forward<V>(v)), f_(f)
+    {
+    }
+    bool ok() const noexcept { return out_.ok(); }
+    void fill(gs_case &k) noexcept { k = gs_case{c_, const_cast<void *>(out_.data()), GS_SEND, 0}; }
+    void settle(bool chosen, int r) noexcept
+    {
+        if (chosen && r == 0)
+            out_.sent();
+        else
+            out_.restore();
+    }
+    int finish(int r)
+    {
+        if (r == 0)
+            f_();
+        return r;
+    }
+};
+
+template <class F>
+class default_case : public case_base {
+    F &f_;
+
+public:
+    static constexpr bool is_default = true;
+    explicit default_case(F &f) noexcept : f_(f) {}
+    void limit(gs_deadline &at) noexcept { at = GS_NOWAIT; }
+    int finish(int)
+    {
+        f_();
+        return 0;
+    }
+};
+
+template <class F>
+class timeout_case : public case_base {
+    deadline at_;
+    F &f_;
+
+public:
+    static constexpr bool is_timeout = true;
+    timeout_case(deadline at, F &f) noexcept : at_(at), f_(f) {}
+    void limit(gs_deadline &at) noexcept { at = at_.native(); }
+    int finish(int)
+    {
+        f_();
+        return 0;
+    }
+};
+
+}  // namespace detail
+
+/// A case of gs::select: receives, then calls f with the value. If f can be called with a gs::received<T> (also
+/// with auto), it is called with that, and without a value if the channel is closed and drained. A function
+/// that takes a T can't be told of that: then select fails with std::errc::broken_pipe.
+template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
+inline auto recv(const C &c, F &&f)
+{
+    return detail::recv_case<C, std::remove_reference_t<F>>(c, f);
+}
+
+/// A case of gs::select: sends, then calls f. A value that is moved is as before if another case was chosen.
+/// select fails with std::errc::broken_pipe if the channel is closed.
+template <class C, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
+inline auto send(const C &c, const typename C::value_type &value, F &&f)
+{
+    return detail::send_case<C, std::remove_reference_t<F>>(c, value, f);
+}
+template <class C, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
+inline auto send(const C &c, typename C::value_type &&value, F &&f)
+{
+    return detail::send_case<C, std::remove_reference_t<F>>(c, std::move(value), f);
+}
+
+/// The case that is chosen if no other one can be done at once: default.
+template <class F>
+inline auto otherwise(F &&f)
+{
+    return detail::default_case<std::remove_reference_t<F>>(f);
+}
+/// The case that is chosen if no other one can be done in time.
+template <class F>
+inline auto timeout(deadline at, F &&f)
+{
+    return detail::timeout_case<std::remove_reference_t<F>>(at, f);
+}
+
+/// Does one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g), gs::otherwise(h)). Of
+/// several that can be done each has the same chance. Calls the function of the case and returns its index.
+/// Fails with std::errc::operation_canceled in a cancelled goroutine that would have to wait.
+template <class... Cases>
+inline result<std::size_t> select(Cases &&...cases)
+{
+    static_assert((!std::is_lvalue_reference_v<Cases> && ...), "cases are written in place");
+    static_assert((std::size_t{Cases::is_default || Cases::is_timeout} + ... + 0) <= 1,
+                  "there is one otherwise or timeout at most");
+    constexpr std::size_t n = (std::size_t{Cases::is_op} + ... + 0);
+    gs_case ops[n + 1] = {};
+    gs_deadline at = GS_FOREVER;
+    int op = 0, r = (cases.ok() && ...) ? 0 : -ENOMEM;
+    ((Cases::is_op ? cases.fill(ops[op++]) : cases.limit(at)), ...);
+    if (r == 0)
+        r = gs_select(ops, n, at);
+    op = 0;
+    ((Cases::is_op ? (cases.settle(op == r, ops[op].result), void(op++)) : void()), ...);
+
+    // All that goes back has gone back before a function runs or anything is thrown.
+    int done = r == -EAGAIN || r == -ETIMEDOUT ? 0 : r, index = 0, chosen = -1;
+    op = 0;
+    const auto visit = [&](auto &c) {
+        using C = std::remove_reference_t<decltype(c)>;
+        const bool is_it = C::is_op ? op == r : r == (C::is_default ? -EAGAIN : -ETIMEDOUT);
+        if (chosen < 0 && is_it) {
+            chosen = index;
+            done = c.finish(C::is_op ? ops[op].result : 0);
+        }
+        op += C::is_op;
+        index++;
+    };
+    (visit(cases), ...);
+    if (__builtin_expect(chosen < 0 || done < 0, 0))
+        return detail::failed<std::size_t>(done, "gs::select");
+    return static_cast<std::size_t>(chosen);
+}
+
+// ---- Timers ----
+
+/// A channel on which the time is sent once, d from now. time.After.
+template <class Rep, class Period>
+inline recv_chan<time_point> after(const std::chrono::duration<Rep, Period> &d)
+{
+    return detail::access::adopt<time_point>(gs_after(detail::ns_of(d)));
+}
+
+/// Sends the time on a channel each d; a tick that finds one in the channel is dropped. time.Ticker. Stopped when it
+/// is destroyed; the channel stays as long as there are handles of it, and is not closed.
+class ticker {
+    recv_chan<time_point> c_;
+
+public:
+    /// d must be above 0, else it fails with std::errc::invalid_argument (or is empty).
+    template <class Rep, class Period>
+    explicit ticker(const std::chrono::duration<Rep, Period> &d)
+    {
+        const std::int64_t ns = detail::ns_of(d);
+#if GS_HPP_EXCEPTIONS
+        if (ns <= 0)
+            detail::raise(-EINVAL, "gs::ticker");
+#endif
+        c_ = detail::access::adopt<time_point>(gs_ticker_start(ns));
+    }
+    ticker(ticker &&) noexcept = default;
+    ticker &operator=(ticker &&o) noexcept
+    {
+        stop();
+        c_ = std::move(o.c_);
+        return *this;
+    }
+    ~ticker() { stop(); }
+    const recv_chan<time_point> &chan() const noexcept { return c_; }
+    received<time_point> recv() const { return c_.recv(); }
+    void stop() noexcept
+    {
+        if (c_)
+            (void)gs_ticker_stop(c_.native_handle());
+    }
+};
+
+/// Calls f in a goroutine of its own, d from now. time.AfterFunc. An exception that leaves f ends the program.
+class timer {
+    struct base {
+        gs_timer *t = nullptr;
+        virtual void call() = 0;
+        virtual ~base() = default;
+    };
+    template <class F>
+    struct state final : base {
+        F f;
+        template <class G>
+        explicit state(G &&g) : f(std::forward<G>(g))
+        {
+        }
+        void call() override { (void)f(); }
+    };
+    base *state_ = nullptr;
+
+    static void entry(void *p) noexcept { static_cast<base *>(p)->call(); }
+
+public:
+    template <class Rep, class Period, class F>
+    timer(const std::chrono::duration<Rep, Period> &d, F &&f)
+        : state_(detail::make<state<std::decay_t<F>>>(std::forward<F>(f)))
+    {
+        // A function that runs at once may not see t: only this object uses it.
+        if (state_ != nullptr && (state_->t = gs_timer_start(detail::ns_of(d), entry, state_)) == nullptr) {
+            delete std::exchange(state_, nullptr);
+#if GS_HPP_EXCEPTIONS
+            detail::raise(-ENOMEM, "gs::timer");
+#endif
+        }
+    }
+    timer(timer &&o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
+    timer &operator=(timer &&) = delete;
+    /// Stops it and waits until f doesn't run, so it must not be destroyed by f.
+    ~timer()
+    {
+        if (state_ == nullptr)
+            return;
+        no_cancel guard;
+        (void)gs_timer_stop_wait(state_->t, GS_FOREVER);
+        (void)gs_timer_free(state_->t);
+        delete state_;
+    }
+    explicit operator bool() const noexcept { return state_ != nullptr; }
+    /// true: it was still to call f, and won't; f may still be running.
+    bool stop() { return state_ != nullptr && gs_timer_stop(state_->t) == 1; }
+    /// Lets it call f d from now. true: it was still to do so before.
+    template <class Rep, class Period>
+    result<bool> reset(const std::chrono::duration<Rep, Period> &d)
+    {
+        const int r = state_ != nullptr ? gs_timer_reset(state_->t, detail::ns_of(d)) : -EINVAL;
+        if (r < 0)
+            return detail::failed<bool>(r, "gs::timer::reset");
+        return r == 1;
+    }
+};
+
+// ---- Task groups ----
+
+/// Goroutines that end together: none of them is left when wait() has returned or the group is destroyed. The first
+/// exception that leaves one cancels the others, and wait() throws it. A member that returns an std::error_code
+/// (or a gs::result without exceptions) that says an error does as much; wait() then fails with that.
+class task_group {
+    struct member {
+        task_group *group;
+        gs_g *g = nullptr;
+        member *prev = nullptr, *next = nullptr;
+        explicit member(task_group *tg) noexcept : group(tg) {}
+    };
+    template <class F, class... Args>
+    struct member_of final : member {
+        detail::call<F, Args...> fn;
+        template <class... As>
+        explicit member_of(task_group *tg, As &&...as) : member(tg), fn(std::forward<As>(as)...)
+        {
+        }
+        static void entry(void *p) noexcept
+        {
+            auto *m = static_cast<member_of *>(p);
+#if GS_HPP_EXCEPTIONS
+            std::exception_ptr thrown;
+#endif
+            std::error_code code;
+#if GS_HPP_EXCEPTIONS
+            try {
+                code = m->run();
+            } catch (...) {
+                thrown = std::current_exception();
+            }
+            m->fn.drop();
+            task_group *tg = m->group;
+            if (thrown || code)
+                tg->fail(std::move(thrown), code);
+#else
+            code = m->run();
+            m->fn.drop();
+            task_group *tg = m->group;
+            if (code)
+                tg->fail(code);
+#endif
+            tg->leave(m);
+            delete m;
+            (void)gs_waitgroup_done(&tg->left_); // the group may be gone after this
+        }
+        std::error_code run()
+        {
+            using R = decltype(fn());
+            if constexpr (std::is_same_v<std::decay_t<R>, std::error_code>) {
+                return fn();
+#if !GS_HPP_EXCEPTIONS
+            } else if constexpr (is_result<std::decay_t<R>>::value) {
+                return fn().error();
+#endif
+            } else {
+                (void)fn();
+                return {};
+            }
+        }
+    };
+#if !GS_HPP_EXCEPTIONS
+    template <class R>
+    struct is_result : std::false_type {
+    };
+    template <class U>
+    struct is_result<result<U>> : std::true_type {
+    };
+#endif
+
+    mutex lock_;
+    gs_waitgroup left_{};
+    member *first_ = nullptr;
+    gs_g *leaver_ = nullptr; // the member that has left last, which may not have ended yet
+    bool cancelled_ = false;
+    std::error_code code_;
+#if GS_HPP_EXCEPTIONS
+    std::exception_ptr thrown_;
+
+    void fail(std::exception_ptr thrown, std::error_code code)
+    {
+        std::lock_guard<mutex> guard(lock_);
+        // What the cancel itself brings about is not what went wrong.
+        if (thrown_ || code_ || (cancelled_ && (thrown ? detail::is_cancel(thrown) : is_cancel(code))))
+            return;
+        thrown_ = std::move(thrown);
+        code_ = code;
+        cancel_all();
+    }
+#else
+    void fail(std::error_code code)
+    {
+        std::lock_guard<mutex> guard(lock_);
+        if (code_ || (cancelled_ && is_cancel(code)))
+            return;
+        code_ = code;
+        cancel_all();
+    }
+#endif
+    static bool is_cancel(std::error_code code) noexcept { return code == std::errc::operation_canceled; }
+
+    void cancel_all()
+    {
+        cancelled_ = true;
+        for (member *m = first_; m != nullptr; m = m->next)
+            (void)gs_cancel(m->g);
+    }
+    /// Each member waits for the end of the one that left before it, so that a wait has to wait for the last only.
+    void leave(member *m)
+    {
+        gs_g *before = nullptr;
+        {
+            std::lock_guard<mutex> guard(lock_);
+            (m->prev != nullptr ? m->prev->next : first_) = m->next;
+            if (m->next != nullptr)
+                m->next->prev = m->prev;
+            before = std::exchange(leaver_, m->g);
+        }
+        join(before);
+    }
+    static void join(gs_g *g)
+    {
+        if (g == nullptr)
+            return;
+        no_cancel guard;
+        (void)gs_join(g, GS_FOREVER);
+        gs_release(g);
+    }
+    void reap()
+    {
+        gs_g *last = nullptr;
+        {
+            std::lock_guard<mutex> guard(lock_);
+            last = std::exchange(leaver_, nullptr);
+        }
+        join(last);
+    }
+    bool is_member()
+    {
+        const gs_g *self = gs_self();
+        if (self == nullptr)
+            return false;
+        std::lock_guard<mutex> guard(lock_);
+        for (const member *m = first_; m != nullptr; m = m->next)
+            if (m->g == self)
+                return true;
+        return false;
+    }
+    template <class F, class... Args>
+    result<void> start(const gs_spawn_opts *opts, F &&f, Args &&...args)
+    {
+        using M = member_of<std::decay_t<F>, std::decay_t<Args>...>;
+        M *m = detail::make<M>(this, std::forward<F>(f), std::forward<Args>(args)...);
+        int r = -ENOMEM;
+        if (m != nullptr) {
+            std::lock_guard<mutex> guard(lock_);
+            (void)gs_waitgroup_add(&left_, 1);
+            r = gs_spawn_with(m->entry, m, opts, &m->g);
+            if (r == 0) {
+                m->next = first_;
+                if (first_ != nullptr)
+                    first_->prev = m;
+                first_ = m;
+                if (cancelled_)
+                    (void)gs_cancel(m->g);
+            } else {
+                (void)gs_waitgroup_done(&left_);
+            }
+        }
+        if (__builtin_expect(r < 0, 0) && m != nullptr) {
+            m->fn.drop();
+            delete m;
+        }
+        return detail::done(r, "gs::task_group::go");
+    }
+
+public:
+    task_group() noexcept = default;
+    task_group(const task_group &) = delete;
+    task_group &operator=(const task_group &) = delete;
+    /// Cancels the members that are left and waits for them. Exceptions that wait() was not called for are dropped:
+    /// leaving without wait() is the way of an exception of one's own.
+    ~task_group()
+    {
+        cancel();
+        no_cancel guard;
+        (void)gs_waitgroup_wait(&left_, GS_FOREVER);
+        reap();
+    }
+
+    /// Starts f(args...) as a member. Members may start members. In a group that is cancelled it is cancelled at once.
+    template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+    result<void> go(F &&f, Args &&...args)
+    {
+        return start(nullptr, std::forward<F>(f), std::forward<Args>(args)...);
+    }
+    template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
+    result<void> go(const options &o, F &&f, Args &&...args)
+    {
+        const gs_spawn_opts n = detail::native(o);
+        return start(&n, std::forward<F>(f), std::forward<Args>(args)...);
+    }
+
+    /// Cancels all members, and those to come until the next wait().
+    void cancel()
+    {
+        std::lock_guard<mutex> guard(lock_);
+        cancel_all();
+    }
+    /// Whether it was cancelled, by cancel() or by the first exception.
+    bool cancelled()
+    {
+        std::lock_guard<mutex> guard(lock_);
+        return cancelled_;
+    }
+
+    /// Waits until all members have ended, and throws the first exception. Then the group can be used again. If the
+    /// caller is cancelled meanwhile the members are cancelled too; it waits for them, and fails with
+    /// std::errc::operation_canceled. In a member: std::errc::resource_deadlock_would_occur.
+    result<void> wait()
+    {
+        if (is_member())
+            return detail::done(-EDEADLK, "gs::task_group::wait");
+        int r = gs_waitgroup_wait(&left_, GS_FOREVER);
+        if (r < 0) {
+            cancel();
+            no_cancel guard;
+            (void)gs_waitgroup_wait(&left_, GS_FOREVER);
+        }
+        reap();
+        std::unique_lock<mutex> guard(lock_);
+        cancelled_ = false;
+        const std::error_code code = std::exchange(code_, std::error_code());
+#if GS_HPP_EXCEPTIONS
+        std::exception_ptr thrown = std::exchange(thrown_, nullptr);
+        guard.unlock();
+        if (thrown)
+            std::rethrow_exception(std::move(thrown));
+        if (code)
+            throw error(code, "gs::task_group::wait");
+#else
+        guard.unlock();
+        if (code)
+            return unexpected{code};
+#endif
+        return detail::done(r, "gs::task_group::wait");
+    }
+};
+
+// ---- TCP ----
+
+namespace detail {
+
+/// A file that is closed once.
+class file {
+    int fd_ = -1;
+
+public:
+    file() noexcept = default;
+    explicit file(int fd) noexcept : fd_(fd) {}
+    file(file &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+    file &operator=(file &&o) noexcept
+    {
+        if (this != &o) {
+            (void)close();
+            fd_ = std::exchange(o.fd_, -1);
+        }
+        return *this;
+    }
+    ~file() { (void)close(); }
+    int fd() const noexcept { return fd_; }
+    int close() noexcept { return fd_ < 0 ? 0 : gs_close(std::exchange(fd_, -1)); }
+    int release() noexcept { return std::exchange(fd_, -1); }
+    int shutdown(int how) const noexcept { return ::shutdown(fd_, how) < 0 ? -errno : 0; }
+};
+
+inline int port_of(int fd, bool peer) noexcept
+{
+    union {
+        sockaddr any;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+        sockaddr_storage room;
+    } at{};
+    socklen_t n = sizeof at;
+    if ((peer ? ::getpeername(fd, &at.any, &n) : ::getsockname(fd, &at.any, &n)) < 0)
+        return -errno;
+    switch (at.any.sa_family) {
+    case AF_INET:
+        return ntohs(at.v4.sin_port);
+    case AF_INET6:
+        return ntohs(at.v6.sin6_port);
+    default:
+        return -EAFNOSUPPORT;
+    }
+}
+
+inline result<std::uint16_t> port_result(int r, const char *where)
+{
+    if (r < 0)
+        return failed<std::uint16_t>(r, where);
+    return static_cast<std::uint16_t>(r);
+}
+
+inline result<std::size_t> bytes_result(ssize_t r, const char *where)
+{
+    if (__builtin_expect(r < 0, 0))
+        return failed<std::size_t>(static_cast<long>(r), where);
+    return static_cast<std::size_t>(r);
+}
+
+}  // namespace detail
+
+/// A connection. Moved and not copied; closed when it is destroyed. One goroutine may read while another one writes.
+/// net.TCPConn.
+class tcp_stream {
+    detail::file file_;
+    gs_deadline read_by_ = GS_FOREVER, write_by_ = GS_FOREVER;
+    friend class tcp_streambuf;
+
+    ssize_t read_raw(void *p, std::size_t n) const { return gs_read(file_.fd(), p, n, read_by_); }
+    /// 0, or the error; how many bytes were written before it.
+    int write_raw(const void *p, std::size_t n, std::size_t &written) const
+    {
+        for (written = 0; written < n;) {
+            const ssize_t r = gs_write(file_.fd(), static_cast<const char *>(p) + written, n - written, write_by_);
+            if (r < 0)
+                return static_cast<int>(r);
+            written += static_cast<std::size_t>(r);
+        }
+        return 0;
+    }
+
+public:
+    tcp_stream() noexcept = default;
+    /// Takes a connected socket over.
+    explicit tcp_stream(int fd) noexcept : file_(fd) {}
+
+    /// Connects with a port of a host, a name or an address. Fails as gs_tcp_connect, for instance with
+    /// std::errc::connection_refused or std::errc::timed_out.
+    static result<tcp_stream> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
+    {
+        const int fd = gs_tcp_connect(host.c_str(), port, until.native());
+        if (fd < 0)
+            return detail::failed<tcp_stream>(fd, "gs::tcp_stream::connect");
+        return tcp_stream(fd);
+    }
+
+    bool is_open() const noexcept { return file_.fd() >= 0; }
+    int native_handle() const noexcept { return file_.fd(); }
+    /// Gives the socket to the caller.
+    int release() noexcept { return file_.release(); }
+
+    /// Until when all reads, all writes, or both may wait: std::errc::timed_out from then on, as with Go's
+    /// SetDeadline. For the goroutine that reads or writes, between its calls.
+    void set_read_deadline(deadline until) noexcept { read_by_ = until.native(); }
+    void set_write_deadline(deadline until) noexcept { write_by_ = until.native(); }
+    void set_deadline(deadline until) noexcept { read_by_ = write_by_ = until.native(); }
+
+    /// Reads what is there, n bytes at most, and waits until there is something. 0: the other side has ended.
+    result<std::size_t> read_some(void *p, std::size_t n) const
+    {
+        return detail::bytes_result(read_raw(p, n), "gs::tcp_stream::read_some");
+    }
+    /// Reads n bytes. Fewer: the other side has ended.
+    result<std::size_t> read(void *p, std::size_t n) const
+    {
+        std::size_t all = 0;
+        while (all < n) {
+            const ssize_t r = read_raw(static_cast<char *>(p) + all, n - all);
+            if (r < 0)
+                return detail::failed<std::size_t>(static_cast<long>(r), "gs::tcp_stream::read");
+            if (r == 0)
+                break;
+            all += static_cast<std::size_t>(r);
+        }
+        return all;
+    }
+    /// Writes n bytes at most, and waits until some can be written.
+    result<std::size_t> write_some(const void *p, std::size_t n) const
+    {
+        return detail::bytes_result(gs_write(file_.fd(), p, n, write_by_), "gs::tcp_stream::write_some");
+    }
+    /// Writes everything. Fails with std::errc::broken_pipe if the other side doesn't read any more.
+    result<void> write(const void *p, std::size_t n) const
+    {
+        std::size_t written = 0;
+        return detail::done(write_raw(p, n, written), "gs::tcp_stream::write");
+    }
+    result<void> write(std::string_view text) const { return write(text.data(), text.size()); }
+
+    /// Says to the other side that nothing more will be written.
+    result<void> shutdown_write() const
+    {
+        return detail::done(file_.shutdown(SHUT_WR), "gs::tcp_stream::shutdown_write");
+    }
+    /// Ends both directions; what waits in a read gets the end. Any goroutine may call it; the one that has the
+    /// stream closes it.
+    result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_stream::shutdown"); }
+    /// Closes it. While others use it: shutdown() instead.
+    result<void> close() { return detail::done(file_.close(), "gs::tcp_stream::close"); }
+
+    result<std::uint16_t> local_port() const
+    {
+        return detail::port_result(detail::port_of(file_.fd(), false), "gs::tcp_stream::local_port");
+    }
+    result<std::uint16_t> remote_port() const
+    {
+        return detail::port_result(detail::port_of(file_.fd(), true), "gs::tcp_stream::remote_port");
+    }
+};
+
+/// A socket that listens. net.TCPListener.
+class tcp_listener {
+    detail::file file_;
+
+public:
+    tcp_listener() noexcept = default;
+    /// Takes a listening socket over.
+    explicit tcp_listener(int fd) noexcept : file_(fd) {}
+
+    /// Listens on a port of the host, or of all addresses of the machine if that is ""; port 0: the system
+    /// chooses one. backlog: connections that may wait; 0: as many as the system allows. Fails as gs_tcp_listen.
+    static result<tcp_listener> listen(const std::string &host, std::uint16_t port, int backlog = 0)
+    {
+        const int fd = gs_tcp_listen(host.c_str(), port, backlog);
+        if (fd < 0)
+            return detail::failed<tcp_listener>(fd, "gs::tcp_listener::listen");
+        return tcp_listener(fd);
+    }
+
+    bool is_open() const noexcept { return file_.fd() >= 0; }
+    int native_handle() const noexcept { return file_.fd(); }
+    result<std::uint16_t> port() const
+    {
+        return detail::port_result(detail::port_of(file_.fd(), false), "gs::tcp_listener::port");
+    }
+
+    /// The next connection. Fails with std::errc::operation_canceled after stop(), and with
+    /// std::errc::too_many_files_open until there is room again.
+    result<tcp_stream> accept(deadline until = deadline::forever()) const
+    {
+        int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
+        if (fd == -EINVAL && file_.fd() >= 0) // it doesn't listen any more
+            fd = -ECANCELED;
+        if (fd < 0)
+            return detail::failed<tcp_stream>(fd, "gs::tcp_listener::accept");
+        return tcp_stream(fd);
+    }
+    /// Ends every accept(), now and later. Any goroutine may call it.
+    result<void> stop() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_listener::stop"); }
+    /// Closes it. While others use it: stop() instead.
+    result<void> close() { return detail::done(file_.close(), "gs::tcp_listener::close"); }
+};
+
+/// Buffers for both directions of a connection. What was written goes out with a flush, when the buffer is full,
+/// and before a read waits. An error is the end of file to the iostream, as Asio has it; error() says which.
+class tcp_streambuf : public std::streambuf {
+    static constexpr std::size_t room = 8192;
+    tcp_stream *stream_;
+    std::unique_ptr<char[]> in_, out_;
+    std::error_code error_;
+
+    bool write_out(const char *p, std::size_t n)
+    {
+        std::size_t written = 0;
+        const int r = stream_->write_raw(p, n, written);
+        if (r < 0)
+            error_ = make_code(r);
+        return r == 0;
+    }
+    bool flush_out()
+    {
+        const auto n = static_cast<std::size_t>(pptr() - pbase());
+        if (n == 0)
+            return true;
+        setp(out_.get(), out_.get() + room); // also after an error: what can't be written is not tried again
+        return write_out(out_.get(), n);
+    }
+    bool allocate(std::unique_ptr<char[]> &b)
+    {
+        if (!b)
+            b.reset(detail::make_bytes(room));
+        if (!b)
+            error_ = make_code(-ENOMEM);
+        return b != nullptr;
+    }
+
+protected:
+    int_type underflow() override
+    {
+        if (!allocate(in_) || !flush_out())
+            return traits_type::eof();
+        const ssize_t n = stream_->read_raw(in_.get(), room);
+        if (n < 0)
+            error_ = make_code(static_cast<long>(n));
+        if (n <= 0)
+            return traits_type::eof();
+        setg(in_.get(), in_.get(), in_.get() + n);
+        return traits_type::to_int_type(*gptr());
+    }
+    int_type overflow(int_type c) override
+    {
+        if (!allocate(out_))
+            return traits_type::eof();
+        if (pbase() == nullptr)
+            setp(out_.get(), out_.get() + room);
+        else if (!flush_out())
+            return traits_type::eof();
+        if (!traits_type::eq_int_type(c, traits_type::eof()))
+            sputc(traits_type::to_char_type(c));
+        return traits_type::not_eof(c);
+    }
+    std::streamsize xsputn(const char *p, std::streamsize n) override
+    {
+        if (n < static_cast<std::streamsize>(room))
+            return std::streambuf::xsputn(p, n);
+        return flush_out() && write_out(p, static_cast<std::size_t>(n)) ? n : 0;
+    }
+    int sync() override { return flush_out() ? 0 : -1; }
+
+public:
+    /// The stream stays the caller's, and must stay.
+    explicit tcp_streambuf(tcp_stream &stream) : stream_(&stream) {}
+    /// Writes what is left, if it can be written.
+    ~tcp_streambuf() override { (void)flush_out(); }
+    /// What went wrong last; none at an ordinary end.
+    std::error_code error() const noexcept { return error_; }
+};
+
+namespace detail {
+struct tcp_parts {
+    tcp_stream stream;
+    tcp_streambuf buffer{stream};
+    explicit tcp_parts(tcp_stream s) : stream(std::move(s)) {}
+};
+}  // namespace detail
+
+/// A connection with <<, >> and std::getline. For one goroutine at a time.
+class tcp_iostream : private detail::tcp_parts, public std::iostream {
+public:
+    explicit tcp_iostream(tcp_stream s) : detail::tcp_parts(std::move(s)), std::iostream(nullptr)
+    {
+        rdbuf(&this->buffer);
+    }
+    /// The connection, for deadlines.
+    tcp_stream &socket() noexcept { return this->stream; }
+    /// What went wrong last, where the stream has eof() or bad().
+    std::error_code error() const noexcept { return this->buffer.error(); }
+};
+
+#if GS_HPP_COROUTINES
+
+// ---- C++20 coroutines ----
+
+template <class T>
+class task;
+class executor;
+
+namespace detail {
+
+/// What the promises of an executor's coroutines have in common.
+class promise_base {
+    executor *ex_ = nullptr;
+
+public:
+    executor *where() const noexcept { return ex_; }
+    void set_where(executor *ex) noexcept { ex_ = ex; }
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+};
+
+/// The coroutine around a task that an executor was given. Its frame goes when it ends.
+struct root {
+    struct promise_type : promise_base {
+        promise_type *next = nullptr;
+        root get_return_object() noexcept { return {this}; }
+        std::suspend_never final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); } // the task has caught it
+        std::coroutine_handle<promise_type> handle() noexcept
+        {
+            return std::coroutine_handle<promise_type>::from_promise(*this);
+        }
+    };
+    promise_type *promise;
+};
+
+}  // namespace detail
+
+/// Runs coroutines on one goroutine, or plain thread: that which is in run(). While one waits by co_await the others of its
+/// executor run; an ordinary call that waits holds up all of them. A wait by co_await that isn't over at once is a
+/// goroutine of its own as long as it lasts.
+class executor {
+public:
+    /// The wait of a coroutine: what is awaited derives from it.
+    class wait_base {
+        friend class executor;
+        executor *ex_ = nullptr;
+        std::coroutine_handle<> waiter_;
+        gs_g *g_ = nullptr;
+        wait_base *prev_ = nullptr, *next_ = nullptr; // of waits_
+        wait_base *after_ = nullptr;                  // of over_
+
+        static void entry(void *p) noexcept
+        {
+            auto *w = static_cast<wait_base *>(p);
+            w->wait_now();
+            w->ex_->post(w);
+        }
+
+    protected:
+        wait_base() noexcept = default;
+        ~wait_base() = default;
+        /// Waits; called on a goroutine of its own.
+        virtual void wait_now() noexcept = 0;
+        /// That goroutine can't be started: a negative errno value. The coroutine goes on.
+        virtual void not_started(int r) noexcept = 0;
+
+    public:
+        wait_base(const wait_base &) = delete;
+        wait_base &operator=(const wait_base &) = delete;
+        template <class Promise>
+        bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+        {
+            ex_ = h.promise().where();
+            waiter_ = h;
+            return ex_->begin(this);
+        }
+    };
+
+    executor() noexcept = default;
+    executor(const executor &) = delete;
+    executor &operator=(const executor &) = delete;
+    /// Coroutines that have not begun don't.
+    ~executor()
+    {
+        while (fresh_ != nullptr)
+            std::exchange(fresh_, fresh_->next)->handle().destroy();
+    }
+
+    /// Adds a coroutine, which begins in run(): before run(), or in a coroutine of this executor.
+    template <class T>
+    void go(task<T> t)
+    {
+        add(supervise(std::move(t), this));
+    }
+
+    /// Runs until all coroutines have ended. The first exception that leaves one that was added with go() cancels the
+    /// waits of the others, and is thrown. If the caller is cancelled the waits are cancelled, too; it goes on until all
+    /// coroutines have ended, and fails with std::errc::operation_canceled.
+    result<void> run()
+    {
+        const int r = loop();
+#if GS_HPP_EXCEPTIONS
+        if (thrown_)
+            std::rethrow_exception(std::exchange(thrown_, nullptr));
+#endif
+        return detail::done(r, "gs::executor::run");
+    }
+
+private:
+    template <class T>
+    friend result<T> sync_wait(task<T> t);
+
+    detail::root::promise_type *fresh_ = nullptr, **last_fresh_ = &fresh_; // have not begun
+    std::size_t left_ = 0;                                                 // have not ended
+    wait_base *waits_ = nullptr;
+    bool cancelled_ = false;
+#if GS_HPP_EXCEPTIONS
+    std::exception_ptr thrown_;
+#endif
+    mutex lock_;        // of what follows, where the goroutines of the waits come in
+    gs_cond woken_{};
+    wait_base *over_ = nullptr, **last_over_ = &over_;
+
+    template <class T>
+    static detail::root supervise(task<T> t, executor *ex);
+    template <class T>
+    static detail::root deliver(task<T> t, executor *ex, detail::outcome<T> *to);
+
+    void add(detail::root r) noexcept
+    {
+        r.promise->set_where(this);
+        *last_fresh_ = r.promise;
+        last_fresh_ = &r.promise->next;
+        left_++;
+    }
+    bool begin(wait_base *w) noexcept
+    {
+        const int r = gs_spawn_with(w->entry, w, nullptr, &w->g_);
+        if (r < 0) {
+            w->not_started(r);
+            return false;
+        }
+        w->next_ = waits_;
+        if (waits_ != nullptr)
+            waits_->prev_ = w;
+        waits_ = w;
+        if (cancelled_)
+            (void)gs_cancel(w->g_);
+        return true;
+    }
+    /// On the goroutine of the wait. It does nothing with the wait after this, nor with the executor.
+    void post(wait_base *w) noexcept
+    {
+        std::lock_guard<mutex> guard(lock_);
+        *last_over_ = w;
+        last_over_ = &w->after_;
+        (void)gs_cond_signal(&woken_);
+    }
+    void cancel_all() noexcept
+    {
+        cancelled_ = true;
+        for (wait_base *w = waits_; w != nullptr; w = w->next_)
+            (void)gs_cancel(w->g_);
+    }
+    /// The next wait that is over. r: -ECANCELED when the caller was cancelled.
+    wait_base *next_over(int &r)
+    {
+        std::lock_guard<mutex> guard(lock_);
+        while (over_ == nullptr) {
+            if (gs_cond_wait(&woken_, lock_.native_handle(), GS_FOREVER) != -ECANCELED || r != 0)
+                continue;
+            r = -ECANCELED;
+            cancel_all();
+            (void)gs_cancel_disable(); // until loop() ends
+        }
+        wait_base *w = over_;
+        if ((over_ = w->after_) == nullptr)
+            last_over_ = &over_;
+        return w;
+    }
+    void end(wait_base *w) noexcept
+    {
+        (w->prev_ != nullptr ? w->prev_->next_ : waits_) = w->next_;
+        if (w->next_ != nullptr)
+            w->next_->prev_ = w->prev_;
+        gs_release(std::exchange(w->g_, nullptr));
+        w->waiter_.resume();
+    }
+    int loop()
+    {
+        int r = 0;
+        while (left_ > 0) {
+            if (detail::root::promise_type *p = fresh_) {
+                if ((fresh_ = p->next) == nullptr)
+                    last_fresh_ = &fresh_;
+                p->handle().resume();
+            } else {
+                end(next_over(r));
+            }
+        }
+        if (r != 0)
+            (void)gs_cancel_enable();
+        cancelled_ = false;
+        return r;
+    }
+};
+
+/// A coroutine that returns a T by co_return. It begins when it is awaited, on the executor of the coroutine that awaits it;
+/// or by gs::sync_wait, or executor::go. `co_await std::move(t)` gives its result, or throws its exception.
+template <class T = void>
+class [[nodiscard]] task {
+    class promise_common : public detail::promise_base {
+        struct to_next {
+            bool await_ready() const noexcept { return false; }
+            template <class P>
+            std::coroutine_handle<> await_suspend(std::coroutine_handle<P> h) const noexcept
+            {
+                return h.promise().next;
+            }
+            void await_resume() const noexcept {}
+        };
+
+    public:
+        std::coroutine_handle<> next;
+        detail::outcome<T> out;
+        to_next final_suspend() const noexcept { return {}; }
+        void unhandled_exception() noexcept
+        {
+#if GS_HPP_EXCEPTIONS
+            out.thrown = std::current_exception();
+#else
+            std::terminate();
+#endif
+        }
+    };
+    template <class U>
+    struct promise_of : promise_common {
+        template <class V>
+        void return_value(V &&v)
+        {
+            this->out.value.fill([&]() -> U { return static_cast<U>(std::forward<V>(v)); });
+        }
+    };
+
+public:
+    struct promise_type;
+
+private:
+    std::coroutine_handle<promise_type> h_;
+    friend class executor;
+    explicit task(std::coroutine_handle<promise_type> h) noexcept : h_(h) {}
+
+    struct end_of {
+        std::coroutine_handle<promise_type> h;
+        bool await_ready() const noexcept { return false; }
+        template <class P>
+        std::coroutine_handle<> await_suspend(std::coroutine_handle<P> caller) const noexcept
+        {
+            h.promise().next = caller;
+            h.promise().set_where(caller.promise().where());
+            return h;
+        }
+        void await_resume() const noexcept {}
+    };
+    struct result_of : end_of {
+        result<T> await_resume() const { return this->h.promise().out.take("gs::task"); }
+    };
+
+public:
+    using value_type = T;
+    task(task &&o) noexcept : h_(std::exchange(o.h_, {})) {}
+    task &operator=(task &&o) noexcept
+    {
+        std::swap(h_, o.h_);
+        return *this;
+    }
+    ~task()
+    {
+        if (h_)
+            h_.destroy();
+    }
+    /// Once.
+    auto operator co_await() && noexcept { return result_of{{h_}}; }
+};
+
+namespace detail {
+template <class Common>
+struct promise_of_void : Common {
+    void return_void() noexcept
+    {
+        this->out.value.fill([] {});
+    }
+};
+}  // namespace detail
+
+template <class T>
+struct task<T>::promise_type
+    : std::conditional_t<std::is_void_v<T>, detail::promise_of_void<promise_common>, promise_of<T>> {
+    task get_return_object() noexcept
+    {
+        return task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+};
+
+template <class T>
+detail::root executor::supervise(task<T> t, executor *ex)
+{
+    co_await typename task<T>::end_of{t.h_};
+#if GS_HPP_EXCEPTIONS
+    if (std::exception_ptr &thrown = t.h_.promise().out.thrown; thrown && !ex->thrown_) {
+        if (!ex->cancelled_ || !detail::is_cancel(thrown))
+            ex->thrown_ = std::move(thrown);
+        ex->cancel_all();
+    }
+#endif
+    ex->left_--;
+}
+
+template <class T>
+detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to)
+{
+    co_await typename task<T>::end_of{t.h_};
+    *to = std::move(t.h_.promise().out);
+    ex->left_--;
+}
+
+/// Runs a coroutine on the calling goroutine (or plain thread) and returns what it returns, or throws what it throws.
+/// If the caller is cancelled the coroutine's waits are.
+template <class T>
+result<T> sync_wait(task<T> t)
+{
+    executor ex;
+    detail::outcome<T> out;
+    ex.add(executor::deliver(std::move(t), &ex, &out));
+    (void)ex.loop();
+    return out.take("gs::sync_wait");
+}
+
+namespace detail {
+
+template <class T>
+class recv_wait final : public executor::wait_base {
+    recv_chan<T> c_;
+    incoming<T> in_;
+    int r_ = 0;
+
+    void wait_now() noexcept override { r_ = gs_chan_recv(c_.native_handle(), in_.data(), GS_FOREVER); }
+    void not_started(int r) noexcept override { r_ = r; }
+
+public:
+    explicit recv_wait(recv_chan<T> c) noexcept : c_(std::move(c)) {}
+    bool await_ready() noexcept
+    {
+        r_ = gs_chan_recv(c_.native_handle(), in_.data(), GS_NOWAIT);
+        return r_ != -EAGAIN;
+    }
+    received<T> await_resume()
+    {
+        if (r_ == 0)
+            return received<T>(in_.take());
+        return received<T>(status_of(r_, "gs::recv"));
+    }
+};
+
+template <class T>
+class send_wait final : public executor::wait_base {
+    send_chan<T> c_;
+    outgoing<T> out_;
+    int r_ = 0;
+
+    void send(gs_deadline at) noexcept
+    {
+        r_ = out_.ok() ? gs_chan_send(c_.native_handle(), out_.data(), at) : -ENOMEM;
+        if (r_ == 0)
+            out_.sent();
+    }
+    void wait_now() noexcept override { send(GS_FOREVER); }
+    void not_started(int r) noexcept override { r_ = r; }
+
+public:
+    template <class V>
+    send_wait(send_chan<T> c, V &&v) : c_(std::move(c)), out_(std::forward<V>(v))
+    {
+    }
+    bool await_ready() noexcept
+    {
+        send(GS_NOWAIT);
+        return r_ != -EAGAIN;
+    }
+    result<void> await_resume()
+    {
+        out_.restore();
+        return done(r_, "gs::send");
+    }
+};
+
+class sleep_wait final : public executor::wait_base {
+    deadline until_;
+    int r_ = 0;
+
+    void wait_now() noexcept override { r_ = gs_sleep_until(until_.native()); }
+    void not_started(int r) noexcept override { r_ = r; }
+
+public:
+    explicit sleep_wait(deadline until) noexcept : until_(until) {}
+    bool await_ready() const noexcept { return until_.native() != GS_FOREVER && until_.native() <= gs_now(); }
+    result<void> await_resume() const { return done(r_, "gs::sleep"); }
+};
+
+template <class T, class F>
+class async_wait final : public executor::wait_base {
+    F f_;
+    outcome<T> out_;
+    int r_ = 0;
+
+    void wait_now() noexcept override { out_.fill(std::move(f_)); }
+    void not_started(int r) noexcept override { r_ = r; }
+
+public:
+    template <class G>
+    explicit async_wait(G &&g) : f_(std::forward<G>(g))
+    {
+    }
+    bool await_ready() const noexcept { return false; }
+    result<T> await_resume()
+    {
+        if (r_ < 0)
+            return failed<T>(r_, "gs::async");
+        return out_.take("gs::async");
+    }
+};
+
+class where_wait {
+    executor *ex_ = nullptr;
+
+public:
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+    {
+        ex_ = h.promise().where();
+        return false;
+    }
+    executor &await_resume() const noexcept { return *ex_; }
+};
+
+}  // namespace detail
+
+/// `co_await gs::recv(ch)`: a gs::received<T>, as ch.recv() gives.
+template <class C, std::enable_if_t<detail::can_recv<C>, int> = 0>
+[[nodiscard]] inline auto recv(const C &c)
+{
+    return detail::recv_wait<typename C::value_type>(recv_chan<typename C::value_type>(c));
+}
+/// `co_await gs::send(ch, value)`: as ch.send(value).
+template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
+[[nodiscard]] inline auto send(const C &c, const typename C::value_type &value)
+{
+    return detail::send_wait<typename C::value_type>(send_chan<typename C::value_type>(c), value);
+}
+template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
+[[nodiscard]] inline auto send(const C &c, typename C::value_type &&value)
+{
+    return detail::send_wait<typename C::value_type>(send_chan<typename C::value_type>(c), std::move(value));
+}
+/// `co_await gs::sleep(d)`, or of a time_point. (Without co_await: gs::this_goroutine::sleep_for.)
+[[nodiscard]] inline detail::sleep_wait sleep(deadline until)
+{
+    return detail::sleep_wait(until);
+}
+/// `co_await gs::async(f)`: what f() returns, which runs as a goroutine, for waits of any kind.
+template <class F>
+[[nodiscard]] inline auto async(F &&f)
+{
+    return detail::async_wait<detail::result_of<F>, std::decay_t<F>>(std::forward<F>(f));
+}
+/// `co_await gs::this_executor()`: the executor that the coroutine runs on.
+[[nodiscard]] inline detail::where_wait this_executor()
+{
+    return {};
+}
+
+#endif  // GS_HPP_COROUTINES
+
+}  // inline namespace
+}  // namespace gs
+
+#endif  // GOSCHED_HPP

@@ -1,0 +1,213 @@
+// co_await, from C++20 on.
+#include "test.h"
+
+#if GS_HPP_COROUTINES
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+static gs::task<int> add(gs::chan<int> a, gs::chan<int> b)
+{
+    const auto x = co_await gs::recv(a);
+    const auto y = co_await gs::recv(b);
+    co_return *x + *y;
+}
+
+static gs::task<int> twice(gs::chan<int> a, gs::chan<int> b)
+{
+    co_return 2 * co_await add(a, b);
+}
+
+GO_TEST("a coroutine receives what goroutines send, and awaits another one")
+{
+    gs::chan<int> a, b(1);
+    auto sender = gs::go([=] {
+        a.send(1);
+        b.send(2);
+    });
+    CHECK(gs::sync_wait(twice(a, b)) == 6);
+    sender.get();
+}
+
+TEST_CASE("on a plain thread")
+{
+    gs::chan<int> a(1), b;
+    a.send(1);
+    auto sender = gs::go([=] { b.send(2); });
+    CHECK(gs::sync_wait(add(a, b)) == 3);
+    sender.get();
+}
+
+static gs::task<> produce(gs::chan<std::string> out, int n)
+{
+    for (int i = 0; i < n; i++) {
+        std::string s = std::to_string(i);
+        if (i % 2)
+            co_await gs::send(out, std::move(s));
+        else
+            co_await gs::send(out, s);
+    }
+    out.close();
+}
+
+static gs::task<> consume(gs::chan<std::string> in, int &sum)
+{
+    while (auto v = co_await gs::recv(in)) {
+        sum += std::stoi(*v);
+        if (sum % 7 == 0)
+            co_await gs::sleep(10us);
+    }
+}
+
+GO_TEST("coroutines of an executor run while others wait")
+{
+    gs::executor ex;
+    int sums[5] = {};
+    for (int &sum : sums) {
+        gs::chan<std::string> c(static_cast<std::size_t>(&sum - sums));
+        ex.go(consume(c, sum));
+        ex.go(produce(c, 40));
+    }
+    ex.run();
+    for (int sum : sums)
+        CHECK(sum == 780);
+    ex.run();
+    ex.go(produce(gs::chan<std::string>(1), 1)); // which is not run
+}
+
+static gs::task<int> deep(int n)
+{
+    if (n == 0)
+        throw std::runtime_error("at the bottom");
+    co_await gs::sleep(0s);
+    co_return co_await deep(n - 1) + 1;
+}
+
+static gs::task<std::string> catches()
+{
+    try {
+        co_await deep(20);
+    } catch (const std::runtime_error &e) {
+        co_return e.what();
+    }
+    co_return "nothing";
+}
+
+GO_TEST("exceptions go through co_await")
+{
+    CHECK(gs::sync_wait(catches()) == "at the bottom");
+    CHECK_THROWS_AS(gs::sync_wait(deep(3)), std::runtime_error);
+}
+
+static gs::task<> wait_for_ever(gs::chan<int> never, int &cancelled)
+{
+    try {
+        co_await gs::recv(never);
+    } catch (const gs::error &e) {
+        if (e.code() == std::errc::operation_canceled)
+            cancelled++;
+        throw;
+    }
+}
+
+static gs::task<> fail_after(std::chrono::microseconds d)
+{
+    co_await gs::sleep(d);
+    throw std::runtime_error("first");
+}
+
+GO_TEST("the first exception cancels the other coroutines' waits")
+{
+    gs::executor ex;
+    int cancelled = 0;
+    gs::chan<int> never;
+    for (int i = 0; i < 3; i++)
+        ex.go(wait_for_ever(never, cancelled));
+    ex.go(fail_after(100us));
+    CHECK_THROWS_WITH_AS(ex.run(), "first", std::runtime_error);
+    CHECK(cancelled == 3);
+}
+
+GO_TEST("a cancel of the goroutine ends its coroutines' waits")
+{
+    int cancelled = 0;
+    auto g = gs::go([&cancelled] {
+        gs::executor ex;
+        gs::chan<int> never;
+        ex.go(wait_for_ever(never, cancelled));
+        ex.go(wait_for_ever(never, cancelled));
+        ex.run();
+    });
+    gs::this_goroutine::yield();
+    g.cancel();
+    CHECK_THROWS_AS(g.get(), gs::error);
+    CHECK(cancelled == 2);
+    auto h = gs::go([&cancelled] { gs::sync_wait(wait_for_ever(gs::chan<int>(), cancelled)); });
+    gs::this_goroutine::yield();
+    h.cancel();
+    CHECK_THROWS_AS(h.get(), gs::error);
+    CHECK(cancelled == 3);
+}
+
+static gs::task<int> spawns(int n, int &done)
+{
+    gs::executor &ex = co_await gs::this_executor();
+    if (n > 0)
+        ex.go(spawns(n - 1, done));
+    const int v = co_await gs::async([n] {
+        gs::this_goroutine::yield();
+        return n;
+    });
+    try {
+        co_await gs::async([] { throw 5; });
+    } catch (int five) {
+        done += five / 5;
+    }
+    co_return v;
+}
+
+GO_TEST("async, and coroutines that start others")
+{
+    int done = 0;
+    CHECK(gs::sync_wait(spawns(10, done)) == 10);
+    CHECK(done == 11);
+}
+
+static gs::task<> closed_ones()
+{
+    gs::chan<int> c;
+    c.close();
+    const auto v = co_await gs::recv(c);
+    CHECK(v.closed());
+    CHECK_THROWS_AS(co_await gs::send(c, 1), gs::error);
+    gs::chan<Counted> d(1);
+    Counted x(3);
+    co_await gs::send(d, std::move(x));
+    CHECK(x.value == -1);
+    d.close();
+    Counted y(4);
+    CHECK_THROWS_AS(co_await gs::send(d, std::move(y)), gs::error);
+    CHECK(y.value == 4);
+}
+
+GO_TEST("closed channels, and values that aren't sent")
+{
+    const int before = Counted::alive;
+    gs::sync_wait(closed_ones());
+    CHECK(Counted::alive == before);
+}
+
+static gs::task<int &> by_reference(int &x)
+{
+    co_return x;
+}
+
+GO_TEST("a result by reference")
+{
+    int x = 0;
+    CHECK(&gs::sync_wait(by_reference(x)) == &x);
+}
+
+#endif

@@ -1,0 +1,162 @@
+// With -fno-exceptions -fno-rtti: errors are gs::result's.
+#include <cstdio>
+#include <cstdlib>
+
+#include "gosched.hpp"
+
+#include <string>
+#include <vector>
+
+#if GS_HPP_EXCEPTIONS
+#error "this is the test without exceptions"
+#endif
+
+using namespace std::chrono_literals;
+
+static int failures;
+#define CHECK(...)                                                               \
+    do {                                                                         \
+        if (!(__VA_ARGS__)) {                                                    \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #__VA_ARGS__); \
+            failures++;                                                          \
+        }                                                                        \
+    } while (0)
+
+static void goroutines()
+{
+    gs::result<gs::goroutine<int>> g = gs::go([](int n) { return 2 * n; }, 4);
+    CHECK(g);
+    CHECK(*g->get() == 8);
+    CHECK(g->get().error() == std::errc::invalid_argument); // the handle is empty now
+    CHECK(g->join().error() == std::errc::invalid_argument);
+
+    gs::options o;
+    o.node = 1000;
+    auto bad = gs::go(o, [] {});
+    CHECK(!bad);
+    CHECK(bad.error() == std::errc::invalid_argument);
+    CHECK(bad.error().category() == gs::category());
+    CHECK(!bad.error().message().empty());
+
+    auto slow = gs::go([] { return gs::this_goroutine::sleep_for(1h).error(); }).value();
+    CHECK(slow.join_for(1ms).value() == false);
+    slow.cancel();
+    CHECK(slow.get().value() == std::errc::operation_canceled);
+    CHECK(gs::run([] {}).error() == std::errc::device_or_resource_busy);
+    CHECK(gs::blocking([](int a) { return a; }, 3) == 3);
+}
+
+static void channels()
+{
+    gs::chan<std::string> c(1);
+    CHECK(c.send("a"));
+    CHECK(c.try_send("b") == gs::status::again);
+    CHECK(c.recv().value() == "a");
+    CHECK(c.recv_for(1ms).status() == gs::status::timed_out);
+    CHECK(c.close());
+    CHECK(c.close().error() == std::errc::broken_pipe);
+    std::string kept = "kept";
+    CHECK(c.send(std::move(kept)).error() == std::errc::broken_pipe);
+    CHECK(kept == "kept");
+    CHECK(c.recv().closed());
+    CHECK(gs::select(gs::recv(c, [](const std::string &) {})).error() == std::errc::broken_pipe);
+    CHECK(gs::select(gs::recv(c, [](auto v) { CHECK(v.closed()); })).value() == 0);
+
+    gs::chan<int> nil(nullptr);
+    CHECK(nil.recv().status() == gs::status::invalid);
+    CHECK(nil.send(1).error() == std::errc::invalid_argument);
+    gs::chan<int> huge(static_cast<std::size_t>(-1));
+    CHECK(!huge);
+    CHECK(huge.try_send(1) == gs::status::invalid);
+    CHECK(gs::select(gs::recv(nil, [](int) {}), gs::timeout(1ms, [] {})).value() == 1);
+
+    auto g = gs::go([] {
+        gs::chan<int> never;
+        for (int v : never)
+            (void)v;
+        return never.recv().status();
+    }).value();
+    g.cancel();
+    CHECK(g.get().value() == gs::status::cancelled);
+}
+
+static void locks()
+{
+    gs::mutex m;
+    int n = 0;
+    std::vector<gs::goroutine<void>> all;
+    for (int i = 0; i < 10; i++)
+        all.push_back(std::move(*gs::go([&] {
+            std::lock_guard<gs::mutex> guard(m);
+            gs::this_goroutine::yield();
+            n++;
+        })));
+    all[3].cancel(); // which doesn't end a lock
+    for (auto &g : all)
+        CHECK(g.get());
+    CHECK(n == 10);
+    gs::condition_variable c;
+    std::unique_lock<gs::mutex> lock(m);
+    CHECK(c.wait_for(lock, 1ms).value() == std::cv_status::timeout);
+    gs::once o;
+    CHECK(o.call([&] { CHECK(o.call([] {}).error() == std::errc::resource_deadlock_would_occur); }));
+    gs::semaphore s(1);
+    CHECK(s.acquire());
+    CHECK(*s.try_acquire() == false);
+    gs::waitgroup wg;
+    CHECK(wg.go([] {}));
+    CHECK(wg.wait());
+}
+
+static void groups()
+{
+    gs::task_group tg;
+    for (int i = 0; i < 3; i++)
+        CHECK(tg.go([] { return gs::this_goroutine::sleep_for(1h); })); // a gs::result is looked at
+    CHECK(tg.go([] { return std::make_error_code(std::errc::io_error); }));
+    CHECK(tg.wait().error() == std::errc::io_error);
+    CHECK(tg.go([] {}));
+    CHECK(tg.wait());
+}
+
+static void net()
+{
+    auto l = gs::tcp_listener::listen("127.0.0.1", 0).value();
+    const auto port = l.port().value();
+    auto server = gs::go([&] {
+        gs::tcp_iostream io(l.accept().value());
+        std::string line;
+        while (std::getline(io, line))
+            io << line << '\n';
+    }).value();
+    {
+        gs::tcp_iostream io(gs::tcp_stream::connect("127.0.0.1", port).value());
+        std::string line;
+        io << "hello\n";
+        CHECK(std::getline(io, line));
+        CHECK(line == "hello");
+    }
+    CHECK(server.get());
+    CHECK(l.stop());
+    CHECK(l.accept().error() == std::errc::operation_canceled);
+    CHECK(l.close());
+    CHECK(gs::tcp_stream::connect("127.0.0.1", port).error() == std::errc::connection_refused);
+    gs::ticker none(0s);
+    CHECK(none.recv().status() == gs::status::invalid);
+}
+
+int main()
+{
+    const auto r = gs::run([] {
+        goroutines();
+        channels();
+        locks();
+        groups();
+        net();
+        return 7;
+    });
+    CHECK(r.value() == 7);
+    CHECK(gs::shutdown());
+    std::puts(failures == 0 ? "all passed" : "failed");
+    return failures != 0;
+}

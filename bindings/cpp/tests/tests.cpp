@@ -1,0 +1,1209 @@
+// Everything but coroutines and -fno-exceptions.
+#include "test.h"
+
+#include <cmath>
+#include <numeric>
+#include <shared_mutex>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace std::chrono_literals;
+
+/// The code of the gs::error that f throws.
+template <class F>
+static std::error_code code_of(F &&f)
+{
+    try {
+        f();
+    } catch (const gs::error &e) {
+        CHECK(e.code().category() == gs::category());
+        return e.code();
+    }
+    return {};
+}
+
+/// How f ends in a process of its own: its wait status, and what it has written to standard error.
+template <class F>
+static int status_of_child(F &&f, std::string *text = nullptr)
+{
+    int fds[2];
+    REQUIRE(::pipe(fds) == 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        ::dup2(fds[1], 2);
+        signal(SIGABRT, SIG_DFL);
+        f();
+        ::_exit(0);
+    }
+    ::close(fds[1]);
+    char buffer[512];
+    for (ssize_t n; (n = ::read(fds[0], buffer, sizeof buffer)) > 0;)
+        if (text != nullptr)
+            text->append(buffer, static_cast<std::size_t>(n));
+    ::close(fds[0]);
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static bool aborts(int status)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+// ---- Errors ----
+
+TEST_CASE("a gs::error says which function failed and why, and compares with std::errc")
+{
+    const gs::error e(-EPIPE, "gs::chan::send");
+    CHECK(e.code() == std::errc::broken_pipe);
+    CHECK(e.code().category().name() == std::string("gosched"));
+    CHECK(std::string(e.what()).find("gs::chan::send: ") == 0);
+    CHECK(std::string(e.what()).find(gs_strerror(-EPIPE)) != std::string::npos);
+    CHECK(dynamic_cast<const std::system_error *>(&e) != nullptr);
+    CHECK_FALSE(gs::make_code(0));
+    CHECK_FALSE(gs::make_code(7));
+}
+
+TEST_CASE("a failed look-up has a message of its own, and is no errno value")
+{
+    const auto code = code_of([] { gs::tcp_stream::connect("256.256.256.256.invalid.", 1); });
+    CHECK(code);
+    CHECK(code.message() == gs_strerror(-code.value()));
+    CHECK(code.default_error_condition().category() == gs::category());
+}
+
+// ---- Start ----
+
+TEST_CASE("run gives the function's result")
+{
+    CHECK(gs::run([](int a, int b) { return a + b; }, 2, 3) == 5);
+    int x = 1;
+    int &r = gs::run([&x]() -> int & { return x; });
+    CHECK(&r == &x);
+    gs::run([&x] { x = 2; });
+    CHECK(x == 2);
+    auto p = gs::run([](std::unique_ptr<int> q) { return q; }, std::make_unique<int>(7));
+    CHECK(*p == 7);
+}
+
+TEST_CASE("run throws what the function throws")
+{
+    CHECK_THROWS_WITH_AS(gs::run([] { throw std::runtime_error("out"); }), "out", std::runtime_error);
+}
+
+GO_TEST("run in a goroutine is an error")
+{
+    CHECK(code_of([] { gs::run([] {}); }) == std::errc::device_or_resource_busy);
+    CHECK(code_of([] { gs::init(); }) == std::errc::device_or_resource_busy);
+    CHECK(code_of([] { gs::shutdown(); }) == std::errc::resource_deadlock_would_occur);
+}
+
+TEST_CASE("shutdown, and start again")
+{
+    gs::shutdown();
+    gs::config c;
+    c.procs = 3;
+    gs::init(c);
+    CHECK(gs_gomaxprocs(0) == 3);
+    gs::shutdown(gs::deadline(10s));
+    gs::config bad;
+    bad.topology = "nonsense";
+    CHECK(code_of([&] { gs::init(bad); }) == std::errc::invalid_argument);
+}
+
+// ---- Goroutines ----
+
+static int twice(int n)
+{
+    return 2 * n;
+}
+
+struct Adder {
+    int base = 0;
+    int add(int n) const { return base + n; }
+};
+
+GO_TEST("go: functions, lambdas, members, arguments that are moved, results of every kind")
+{
+    CHECK(gs::go(twice, 4).get() == 8);
+    CHECK(gs::go([] { return std::string("text"); }).get() == "text");
+    const Adder a{10};
+    CHECK(gs::go(&Adder::add, a, 5).get() == 15);
+    CHECK(gs::go(&Adder::add, &a, 6).get() == 16);
+    CHECK(*gs::go([](std::unique_ptr<int> p) { return p; }, std::make_unique<int>(3)).get() == 3);
+    int x = 0;
+    CHECK(&gs::go([](int &r) -> int & { return r = 5; }, std::ref(x)).get() == &x);
+    CHECK(x == 5);
+    gs::goroutine<void> v = gs::go([&x] { x = 6; });
+    v.join();
+    v.get();
+    CHECK(x == 6);
+    CHECK_FALSE(v.valid());
+}
+
+GO_TEST("what a goroutine was given is destroyed on it, before a join returns")
+{
+    const int before = Counted::alive;
+    auto g = gs::go([c = Counted(1)](const Counted &d) { return c.value + d.value; }, Counted(2));
+    g.join();
+    CHECK(Counted::alive == before);
+    CHECK(g.get() == 3);
+    {
+        auto h = gs::go([] { return Counted(4); });
+        h.join();
+        CHECK(Counted::alive == before + 1);
+    }
+    CHECK(Counted::alive == before);
+}
+
+GO_TEST("get rethrows the exception, once")
+{
+    auto g = gs::go([]() -> int { throw std::runtime_error("inside"); });
+    g.join();
+    CHECK_THROWS_WITH_AS(g.get(), "inside", std::runtime_error);
+    CHECK_FALSE(g.valid());
+    CHECK(code_of([&] { g.get(); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { g.join(); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { g.cancel(); }) == std::errc::invalid_argument);
+}
+
+GO_TEST("join with a limit")
+{
+    gs::chan<int> go_on;
+    auto g = gs::go([go_on] { return *go_on.recv(); });
+    CHECK_FALSE(g.join_for(1ms));
+    CHECK_FALSE(g.join_for(0ms));
+    CHECK_FALSE(g.join_for(-5h));
+    CHECK_FALSE(g.join_until(gs::clock::now()));
+    CHECK_FALSE(g.join_until(std::chrono::system_clock::now() + 1ms));
+    go_on.send(9);
+    CHECK(g.join_for(std::chrono::hours::max()));
+    CHECK(g.join_until(std::chrono::system_clock::time_point::max()));
+    CHECK(g.get() == 9);
+}
+
+TEST_CASE("plain threads start goroutines and wait for them")
+{
+    std::vector<std::thread> threads;
+    std::atomic<int> sum{0};
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&sum, i] { sum += gs::go(twice, i).get(); });
+    for (auto &t : threads)
+        t.join();
+    CHECK(sum == 12);
+}
+
+GO_TEST("a handle can be moved, swapped, detached")
+{
+    gs::chan<int> out(2);
+    gs::goroutine<int> a = gs::go([out] { out.send(1); return 1; });
+    gs::goroutine<int> b;
+    CHECK_FALSE(b.valid());
+    b = std::move(a);
+    CHECK_FALSE(a.valid());
+    CHECK(b.joinable());
+    b = gs::go([out] { out.send(2); return 2; }); // detaches the first
+    CHECK(b.get() == 2);
+    CHECK(*out.recv() + *out.recv() == 3);
+    a.detach();
+}
+
+GO_TEST("cancel ends waits with operation_canceled, and the goroutine unwinds by it")
+{
+    int destroyed = 0;
+    struct Guard {
+        int *n;
+        ~Guard() { ++*n; }
+    };
+    auto g = gs::go([&destroyed] {
+        Guard guard{&destroyed};
+        gs::this_goroutine::sleep_for(1h);
+    });
+    g.cancel();
+    CHECK(code_of([&] { g.get(); }) == std::errc::operation_canceled);
+    CHECK(destroyed == 1);
+
+    auto computing = gs::go([] {
+        while (!gs::this_goroutine::cancelled())
+            gs::this_goroutine::yield();
+        {
+            gs::no_cancel guard;
+            gs::this_goroutine::sleep_for(1us);
+        }
+        CHECK(code_of([] { gs::this_goroutine::check_cancelled(); }) == std::errc::operation_canceled);
+        return 3;
+    });
+    computing.cancel();
+    CHECK(computing.get() == 3);
+}
+
+GO_TEST("a get that is ended by a cancel keeps the goroutine")
+{
+    gs::chan<int> go_on;
+    auto g = gs::go([go_on] { return *go_on.recv(); });
+    auto waiter = gs::go([&g] {
+        CHECK(code_of([&] { g.get(); }) == std::errc::operation_canceled);
+        CHECK(g.valid());
+    });
+    waiter.cancel();
+    waiter.get();
+    go_on.send(4);
+    CHECK(g.get() == 4);
+}
+
+GO_TEST("options")
+{
+    gs::options o;
+    o.name = "reader of lines";
+    o.stack_size = 1 << 20;
+    o.priority = GS_PRIO_LOW;
+    o.node = 0;
+    o.pinned = true;
+    auto g = gs::go(o, [] {
+        const auto me = gs_self();
+        char name[32];
+        gs_name(me, name, sizeof name);
+        volatile char deep[512 * 1024];
+        deep[0] = 1;
+        deep[sizeof deep - 1] = 1;
+        return std::string(name) + std::to_string(deep[0]);
+    });
+    CHECK(g.name() == "reader of lines");
+    CHECK(g.get() == "reader of lines1");
+    o.node = 1000;
+    const int before = Counted::alive;
+    CHECK(code_of([&] { (void)gs::go(o, [c = Counted()] {}); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { gs::go(gs::detached, o, [c = Counted()] {}); }) == std::errc::invalid_argument);
+    CHECK(Counted::alive == before);
+}
+
+GO_TEST("detached goroutines, small and large")
+{
+    static gs::waitgroup wg;
+    static std::atomic<int> n{0};
+    wg.add(5);
+    gs::go(gs::detached, [] { n++; wg.done(); });
+    int *p = new int(1);
+    gs::go(gs::detached, [p] { n += *p; delete p; wg.done(); });
+    gs::go(gs::detached, [c = Counted(1), s = std::string(100, 'x')] { n += c.value; wg.done(); });
+    gs::go(gs::detached, [](std::unique_ptr<int> q) { n += *q; wg.done(); }, std::make_unique<int>(1));
+    static auto *const function = +[] { n++; wg.done(); };
+    gs::go(gs::detached, *function); // a function, not a pointer to it
+    wg.wait();
+    CHECK(n == 5);
+}
+
+TEST_CASE("a handle that is destroyed doesn't wait")
+{
+    gs::run([] {
+        gs::chan<int> never;
+        { auto g = gs::go([never] { (void)never.recv(); }); }
+        never.close();
+    });
+    gs::shutdown();
+}
+
+TEST_CASE("an exception that nothing can take ends the program with a report")
+{
+    gs::shutdown();
+    std::string text;
+    const auto fail = [] { throw std::runtime_error("nothing takes this"); };
+    SUBCASE("the handle goes before") {
+        CHECK(aborts(status_of_child([&] { gs::run([&] { (void)gs::go([&] { gs::this_goroutine::yield(); fail(); }); gs::this_goroutine::sleep_for(10s); }); }, &text)));
+    }
+    SUBCASE("the handle goes after") {
+        CHECK(aborts(status_of_child([&] { gs::run([&] { auto g = gs::go(fail); g.join(); }); }, &text)));
+    }
+    SUBCASE("there is no handle") {
+        CHECK(aborts(status_of_child([&] { gs::run([&] { gs::go(gs::detached, fail); gs::this_goroutine::sleep_for(10s); }); }, &text)));
+    }
+    SUBCASE("there is no handle, and much to carry") {
+        CHECK(aborts(status_of_child([&] { gs::run([&] { gs::go(gs::detached, [&, s = std::string()] { fail(); }); gs::this_goroutine::sleep_for(10s); }); }, &text)));
+    }
+    SUBCASE("a timer") {
+        CHECK(aborts(status_of_child([&] { gs::run([&] { gs::timer t(0s, fail); gs::this_goroutine::sleep_for(10s); }); }, &text)));
+    }
+    CHECK(text.find("nothing takes this") != std::string::npos);
+}
+
+TEST_CASE("an exception whose handle another exception has destroyed, and a cancel, are no reason to end")
+{
+    gs::shutdown();
+    CHECK(status_of_child([] {
+        gs::run([] {
+            for (int i = 0; i < 2; i++) {
+                try {
+                    auto g = gs::go([] { throw 1; });
+                    if (i == 0)
+                        g.join();
+                    throw 2;
+                } catch (int n) {
+                    if (n != 2)
+                        ::_exit(3);
+                }
+            }
+            auto g = gs::go([] { gs::this_goroutine::sleep_for(1h); });
+            g.cancel();
+        });
+        gs::shutdown();
+    }) == 0);
+}
+
+// ---- Exceptions, yields and migrations ----
+
+template <class F>
+static void many_of(F f)
+{
+    std::vector<gs::goroutine<void>> all;
+    for (int i = 0; i < 30; i++)
+        all.push_back(gs::go(f, i));
+    for (auto &g : all)
+        g.get();
+}
+
+GO_TEST("throw, catch and rethrow around switches")
+{
+    many_of([](int me) {
+        for (int i = 0; i < 10; i++) {
+            int caught = 0;
+            try {
+                try {
+                    go_elsewhere(i + me);
+                    throw me * 1000 + i;
+                } catch (int) {
+                    go_elsewhere(i + me + 1);
+                    throw;
+                }
+            } catch (int v) {
+                go_elsewhere(i);
+                CHECK(v == me * 1000 + i);
+                caught++;
+            }
+            CHECK(caught == 1);
+        }
+    });
+}
+
+GO_TEST("current_exception and uncaught_exceptions belong to the goroutine")
+{
+    struct Switching {
+        int me, in_flight;
+        ~Switching()
+        {
+            for (int k = 0; k < 4; k++) {
+                CHECK(std::uncaught_exceptions() == in_flight);
+                go_elsewhere(k + me);
+            }
+            CHECK(std::uncaught_exceptions() == in_flight);
+        }
+    };
+    many_of([](int me) {
+        for (int i = 0; i < 10; i++) {
+            CHECK(std::current_exception() == nullptr);
+            try {
+                Switching during{me, 1};
+                throw std::to_string(me);
+            } catch (const std::string &) {
+                for (int k = 0; k < 4; k++) {
+                    go_elsewhere(k + me);
+                    try {
+                        std::rethrow_exception(std::current_exception());
+                    } catch (const std::string &s) {
+                        CHECK(s == std::to_string(me));
+                    }
+                    CHECK(std::uncaught_exceptions() == 0);
+                }
+            }
+            Switching quiet{me, 0};
+            (void)quiet;
+        }
+    });
+}
+
+GO_TEST("exceptions go from goroutine to goroutine through get, nested")
+{
+    const auto outer = gs::go([] {
+        try {
+            gs::go([] { throw std::invalid_argument("deep"); }).get();
+        } catch (...) {
+            gs::this_goroutine::yield();
+            std::throw_with_nested(std::runtime_error("outer"));
+        }
+    });
+    try {
+        const_cast<gs::goroutine<void> &>(outer).get();
+        FAIL("nothing was thrown");
+    } catch (const std::runtime_error &e) {
+        CHECK(std::string(e.what()) == "outer");
+        CHECK_THROWS_AS(std::rethrow_if_nested(e), std::invalid_argument);
+    }
+}
+
+GO_TEST("blocking carries results and exceptions, and the exception in hand")
+{
+    CHECK(gs::blocking([](int a) { return a + 1; }, 4) == 5);
+    int x = 0;
+    CHECK(&gs::blocking([&x]() -> int & { return x; }) == &x);
+    CHECK_THROWS_AS(gs::blocking([] { throw std::runtime_error("on the large stack"); }), std::runtime_error);
+    CHECK(*gs::blocking([] { return std::make_unique<int>(6); }) == 6);
+    try {
+        throw 5;
+    } catch (int) {
+        gs::blocking([] {
+            CHECK(std::current_exception() != nullptr);
+            CHECK_THROWS_AS(throw 6, int);
+        });
+        CHECK_THROWS_AS(std::rethrow_exception(std::current_exception()), int);
+    }
+}
+
+// ---- Channels ----
+
+GO_TEST("unbuffered and buffered channels, in order, with range-for")
+{
+    for (std::size_t cap : {0, 1, 7}) {
+        gs::chan<int> c(cap);
+        CHECK(c.capacity() == cap);
+        auto sender = gs::go([c] {
+            for (int i = 0; i < 50; i++)
+                c.send(i);
+            c.close();
+        });
+        int next = 0;
+        for (int v : c)
+            CHECK(v == next++);
+        CHECK(next == 50);
+        sender.get();
+        CHECK_FALSE(c.recv());
+        CHECK(c.recv().closed());
+    }
+}
+
+GO_TEST("closed channels, nil channels, empty ones")
+{
+    gs::chan<std::string> c(1);
+    CHECK(c.try_recv().status() == gs::status::again);
+    CHECK(c.recv_for(1ms).timed_out());
+    CHECK(c.recv_for(0s).timed_out());
+    CHECK(c.recv_until(gs::clock::now()).timed_out());
+    CHECK(code_of([&] { (void)c.try_recv().value(); }) == std::errc::resource_unavailable_try_again);
+    CHECK(c.try_send("a") == gs::status::ok);
+    CHECK(c.size() == 1);
+    CHECK(c.try_send("b") == gs::status::again);
+    CHECK(c.send_for("b", 1ms) == gs::status::timed_out);
+    CHECK(c.send_until("b", std::chrono::system_clock::now()) == gs::status::timed_out);
+    c.close();
+    CHECK(code_of([&] { c.close(); }) == std::errc::broken_pipe);
+    CHECK(code_of([&] { c.send("c"); }) == std::errc::broken_pipe);
+    CHECK(c.try_send("c") == gs::status::closed);
+    CHECK(*c.recv() == "a");
+    CHECK(c.recv().status() == gs::status::closed);
+    CHECK(c.recv().value_or("none") == "none");
+
+    const gs::chan<int> nil(nullptr);
+    CHECK_FALSE(nil);
+    CHECK(nil.capacity() == 0);
+    CHECK(code_of([&] { nil.send(1); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { (void)nil.recv(); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { (void)nil.try_recv(); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { nil.close(); }) == std::errc::invalid_argument);
+    CHECK(code_of([] { gs::chan<int> huge(std::numeric_limits<std::size_t>::max()); }) ==
+          std::errc::not_enough_memory);
+}
+
+struct Large {
+    char bytes[5000];
+    int n;
+};
+struct alignas(64) Aligned {
+    int n;
+};
+struct NoDefault {
+    explicit NoDefault(int v) : n(v) {}
+    const int n; // not assignable
+};
+struct Message {
+    int n;
+    gs::chan<Message> reply; // a channel of its own type
+};
+
+template <class T, class Make, class Value>
+static void through(Make make, Value value)
+{
+    for (std::size_t cap : {0, 3}) {
+        gs::chan<T> c(cap);
+        auto g = gs::go([c, make] {
+            for (int i = 0; i < 10; i++)
+                c.send(make(i));
+            c.close();
+        });
+        int n = 0;
+        for (T &v : c)
+            CHECK(value(v) == n++);
+        CHECK(n == 10);
+        g.get();
+    }
+}
+
+GO_TEST("elements of every kind")
+{
+    through<std::unique_ptr<int>>([](int i) { return std::make_unique<int>(i); }, [](auto &p) { return *p; });
+    through<std::shared_ptr<int>>([](int i) { return std::make_shared<int>(i); }, [](auto &p) { return *p; });
+    through<std::string>([](int i) { return std::to_string(i); }, [](auto &s) { return std::stoi(s); });
+    through<std::vector<int>>([](int i) { return std::vector<int>(100, i); }, [](auto &v) { return v[99]; });
+    through<Large>([](int i) { return Large{{}, i}; }, [](auto &l) { return l.n; });
+    through<Aligned>([](int i) { return Aligned{i}; }, [](auto &a) {
+        CHECK(reinterpret_cast<std::uintptr_t>(&a) % 64 == 0);
+        return a.n;
+    });
+    through<NoDefault>([](int i) { return NoDefault(i); }, [](auto &a) { return a.n; });
+    through<Counted>([](int i) { return Counted(i); }, [](auto &a) { return a.value; });
+    through<std::function<int()>>([](int i) { return [i] { return i; }; }, [](auto &f) { return f(); });
+    gs::chan<bool> bits(2);
+    bits.send(true);
+    bits.send(false);
+    CHECK(*bits.recv());
+    CHECK_FALSE(*bits.recv());
+    gs::chan<Message> requests;
+    gs::go(gs::detached, [requests] {
+        for (auto &m : requests)
+            m.reply.send({m.n + 1, nullptr});
+    });
+    gs::chan<Message> reply;
+    requests.send({4, reply});
+    CHECK(reply.recv()->n == 5);
+    requests.close();
+    gs::chan<gs::chan<int>> channels(1);
+    channels.send(gs::chan<int>(3));
+    CHECK(channels.recv()->capacity() == 3);
+}
+
+TEST_CASE_TEMPLATE("each value is destroyed once: received, left in the channel, not sent", T, Counted,
+                   std::unique_ptr<Counted>)
+{
+    const auto make = [](int i) {
+        if constexpr (std::is_same_v<T, Counted>)
+            return Counted(i);
+        else
+            return std::make_unique<Counted>(i);
+    };
+    gs::run([make] {
+        REQUIRE(Counted::alive == 0);
+        {
+            gs::chan<T> c(5);
+            for (int i = 0; i < 4; i++)
+                c.send(make(i));
+            CHECK(Counted::alive == 4);
+            (void)c.recv();
+            CHECK(Counted::alive == 3);
+            c.close();
+            T kept = make(9);
+            CHECK(c.try_send(std::move(kept)) == gs::status::closed);
+            CHECK_THROWS_AS(c.send(std::move(kept)), gs::error);
+            CHECK(c.send_for(std::move(kept), 1ms) == gs::status::closed);
+            if constexpr (std::is_same_v<T, Counted>)
+                CHECK(kept.value == 9);
+            else
+                CHECK(kept->value == 9);
+            CHECK(Counted::alive == 4);
+        }
+        CHECK(Counted::alive == 0);
+        {
+            gs::chan<T> c; // senders that wait when it is closed
+            std::vector<gs::goroutine<void>> senders;
+            for (int i = 0; i < 5; i++)
+                senders.push_back(gs::go([c, make, i] {
+                    try {
+                        c.send(make(i));
+                    } catch (const gs::error &e) {
+                        CHECK(e.code() == std::errc::broken_pipe);
+                    }
+                }));
+            (void)c.recv();
+            c.close();
+            for (auto &g : senders)
+                g.get();
+        }
+        CHECK(Counted::alive == 0);
+    });
+}
+
+GO_TEST("direction types, and handles that share a channel")
+{
+    gs::chan<int> c(2);
+    gs::send_chan<int> in = c;
+    gs::recv_chan<int> out = c;
+    in.send(1);
+    in.send(2);
+    CHECK(out.size() == 2);
+    CHECK(in.native_handle() == out.native_handle());
+    gs::chan<int> other = c;
+    CHECK(other == c);
+    CHECK(other != gs::chan<int>());
+    c = gs::chan<int>(); // the other handles still have the old one
+    CHECK(*out.recv() == 1);
+    in.close();
+    int n = 0;
+    for (int v : out)
+        n += v;
+    CHECK(n == 2);
+    static_assert(!std::is_convertible_v<gs::recv_chan<int>, gs::send_chan<int>>);
+    static_assert(!std::is_convertible_v<gs::send_chan<int>, gs::recv_chan<int>>);
+    static_assert(!std::is_convertible_v<gs::send_chan<int>, gs::chan<int>>);
+    static_assert(!gs::detail::can_send<gs::recv_chan<int>>);
+}
+
+TEST_CASE("goroutines and threads share a channel")
+{
+    gs::chan<std::string> c;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++)
+        threads.emplace_back([c] {
+            for (int i = 0; i < 100; i++)
+                c.send(std::string(50, 'x'));
+        });
+    const auto n = gs::run([c] {
+        std::size_t sum = 0;
+        for (int i = 0; i < 300; i++)
+            sum += c.recv()->size();
+        return sum;
+    });
+    for (auto &t : threads)
+        t.join();
+    CHECK(n == 15000);
+}
+
+GO_TEST("a receive is ended by a cancel")
+{
+    auto g = gs::go([] {
+        gs::chan<int> never;
+        CHECK(code_of([&] { (void)never.recv(); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { never.send(1); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { (void)never.recv_for(1h); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { for (int v : never) (void)v; }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { gs::select(gs::recv(never, [](int) {})); }) == std::errc::operation_canceled);
+    });
+    g.cancel();
+    g.get();
+}
+
+// ---- Select ----
+
+GO_TEST("select: send, receive, otherwise, timeout")
+{
+    gs::chan<int> a(1);
+    gs::chan<std::string> b(1);
+    std::string log;
+    const auto step = [&] {
+        return gs::select(gs::recv(a, [&](int v) { log += std::to_string(v); }),
+                          gs::send(b, std::string("s"), [&] { log += "sent"; }),
+                          gs::otherwise([&] { log += "none"; }));
+    };
+    CHECK(step() == 1);
+    CHECK(step() == 2);
+    a.send(5);
+    CHECK(step() == 0);
+    CHECK(log == "sentnone5");
+    CHECK(gs::select(gs::recv(a, [](int) {}), gs::timeout(1ms, [&] { log = "late"; })) == 1);
+    CHECK(log == "late");
+    CHECK(gs::select(gs::timeout(gs::clock::now() + 1ms, [] {})) == 0);
+    CHECK(gs::select(gs::otherwise([] {}), gs::recv(gs::recv_chan<std::string>(b), [&](std::string s) { log = s; })) == 1);
+    CHECK(log == "s");
+    // nil channels are never ready
+    CHECK(gs::select(gs::recv(gs::chan<int>(nullptr), [](int) {}), gs::otherwise([] {})) == 1);
+}
+
+GO_TEST("select on closed channels")
+{
+    gs::chan<int> c;
+    c.close();
+    bool told = false;
+    gs::select(gs::recv(c, [&](gs::received<int> v) { told = v.closed(); }));
+    CHECK(told);
+    told = false;
+    gs::select(gs::recv(c, [&](auto v) { told = !v.has_value(); }));
+    CHECK(told);
+    CHECK(code_of([&] { gs::select(gs::recv(c, [](int) {})); }) == std::errc::broken_pipe);
+    auto p = std::make_unique<int>(3);
+    gs::chan<std::unique_ptr<int>> d;
+    d.close();
+    CHECK(code_of([&] { gs::select(gs::send(d, std::move(p), [] {})); }) == std::errc::broken_pipe);
+    REQUIRE(p);
+    CHECK(*p == 3);
+}
+
+GO_TEST("a value that select doesn't send is as before when the other case runs")
+{
+    gs::chan<std::unique_ptr<int>> a;
+    gs::chan<Counted> b;
+    gs::chan<int> ready(1);
+    ready.send(1);
+    auto p = std::make_unique<int>(1);
+    Counted c(7);
+    bool ran = false;
+    gs::select(gs::send(a, std::move(p), [] {}), gs::send(b, std::move(c), [] {}), gs::recv(ready, [&](int) {
+                   ran = true;
+                   CHECK(p != nullptr);
+                   CHECK(c.value == 7);
+               }));
+    CHECK(ran);
+    CHECK_THROWS_AS(gs::select(gs::send(b, std::move(c), [] {}), gs::otherwise([] { throw 4; })), int);
+    CHECK(c.value == 7);
+    CHECK(Counted::alive == 1);
+    auto receiver = gs::go([b] { return b.recv().value().value; });
+    gs::select(gs::send(b, std::move(c), [] {}));
+    CHECK(receiver.get() == 7);
+}
+
+GO_TEST("select takes what many send, each once")
+{
+    gs::chan<int> a, b(2);
+    gs::chan<std::string> c;
+    std::vector<gs::goroutine<void>> senders;
+    for (int i = 0; i < 3; i++)
+        senders.push_back(gs::go([=] {
+            for (int k = 0; k < 50; k++) {
+                if (i == 0)
+                    a.send(1);
+                else if (i == 1)
+                    b.send(1);
+                else
+                    c.send("1");
+            }
+        }));
+    int sum = 0;
+    for (int i = 0; i < 150; i++)
+        gs::select(gs::recv(a, [&](int v) { sum += v; }), gs::recv(b, [&](int v) { sum += v; }),
+                   gs::recv(c, [&](const std::string &s) { sum += std::stoi(s); }));
+    CHECK(sum == 150);
+    for (auto &g : senders)
+        g.get();
+}
+
+// ---- Locks ----
+
+GO_TEST("mutex with lock_guard, unique_lock and scoped_lock")
+{
+    gs::mutex a, b;
+    int n = 0;
+    many_of([&](int i) {
+        for (int k = 0; k < 20; k++) {
+            std::scoped_lock both(i % 2 ? a : b, i % 2 ? b : a);
+            int was = n;
+            if (k % 4 == 0)
+                gs::this_goroutine::yield();
+            n = was + 1;
+        }
+    });
+    CHECK(n == 600);
+    {
+        std::lock_guard<gs::mutex> guard(a);
+        CHECK_FALSE(a.try_lock());
+        CHECK_FALSE(a.try_lock_for(1ms));
+        CHECK_FALSE(a.try_lock_until(gs::clock::now() - 1h));
+        std::unique_lock<gs::mutex> late(a, 1ms);
+        CHECK_FALSE(late);
+    }
+    std::unique_lock<gs::mutex> lock(a, std::try_to_lock);
+    CHECK(lock);
+    lock.unlock();
+    CHECK(code_of([&] { a.unlock(); }) == std::errc::operation_not_permitted);
+}
+
+GO_TEST("a lock isn't ended by a cancel")
+{
+    gs::mutex m;
+    gs::shared_mutex s;
+    m.lock();
+    s.lock();
+    auto g = gs::go([&] {
+        std::lock_guard<gs::mutex> one(m);
+        std::shared_lock<gs::shared_mutex> two(s);
+        CHECK(gs::this_goroutine::cancelled());
+        return 1;
+    });
+    g.cancel();
+    CHECK_FALSE(g.join_for(1ms));
+    m.unlock();
+    CHECK_FALSE(g.join_for(1ms));
+    s.unlock();
+    CHECK(g.get() == 1);
+}
+
+GO_TEST("shared_mutex with shared_lock and unique_lock")
+{
+    gs::shared_mutex m;
+    int n = 0;
+    many_of([&](int i) {
+        for (int k = 0; k < 20; k++) {
+            if (i % 3 == 0) {
+                std::unique_lock<gs::shared_mutex> write(m);
+                int was = n;
+                gs::this_goroutine::yield();
+                n = was + 1;
+            } else {
+                std::shared_lock<gs::shared_mutex> read(m);
+                int was = n;
+                gs::this_goroutine::yield();
+                CHECK(n == was);
+            }
+        }
+    });
+    CHECK(n == 200);
+    std::shared_lock<gs::shared_mutex> a(m), b(m, std::try_to_lock);
+    CHECK(b);
+    CHECK_FALSE(m.try_lock());
+    CHECK_FALSE(m.try_lock_for(1ms));
+    CHECK(m.try_lock_shared_for(1ms));
+    m.unlock_shared();
+    a.unlock();
+    b.unlock();
+    CHECK(code_of([&] { m.unlock_shared(); }) == std::errc::operation_not_permitted);
+    CHECK(code_of([&] { m.unlock(); }) == std::errc::operation_not_permitted);
+    std::unique_lock<gs::shared_mutex> w(m, 1ms);
+    CHECK(w);
+    CHECK_FALSE(m.try_lock_shared());
+    CHECK_FALSE(m.try_lock_shared_until(std::chrono::system_clock::now() + 1ms));
+}
+
+template <class Cond, class Mutex>
+static void exchange_by()
+{
+    Cond changed;
+    Mutex m;
+    int turn = 0;
+    many_of([&](int me) {
+        std::unique_lock<Mutex> lock(m);
+        changed.wait(lock, [&] { return turn == me; });
+        turn++;
+        changed.notify_all();
+    });
+    CHECK(turn == 30);
+    std::unique_lock<Mutex> lock(m);
+    CHECK(changed.wait_for(lock, 1ms) == std::cv_status::timeout);
+    CHECK(changed.wait_until(lock, std::chrono::system_clock::now() + 1ms) == std::cv_status::timeout);
+    CHECK(lock.owns_lock());
+    auto g = gs::go([&] {
+        std::unique_lock<Mutex> own(m);
+        try {
+            changed.wait(own);
+            FAIL_CHECK("not cancelled");
+        } catch (const gs::error &e) {
+            CHECK(e.code() == std::errc::operation_canceled);
+            CHECK(own.owns_lock());
+            CHECK_FALSE(m.try_lock());
+        }
+    });
+    g.cancel();
+    lock.unlock();
+    g.get();
+}
+
+GO_TEST("condition variables")
+{
+    exchange_by<gs::condition_variable, gs::mutex>();
+    exchange_by<gs::condition_variable_any, gs::shared_mutex>();
+    gs::condition_variable c;
+    gs::mutex m;
+    std::unique_lock<gs::mutex> lock(m);
+    CHECK_FALSE(c.wait_for(lock, 1ms, [] { return false; }));
+    CHECK(c.wait_until(lock, gs::clock::now(), [] { return true; }));
+}
+
+GO_TEST("waitgroup, semaphore, once")
+{
+    gs::waitgroup wg;
+    std::atomic<int> n{0};
+    for (int i = 0; i < 20; i++)
+        wg.go([&n](std::unique_ptr<int> p) { n += *p; }, std::make_unique<int>(1));
+    wg.wait();
+    CHECK(n == 20);
+    CHECK(code_of([&] { wg.done(); }) == std::errc::invalid_argument);
+    wg.add(1);
+    CHECK_FALSE(wg.wait_for(1ms));
+    CHECK_FALSE(wg.wait_until(std::chrono::system_clock::now()));
+    wg.done();
+    CHECK(wg.wait_for(1ms));
+
+    gs::semaphore s(2);
+    s.acquire(2);
+    CHECK_FALSE(s.try_acquire());
+    CHECK_FALSE(s.try_acquire_for(1ms));
+    s.release();
+    CHECK(s.try_acquire_until(gs::clock::now() + 1s));
+    CHECK(code_of([&] { s.release(-1); }) == std::errc::invalid_argument);
+    CHECK(code_of([] { gs::semaphore bad(-1); }) == std::errc::invalid_argument);
+
+    gs::once o;
+    std::atomic<int> calls{0};
+    CHECK_THROWS_AS(o.call([] { throw 1; }), int);
+    CHECK_FALSE(o.done());
+    many_of([&](int) {
+        o.call([&](int d) {
+            calls += d;
+            gs::this_goroutine::yield();
+            CHECK(code_of([&] { o.call([] {}); }) == std::errc::resource_deadlock_would_occur);
+        }, 1);
+        CHECK(calls == 1);
+    });
+    CHECK(o.done());
+}
+
+// ---- Task groups ----
+
+GO_TEST("a task group waits for all, and none is left")
+{
+    const std::size_t before = gs_num_goroutines();
+    std::atomic<int> n{0};
+    gs::task_group tg;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 10; i++)
+            tg.go([&](int k) {
+                go_elsewhere(k);
+                if (k < 3)
+                    tg.go([&n] { n++; });
+                n++;
+            }, i);
+        tg.wait();
+        CHECK(gs_num_goroutines() == before);
+    }
+    CHECK(n == 260);
+    tg.wait();
+}
+
+GO_TEST("the first exception cancels the others and is thrown by wait")
+{
+    gs::task_group tg;
+    std::atomic<int> cancelled{0};
+    for (int i = 0; i < 5; i++)
+        tg.go([&] {
+            try {
+                gs::this_goroutine::sleep_for(1h);
+            } catch (const gs::error &) {
+                cancelled++;
+                throw;
+            }
+        });
+    tg.go([] {
+        gs::this_goroutine::yield();
+        throw std::runtime_error("first");
+    });
+    CHECK_THROWS_WITH_AS(tg.wait(), "first", std::runtime_error);
+    CHECK(cancelled == 5);
+    CHECK_FALSE(tg.cancelled());
+    tg.go([] {}); // it can be used again
+    tg.wait();
+    tg.go([] { return std::make_error_code(std::errc::io_error); });
+    try {
+        tg.wait();
+        FAIL("no error");
+    } catch (const std::system_error &e) {
+        CHECK(e.code() == std::errc::io_error);
+    }
+}
+
+GO_TEST("a task group that is left by an exception leaves no goroutine behind")
+{
+    const std::size_t before = gs_num_goroutines();
+    bool ended = false;
+    try {
+        gs::task_group tg;
+        tg.go([&] {
+            struct Last {
+                bool *b;
+                ~Last() { *b = true; }
+            } last{&ended};
+            gs::this_goroutine::sleep_for(1h);
+        });
+        gs::this_goroutine::yield();
+        throw 1;
+    } catch (int) {
+        CHECK(gs_num_goroutines() == before);
+    }
+    CHECK(ended);
+}
+
+GO_TEST("cancelling the one that waits cancels the group")
+{
+    const std::size_t before = gs_num_goroutines();
+    auto parent = gs::go([] {
+        gs::task_group tg;
+        for (int i = 0; i < 3; i++)
+            tg.go([] { gs::this_goroutine::sleep_for(1h); });
+        CHECK(code_of([&] { tg.wait(); }) == std::errc::operation_canceled);
+        CHECK(gs_num_goroutines() <= 3);
+    });
+    gs::this_goroutine::yield();
+    parent.cancel();
+    parent.get();
+    CHECK(gs_num_goroutines() == before);
+    gs::task_group tg;
+    tg.go([&] { CHECK(code_of([&] { tg.wait(); }) == std::errc::resource_deadlock_would_occur); });
+    tg.wait();
+    tg.cancel();
+    bool was_cancelled = false;
+    tg.go([&] { was_cancelled = gs::this_goroutine::cancelled() || code_of([] { gs::this_goroutine::sleep_for(1h); }); });
+    tg.wait();
+    CHECK(was_cancelled);
+}
+
+// ---- Time ----
+
+TEST_CASE("lengths of time are rounded up and don't overflow")
+{
+    using gs::detail::ns_of;
+    CHECK(ns_of(3s) == 3000000000);
+    CHECK(ns_of(-3s) == -3000000000);
+    CHECK(ns_of(std::chrono::hours::max()) == std::numeric_limits<std::int64_t>::max());
+    CHECK(ns_of(std::chrono::hours::min()) < -9000000000000000000);
+    CHECK(ns_of(std::chrono::duration<double>(0.5)) == 500000000);
+    CHECK(ns_of(std::chrono::duration<double>(1e30)) == std::numeric_limits<std::int64_t>::max());
+    CHECK(ns_of(std::chrono::duration<double>(-1e30)) < 0);
+    CHECK(ns_of(std::chrono::duration<double>(std::nan(""))) == 0);
+    CHECK(ns_of(std::chrono::duration<int, std::ratio<1, 3>>(1)) == 333333334);
+    CHECK(ns_of(std::chrono::duration<long, std::pico>(1001)) == 2);
+    CHECK(gs::deadline(gs::time_point::min()).native() == 1);
+    CHECK(gs::deadline(std::chrono::system_clock::time_point::min()).native() == 1);
+}
+
+GO_TEST("after, ticker, timer, sleep")
+{
+    const auto start = gs::clock::now();
+    CHECK(*gs::after(2ms).recv() >= start + 2ms);
+    gs::this_goroutine::sleep_for(1ms);
+    gs::this_goroutine::sleep_until(std::chrono::system_clock::now() + 1ms);
+    CHECK(gs::clock::now() >= start + 4ms);
+    gs::ticker t(1ms);
+    gs::time_point last{};
+    for (int i = 0; i < 3; i++) {
+        const auto at = *t.recv();
+        CHECK(at > last);
+        last = at;
+    }
+    t.stop();
+    gs::ticker u(1h);
+    u = std::move(t);
+    CHECK(code_of([] { gs::ticker bad(0s); }) == std::errc::invalid_argument);
+
+    gs::chan<int> fired(4);
+    gs::timer once(0s, [fired, c = Counted(1)] { fired.send(1); });
+    CHECK(*fired.recv() == 1);
+    CHECK_FALSE(once.stop());
+    CHECK_FALSE(once.reset(1h));
+    CHECK(once.reset(0s));
+    CHECK(*fired.recv() == 1);
+    {
+        gs::timer never(1h, [fired] { fired.send(2); });
+        CHECK(never.stop());
+    }
+    {
+        gs::timer waited(0s, [fired] {
+            gs::this_goroutine::sleep_for(1ms);
+            fired.send(3);
+        });
+        gs::this_goroutine::sleep_for(500us);
+    } // it has returned, or will never be called
+    CHECK(fired.size() <= 1);
+}
+
+// ---- TCP ----
+
+static void echo(gs::tcp_stream s)
+{
+    char buffer[4096];
+    while (const std::size_t n = s.read_some(buffer, sizeof buffer))
+        s.write(buffer, n);
+}
+
+GO_TEST("tcp: streams, deadlines, ends")
+{
+    auto listener = gs::tcp_listener::listen("127.0.0.1", 0);
+    const auto port = listener.port();
+    auto server = gs::go([&] {
+        gs::task_group tg;
+        try {
+            for (;;)
+                tg.go(echo, listener.accept());
+        } catch (const gs::error &e) {
+            CHECK(e.code() == std::errc::operation_canceled);
+        }
+        tg.wait();
+    });
+    auto s = gs::tcp_stream::connect("127.0.0.1", port, 10s);
+    CHECK(s.remote_port() == port);
+    const std::string big(300000, 'y');
+    auto writer = gs::go([&] {
+        s.write(big);
+        s.shutdown_write();
+    });
+    std::string got(big.size() + 1, '\0');
+    CHECK(s.read(got.data(), got.size()) == big.size());
+    got.pop_back();
+    CHECK(got == big);
+    writer.get();
+    s = gs::tcp_stream::connect("localhost", port);
+    s.set_read_deadline(1ms);
+    char c;
+    CHECK(code_of([&] { (void)s.read_some(&c, 1); }) == std::errc::timed_out);
+    s.set_deadline(gs::deadline::forever());
+    s.write("z");
+    CHECK(s.read_some(&c, 1) == 1);
+    auto reader = gs::go([&] { return s.read_some(&c, 1); });
+    s.shutdown();
+    CHECK(reader.get() == 0);
+    CHECK(code_of([&] { s.write("more"); }) == std::errc::broken_pipe);
+    listener.stop();
+    server.get();
+    listener.close();
+    CHECK(code_of([&] { (void)listener.accept(); }) == std::errc::bad_file_descriptor);
+    CHECK(code_of([&] { (void)gs::tcp_stream::connect("127.0.0.1", port); }) == std::errc::connection_refused);
+    CHECK(code_of([] { (void)gs::tcp_stream().read_some(nullptr, 1); }));
+    CHECK(code_of([] { (void)gs::tcp_listener().port(); }) == std::errc::bad_file_descriptor);
+}
+
+GO_TEST("tcp: an iostream")
+{
+    auto listener = gs::tcp_listener::listen("", 0);
+    auto server = gs::go([&] {
+        gs::tcp_iostream io(listener.accept());
+        int a = 0, b = 0;
+        while (io >> a >> b)
+            io << a + b << '\n'; // goes out before the next read waits
+        CHECK(io.eof());
+        CHECK_FALSE(io.error());
+        io.clear();
+        io << std::string(20000, 'e');
+    });
+    {
+        gs::tcp_iostream io(gs::tcp_stream::connect("localhost", listener.port()));
+        for (int i = 0; i < 10; i++) {
+            io << i << ' ' << 2 * i << '\n';
+            int sum = -1;
+            io >> sum;
+            CHECK(sum == 3 * i);
+        }
+        io.flush();
+        io.socket().set_read_deadline(1ms);
+        std::string line;
+        std::getline(io, line); // the newline of the last answer
+        CHECK_FALSE(std::getline(io, line));
+        CHECK(io.error() == std::errc::timed_out);
+        io.clear();
+        io.socket().set_read_deadline(10s);
+        io.socket().shutdown_write();
+        io >> line;
+        CHECK(line.size() == 20000);
+    }
+    server.get();
+    gs::tcp_iostream closed{gs::tcp_stream()};
+    closed << "x" << std::flush;
+    CHECK(closed.bad());
+    CHECK(closed.error());
+}
