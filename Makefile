@@ -22,7 +22,7 @@ OUT      := target/release
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -80,6 +80,9 @@ run-python: $(STAMP)/python ## run an example of bindings/python (ARGS: the dire
 bench-python: $(STAMP)/python-bench ## compare bindings/python with gevent, asyncio and others (ARGS: see its --help)
 	@tools/pythons bench $(ARGS)
 
+test-cpp: $(STAMP)/test $(STAMP)/cpp build ## test bindings/cpp with g++ and clang++ (ARGS: see bindings/cpp/check --help)
+	@MAKE="$(MAKE)" bindings/cpp/check $(ARGS)
+
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
 
@@ -116,6 +119,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	@test -e target/release/libgosched.so || { echo "nothing is built yet: run make first" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.h
+	install -m 644 bindings/cpp/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched.hpp
 	install -m 755 target/release/libgosched.so $(DESTDIR)$(LIBDIR)/$(SOFILE)
 	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
@@ -128,7 +132,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
 
 uninstall: ## remove what install has put there
-	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
