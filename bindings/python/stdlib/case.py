@@ -40,6 +40,8 @@ class Result(unittest.TestResult):
 
     def stopTest(self, test):
         super().stopTest(test)
+        if self.running is None:
+            return  # Python 3.12 doesn't begin what is skipped
         outcome, text = self.outcome
         self.running = None
         self.say(end=short(test), outcome=outcome, text=text, took=round(time.monotonic() - self.begin, 2))

@@ -170,3 +170,46 @@ def test_exceptions_of_handlers_reach_the_main_goroutine():
                     assert False
             assert time.monotonic() - began < 5
     """)
+
+
+def test_multiprocessing(tmp_path):
+    script = tmp_path / "many.py"
+    script.write_text("""if True:
+        import gosched
+        gosched.patch_all()
+        import multiprocessing, sys, time
+        from concurrent.futures import ProcessPoolExecutor
+
+        def square(x):
+            time.sleep(0.01)
+            return x * x
+
+        def put(queue, lock):
+            with lock:
+                queue.put(5)
+
+        if __name__ == "__main__":
+            for method in "fork", "spawn", "forkserver":
+                context = multiprocessing.get_context(method)
+                with context.Pool(2) as pool:
+                    assert pool.map(square, range(10)) == [x * x for x in range(10)]
+                queue, lock = context.Queue(), context.Lock()
+                process = context.Process(target=put, args=(queue, lock))
+                with lock:
+                    process.start()
+                    ticks = []
+                    g = gosched.go(lambda: [ticks.append(gosched.sleep(0.001)) for _ in range(20)])
+                    assert not lock.acquire(timeout=0.05)
+                    g.join()
+                assert queue.get() == 5
+                process.join()
+                assert process.exitcode == 0
+                with ProcessPoolExecutor(2, mp_context=context) as executor:
+                    assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
+            print("ok")
+    """)
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done

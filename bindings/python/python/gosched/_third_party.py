@@ -4,6 +4,7 @@ Most need nothing. Those here wait in C, and have a setting for it.
 """
 
 import sys
+from time import monotonic
 
 
 def _psycopg(module):
@@ -36,14 +37,64 @@ def _psycopg2(module):
     module.set_wait_callback(wait)
 
 
+# How often a lock that processes share is tried: seconds, at first and at most.
+_FIRST_TRY, _LAST_TRY = 0.0005, 0.01
+
+
+def multiprocessing_locks(module):
+    """multiprocessing's locks are semaphores of the system, for which only a thread can wait."""
+    from . import _gosched
+
+    make_methods = module.SemLock._make_methods
+
+    def _make_methods(self):
+        make_methods(self)
+        take = self._semlock.acquire
+
+        def acquire(block=True, timeout=None):
+            if take(False):
+                return True
+            if not block:
+                _gosched.checkpoint()
+                return False
+            end = None if timeout is None else monotonic() + timeout
+            delay = _FIRST_TRY
+            while True:
+                if end is not None:
+                    left = end - monotonic()
+                    if left <= 0:
+                        return False
+                    delay = min(delay, left)
+                _gosched.sleep(delay)
+                if take(False):
+                    return True
+                delay = min(delay * 2, _LAST_TRY)
+
+        self.acquire = acquire
+
+    def __enter__(self):
+        return self.acquire()
+
+    module.SemLock._make_methods = _make_methods
+    module.SemLock.__enter__ = __enter__
+
+
 #: module -> what is done with it once it's imported
-_ADAPT = {"psycopg.waiting": _psycopg, "psycopg2.extensions": _psycopg2}
+_ADAPT = {}
+_PACKAGES = {"psycopg.waiting": _psycopg, "psycopg2.extensions": _psycopg2}
 
 
 def add(name, adapt):
     """Adapts one more module."""
     _ADAPT[name] = adapt
-    install()
+    if name in sys.modules:
+        adapt(sys.modules[name])
+    _hook()
+
+
+def _hook():
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
 
 
 class _Loader:
@@ -86,10 +137,6 @@ class _Finder:
 
 
 def install():
-    """Adapts the modules that are imported already, and from now on the others."""
-    for name, adapt in _ADAPT.items():
-        module = sys.modules.get(name)
-        if module is not None:
-            adapt(module)
-    if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)
+    """Adapts other packages' modules: those that are imported already, and from now on the others."""
+    for name, adapt in _PACKAGES.items():
+        add(name, adapt)

@@ -263,8 +263,9 @@ def patch_queue(record):
 
     record.set(_queue, "SimpleQueue", ours.SimpleQueue)
     record.set(queue, "SimpleQueue", ours.SimpleQueue)
-    # For those who import it afresh.
+
     def afresh(module):
+        # For those who import it afresh.
         module.SimpleQueue = ours.SimpleQueue
         module.Empty = ours.Empty
 
@@ -364,6 +365,7 @@ def patch_threading(record):
         elif hasattr(main, "_os_thread_handle"):
             main._os_thread_handle = ours._make_thread_handle(main.ident)
     _fork_hooks(threading)
+    _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
     if not others:
         _replace_locks(ours)
 
