@@ -1,5 +1,9 @@
 """subprocess, os and signal over goroutines."""
 
+import subprocess
+import sys
+
+import pytest
 from patched import run
 
 
@@ -172,6 +176,9 @@ def test_exceptions_of_handlers_reach_the_main_goroutine():
     """)
 
 
+@pytest.mark.xfail(
+    sys.version_info >= (3, 13), run=False, reason="a spawned child hangs at its end, joining the feeder of a queue"
+)
 def test_multiprocessing(tmp_path):
     script = tmp_path / "many.py"
     script.write_text("""if True:
@@ -208,8 +215,5 @@ def test_multiprocessing(tmp_path):
                     assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
             print("ok")
     """)
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
