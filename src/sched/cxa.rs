@@ -645,7 +645,7 @@ fn save_unsaved(m: MRef) {
     // The P may be gone afterwards.
     hooks::leave_entered(m);
     if let Some(task) = m.stash.take() {
-        ready::push_shared(m.p(), task);
+        ready::put_back(m.p(), task);
     }
     blocking::off_p(m, || {
         // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.

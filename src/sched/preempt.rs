@@ -420,7 +420,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     // The borrowed thread's `LOOK` comes again with the next P.
     p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
-        rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
+        queue(p, g);
         release_p(m);
         match heir {
             Some((heir, task)) => {
@@ -447,6 +447,11 @@ fn find_p_here(m: MRef) {
         // Release: pairs with the Acquire of the deadlock watch.
         m.claim.store(claim::NONE, Ordering::Release);
     }
+}
+
+/// Puts a goroutine that waits in the handler where it is looked for.
+pub fn queue(p: PRef, g: GRef) {
+    rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
 }
 
 /// Into which queue a goroutine goes that waits in the handler.

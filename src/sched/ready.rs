@@ -5,6 +5,7 @@ use super::m::MRef;
 use super::node::{Node, priority};
 use super::p::PRef;
 use super::park::When;
+use super::preempt;
 use super::ring::Ring;
 use super::runtime::{Inside, Runtime, rt};
 use super::schedule::{with_p, work_added};
@@ -190,6 +191,15 @@ pub fn push_private_quietly(p: PRef, task: Task) {
 /// that others are awake.
 pub fn push_shared(p: PRef, task: Task) {
     push_ring(p, &p.shared, task);
+}
+
+/// A task that was taken out of a queue already goes back. A goroutine that waits in the signal handler goes to
+/// those of its kind: a thread that forks lets these go on without a P, and finds them nowhere else.
+pub fn put_back(p: PRef, task: Task) {
+    match task.kind() {
+        Kind::Goroutine(g) if preempt::is_interrupted(g) => preempt::queue(p, g),
+        _ => push_shared(p, task),
+    }
 }
 
 /// A goroutine that yields: behind everything else.

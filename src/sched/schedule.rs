@@ -886,7 +886,7 @@ fn leave_timers(rt: &Runtime) {
 /// A task that was taken already goes back to the queues.
 pub fn put_back_stash(m: MRef, p: PRef) {
     for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
-        ready::push_shared(p, task);
+        ready::put_back(p, task);
     }
 }
 

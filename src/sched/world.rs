@@ -195,6 +195,9 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     // Acquire: pairs with the stopper's SeqCst.
     let asked = p.attention.fetch_and(!(LOOK | SLICE), Ordering::Acquire);
     match m.stash.take().map(Task::kind) {
+        Some(Kind::Goroutine(g)) if asked & (STOP | SLICE) != 0 && preempt::is_interrupted(g) => {
+            ready::put_back(p, Task::goroutine(g));
+        }
         // What comes back from a blocking call is behind others now.
         Some(Kind::Goroutine(g)) if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 => {
             ready::push_yielded(p, g);

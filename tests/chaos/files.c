@@ -321,6 +321,7 @@ static void op_local(struct actor *a)
 {
     struct sockaddr_in to;
     socklen_t len = sizeof to;
+    static atomic_int names;
     char name[64];
     int server = gs_udp_bind("127.0.0.1", 0), client, peer, v = rnd(a, 1000), got = -1;
     ssize_t r;
@@ -333,7 +334,8 @@ static void op_local(struct actor *a)
     MUST(r < 0 || got == v);
     MUST_BE(gs_close(client), 0);
     MUST_BE(gs_close(server), 0);
-    snprintf(name, sizeof name, "@gosched-chaos-%d-%p", (int)getpid(), (void *)a);
+    /* Another name each time: a forked child may have the last socket still. */
+    snprintf(name, sizeof name, "@gosched-chaos-%d-%d", (int)getpid(), atomic_fetch_add(&names, 1));
     server = gs_unix_listen(name, 1);
     MUST(server >= 0);
     client = gs_unix_connect(name, gs_after_ms(10000));
