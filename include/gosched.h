@@ -15,10 +15,11 @@
    A function that may switch lets other goroutines run on the thread meanwhile, and may
    return on another thread. These never switch:
    gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
-   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_data, gs_eai,
-   gs_g_info_read, gs_getspecific, gs_hold, gs_id, gs_mutex_trylock, gs_name,
-   gs_now, gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self, gs_set_data,
-   gs_set_log, gs_strerror, gs_uncancel, gs_unhold, gs_version.
+   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_chan_put,
+   gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific, gs_hold, gs_id,
+   gs_mutex_trylock, gs_name, gs_now, gs_preempt_disable, gs_preempt_flag,
+   gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror, gs_uncancel, gs_unhold,
+   gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size grows at its end in later versions. A program sets size to the
@@ -1010,6 +1011,26 @@ int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
  * May switch; not async-signal-safe.
  */
 int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
+
+/**
+ * gs_chan_send if that neither waits nor wakes a receiver, and so never switches: for runtimes with a lock that
+ * goroutines need, which give it back around gs_chan_send, and need not where this does.
+ *
+ * 0; -EPIPE: closed; -EAGAIN: not sent: gs_chan_send; -EINVAL: c is NULL, or elem is.
+ * Goroutines and plain threads; not async-signal-safe.
+ */
+int gs_chan_put(struct gs_chan *c,
+                const void *elem);
+
+/**
+ * gs_chan_recv if that neither waits nor wakes a sender, and so never switches: see gs_chan_put.
+ *
+ * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received: gs_chan_recv; -EINVAL: c is
+ * NULL.
+ * Goroutines and plain threads; not async-signal-safe.
+ */
+int gs_chan_take(struct gs_chan *c,
+                 void *elem);
 
 /**
  * Closes the channel: sends fail from now on, receives once it is drained; all

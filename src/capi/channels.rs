@@ -125,6 +125,39 @@ pub unsafe extern "C" fn gs_chan_recv(
     }
 }
 
+/// gs_chan_send if that neither waits nor wakes a receiver, and so never switches: for runtimes with a lock that
+/// goroutines need, which give it back around gs_chan_send, and need not where this does.
+///
+/// 0; -EPIPE: closed; -EAGAIN: not sent: gs_chan_send; -EINVAL: c is NULL, or elem is.
+///
+/// # Safety
+/// As `gs_chan_send`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_put(c: *mut gs_chan, elem: *const c_void) -> c_int {
+    let _entered = Entered::without_giving_way();
+    // SAFETY: `c` is null or a channel, and `elem` an element unless it is null.
+    unsafe {
+        match given(c) {
+            Some(chan) if !elem.is_null() || chan.elem_size() == 0 => chan.put(elem.cast()),
+            _ => EINVAL,
+        }
+    }
+}
+
+/// gs_chan_recv if that neither waits nor wakes a sender, and so never switches: see gs_chan_put.
+///
+/// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received: gs_chan_recv; -EINVAL: c is
+/// NULL.
+///
+/// # Safety
+/// As `gs_chan_recv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_chan_take(c: *mut gs_chan, elem: *mut c_void) -> c_int {
+    let _entered = Entered::without_giving_way();
+    // SAFETY: `c` is null or a channel, and `elem` has room for an element unless it is null.
+    unsafe { given(c).map_or(EINVAL, |chan| chan.take(elem.cast())) }
+}
+
 /// The rest of a send or receive that has to wait. The compiler jumps here, so it returns to
 /// the user's code; if it called it, predictions would be worse and nothing else.
 ///

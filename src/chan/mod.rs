@@ -340,6 +340,44 @@ impl Chan {
         0
     }
 
+    /// Sends a copy of `*elem` if that neither waits nor wakes a receiver: 0, `-EPIPE` (closed) or `-EAGAIN`.
+    ///
+    /// # Safety
+    /// `elem` has the element size.
+    pub unsafe fn put(&self, elem: *const u8) -> i32 {
+        self.lock.with(|| match () {
+            _ if self.is_closed() => -libc::EPIPE,
+            _ if self.len() >= self.capacity || !self.receivers.is_empty() => -libc::EAGAIN,
+            // SAFETY: there is room, the lock is held, and the caller gives an element.
+            () => unsafe {
+                self.buffer_in(elem);
+                0
+            },
+        })
+    }
+
+    /// Receives into `*elem` if that neither waits nor wakes a sender: 0, `-EPIPE` (closed and drained; `*elem`
+    /// is zeroed) or `-EAGAIN`.
+    ///
+    /// # Safety
+    /// `elem` has room for an element, or is null.
+    pub unsafe fn take(&self, elem: *mut u8) -> i32 {
+        self.lock.with(|| match () {
+            _ if !self.senders.is_empty() => -libc::EAGAIN,
+            // SAFETY: there is one, the lock is held, and the caller gives room for it.
+            _ if self.len() > 0 => unsafe {
+                self.buffer_out(elem);
+                0
+            },
+            // SAFETY: the caller gives room for an element.
+            _ if self.is_closed() => unsafe {
+                zero(elem, self.elem_size);
+                -libc::EPIPE
+            },
+            () => -libc::EAGAIN,
+        })
+    }
+
     /// Sends a copy of `*elem` if there is a receiver or room, else drops it. Gives the receiver,
     /// claimed, for the caller to make ready.
     ///

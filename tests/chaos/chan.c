@@ -96,7 +96,9 @@ static void brief_receiver(void *arg)
     struct brief *b = arg;
     int64_t v;
     for (int i = 0; !b->receiver_closes || i < b->n / 2; i++) {
-        int r = gs_chan_recv(b->c, &v, GS_FOREVER);
+        int r = gs_chan_take(b->c, &v);
+        if (r == -EAGAIN)
+            r = gs_chan_recv(b->c, &v, GS_FOREVER);
         MUST_BE(r, 0, -EPIPE);
         if (r != 0)
             break;
@@ -124,7 +126,10 @@ static void op_close(struct actor *a)
     for (int64_t i = 1; i <= b->n; i++) {
         int r;
         atomic_fetch_add(&b->sum, i);
-        r = gs_chan_send(b->c, &i, gs_after_us(500));
+        r = gs_chan_put(b->c, &i);
+        MUST_BE(r, 0, -EPIPE, -EAGAIN);
+        if (r == -EAGAIN)
+            r = gs_chan_send(b->c, &i, gs_after_us(500));
         MUST_BE(r, 0, -EPIPE, -ETIMEDOUT, -ECANCELED);
         if (r == 0)
             continue;

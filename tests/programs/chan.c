@@ -87,6 +87,56 @@ GO_TEST(a_buffer_keeps_order_and_has_its_capacity)
     }
 }
 
+static void take_one_later(void *ch)
+{
+    int64_t v;
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
+    CHECK_EQ(v, 5);
+}
+
+static void send_nine(void *ch)
+{
+    int64_t v = 9;
+    CHECK_EQ(gs_chan_send(ch, &v, GS_FOREVER), 0);
+}
+
+GO_TEST(put_and_take_neither_wait_nor_wake)
+{
+    gs_chan *ch = chan_of_ints(2), *unbuffered = chan_of_ints(0);
+    int64_t v = 5;
+    gs_g *g;
+    CHECK_EQ(gs_chan_take(ch, &v), -EAGAIN);
+    CHECK_EQ(gs_chan_put(unbuffered, &v), -EAGAIN);
+    CHECK_EQ(gs_chan_take(unbuffered, &v), -EAGAIN);
+    /* Its receiver would have to be woken. */
+    CHECK_EQ(gs_spawn_with(take_one_later, ch, NULL, &g), 0);
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_chan_put(ch, &v), -EAGAIN);
+    CHECK_EQ(gs_chan_send(ch, &v, GS_FOREVER), 0);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    gs_release(g);
+    for (v = 1; v <= 2; v++)
+        CHECK_EQ(gs_chan_put(ch, &v), 0);
+    CHECK_EQ(gs_chan_put(ch, &v), -EAGAIN);
+    /* Its sender would have to be woken. */
+    CHECK_EQ(gs_spawn_with(send_nine, ch, NULL, &g), 0);
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_chan_take(ch, &v), -EAGAIN);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
+    CHECK_EQ(v, 1);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    gs_release(g);
+    CHECK_EQ(gs_chan_close(ch), 0);
+    CHECK_EQ(gs_chan_put(ch, &v), -EPIPE);
+    CHECK_EQ(gs_chan_take(ch, &v), 0);
+    CHECK_EQ(v, 2);
+    CHECK_EQ(gs_chan_take(ch, NULL), 0);
+    CHECK_EQ(gs_chan_take(ch, &v), -EPIPE);
+    CHECK_EQ(v, 0);
+    free_chan(ch);
+    free_chan(unbuffered);
+}
+
 GO_TEST(a_ring_that_is_never_empty_keeps_order)
 {
     gs_chan *ch = chan_of_ints(7);

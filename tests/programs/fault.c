@@ -821,6 +821,8 @@ static void what_never_fails(void)
     if (MADE(ch = gs_chan_make(sizeof v, 2))) {
         CHECK_EQ(gs_chan_send(ch, &v, GS_NOWAIT), 0);
         CHECK_EQ(gs_chan_len(ch), 1);
+        CHECK_EQ(gs_chan_put(ch, &v), 0);
+        CHECK_EQ(gs_chan_take(ch, &v), 0);
         CHECK_EQ(gs_chan_cap(ch), 2);
         CHECK_EQ(gs_chan_free(ch), 0);
     }

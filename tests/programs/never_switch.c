@@ -94,6 +94,23 @@ NEVER(gs_chan_len)
     CHECK_EQ(gs_chan_len(NULL), 0);
 }
 
+/* Full, and a goroutine waits for room. */
+NEVER(gs_chan_put)
+{
+    int64_t v = 7;
+    CHECK_EQ(gs_chan_put(chan, &v), -EAGAIN);
+    CHECK_EQ(gs_chan_put(chan, NULL), -EINVAL);
+    CHECK_EQ(gs_chan_put(NULL, &v), -EINVAL);
+}
+
+NEVER(gs_chan_take)
+{
+    int64_t v = 7;
+    CHECK_EQ(gs_chan_take(chan, &v), -EAGAIN);
+    CHECK_EQ(v, 7);
+    CHECK_EQ(gs_chan_take(NULL, &v), -EINVAL);
+}
+
 NEVER(gs_set_data)
 {
     CHECK_EQ(gs_set_data(gs_self(), &key), 0);

@@ -181,6 +181,12 @@ impl Channel {
             return self.send_item(py, &format.pack(value)?, timeout);
         }
         let word = self.word_of(value)?;
+        // With the GIL: the function never switches.
+        // SAFETY: the object keeps the channel.
+        if self.capacity > 0 && unsafe { gs_chan_put(self.chan(), (&raw const word).cast()) } == 0 {
+            park::checkpoint(py);
+            return Ok(true);
+        }
         let chan = self.chan() as usize;
         // SAFETY: the object keeps the channel.
         let ended = park::wait(py, timeout, |d| unsafe {
@@ -234,8 +240,14 @@ impl Channel {
         if let Kind::Struct(format) = &self.kind {
             return self.recv_item(py, format, timeout);
         }
-        let chan = self.chan() as usize;
         let mut word = 0u64;
+        // As in `send_within`.
+        // SAFETY: the object keeps the channel; `word` is the frame's.
+        if self.capacity > 0 && unsafe { gs_chan_take(self.chan(), (&raw mut word).cast()) } == 0 {
+            park::checkpoint(py);
+            return self.value_of(py, word).map(Some);
+        }
+        let chan = self.chan() as usize;
         let at = &raw mut word as usize;
         // SAFETY: the object keeps the channel; `word` is the frame's.
         let ended = park::wait(py, timeout, |d| unsafe {

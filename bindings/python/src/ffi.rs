@@ -110,6 +110,8 @@ unsafe extern "C" {
     pub fn gs_chan_free(c: *mut gs_chan) -> c_int;
     pub fn gs_chan_send(c: *mut gs_chan, elem: *const c_void, deadline: i64) -> c_int;
     pub fn gs_chan_recv(c: *mut gs_chan, elem: *mut c_void, deadline: i64) -> c_int;
+    pub fn gs_chan_put(c: *mut gs_chan, elem: *const c_void) -> c_int;
+    pub fn gs_chan_take(c: *mut gs_chan, elem: *mut c_void) -> c_int;
     pub fn gs_chan_close(c: *mut gs_chan) -> c_int;
     pub fn gs_chan_len(c: *const gs_chan) -> usize;
     pub fn gs_select(cases: *mut gs_case, n: usize, deadline: i64) -> c_int;

@@ -27,7 +27,7 @@ const OTHERS: [&str; 2] = ["mod", "sized"];
 const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 28] = [
+const NEVER_SWITCH: [&str; 30] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
@@ -37,6 +37,8 @@ const NEVER_SWITCH: [&str; 28] = [
     "gs_cancelled",
     "gs_chan_cap",
     "gs_chan_len",
+    "gs_chan_put",
+    "gs_chan_take",
     "gs_data",
     "gs_eai",
     "gs_g_info_read",
