@@ -170,6 +170,32 @@ def test_call_soon_threadsafe_from_goroutines_and_threads(run):
     run(main())
 
 
+def test_no_wakeup_is_lost(run):
+    # The loop is in any state when another goroutine calls: about to wait, waiting, busy.
+    async def main():
+        loop = asyncio.get_running_loop()
+        left = 300
+        done = loop.create_future()
+
+        def count():
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set_result(True)
+
+        def call(n):
+            for _ in range(100):
+                loop.call_soon_threadsafe(count)
+                gosched.sleep(n * 0.0001) if n else gosched.yield_()
+
+        goroutines = [gosched.go(call, n) for n in range(3)]
+        assert await asyncio.wait_for(done, 30)
+        for goroutine in goroutines:
+            await gosched.as_future(goroutine)
+
+    run(main())
+
+
 def test_timers_keep_their_order(run):
     async def main():
         order = []

@@ -61,8 +61,34 @@ _wait_read = _gosched.wait_read
 class _Selector(_selectors.EpollSelector):
     """Parks the goroutine while it waits, and lets others run when it needn't."""
 
+    # Whether a goroutine waits in select(); whether another has called wake() for what it would wait for.
+    _is_parked = False
+    _is_woken = False
+
+    def wake(self):
+        """Ends the wait of a goroutine of this thread, or its next one."""
+        self._is_woken = True
+        if self._is_parked:
+            self._is_parked = False
+            _gosched.cancel_fd(self._selector.fileno())
+
+    def _park(self, timeout):
+        # Nothing else runs in this thread between the first line and the wait but handlers of signals, which
+        # use the loop's pipe.
+        if not self._is_woken:
+            self._is_parked = True
+            try:
+                return _wait_read(self._selector.fileno(), timeout)
+            except OSError as error:
+                if not self._is_woken or error.errno != _errno.EBADF:
+                    raise  # the selector was closed
+            finally:
+                self._is_parked = False
+        return False
+
     def select(self, timeout=None):
         poll = super().select
+        self._is_woken = False
         if timeout is not None and timeout <= 0:
             _yield()
             return poll(0)
@@ -72,9 +98,9 @@ class _Selector(_selectors.EpollSelector):
             return ready
         deadline = None if timeout is None else _monotonic() + timeout
         while True:
-            woken = _wait_read(self._selector.fileno(), timeout)
+            can_read = self._park(timeout)
             ready = poll(0)
-            if ready or not woken:
+            if ready or not can_read:
                 return ready
             if deadline is not None:
                 timeout = max(deadline - _monotonic(), 0)
@@ -132,6 +158,15 @@ class EventLoop(_asyncio.SelectorEventLoop):
 
     def __init__(self, selector=None):
         super().__init__(_Selector() if selector is None else selector)
+        #: the goroutine in which it runs
+        self._goroutine = None
+
+    def _write_to_self(self):
+        # Called for what other goroutines and threads have put into the queue.
+        if self._goroutine is not None and _gosched.current() is not None:
+            self._selector.wake()
+        else:
+            super()._write_to_self()
 
     def run_forever(self):
         handler = _signal.getsignal(_signal.SIGINT)
@@ -143,7 +178,14 @@ class EventLoop(_asyncio.SelectorEventLoop):
         ):
             # asyncio.run() takes this for the main thread. Ctrl-C is the main goroutine's.
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        super().run_forever()
+        is_first = self._goroutine is None
+        if is_first and isinstance(self._selector, _Selector):
+            self._goroutine = _gosched.current()
+        try:
+            super().run_forever()
+        finally:
+            if is_first:
+                self._goroutine = None
 
     def run_in_executor(self, executor, func, *args):
         if executor is None and self._default_executor is None and _patch.is_patched("threading"):
@@ -180,6 +222,8 @@ class EventLoop(_asyncio.SelectorEventLoop):
     def _on_signal(self, sig, frame):
         if not self.is_closed():
             self._handle_signal(sig)
+            # This may be the goroutine of the loop, and about to wait.
+            super()._write_to_self()
 
     def remove_signal_handler(self, sig):
         self._check_signal(sig)
