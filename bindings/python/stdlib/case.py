@@ -1,9 +1,9 @@
 """Runs the cases of one of CPython's test modules; run.py starts it, once for each module.
 
-usage: python [-m gosched --patch-all] case.py MODULE REPORT [--skip FILE] [--only FILE]
+usage: python [-m gosched --patch-all] case.py MODULE REPORT [--policy] [--skip FILE] [--only FILE]
 
-Each case's beginning and end is a line of JSON in the file REPORT. The other options name files
-of case names, one a line.
+Each case's beginning and end is a line of JSON in the file REPORT. With --policy asyncio's event
+loops are gosched's. The other options name files of case names, one a line.
 """
 
 import argparse
@@ -96,10 +96,30 @@ def names(path):
         return set(file.read().split("\n"))
 
 
+def set_policy():
+    """Makes all loops gosched's: those that cases get from a policy, and those that they make by name."""
+    import asyncio
+
+    import gosched
+
+    set_event_loop_policy = asyncio.set_event_loop_policy
+
+    def set_policy(policy):
+        # Modules put the default back with None.
+        set_event_loop_policy(gosched.EventLoopPolicy() if policy is None else policy)
+
+    set_policy(None)
+    asyncio.set_event_loop_policy = set_policy
+    asyncio.SelectorEventLoop = gosched.asyncio.EventLoop
+    if hasattr(asyncio, "EventLoop"):
+        asyncio.EventLoop = gosched.asyncio.EventLoop
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("module")
     parser.add_argument("report")
+    parser.add_argument("--policy", action="store_true")
     parser.add_argument("--skip")
     parser.add_argument("--only")
     options = parser.parse_args()
@@ -109,6 +129,8 @@ def main():
     import faulthandler
     import signal
 
+    if options.policy:
+        set_policy()
     if "gosched" in sys.modules:
         import gosched
 
@@ -142,8 +164,9 @@ def main():
         os.chdir("/")
 
 
-main()
-# What a case leaves running must not keep this process.
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(0)
+if __name__ == "__main__":
+    main()
+    # What a case leaves running must not keep this process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,6 +1,6 @@
 """Runs CPython's own tests on goroutines: those of the running Python, under gosched.patch_all().
 
-usage: run.py [--quick] [--list] [--jobs N] [MODULE | MODULE.CLASS.CASE]...
+usage: run.py [--quick | --asyncio] [--list] [--jobs N] [MODULE | MODULE.CLASS.CASE]...
 
 Each module runs in a process of its own (case.py). A case that hangs, or ends the process, is
 noted, and the module goes on without it. A case that fails is run again, by itself; if it fails
@@ -8,6 +8,7 @@ again it's run without gosched: what fails there too is this machine's affair. W
 because of gosched, and has to be in differs.txt, which says why.
 
   --quick   only the modules that `make test` runs
+  --asyncio only those of test_asyncio: not patched, but on gosched's event loops
   --list    prints what differs in the form of differs.txt
   --jobs    modules at a time (default 1)
   --limit   seconds after which a case hangs (default 60)
@@ -35,6 +36,11 @@ test_urllib2_localnet test_ftplib test_smtplib test_poplib test_imaplib test_tel
 test_asyncore test_wsgiref test_signal test_contextlib test_context""".split()
 QUICK = """test_select test_selectors test_queue test_thread test_threading_local
 test_socketserver test_httpservers test_poplib test_context""".split()
+
+ASYNCIO = "base_events buffered_proto context eager_task_factory events futures futures2 locks pep492 queues runners " \
+    "selector_events sendfile server sock_lowlevel ssl sslproto staggered streams subprocess taskgroups tasks " \
+    "threads timeouts transports unix_events waitfor"
+ASYNCIO = ["test_asyncio.test_" + name for name in ASYNCIO.split()]
 
 #: seconds without a case beginning or ending, after which the one that runs hangs
 CASE_LIMIT = 60
@@ -100,9 +106,12 @@ class Module:
             report = os.path.join(directory, "report")
             open(report, "w").close()
             command = [sys.executable]
-            if patched:
+            is_asyncio = self.name in ASYNCIO
+            if patched and not is_asyncio:
                 command += ["-m", "gosched", "--patch-all"]
             command += [os.path.join(HERE, "case.py"), self.name, report]
+            if patched and is_asyncio:
+                command += ["--policy"]
             for option, names in (("--skip", skip), ("--only", only)):
                 if names:
                     path = os.path.join(directory, option[2:])
@@ -215,6 +224,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--asyncio", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=CASE_LIMIT)
@@ -226,8 +236,11 @@ def main():
         return 0
     differs = Differs(os.path.join(HERE, "differs.txt"))
     wanted = {}
-    for name in options.names or (QUICK if options.quick else MODULES):
+    for name in options.names or (QUICK if options.quick else ASYNCIO if options.asyncio else MODULES + ASYNCIO):
         module, _, case = name.partition(".")
+        if module == "test_asyncio" and case:
+            module, _, case = case.partition(".")
+            module = "test_asyncio." + module
         if importlib.util.find_spec("test." + module) is None:
             print("%-24s not in Python %s" % (module, VERSION))
             continue
