@@ -37,6 +37,15 @@ int gosched_state_init(void)
 #endif
 }
 
+int gosched_is_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
 /* The GIL, and ts as the thread's state. */
 void gosched_state_enter(PyThreadState *ts)
 {

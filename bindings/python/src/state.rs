@@ -15,6 +15,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 unsafe extern "C" {
     fn gosched_python_compiled_for() -> c_ulong;
     fn gosched_state_init() -> c_int;
+    fn gosched_is_finalizing() -> c_int;
     fn gosched_state_enter(ts: *mut ffi::PyThreadState);
     fn gosched_state_new(
         interp: *mut ffi::PyInterpreterState,
@@ -57,6 +58,13 @@ pub unsafe fn enter(away: Away) {
     worker::stop_if_finalizing();
     // SAFETY: as the caller says.
     unsafe { gosched_state_enter(away.0) };
+}
+
+/// Whether the exit functions have run, and Python is being taken apart.
+#[inline(always)]
+pub fn is_finalizing() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { gosched_is_finalizing() != 0 }
 }
 
 /// Calls `f`, which may switch, without the GIL.

@@ -19,8 +19,8 @@ static WORKER: AtomicUsize = AtomicUsize::new(0);
 const STARTING: usize = 1;
 /// The worker group of that thread.
 static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
-/// Python ends: no goroutine but the main one enters it any more.
-static FINALIZING: AtomicBool = AtomicBool::new(false);
+/// Goroutines run on a thread of their own, and Python is about to end: none of them enters it any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
 /// The main goroutine's.
 static MAIN: Shared<Option<Py<Goroutine>>> = Shared::new(None);
 /// The goroutine that runs Python code on the worker thread; null while none does. Changed with the GIL held,
@@ -99,7 +99,7 @@ pub fn ensure(py: Python<'_>) -> PyResult<()> {
 
 #[cold]
 fn start(py: Python<'_>) -> PyResult<()> {
-    if FINALIZING.load(Ordering::Relaxed) {
+    if state::is_finalizing() {
         return Err(errors::runtime("Python is about to end: no goroutine can start"));
     }
     if group().is_null() {
@@ -166,7 +166,8 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
 /// For a goroutine that is about to enter Python: if that ends it waits for ever.
 #[inline(always)]
 pub fn stop_if_finalizing() {
-    if FINALIZING.load(Ordering::Relaxed) && is_here() && !is_main_goroutine() {
+    let is_over = state::is_finalizing() || ENDING.load(Ordering::Relaxed);
+    if is_over && is_here() && !is_main_goroutine() {
         loop {
             // SAFETY: a goroutine. It is not to come back, even if it is cancelled.
             unsafe {
@@ -190,11 +191,12 @@ pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
     py.check_signals()
 }
 
-/// At the end of Python, after its threads have been joined: goroutines rest from now on, and calls of
-/// `blocking` have ended.
+/// Before Python ends: calls of `blocking` have ended. Goroutines rest from the end of all exit functions on,
+/// for those of others may wait for some; but where they have a thread of their own that is now, since that
+/// could not be told later that it must not enter Python.
 #[pyfunction]
 pub fn _finalize(py: Python<'_>) {
-    FINALIZING.store(true, Ordering::Relaxed);
+    ENDING.store(!is_here(), Ordering::Relaxed);
     while blocking::running() > 0 {
         state::outside(py, || std::thread::sleep(Duration::from_millis(1)));
     }

@@ -176,9 +176,6 @@ def test_exceptions_of_handlers_reach_the_main_goroutine():
     """)
 
 
-@pytest.mark.xfail(
-    sys.version_info >= (3, 13), run=False, reason="a spawned child hangs at its end, joining the feeder of a queue"
-)
 def test_multiprocessing(tmp_path):
     script = tmp_path / "many.py"
     script.write_text("""if True:
