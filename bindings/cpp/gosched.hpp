@@ -1245,6 +1245,25 @@ public:
 class waitgroup {
     gs_waitgroup w_{};
 
+    template <class F, class... Args>
+    struct state {
+        waitgroup *group;
+        detail::call<F, Args...> fn;
+        template <class... As>
+        explicit state(waitgroup *w, As &&...as) : group(w), fn(std::forward<As>(as)...)
+        {
+        }
+        static void entry(void *p) noexcept // an exception ends the program
+        {
+            auto *s = static_cast<state *>(p);
+            (void)s->fn();
+            s->fn.drop(); // before done(): what it refers to may be gone after that
+            waitgroup *w = s->group;
+            delete s;
+            w->done();
+        }
+    };
+
 public:
     constexpr waitgroup() noexcept = default;
     waitgroup(const waitgroup &) = delete;
@@ -1270,28 +1289,18 @@ public:
     template <class F, class... Args>
     result<void> go(F &&f, Args &&...args)
     {
-        struct last {
-            waitgroup *w;
-            ~last() { w->done(); }
-        };
-        auto body = [this](auto &&fn, auto &&...as) {
-            last at_end{this};
-            (void)std::invoke(std::move(fn), std::move(as)...);
-        };
+        using S = state<std::decay_t<F>, std::decay_t<Args>...>;
+        S *s = detail::make<S>(this, std::forward<F>(f), std::forward<Args>(args)...);
+        if (s == nullptr)
+            return detail::done(-ENOMEM, "gs::waitgroup::go");
         add();
-#if GS_HPP_EXCEPTIONS
-        try {
-            gs::go(detached, std::move(body), std::forward<F>(f), std::forward<Args>(args)...);
-        } catch (...) {
+        const int r = gs_spawn(s->entry, s);
+        if (__builtin_expect(r < 0, 0)) {
+            s->fn.drop();
+            delete s;
             done();
-            throw;
         }
-#else
-        auto r = gs::go(detached, std::move(body), std::forward<F>(f), std::forward<Args>(args)...);
-        if (!r)
-            done();
-        return r;
-#endif
+        return detail::done(r, "gs::waitgroup::go");
     }
     gs_waitgroup *native_handle() noexcept { return &w_; }
 };

@@ -145,6 +145,36 @@ static void net()
     CHECK(none.recv().status() == gs::status::invalid);
 }
 
+#if GS_HPP_COROUTINES
+static gs::task<int> add(gs::chan<int> a, gs::chan<int> b)
+{
+    CHECK(co_await gs::sleep(1ms));
+    const auto x = co_await gs::recv(a);
+    CHECK(co_await gs::send(b, *x));
+    CHECK((co_await gs::async([] { return 5; })).value() == 5);
+    (void)b.close();
+    CHECK((co_await gs::send(b, 1)).error() == std::errc::broken_pipe);
+    co_return *x + 1;
+}
+
+static gs::task<> all()
+{
+    gs::chan<int> a(1), b(1);
+    CHECK(a.send(1));
+    const gs::result<int> r = co_await add(a, b);
+    CHECK(*r == 2);
+    const auto v = co_await gs::recv(gs::chan<int>(nullptr));
+    CHECK(v.status() == gs::status::invalid);
+}
+
+static void coroutines()
+{
+    CHECK(gs::sync_wait(all()));
+}
+#else
+static void coroutines() {}
+#endif
+
 int main()
 {
     const auto r = gs::run([] {
@@ -153,6 +183,7 @@ int main()
         locks();
         groups();
         net();
+        coroutines();
         return 7;
     });
     CHECK(r.value() == 7);

@@ -925,6 +925,13 @@ GO_TEST("waitgroup, semaphore, once")
         wg.go([&n](std::unique_ptr<int> p) { n += *p; }, std::make_unique<int>(1));
     wg.wait();
     CHECK(n == 20);
+    for (int i = 0; i < 20; i++) { // what it was given is destroyed before done()
+        const int before = Counted::alive;
+        wg.go([c = Counted(1)](const Counted &) { gs::this_goroutine::yield(); }, Counted(2));
+        wg.wait();
+        n += Counted::alive - before;
+    }
+    CHECK(n == 20);
     CHECK(code_of([&] { wg.done(); }) == std::errc::invalid_argument);
     wg.add(1);
     CHECK_FALSE(wg.wait_for(1ms));
@@ -976,6 +983,30 @@ GO_TEST("a task group waits for all, and none is left")
     }
     CHECK(n == 260);
     tg.wait();
+}
+
+GO_TEST("wait returns when the members have ended, the destructors of their goroutine-local values included")
+{
+    static std::atomic<int> ended{0};
+    gs_key key;
+    REQUIRE(gs_key_create(&key, [](void *) {
+        gs::this_goroutine::sleep_for(500us);
+        ended++;
+    }) == 0);
+    for (int round = 1; round <= 3; round++) {
+        gs::task_group tg;
+        for (int i = 0; i < 5; i++)
+            tg.go([&] { gs_setspecific(key, &key); });
+        if (round < 3)
+            tg.wait();
+        else
+            while (ended < 11) // the destructor of the group waits, too
+                gs::this_goroutine::yield();
+        if (round < 3)
+            CHECK(ended == 5 * round);
+    }
+    CHECK(ended == 15);
+    gs_key_delete(key);
 }
 
 GO_TEST("the first exception cancels the others and is thrown by wait")
