@@ -127,17 +127,25 @@ def test_a_loop_within_a_loops_goroutine_is_refused(run):
 
 
 def test_running_loops_end_with_their_goroutines():
-    # asyncio caches the running loop by the id of the thread state, and those are used again.
-    class Loop:
-        pass
-
-    def leave_one():
-        asyncio._set_running_loop(Loop())
-        assert asyncio._get_running_loop() is not None
-
-    for _ in range(100):
-        gosched.go(leave_one).join()
-        assert gosched.go(asyncio._get_running_loop).result() is None
+    # asyncio remembers a running loop by the id of its thread state, without a reference, and goroutines use
+    # the states of others that have ended. The numbers get the memory of what has gone, and look like it.
+    _check(
+        """
+        import asyncio, os
+        class Loop:
+            pass
+        pid = str(os.getpid())
+        def leave_one():
+            asyncio._set_running_loop(Loop())
+            assert asyncio._get_running_loop() is not None
+        def look():
+            numbers = [int(pid) for _ in range(100)]
+            return asyncio._get_running_loop()
+        for _ in range(100):
+            gosched.go(leave_one).join()
+            assert gosched.go(look).result() is None
+        """
+    )
 
 
 def test_get_event_loop_is_each_goroutines_own(policy):
