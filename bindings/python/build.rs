@@ -66,6 +66,8 @@ fn build() -> Result<()> {
         .include(root.join("include"))
         .includes(python_includes()?)
         .std("gnu11")
+        // For what is to happen when a thread is ended.
+        .flag("-fexceptions")
         .warnings(true)
         .extra_warnings(true)
         // Python's own headers don't pass.

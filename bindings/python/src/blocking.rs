@@ -54,20 +54,21 @@ unsafe extern "C" fn perform(job: *mut c_void) {
             gs_blocking(forget, Box::into_raw(Box::new(job)).cast());
         }
     }
+    // The end of Python waits until no call has anything to do with it.
+    RUNNING.fetch_sub(1, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     // SAFETY: the goroutine keeps the job; this thread is a plain one meanwhile.
     unsafe {
         let job = &*(job as *const Job);
-        let gil = py_ffi::PyGILState_Ensure();
+        let gil = gosched_state_ensure();
         Python::attach(|py| {
             if let Some((f, args, kwargs)) = (*job.call.get()).take() {
                 let kwargs = kwargs.as_ref().map(|k| k.bind(py));
                 let outcome = f.bind(py).call(args.bind(py), kwargs).map(Bound::unbind);
                 *job.outcome.get() = Some(outcome);
             }
-            RUNNING.fetch_sub(1, Ordering::Relaxed);
         });
         py_ffi::PyGILState_Release(gil);
     }
@@ -77,11 +78,20 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
 unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
     // SAFETY: the job is `perform`'s alone: its caller has given up, or has what it wanted.
     unsafe {
-        let gil = py_ffi::PyGILState_Ensure();
+        let gil = gosched_state_ensure();
         Python::attach(|_| drop(Box::from_raw(job as *mut Job)));
         py_ffi::PyGILState_Release(gil);
     }
     ptr::null_mut()
+}
+
+unsafe extern "C" {
+    fn gosched_state_ensure() -> py_ffi::PyGILState_STATE;
+    fn gosched_state_call(
+        function: *mut py_ffi::PyObject,
+        args: *mut py_ffi::PyObject,
+        kwargs: *mut py_ffi::PyObject,
+    ) -> *mut py_ffi::PyObject;
 }
 
 /// Calls fn(*args, **kwargs) in another thread, and gives what it returns, or raises what it raises;
@@ -100,8 +110,16 @@ pub fn blocking<'py>(
 ) -> PyResult<Py<PyAny>> {
     let py = function.py();
     worker::ensure(py)?;
-    if worker::current(py).is_none() {
-        return function.call(args, kwargs.as_ref()).map(Bound::unbind);
+    if worker::current(py).is_none() || worker::is_ending() {
+        let kwargs = kwargs.as_ref().map_or(ptr::null_mut(), |k| k.as_ptr());
+        // SAFETY: a new reference or an error.
+        unsafe {
+            let result = gosched_state_call(function.as_ptr(), args.as_ptr(), kwargs);
+            return Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind);
+        }
+    }
+    if !function.is_callable() {
+        return Err(errors::not_callable(function));
     }
     // In the caller's context, as asyncio.to_thread.
     // SAFETY: a new reference or an error.

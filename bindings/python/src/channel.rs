@@ -43,11 +43,11 @@ pub struct Channel {
     is_closed: Shared<bool>,
 }
 
-/// Channels without an object, and whether objects are in them, that are to be freed where the GIL is away: freeing may switch.
-static GARBAGE: Shared<Vec<(*mut gs_chan, bool)>> = Shared::new(Vec::new());
+/// Channels without an object that are to be freed where the GIL is away: freeing may switch.
+static GARBAGE: Shared<Vec<*mut gs_chan>> = Shared::new(Vec::new());
 static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Frees the channels that have lost their objects, with what is in them.
+/// Frees the channels that have lost their objects.
 fn collect(py: Python<'_>) {
     capi::collect(py);
     if GARBAGE_LEN.load(Ordering::Relaxed) == 0 {
@@ -55,33 +55,45 @@ fn collect(py: Python<'_>) {
     }
     let garbage = GARBAGE.with(py, mem::take);
     GARBAGE_LEN.store(0, Ordering::Relaxed);
-    for (chan, has_objects) in garbage {
-        let mut left: Vec<u64> = Vec::new();
-        park::call(py, || {
-            let mut word = 0u64;
+    park::call(py, || {
+        for chan in garbage {
             // SAFETY: nothing refers to the channel any more.
-            unsafe {
-                while has_objects && gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) == 0 {
-                    left.push(word);
-                }
-                gs_chan_free(chan);
-            }
-        });
-        for word in left {
-            // SAFETY: the reference that its sender gave.
-            drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
+            unsafe { gs_chan_free(chan) };
         }
+    });
+}
+
+/// Takes all values out of a channel that has lost its object, and drops them.
+#[cold]
+fn drain(py: Python<'_>, chan: *mut gs_chan) {
+    let mut words: Vec<u64> = Vec::new();
+    park::call(py, || {
+        let mut word = 0u64;
+        // SAFETY: nothing else refers to the channel any more.
+        while unsafe { gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) } == 0 {
+            words.push(word);
+        }
+    });
+    for word in words {
+        // SAFETY: the reference that its sender gave.
+        drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
         let chan = *self.chan.get_mut();
-        if !chan.is_null() {
-            // Objects are dropped with the GIL held.
-            GARBAGE.with_thread(|g| g.push((chan, matches!(self.kind, Kind::Object))));
-            GARBAGE_LEN.fetch_add(1, Ordering::Relaxed);
+        if chan.is_null() {
+            return;
         }
+        Python::attach(|py| {
+            // SAFETY: never switches.
+            if matches!(self.kind, Kind::Object) && unsafe { gs_chan_len(chan) } > 0 {
+                drain(py, chan);
+            }
+            GARBAGE.with(py, |g| g.push(chan));
+            GARBAGE_LEN.fetch_add(1, Ordering::Relaxed);
+        });
     }
 }
 
@@ -557,8 +569,8 @@ pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
 
 /// For gosched.ticker: no more ticks.
 #[pyfunction]
-pub fn _ticker_stop(py: Python<'_>, channel: &Channel) {
+pub fn _ticker_stop(py: Python<'_>, channel: &Channel) -> PyResult<()> {
     let chan = channel.chan() as usize;
     // SAFETY: the object keeps the channel.
-    park::call(py, || unsafe { gs_ticker_stop(chan as *mut gs_chan) });
+    errors::check(park::call(py, || unsafe { gs_ticker_stop(chan as *mut gs_chan) }))
 }

@@ -2,8 +2,10 @@
 
 use crate::ffi::gs_strerror;
 use pyo3::exceptions::{
-    PyException, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
+    PyException, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyTypeError,
+    PyValueError,
 };
+use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
 
@@ -23,12 +25,32 @@ pub fn value(text: &'static str) -> PyErr {
     PyValueError::new_err(text)
 }
 
+#[cold]
+pub fn not_callable(object: &Bound<'_, PyAny>) -> PyErr {
+    match object.get_type().name() {
+        Ok(kind) => {
+            PyTypeError::new_err(format!("the first argument must be callable, not {kind}"))
+        }
+        Err(e) => e,
+    }
+}
+
 pub fn no_memory() -> PyErr {
     PyMemoryError::new_err(())
 }
 
 pub fn timed_out() -> PyErr {
     PyTimeoutError::new_err("timed out")
+}
+
+/// An exception as `raise` raises it: its context is the one that is being handled.
+#[cold]
+pub fn raised(exception: &Bound<'_, PyAny>) -> PyErr {
+    // SAFETY: the GIL is held; an error is set, so there is one to fetch.
+    unsafe {
+        ffi::PyErr_SetObject(exception.get_type().as_ptr(), exception.as_ptr());
+        PyErr::fetch(exception.py())
+    }
 }
 
 /// For a negative errno value of the library.

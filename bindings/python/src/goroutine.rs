@@ -4,9 +4,9 @@ use crate::errors::{self, Cancelled};
 use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
-use crate::sync::Queue;
+use crate::sync::{Queue, forks};
 use crate::{state, worker};
-use pyo3::exceptions::{PySystemExit, PyTypeError};
+use pyo3::exceptions::{PyBaseException, PySystemExit, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -73,6 +73,8 @@ struct Inner {
 pub struct Goroutine {
     id: u64,
     stack: usize,
+    /// The `sync::forks` of the process that made it.
+    forks: u32,
     inner: Shared<Inner>,
     joiners: Queue,
 }
@@ -94,7 +96,13 @@ impl Goroutine {
             at: usize::MAX,
             thread_state: ptr::null_mut(),
         };
-        Goroutine { id, stack, inner: Shared::new(inner), joiners: Queue::new() }
+        Goroutine { id, stack, forks: forks(), inner: Shared::new(inner), joiners: Queue::new() }
+    }
+
+    /// It is one of the parent's, of which this process was forked: here it doesn't run.
+    #[inline(always)]
+    fn is_lost(&self) -> bool {
+        self.forks != forks()
     }
 
     /// The first exception that was thrown at it.
@@ -109,7 +117,7 @@ impl Goroutine {
             // SAFETY: never switches; the caller is this goroutine.
             unsafe { gs_uncancel() };
         }
-        Some(PyErr::from_value(thrown.into_bound(py)))
+        Some(errors::raised(thrown.bind(py)))
     }
 
     /// When the first of the `Timeout`s expires.
@@ -119,7 +127,13 @@ impl Goroutine {
     }
 
     /// The `Timeout` that has expired, as an exception, once.
+    #[inline(always)]
     pub fn expired(&self, py: Python<'_>) -> Option<PyErr> {
+        if self.inner.with(py, |i| i.timeouts.is_empty()) { None } else { self.first_expired(py) }
+    }
+
+    #[cold]
+    fn first_expired(&self, py: Python<'_>) -> Option<PyErr> {
         // SAFETY: no preconditions.
         let now = unsafe { gs_now() };
         let timeout = self.inner.with(py, |i| {
@@ -127,11 +141,19 @@ impl Goroutine {
             first.0 = i64::MAX;
             Some(first.1.clone_ref(py))
         })?;
-        Some(PyErr::from_value(timeout.into_bound(py)))
+        Some(errors::raised(timeout.bind(py)))
     }
 
     fn is_done(&self, py: Python<'_>) -> bool {
-        self.inner.with(py, |i| i.status == Status::Done)
+        self.inner.with(py, |i| i.status == Status::Done) || self.is_lost()
+    }
+
+    /// Of one that has ended: an error if it has left no outcome in this process.
+    fn outcome_is_known(&self, py: Python<'_>) -> PyResult<()> {
+        if self.inner.with(py, |i| i.status == Status::Done) {
+            return Ok(());
+        }
+        Err(Cancelled::new_err("the goroutine is one of the process that has forked this one"))
     }
 
     fn wait_for_end(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -153,7 +175,7 @@ impl Goroutine {
 
     fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
         let handle = self.inner.with(py, |i| {
-            if i.status == Status::Done {
+            if i.status == Status::Done || self.is_lost() {
                 return None;
             }
             i.thrown.push_back(exception);
@@ -230,11 +252,12 @@ impl Goroutine {
         if !self.wait_for_end(py, timeout)? {
             return Err(errors::timed_out());
         }
+        self.outcome_is_known(py)?;
         let (result, error) = self.inner.with(py, |i| {
             (i.result.as_ref().map(|r| r.clone_ref(py)), i.error.as_ref().map(|e| e.clone_ref(py)))
         });
         match error {
-            Some(e) => Err(PyErr::from_value(e.into_bound(py))),
+            Some(e) => Err(errors::raised(e.bind(py))),
             None => Ok(result.unwrap_or_else(|| py.None())),
         }
     }
@@ -247,6 +270,7 @@ impl Goroutine {
         if !self.wait_for_end(py, timeout)? {
             return Err(errors::timed_out());
         }
+        self.outcome_is_known(py)?;
         Ok(self.inner.with(py, |i| i.error.as_ref().map(|e| e.clone_ref(py))))
     }
 
@@ -273,14 +297,14 @@ impl Goroutine {
     /// Raises an exception in it, once, at its present or next wait. False: it has ended already.
     fn throw(&self, exc: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = exc.py();
-        // A class is called.
-        let e = PyErr::from_value(exc.clone());
-        if !exc.is_instance_of::<pyo3::exceptions::PyBaseException>()
-            && !exc.is_instance_of::<pyo3::types::PyType>()
-        {
+        let is_class = exc
+            .cast::<pyo3::types::PyType>()
+            .is_ok_and(|c| c.is_subclass_of::<PyBaseException>().unwrap_or(false));
+        let e = if is_class { exc.call0()? } else { exc.clone() };
+        if !e.is_instance_of::<PyBaseException>() {
             return Err(PyTypeError::new_err("exceptions must derive from BaseException"));
         }
-        Ok(self.throw_at(py, e.into_value(py).into_any()))
+        Ok(self.throw_at(py, e.unbind()))
     }
 
     /// Has fn(goroutine) called when it has ended, by the goroutine itself; now, if it has already.
@@ -299,29 +323,47 @@ impl Goroutine {
         }
     }
 
+    /// As add_done_callback, but an error of the goroutine is reported all the same. It has not ended.
+    fn _on_end(&self, py: Python<'_>, function: Py<PyAny>) {
+        self.inner.with(py, |i| i.callbacks.push(function));
+    }
+
+    /// Takes back what was thrown at it and not raised yet. Whether it has.
+    fn _take_back(&self, py: Python<'_>, exc: &Bound<'_, PyAny>) -> bool {
+        let gone = self.inner.with(py, |i| {
+            let at = i.thrown.iter().position(|e| e.is(exc))?;
+            i.thrown.remove(at)
+        });
+        gone.is_some()
+    }
+
     /// Takes a callback back; gives how often it was there.
     fn remove_done_callback(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let all = self.inner.with(py, |i| std::mem::take(&mut i.callbacks));
-        let before = all.len();
-        let mut kept = Vec::with_capacity(before);
+        let all: Vec<_> =
+            self.inner.with(py, |i| i.callbacks.iter().map(|f| f.clone_ref(py)).collect());
+        // Comparing runs Python code, which may change the list.
+        let mut equal = Vec::new();
         for f in all {
-            if !f.bind(py).eq(function)? {
-                kept.push(f);
+            if f.bind(py).eq(function)? {
+                equal.push(f);
             }
         }
-        let removed = before - kept.len();
+        let mut removed = Vec::new();
         self.inner.with(py, |i| {
-            kept.append(&mut i.callbacks);
-            i.callbacks = kept;
+            for f in &equal {
+                if let Some(at) = i.callbacks.iter().position(|g| g.is(f)) {
+                    removed.push(i.callbacks.remove(at));
+                }
+            }
         });
-        Ok(removed)
+        Ok(removed.len())
     }
 
     /// The frame that it is in; None: it isn't running, or not in Python.
     #[getter]
     fn frame(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let ts = self.inner.with(py, |i| i.thread_state);
-        if ts.is_null() {
+        if ts.is_null() || self.is_lost() {
             return None;
         }
         // SAFETY: the state of a goroutine that has not ended; a new reference or null.
@@ -335,6 +377,7 @@ impl Goroutine {
         let g = slf.get();
         let py = slf.py();
         let state = g.inner.with(py, |i| match i.status {
+            Status::New | Status::Running if g.is_lost() => "lost in a fork",
             Status::New => "new",
             Status::Running => "running",
             Status::Done if i.cancelled => "cancelled",
@@ -430,10 +473,12 @@ fn spawn_call(
     py: Python<'_>,
     call: Call,
     name: Option<Py<PyAny>>,
-    node: Option<i32>,
     stack: usize,
 ) -> PyResult<Py<Goroutine>> {
     worker::ensure(py)?;
+    if worker::is_ending() && worker::is_over() {
+        return Err(worker::ending());
+    }
     let label = match &name {
         Some(name) => CString::new(name.bind(py).str()?.to_string_lossy().into_owned()).ok(),
         None => None,
@@ -446,7 +491,8 @@ fn spawn_call(
         name: label.as_ref().map_or(ptr::null(), |l| l.as_ptr()),
         stack_size: stack,
         priority: 0,
-        node: node.unwrap_or(-1),
+        // The one thread that runs goroutines of Python is where it is.
+        node: -1,
         flags: GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL,
         reserved: 0,
         data: g.as_ptr().cast(),
@@ -463,7 +509,7 @@ fn spawn_call(
         // SAFETY: it was not taken.
         drop(unsafe { Bound::from_owned_ptr(py, arg) });
         return Err(if e == -libc::EINVAL {
-            errors::value("no such node, or too large a stack")
+            errors::value("the stack is too large")
         } else {
             errors::of(e)
         });
@@ -513,6 +559,9 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
         Some(e) => Err(e),
         None => call.map_or_else(|| Ok(py.None()), |call| perform(py, call)),
     };
+    if g.is_lost() {
+        end_of_child(py, outcome);
+    }
     let (result, error) = match outcome {
         Ok(value) => (Some(value), None),
         Err(e) => (None, Some(e)),
@@ -540,6 +589,9 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
     drop(left);
     // SAFETY: never switches.
     unsafe { gs_uncancel() };
+    ALIVE.fetch_sub(1, Ordering::Relaxed);
+    // Before the callbacks, which may wait.
+    g.joiners.wake(py, u32::MAX);
     for f in callbacks {
         call_back(py, &f, slf);
     }
@@ -552,11 +604,25 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
             unsafe { &**moved }.inner.with(py, |i| i.at = at);
         }
     });
-    ALIVE.fetch_sub(1, Ordering::Relaxed);
-    g.joiners.wake(py, u32::MAX);
     // What a callback has left behind.
     // SAFETY: the current state.
     unsafe { state::clear(ts) };
+}
+
+/// The goroutine has forked, and this is the child: the end of its function is that of the program.
+fn end_of_child(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> ! {
+    // SAFETY: the GIL is held.
+    unsafe {
+        match outcome {
+            Ok(_) => py_ffi::Py_Exit(0),
+            Err(e) => {
+                e.restore(py);
+                // Which ends the process if it is SystemExit.
+                py_ffi::PyErr_PrintEx(0);
+                py_ffi::Py_Exit(1)
+            }
+        }
+    }
 }
 
 /// Calls the goroutine's function in its context, with the hooks of `threading`.
@@ -626,10 +692,7 @@ fn call_of<'py>(
     kwargs: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Call> {
     if !function.is_callable() {
-        return Err(PyTypeError::new_err(format!(
-            "the first argument must be callable, not {}",
-            function.get_type().name()?
-        )));
+        return Err(errors::not_callable(function));
     }
     let py = function.py();
     // SAFETY: a new reference or an error.
@@ -660,7 +723,8 @@ pub fn go<'py>(
     args: Bound<'py, PyTuple>,
     kwargs: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Py<Goroutine>> {
-    spawn_call(function.py(), call_of(function, args, kwargs)?, None, None, STACK)
+    let py = function.py();
+    spawn_call(py, call_of(function, args, kwargs)?, None, state::stack_for(py, STACK))
 }
 
 /// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with so many bytes of stack.
@@ -690,11 +754,14 @@ pub fn spawn<'py>(
         }
         _ => None,
     };
-    if node.is_some_and(|n| n < 0) {
-        return Err(errors::value("node is negative"));
+    if let Some(n) = node
+        && (n < 0 || n >= crate::info::nodes(py)?)
+    {
+        return Err(errors::value("there is no such node"));
     }
-    let stack = if stack_size == 0 { STACK } else { stack_size.max(LEAST_STACK) };
-    spawn_call(py, call_of(function, args, kwargs)?, name, node, stack)
+    let stack =
+        if stack_size == 0 { state::stack_for(py, STACK) } else { stack_size.max(LEAST_STACK) };
+    spawn_call(py, call_of(function, args, kwargs)?, name, stack)
 }
 
 /// The running goroutine; None on a thread that runs none.
@@ -738,19 +805,14 @@ pub fn get_ident(py: Python<'_>) -> u64 {
 #[pyfunction]
 pub fn yield_(py: Python<'_>) -> PyResult<()> {
     worker::ensure(py)?;
-    if let Some(me) = worker::current(py)
-        && let Some(e) = me.take_thrown(py)
-    {
+    let me = worker::current(py);
+    let raised = || me.and_then(|me| me.take_thrown(py).or_else(|| me.expired(py)));
+    if let Some(e) = raised() {
         return Err(e);
     }
     // SAFETY: without the GIL.
     park::call(py, || unsafe { gs_yield() });
-    if let Some(me) = worker::current(py)
-        && let Some(e) = me.take_thrown(py)
-    {
-        return Err(e);
-    }
-    Ok(())
+    raised().map_or(Ok(()), Err)
 }
 
 /// Waits for so many seconds; for 0 it lets others run.

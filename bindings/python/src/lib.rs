@@ -31,6 +31,12 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
+    // SAFETY: the GIL is held.
+    if unsafe { pyo3::ffi::PyInterpreterState_Get() != pyo3::ffi::PyInterpreterState_Main() } {
+        return Err(pyo3::exceptions::PyImportError::new_err(
+            "gosched works in the main interpreter only, not in sub-interpreters",
+        ));
+    }
     state::init(py)?;
     park::init(py);
     goroutine::init();

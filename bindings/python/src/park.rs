@@ -70,6 +70,9 @@ pub fn wait_dropping(
     worker::ensure(py)?;
     let me = worker::current(py);
     let deadline = timeout.deadline();
+    if worker::is_ending() && deadline == GS_FOREVER && worker::is_over() {
+        return Err(worker::ending());
+    }
     let Some(me) = me else { return wait_on_thread(py, deadline, f) };
     loop {
         if let Some(e) = me.take_thrown(py) {

@@ -2,6 +2,7 @@
 #include <Python.h>
 #include <pthread.h>
 #include <limits.h>
+#include <unistd.h>
 
 #if PY_VERSION_HEX >= 0x030D0000
 #define Py_BUILD_CORE
@@ -37,6 +38,7 @@ int gosched_state_init(void)
 #endif
 }
 
+/* Whether Python has begun to take itself down: threads that ask for the GIL don't get it any more. */
 int gosched_is_finalizing(void)
 {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -46,17 +48,67 @@ int gosched_is_finalizing(void)
 #endif
 }
 
+/* Python ends threads by pthread_exit if they ask for the GIL too late. That would unwind the frames of Rust,
+   which end the process then: the thread rests instead, until the process ends. */
+static void rest(int *is_over)
+{
+    while (!*is_over)
+        pause();
+}
+
 /* The GIL, and ts as the thread's state. */
 void gosched_state_enter(PyThreadState *ts)
 {
+    __attribute__((cleanup(rest))) int is_over = 0;
 #if PY_VERSION_HEX < 0x030C0000
     pthread_setspecific(gilstate_key, ts);
 #endif
     PyEval_RestoreThread(ts);
+    is_over = 1;
+}
+
+/* PyObject_Call of what may take long, on a thread that is not for goroutines. */
+PyObject *gosched_state_call(PyObject *f, PyObject *args, PyObject *kwargs)
+{
+    __attribute__((cleanup(rest))) int is_over = 0;
+    PyObject *result = PyObject_Call(f, args, kwargs);
+    is_over = 1;
+    return result;
+}
+
+/* PyGILState_Ensure, as above. */
+PyGILState_STATE gosched_state_ensure(void)
+{
+    __attribute__((cleanup(rest))) int is_over = 0;
+    PyGILState_STATE state = PyGILState_Ensure();
+    is_over = 1;
+    return state;
 }
 
 /* Bytes of a goroutine's stack that one level of C recursion may take. */
 #define BYTES_PER_LEVEL 640
+
+/* The levels of recursion for which the usual stack is made: Python's limit if no program raises it. */
+#define USUAL_LEVELS 1000
+/* Bytes of stack for each level that a program allows beyond. Python functions that call each other by way of C
+   take 350 to 860. */
+#define BYTES_BEYOND 1024
+/* The most that is reserved because the limit is high. */
+#define MOST_STACK ((size_t)256 << 20)
+
+/* Bytes of stack for a goroutine, usually so many. */
+size_t gosched_state_stack(size_t usual)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    /* The limit holds for C's frames too. */
+    int limit = Py_GetRecursionLimit();
+    if (limit > USUAL_LEVELS) {
+        size_t size = usual + (size_t)(limit - USUAL_LEVELS) * BYTES_BEYOND;
+        return size < MOST_STACK ? size : MOST_STACK;
+    }
+#endif
+    return usual;
+}
 
 /* A state for a goroutine whose stack has so many bytes. NULL: no memory. */
 PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
@@ -102,12 +154,15 @@ void gosched_state_reset(PyThreadState *ts)
     Py_CLEAR(ts->async_gen_finalizer);
     Py_CLEAR(ts->context);
     ts->context_ver++;
+    ts->coroutine_origin_tracking_depth = 0;
 }
 
 /* The interpreter counts the levels of recursion of a state: whether it is back at the first. */
 int gosched_state_is_clean(PyThreadState *ts)
 {
-#if PY_VERSION_HEX >= 0x030B0000
+#if PY_VERSION_HEX >= 0x030D0000
+    return ts->dict == NULL && ts->threading_local_sentinel == NULL && ts->exc_info == &ts->exc_state;
+#elif PY_VERSION_HEX >= 0x030B0000
     return ts->dict == NULL && ts->exc_info == &ts->exc_state;
 #else
     return ts->dict == NULL && ts->exc_info == &ts->exc_state && ts->recursion_depth == 0;

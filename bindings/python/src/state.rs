@@ -21,6 +21,7 @@ unsafe extern "C" {
         interp: *mut ffi::PyInterpreterState,
         stack_size: usize,
     ) -> *mut ffi::PyThreadState;
+    fn gosched_state_stack(usual: usize) -> usize;
     fn gosched_state_reset(ts: *mut ffi::PyThreadState);
     fn gosched_state_is_clean(ts: *mut ffi::PyThreadState) -> c_int;
 }
@@ -97,6 +98,14 @@ pub fn init(py: Python<'_>) -> PyResult<()> {
         ));
     }
     Ok(())
+}
+
+/// Bytes of stack for a goroutine whose code may recurse as deeply as Python allows; `usual` if that has not
+/// been raised.
+#[inline(always)]
+pub fn stack_for(_py: Python<'_>, usual: usize) -> usize {
+    // SAFETY: the GIL is held.
+    unsafe { gosched_state_stack(usual) }
 }
 
 /// Enters Python at the beginning of a goroutine. `None`: no memory.

@@ -13,6 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How many forks this process descends from: waiters of a parent are none of its child's.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+#[inline(always)]
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// In the child of a fork.
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +44,7 @@ impl Queue {
     #[inline(always)]
     fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut Waiters) -> R) -> R {
         self.0.with(py, |w| {
-            let forks = FORKS.load(Ordering::Relaxed);
+            let forks = forks();
             if w.forks != forks {
                 *w = Waiters { count: 0, woken: 0, forks, sem: gs_sem::new() };
             }
@@ -109,7 +114,12 @@ impl Queue {
 
     /// Forgets all waiters: see `_at_fork_reinit` of locks.
     fn reset(&self, py: Python<'_>) {
-        self.with(py, |w| (w.count, w.woken, w.sem) = (0, 0, gs_sem::new()));
+        self.with(py, |w| {
+            // Waiters of this process are on the semaphore's list, and stay there.
+            if w.count == 0 {
+                (w.woken, w.sem) = (0, gs_sem::new());
+            }
+        });
     }
 }
 

@@ -12,14 +12,13 @@ use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// The thread that runs goroutines, as `pthread_self` gives it; 0: there is none; `STARTING`: not yet known.
 static WORKER: AtomicUsize = AtomicUsize::new(0);
 const STARTING: usize = 1;
 /// The worker group of that thread.
 static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
-/// Goroutines run on a thread of their own, and Python is about to end: none of them enters it any more.
+/// Python is about to end: see `is_over`.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// The main goroutine's.
 static MAIN: Shared<Option<Py<Goroutine>>> = Shared::new(None);
@@ -99,8 +98,8 @@ pub fn ensure(py: Python<'_>) -> PyResult<()> {
 
 #[cold]
 fn start(py: Python<'_>) -> PyResult<()> {
-    if state::is_finalizing() {
-        return Err(errors::runtime("Python is about to end: no goroutine can start"));
+    if is_over() {
+        return Err(ending());
     }
     if group().is_null() {
         // SAFETY: plain calls; nothing runs goroutines of Python yet.
@@ -117,6 +116,7 @@ fn start(py: Python<'_>) -> PyResult<()> {
         Ok(()) => {
             // SAFETY: no preconditions. A signal, or another thread, can wake goroutines.
             unsafe { gs_hold() };
+            py.import("gosched._imports")?.call_method0("start")?;
             if is_here() { goroutine::watch_signals(py) } else { Ok(()) }
         }
         Err(e) => {
@@ -163,17 +163,50 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
     errors::check(e)
 }
 
-/// For a goroutine that is about to enter Python: if that ends it waits for ever.
+/// Whether the functions that Python calls at its end have begun.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::Relaxed)
+}
+
+/// Python has ended, for goroutines: none but the main one enters it any more. Where they run on the main
+/// thread that is when Python takes itself down; before, functions of atexit may use them.
+pub fn is_over() -> bool {
+    is_ending() && (!is_main_worker() || state::is_finalizing())
+}
+
+/// The error of what would need goroutines when there are none any more.
+pub fn ending() -> PyErr {
+    errors::runtime("Python is about to end: no goroutine runs any more")
+}
+
+/// Goroutines run on the main thread.
+fn is_main_worker() -> bool {
+    // Only the main thread's goroutine is one of Python's.
+    MAIN.with_thread(|main| main.is_some()) || WORKER.load(Ordering::Relaxed) == 0
+}
+
+/// For a goroutine that is about to enter Python: if that is over it waits for ever.
 #[inline(always)]
 pub fn stop_if_finalizing() {
-    let is_over = state::is_finalizing() || ENDING.load(Ordering::Relaxed);
-    if is_over && is_here() && !is_main_goroutine() {
-        loop {
-            // SAFETY: a goroutine. It is not to come back, even if it is cancelled.
-            unsafe {
-                gs_uncancel();
-                gs_sleep_until(GS_FOREVER);
-            }
+    if is_ending() {
+        stop_if_over();
+    }
+}
+
+#[cold]
+fn stop_if_over() {
+    if is_over() && is_here() && !is_main_goroutine() {
+        rest();
+    }
+}
+
+/// Waits for ever, even if the goroutine is cancelled.
+fn rest() -> ! {
+    loop {
+        // SAFETY: a goroutine.
+        unsafe {
+            gs_uncancel();
+            gs_sleep_until(GS_FOREVER);
         }
     }
 }
@@ -191,15 +224,50 @@ pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
     py.check_signals()
 }
 
-/// Before Python ends: calls of `blocking` have ended. Goroutines rest from the end of all exit functions on,
-/// for those of others may wait for some; but where they have a thread of their own that is now, since that
-/// could not be told later that it must not enter Python.
+/// At the end of Python, after its threads have been joined: waits for the calls of `blocking`, and for the
+/// thread that runs goroutines if that isn't this one. Other functions of atexit may still use goroutines,
+/// unless these have a thread of their own: that could not be told later that it must not enter Python.
 #[pyfunction]
-pub fn _finalize(py: Python<'_>) {
-    ENDING.store(!is_here(), Ordering::Relaxed);
+pub fn _finalize(py: Python<'_>) -> PyResult<()> {
+    ENDING.store(true, Ordering::Relaxed);
     while blocking::running() > 0 {
-        state::outside(py, || std::thread::sleep(Duration::from_millis(1)));
+        goroutine::sleep(py, 0.001)?;
     }
+    if !is_main_worker() {
+        leave_python(py);
+    }
+    Ok(())
+}
+
+/// How long the end of Python waits for a goroutine that computes on another thread, in ns.
+const PATIENCE: i64 = 1_000_000_000;
+
+/// Waits until the thread that runs goroutines has left Python. It doesn't enter it again.
+fn leave_python(py: Python<'_>) {
+    unsafe extern "C" fn tell(left: *mut std::ffi::c_void) {
+        // SAFETY: the semaphore is leaked.
+        unsafe { gs_sem_release(left.cast(), 1) };
+    }
+    let left = Box::leak(Box::new(gs_sem::new())) as *mut gs_sem as usize;
+    let opts = gs_spawn_opts {
+        size: size_of::<gs_spawn_opts>(),
+        name: ptr::null(),
+        stack_size: 0,
+        priority: 0,
+        node: -1,
+        flags: GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL,
+        reserved: 0,
+        data: ptr::null_mut(),
+        workers: group(),
+    };
+    state::outside(py, || {
+        // SAFETY: when that goroutine runs on its thread, no other one there is in Python.
+        unsafe {
+            if gs_spawn_with(tell, left as *mut _, &raw const opts, ptr::null_mut()) == 0 {
+                gs_sem_acquire(left as *mut gs_sem, 1, gs_now() + PATIENCE);
+            }
+        }
+    });
 }
 
 /// In the child of a fork: no goroutine is left, and what runs is a plain thread.

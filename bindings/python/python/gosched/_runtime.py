@@ -6,6 +6,7 @@ import sys as _sys
 import traceback as _traceback
 
 from . import _gosched
+from . import _imports  # noqa: F401
 from . import _signals
 from ._gosched import Lock, current, go
 
@@ -170,16 +171,15 @@ class WaitGroup(_gosched.WaitGroup):
         """Starts fn(*args, **kwargs) as a goroutine that this WaitGroup waits for."""
         self.add()
         try:
-            return go(self._run, fn, args, kwargs)
+            goroutine = go(fn, *args, **kwargs)
         except BaseException:
             self.done()
             raise
+        goroutine._on_end(self._ended)
+        return goroutine
 
-    def _run(self, fn, args, kwargs):
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            self.done()
+    def _ended(self, goroutine):
+        self.done()
 
 
 def dump(file=None):

@@ -31,8 +31,9 @@ class Group:
         self._over = False
 
     def go(self, fn, /, *args, **kwargs):
-        """Starts fn(*args, **kwargs) as a goroutine of the group, and gives it."""
-        if self._owner is None or self._over:
+        """Starts fn(*args, **kwargs) as a goroutine of the group, and gives it. Goroutines of the group may do so
+        as long as the block waits for them."""
+        if self._owner is None or self._over and not self._alive:
             raise RuntimeError("the group is not entered, or is over")
         if self._cancelled:
             raise RuntimeError("the group is cancelled")
@@ -83,6 +84,8 @@ class Group:
                 if e is not self._interrupted:
                     thrown = thrown or e
                 self.cancel()
+        if self._interrupted is not None:
+            self._owner._take_back(self._interrupted)
         errors, self._errors = self._errors, []
         if thrown is not None and not errors:
             if thrown is error:
@@ -102,3 +105,5 @@ class _NoGoroutine:
 
     def throw(self, error):
         return False
+
+    _take_back = throw

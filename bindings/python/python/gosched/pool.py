@@ -37,7 +37,7 @@ class Pool:
             self._free.release()
             raise
         self._alive.add(goroutine)
-        goroutine.add_done_callback(self._ended)
+        goroutine._on_end(self._ended)
         return goroutine
 
     def _ended(self, goroutine):

@@ -1,0 +1,86 @@
+"""What the tests of the core have in common."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import gosched
+
+#: where the package is, for the processes that tests start
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(gosched.__file__)))
+
+
+def start(code, *args, flags=(), env=None, **kwargs):
+    """A process that runs a program of Python's, with this Python and its flags."""
+    options = ["-X", "dev"] if sys.flags.dev_mode else []
+    options += ["-X", "faulthandler"]
+    variables = dict(os.environ, PYTHONPATH=PACKAGE, PYTHONIOENCODING="utf-8", **(env or {}))
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, *options, *flags, "-c", textwrap.dedent(code), *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        env=variables,
+        start_new_session=True,
+        **kwargs,
+    )
+
+
+def kill(process):
+    """With all processes that it has made."""
+    try:
+        os.killpg(process.pid, 9)
+    except ProcessLookupError:
+        pass
+
+
+class Outcome:
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+    def __repr__(self):
+        return "status %s\n--- out\n%s\n--- err\n%s" % (self.status, self.out[-1000:], self.err[:1000] + '\n...\n' + self.err[-500:])
+
+
+def finish(process, timeout=40, input=None):
+    """Waits for its end; a process that hangs fails the test."""
+    try:
+        out, err = process.communicate(input, timeout)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        out, err = process.communicate()
+        pytest.fail("the process hangs\n%r" % Outcome("killed", out, err))
+    return Outcome(process.returncode, out, err)
+
+
+def run(code, *args, timeout=40, status=0, input=None, **kwargs):
+    """Runs a program of Python's to its end, which must be with this status (None: any but a signal)."""
+    if input is not None:
+        kwargs["stdin"] = subprocess.PIPE
+    outcome = finish(start(code, *args, **kwargs), timeout, input)
+    if status is None:
+        assert outcome.status >= 0, outcome
+    else:
+        assert outcome.status == status, outcome
+    return outcome
+
+
+def until(condition, seconds=20):
+    """Waits until it is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it doesn't come true"
+        gosched.sleep(0.001)
+
+
+def park(fn, *args):
+    """Starts a goroutine, and waits until it waits."""
+    g = gosched.go(fn, *args)
+    for _ in range(3):
+        gosched.yield_()
+    return g

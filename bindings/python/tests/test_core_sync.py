@@ -1,0 +1,901 @@
+"""Locks and the like: waiting, handing over, timeouts, and cancellation that loses nothing."""
+
+import gc
+import random
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import gosched
+from gosched import (
+    Cancelled, Channel, Event, Group, Lock, Mutex, Once, Pool, RLock, RWMutex, Semaphore, Timeout, WaitGroup, go,
+    sleep, with_timeout, yield_,
+)
+from helpers import park, run, until
+
+
+@pytest.fixture(params=[Lock, RLock])
+def kind(request):
+    return request.param
+
+
+def test_lock(kind):
+    lock = kind()
+    assert lock.acquire() is True
+    assert lock.locked()
+    other = go(lock.acquire, False)
+    assert other.result() is False
+    assert go(lock.acquire, timeout=0.001).result() is False
+    lock.release()
+    assert not lock.locked()
+    with pytest.raises(RuntimeError):
+        lock.release()
+    with lock as held:
+        assert held is True and lock.locked()
+    assert not lock.locked()
+    assert "unlocked" in repr(lock)
+
+
+def test_lock_bad_input(kind):
+    lock = kind()
+    for args, error in [((False, 1), ValueError), ((True, -2), ValueError), ((True, 1e300), OverflowError),
+                        ((True, float("nan")), ValueError), (("x", "y"), TypeError)]:
+        with pytest.raises(error):
+            lock.acquire(*args)
+        assert not lock.locked()
+
+
+def test_lock_names():
+    lock = Lock()
+    assert Mutex is Lock
+    lock.lock()
+    assert lock.try_lock() is False
+    lock.unlock()
+    assert lock.try_lock() is True
+    assert go(lock.release).join()
+    assert not lock.locked()
+
+
+def test_mutual_exclusion(kind):
+    lock, inside, most = kind(), [0], [0]
+
+    def f():
+        for _ in range(20):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                if random.random() < 0.5:
+                    yield_()
+                inside[0] -= 1
+
+    gs = [go(f) for _ in range(20)]
+    for g in gs:
+        g.result()
+    assert most == [1]
+
+
+def test_mutual_exclusion_with_threads(kind):
+    lock, inside, most = kind(), [0], [0]
+
+    def f():
+        for _ in range(50):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                time.sleep(0.00001)
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=f) for _ in range(4)]
+    gs = [go(f) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for g in gs:
+        g.result()
+    for t in threads:
+        gosched.blocking(t.join)
+    assert most == [1]
+
+
+def test_lock_is_handed_over_in_order():
+    lock, got = Lock(), []
+
+    def f(n):
+        with lock:
+            got.append(n)
+
+    with lock:
+        gs = [park(f, n) for n in range(10)]
+    # It has been given away: the giver comes last.
+    with lock:
+        assert got == list(range(10))
+    for g in gs:
+        g.join()
+
+
+def test_rlock():
+    lock = RLock()
+    with lock, lock:
+        assert lock._is_owned() and lock._recursion_count() == 2 and "count=2" in repr(lock)
+        assert go(lock._is_owned).result() is False and go(lock._recursion_count).result() == 0
+        with pytest.raises(RuntimeError):
+            go(lock.release).result()
+        saved = lock._release_save()
+        assert not lock._is_owned() and not lock.locked()
+        assert go(lambda: lock.acquire() and lock.release()).result() is None
+        lock._acquire_restore(saved)
+        assert lock._recursion_count() == 2
+    with pytest.raises(RuntimeError):
+        lock.release()
+    with pytest.raises(RuntimeError):
+        lock._release_save()
+    with pytest.raises(TypeError):
+        lock._acquire_restore(1)
+
+
+def test_rlock_of_goroutines_on_one_thread():
+    lock = RLock()
+    with lock:
+        assert go(lock.acquire, False).result() is False
+        g = park(lock.__enter__)
+        assert not g.done()
+    assert g.result() is True
+    assert lock.locked()
+
+
+def cancel_some(make_waiter, count=20):
+    """Starts many that wait, and cancels some of them; gives the rest."""
+    waiters = [park(make_waiter) for _ in range(count)]
+    gone = waiters[::3] + waiters[1::3]
+    for g in gone:
+        g.cancel()
+    return waiters[2::3], gone
+
+
+def test_cancelled_waiters_lose_no_lock(kind):
+    lock = kind()
+
+    def use():
+        with lock:
+            yield_()
+
+    with lock:
+        rest, gone = cancel_some(use)
+    for g in rest:
+        assert g.result(20) is None
+    for g in gone:
+        g.join()
+        assert g.cancelled()
+    assert not lock.locked()
+
+
+def test_cancel_and_release_at_once(kind):
+    """Some are cancelled when they have been woken already."""
+    lock = kind()
+
+    def use():
+        with lock:
+            pass
+
+    for count in range(1, 8):
+        lock.acquire()
+        gs = [park(use) for _ in range(count)]
+        lock.release()
+        for g in gs[::2]:
+            g.cancel()
+        for g in gs:
+            assert g.join(20)
+        assert not lock.locked()
+
+
+def test_semaphore():
+    s = Semaphore(2)
+    assert s.acquire() and s.acquire()
+    assert s.value == 0
+    assert s.acquire(False) is False
+    assert s.acquire(timeout=0.001) is False
+    s.release()
+    assert s.value == 1
+    with s:
+        assert s.value == 0
+    s.release(5)
+    assert s.value == 6
+    with pytest.raises(ValueError):
+        Semaphore(-1)
+    with pytest.raises(ValueError):
+        s.release(0)
+    with pytest.raises((ValueError, OverflowError)):
+        s.release(-1)
+    with pytest.raises(ValueError):
+        s.acquire(False, 1)
+    with pytest.raises(ValueError):
+        s.acquire(timeout=float("nan"))
+    with pytest.raises(TypeError):
+        Semaphore("x")
+    assert s.value == 6
+
+
+def test_semaphore_limits():
+    s, inside, most = Semaphore(3), [0], [0]
+
+    def f():
+        with s:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            sleep(0.0005)
+            inside[0] -= 1
+
+    gs = [go(f) for _ in range(30)]
+    for g in gs:
+        g.result()
+    assert most == [3] and s.value == 3
+
+
+def test_cancelled_waiters_lose_no_unit():
+    s = Semaphore(0)
+    rest, gone = cancel_some(s.acquire)
+    s.release(len(rest))
+    for g in rest:
+        assert g.result(20) is True
+    for g in gone:
+        g.join()
+    assert s.value == 0
+    for count in range(1, 8):
+        gs = [park(s.acquire) for _ in range(count)]
+        s.release(count)
+        for g in gs[::2]:
+            g.cancel()
+        for g in gs:
+            assert g.join(20)
+        got = sum(not g.cancelled() for g in gs)
+        assert s.value == count - got
+        while s.acquire(False):
+            pass
+
+
+def test_timeouts_lose_no_unit():
+    s, got = Semaphore(0), [0]
+
+    def f():
+        for _ in range(20):
+            if s.acquire(timeout=random.random() / 1000):
+                got[0] += 1
+
+    gs = [go(f) for _ in range(20)]
+    threads = [threading.Thread(target=f) for _ in range(2)]
+    for t in threads:
+        t.start()
+    given = 0
+    while not all(g.done() for g in gs) or any(t.is_alive() for t in threads):
+        s.release()
+        given += 1
+        sleep(random.random() / 2000)
+    assert s.value == given - got[0]
+
+
+def test_event():
+    event = Event()
+    assert not event.is_set()
+    assert event.wait(0) is False and event.wait(0.001) is False
+    gs = [park(event.wait) for _ in range(10)]
+    event.set()
+    assert all(g.result() for g in gs)
+    assert event.is_set() and event.wait(0) is True and event.wait() is True
+    event.set()
+    event.clear()
+    assert not event.is_set()
+    g = park(event.wait, 100)
+    event.set()
+    event.clear()
+    assert g.result() is True
+
+
+def test_event_and_threads():
+    event, got = Event(), []
+    threads = [threading.Thread(target=lambda: got.append(event.wait(60))) for _ in range(5)]
+    for t in threads:
+        t.start()
+    sleep(0.005)
+    event.set()
+    for t in threads:
+        t.join()
+    assert got == [True] * 5
+    event = Event()
+    t = threading.Timer(0.005, event.set)
+    t.start()
+    assert event.wait(60)
+    t.join()
+
+
+def test_wait_group():
+    wg, got = WaitGroup(), []
+    for n in range(5):
+        wg.go(lambda: (sleep(0.001), got.append(1)))
+    assert wg.count == 5
+    assert wg.wait() is True and len(got) == 5
+    assert wg.wait(0) is True
+    wg.add(2)
+    assert wg.wait(0) is False and wg.wait(0.001) is False
+    g = park(wg.wait)
+    wg.done()
+    assert not g.join(0.001)
+    wg.done()
+    assert g.result() is True
+    with pytest.raises(ValueError):
+        wg.done()
+    with pytest.raises(ValueError):
+        wg.add(-1)
+    assert wg.count == 0
+    with pytest.raises(OverflowError):
+        wg.add(1 << 70)
+
+
+def test_wait_group_and_errors(monkeypatch):
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: None)
+    wg = WaitGroup()
+    gs = [wg.go(lambda: 1 / 0), wg.go(sleep, 100), wg.go(pow, 2, 3)]
+    gs[1].cancel()
+    assert wg.wait(20)
+    assert gs[2].result() == 8
+    with pytest.raises(TypeError):
+        wg.go(1)
+    assert wg.wait(20), "one that couldn't start counts"
+
+
+def test_wait_group_cancelled_before_it_began():
+    wg = WaitGroup()
+    g = wg.go(sleep, 100)
+    g.cancel()
+    assert wg.wait(20)
+
+
+def test_rwmutex():
+    m = RWMutex()
+    assert m.rlock() and m.rlock()
+    assert m.lock(0) is False and m.lock(0.001) is False
+    m.runlock()
+    m.runlock()
+    assert m.lock() is True
+    assert m.rlock(0) is False and m.rlock(0.001) is False and m.lock(0.001) is False
+    with pytest.raises(RuntimeError):
+        m.runlock()
+    m.unlock()
+    for release in (m.unlock, m.runlock):
+        with pytest.raises(RuntimeError):
+            release()
+    with pytest.raises(ValueError):
+        m.lock(float("nan"))
+
+
+def test_rwmutex_prefers_writers_to_new_readers():
+    m, got = RWMutex(), []
+
+    def write(n):
+        m.lock()
+        got.append(("write", n))
+        m.unlock()
+
+    def read(n):
+        m.rlock()
+        got.append(("read", n))
+        m.runlock()
+
+    m.rlock()
+    gs = [park(write, 1), park(read, 1), park(read, 2), park(write, 2)]
+    assert m.rlock(0) is False
+    m.runlock()
+    for g in gs:
+        g.join()
+    assert got[0] == ("write", 1) and set(got[1:3]) == {("read", 1), ("read", 2)}
+
+
+def test_rwmutex_writer_that_gives_up():
+    m = RWMutex()
+    m.rlock()
+    for end in (lambda g: g.cancel(), lambda g: g.throw(KeyError())):
+        writer = park(m.lock)
+        readers = [park(m.rlock) for _ in range(3)]
+        end(writer)
+        for g in readers:
+            assert g.result(20) is True
+            m.runlock()
+    assert m.lock(0.001) is False
+    assert m.rlock(0)
+
+
+def test_rwmutex_stress():
+    m, state, bad = RWMutex(), {"readers": 0, "writers": 0}, []
+
+    def check():
+        if state["writers"] > 1 or (state["writers"] and state["readers"]):
+            bad.append(dict(state))
+
+    def f(seed):
+        random_ = random.Random(seed)
+        for _ in range(40):
+            write = random_.random() < 0.3
+            timeout = random_.choice([None, 0.0005])
+            try:
+                if not (m.lock if write else m.rlock)(timeout):
+                    continue
+            except Cancelled:
+                continue
+            key = "writers" if write else "readers"
+            state[key] += 1
+            check()
+            try:
+                yield_()
+            except Cancelled:
+                pass
+            check()
+            state[key] -= 1
+            (m.unlock if write else m.runlock)()
+
+    gs = [go(f, n) for n in range(20)]
+    for _ in range(100):
+        random.choice(gs).cancel()
+        yield_()
+    for g in gs:
+        assert g.join(60)
+    assert not bad
+    assert m.lock(0)
+
+
+def test_once():
+    once, got = Once(), []
+
+    def init():
+        sleep(0.001)
+        got.append(1)
+
+    gs = [go(once.do, init) for _ in range(10)]
+    for g in gs:
+        g.result()
+    assert got == [1]
+    once = Once()
+    with pytest.raises(ZeroDivisionError):
+        once.do(lambda: 1 / 0)
+    once.do(got.append, 2)
+    assert got == [1]
+
+
+def test_objects_with_waiters_are_kept():
+    """A goroutine that waits for an object keeps it."""
+    for kind in (Lock, RLock, Event, WaitGroup, Semaphore, RWMutex, Channel):
+        thing = kind(0) if kind is Semaphore else kind()
+        if kind in (Lock, RLock):
+            thing.acquire()
+        if kind is RWMutex:
+            thing.lock()
+        if kind is WaitGroup:
+            thing.add()
+        wait = next(getattr(thing, name) for name in ("recv", "acquire", "wait", "lock") if hasattr(thing, name))
+        g = park(wait)
+        ref = weakref.ref(thing)
+        del thing, wait
+        gc.collect()
+        assert ref() is not None
+        g.cancel()
+        g.join()
+        del g
+        until(lambda: ref() is None)
+
+
+def test_weakrefs_and_subclasses():
+    for kind in (Lock, RLock, Event, WaitGroup, Semaphore, RWMutex):
+        class Mine(kind):
+            x = 5
+
+        thing = Mine()
+        ref = weakref.ref(thing)
+        assert thing.x == ref().x == 5
+        thing.y = 1
+        del thing
+        assert ref() is None
+
+
+def test_dropped_while_locked():
+    for _ in range(1000):
+        Lock().acquire()
+        RLock().acquire()
+
+
+# Timeout
+
+def test_timeout():
+    with pytest.raises(Timeout) as caught:
+        with Timeout(0.001) as t:
+            assert t.pending
+            sleep(100)
+    assert caught.value is t and not t.pending
+    sleep(0.005)
+
+
+def test_timeout_that_is_not_needed():
+    with Timeout(100):
+        sleep(0)
+    with Timeout(None) as t:
+        assert not t.pending
+        sleep(0)
+
+
+def test_timeout_false():
+    with Timeout(0.001, False):
+        sleep(100)
+        pytest.fail("goes on")
+
+
+def test_timeout_exceptions():
+    with pytest.raises(KeyError):
+        with Timeout(0.001, KeyError):
+            sleep(100)
+    error = ValueError("mine")
+    with pytest.raises(ValueError) as caught:
+        with Timeout(0.001, error):
+            sleep(100)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("wait", [
+    lambda: sleep(100), lambda: Channel().recv(), lambda: Channel().send(1), lambda: Event().wait(),
+    lambda: Semaphore(0).acquire(), lambda: gosched.select(Channel()), lambda: gosched.select(),
+    lambda: go(sleep, 0.05).join(), lambda: gosched.blocking(time.sleep, 0.05), lambda: Channel().recv(100),
+    lambda: gosched._gosched.wait_fds([], None), lambda: Event().wait(50), lambda: gosched.after(100).recv(),
+    lambda: [yield_() for _ in range(10**9)],
+])
+def test_timeout_ends_each_wait(wait):
+    with pytest.raises(Timeout):
+        with Timeout(0.001):
+            wait()
+    yield_()
+
+
+def test_timeout_of_nothing():
+    for seconds in (0, -1):
+        with pytest.raises(Timeout):
+            with Timeout(seconds):
+                sleep(100)
+    with pytest.raises(ValueError):
+        with Timeout(float("nan")):
+            pass
+    with pytest.raises(TypeError):
+        with Timeout("x"):
+            pass
+    sleep(0)
+
+
+def test_nested_timeouts():
+    with pytest.raises(Timeout) as caught:
+        with Timeout(0.002) as outer:
+            with Timeout(100):
+                sleep(100)
+    assert caught.value is outer
+    with Timeout(100):
+        with pytest.raises(Timeout) as caught:
+            with Timeout(0.001) as inner:
+                sleep(100)
+        assert caught.value is inner
+        sleep(0.001)
+    with pytest.raises(Timeout) as caught:
+        with Timeout(0.01) as outer:
+            with Timeout(0.001, False):
+                sleep(100)
+            sleep(100)
+    assert caught.value is outer
+    # Both at once: each is raised in its turn.
+    with pytest.raises(Timeout) as caught:
+        with Timeout(0.001) as outer:
+            try:
+                with Timeout(0.001) as inner:
+                    time.sleep(0.003)
+                    sleep(100)
+            except Timeout as e:
+                assert e in (inner, outer)
+                if e is outer:
+                    raise
+                sleep(100)
+    assert caught.value is outer
+
+
+def test_timeout_is_raised_once():
+    with Timeout(0.001):
+        try:
+            sleep(100)
+        except Timeout:
+            sleep(0.002)
+
+
+def test_timeout_against_timeout_of_the_call():
+    with Timeout(100):
+        with pytest.raises(TimeoutError):
+            Channel().recv(0.001)
+    with Timeout(0.001, False):
+        Channel().recv(100)
+        pytest.fail("goes on")
+
+
+def test_timeout_belongs_to_its_goroutine():
+    with Timeout(0.002, False):
+        g = go(sleep, 0.01)
+        sleep(100)
+    assert g.result() is None
+
+
+def test_timeout_started_twice():
+    with Timeout(100) as t:
+        with pytest.raises(RuntimeError):
+            t.start()
+    t.start()
+    t.cancel()
+    t.cancel()
+    assert "100" in str(Timeout(100))
+
+
+def test_timeout_on_threads():
+    def f():
+        with pytest.raises(RuntimeError):
+            with Timeout(1):
+                pass
+        return True
+
+    assert gosched.blocking(f)
+
+
+def test_timeout_keeps_units():
+    s = Semaphore(0)
+    for _ in range(50):
+        with Timeout(0.0005, False):
+            s.acquire()
+        s.release()
+        assert s.acquire(False)
+    assert s.value == 0
+
+
+def test_with_timeout():
+    assert with_timeout(10, pow, 2, 3) == 8
+    with pytest.raises(Timeout):
+        with_timeout(0.001, sleep, 100)
+
+
+# Group
+
+def test_group():
+    with Group() as group:
+        gs = [group.go(pow, 2, n) for n in range(5)]
+    assert [g.result(0) for g in gs] == [1, 2, 4, 8, 16]
+    with pytest.raises(RuntimeError):
+        group.go(pow, 2, 3)
+    with pytest.raises(RuntimeError):
+        Group().go(pow, 2, 3)
+    with pytest.raises(RuntimeError):
+        with group:
+            pass
+
+
+def errors_of(caught):
+    error = caught.value
+    return list(getattr(error, "exceptions", [error]))
+
+
+def test_group_error_cancels_the_rest():
+    with pytest.raises(BaseException) as caught:
+        with Group() as group:
+            other = group.go(sleep, 100)
+            group.go(lambda: 1 / 0)
+    assert [type(e) for e in errors_of(caught)] == [ZeroDivisionError]
+    assert isinstance(caught.value, Exception)
+    assert other.cancelled()
+
+
+def test_group_error_interrupts_the_block():
+    with pytest.raises(BaseException) as caught:
+        with Group() as group:
+            group.go(lambda: [][1])
+            sleep(100)
+            pytest.fail("goes on")
+    assert [type(e) for e in errors_of(caught)] == [IndexError]
+    sleep(0.001)
+    yield_()
+
+
+def test_group_error_of_the_block():
+    with pytest.raises(KeyError):
+        with Group() as group:
+            g = group.go(sleep, 100)
+            raise KeyError
+    assert g.cancelled()
+
+
+def test_group_of_a_cancelled_goroutine():
+    inner = []
+
+    def f():
+        with Group() as group:
+            inner.append(group.go(sleep, 100))
+            inner.append(group.go(sleep, 100))
+
+    g = park(f)
+    until(lambda: len(inner) == 2)
+    yield_()
+    g.cancel()
+    g.join()
+    assert g.cancelled() and all(i.cancelled() for i in inner)
+
+
+def test_group_cancel():
+    with Group() as group:
+        gs = [group.go(sleep, 100) for _ in range(5)]
+        group.cancel()
+    assert all(g.cancelled() for g in gs)
+
+
+def test_group_timeout():
+    with pytest.raises(Timeout):
+        with Timeout(0.002):
+            with Group() as group:
+                g = group.go(sleep, 100)
+    assert g.done() and g.cancelled()
+
+
+def test_group_waits_for_one_that_cleans_up():
+    got = []
+
+    def f():
+        try:
+            sleep(100)
+        finally:
+            sleep(0.005)
+            got.append(1)
+
+    with pytest.raises(KeyError):
+        with Group() as group:
+            group.go(f)
+            yield_()
+            raise KeyError
+    assert got == [1]
+
+
+def test_nested_groups():
+    def f(n):
+        if n == 0:
+            raise KeyError
+        with Group() as group:
+            for _ in range(3):
+                group.go(f, n - 1)
+            sleep(100)
+
+    with pytest.raises(BaseException):
+        with Group() as group:
+            group.go(f, 3)
+    yield_()
+
+
+def test_group_takes_back_what_it_did_not_raise():
+    """The block's wait has succeeded when a goroutine of the group fails."""
+    for _ in range(10):
+        channel = Channel(1)
+        with pytest.raises(BaseException) as caught:
+            with Group() as group:
+                group.go(lambda: (channel.send(1), 1 / 0))
+                channel.recv()
+        assert [type(e) for e in errors_of(caught)] == [ZeroDivisionError]
+        for _ in range(3):
+            yield_()
+            sleep(0.0001)
+
+
+def test_group_on_threads():
+    def f():
+        with Group() as group:
+            gs = [group.go(pow, 2, n) for n in range(3)]
+        return [g.result() for g in gs]
+
+    assert gosched.blocking(f) == [1, 2, 4]
+
+    def fails():
+        with Group() as group:
+            group.go(lambda: 1 / 0)
+            group.go(sleep, 100)
+
+    with pytest.raises(BaseException) as caught:
+        gosched.blocking(fails)
+    assert [type(e) for e in errors_of(caught)] == [ZeroDivisionError]
+
+
+def test_group_goroutines_start_others():
+    got = []
+    with Group() as group:
+        def f(n):
+            got.append(n)
+            if n:
+                group.go(f, n - 1)
+                group.go(f, n - 1)
+
+        group.go(f, 4)
+    assert len(got) == 31
+
+
+# Pool
+
+def test_pool():
+    pool = Pool(3)
+    assert pool.map(pow, [2, 3, 4], [2, 2, 2]) == [4, 9, 16]
+    assert pool.map(abs, []) == []
+    assert sorted(pool.imap_unordered(abs, range(-50, 0))) == list(range(1, 51))
+    assert list(pool.imap_unordered(abs, [])) == []
+    assert pool.join(10)
+    with pytest.raises(ValueError):
+        Pool(0)
+
+
+def test_pool_limits():
+    inside, most = [0], [0]
+
+    def f(n):
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        sleep(0.0005)
+        inside[0] -= 1
+        return n
+
+    pool = Pool(4)
+    assert pool.map(f, range(30)) == list(range(30))
+    assert sorted(pool.imap_unordered(f, range(30))) == list(range(30))
+    assert most == [4]
+
+
+def test_pool_errors():
+    pool = Pool(2)
+    with pytest.raises(ZeroDivisionError):
+        pool.map(lambda n: 1 / n, [1, 2, 0, 3, 4])
+    with pytest.raises(ZeroDivisionError):
+        list(pool.imap_unordered(lambda n: 1 / n, [1, 2, 0, 3, 4]))
+
+    def items():
+        yield 1
+        raise KeyError("from the items")
+
+    with pytest.raises(KeyError):
+        pool.map(abs, items())
+    with pytest.raises(KeyError):
+        list(pool.imap_unordered(abs, items()))
+    assert pool.join(10)
+    assert pool.map(abs, [-1]) == [1]
+
+
+def test_pool_given_up():
+    pool = Pool(2)
+    results = pool.imap_unordered(lambda n: (sleep(0.0005), n)[1], range(10**9))
+    next(results)
+    results.close()
+    assert pool.join(20)
+    with pytest.raises(Timeout):
+        with Timeout(0.005):
+            pool.map(sleep, [100] * 10)
+    assert pool.join(20)
+    with pytest.raises(KeyError):
+        with pool:
+            g = pool.go(sleep, 100)
+            raise KeyError
+    assert g.cancelled()
+    with pool:
+        g = pool.go(sleep, 0.001)
+    assert g.result(0) is None
+
+
+def test_pool_reports_errors(monkeypatch):
+    told = []
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append(type(e)))
+    Pool(2).go(lambda: 1 / 0).join()
+    WaitGroup().go(lambda: [][1]).join()
+    assert told == [ZeroDivisionError, IndexError]
+
+
+def test_pool_cancel():
+    pool = Pool(2)
+    gs = [pool.go(sleep, 100), pool.go(sleep, 100)]
+    pool.cancel()
+    assert pool.join(20) and all(g.cancelled() for g in gs)
+    assert pool.go(pow, 2, 3).result() == 8
