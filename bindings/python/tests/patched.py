@@ -28,7 +28,7 @@ class Beside:
         self.running = False
         self.goroutine.join()
         if exc[0] is None:
-            assert self.ticks > 1, "only %d ticks: the thread was held up" % self.ticks
+            assert self.ticks, "no tick: the thread was held up"
 """
 
 

@@ -145,8 +145,9 @@ def in_threads(n, fn):
 def test_requests_at_the_same_time(tmp_path):
     with Server(tmp_path) as server:
         began = time.monotonic()
-        found = in_threads(20, lambda i: server.get("/slow/0.5"))
-        assert time.monotonic() - began < 8
+        found = in_threads(20, lambda i: server.get("/slow/2.0"))
+        # One after the other they would take 40 seconds.
+        assert time.monotonic() - began < 35
         assert all(status == 200 for status, _ in found), found
         assert len({body for _, body in found}) == 20  # a goroutine for each
         body = os.urandom(1_000_000)
@@ -179,7 +180,7 @@ def test_keep_alive(tmp_path):
         # Idle for longer than it may be: the server ends it.
         began = time.monotonic()
         assert sock.recv(1) == b""
-        assert 0.5 < time.monotonic() - began < 10
+        assert time.monotonic() - began > 0.5
         c.close()
 
 
@@ -202,7 +203,7 @@ def test_graceful_reload(tmp_path):
             assert status == 200
             if pid != old:
                 break
-            assert time.monotonic() - began < 20, server.text()
+            assert time.monotonic() - began < 60, server.text()
             time.sleep(0.05)
         t.join()
         assert slow[0][0] == 200, (slow, server.text())
@@ -212,7 +213,7 @@ def test_graceful_reload(tmp_path):
                 os.kill(int(old), 0)
             except ProcessLookupError:
                 break
-            assert time.monotonic() - began < 12, server.text()
+            assert time.monotonic() - began < 25, server.text()
             time.sleep(0.05)
         assert server.get("/") == (200, b"version 2")
         assert idle.sock.recv(1) == b""
