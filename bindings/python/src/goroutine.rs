@@ -611,18 +611,14 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
 
 /// The goroutine has forked, and this is the child: the end of its function is that of the program.
 fn end_of_child(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> ! {
-    // SAFETY: the GIL is held.
-    unsafe {
-        match outcome {
-            Ok(_) => py_ffi::Py_Exit(0),
-            Err(e) => {
-                e.restore(py);
-                // Which ends the process if it is SystemExit.
-                py_ffi::PyErr_PrintEx(0);
-                py_ffi::Py_Exit(1)
-            }
-        }
+    let error = outcome.err().map(|e| e.into_value(py));
+    let ended =
+        py.import("gosched._runtime").and_then(|m| m.call_method1("_end_of_child", (error,)));
+    if let Err(e) = ended {
+        e.write_unraisable(py, None);
     }
+    // SAFETY: no preconditions.
+    unsafe { libc::_exit(1) }
 }
 
 /// Calls the goroutine's function in its context, with the hooks of `threading`.

@@ -739,6 +739,25 @@ def test_group_timeout():
     assert g.done() and g.cancelled()
 
 
+@pytest.mark.parametrize("kind", [Timeout, KeyboardInterrupt, SystemExit])
+def test_group_timeout_beside_an_error(kind):
+    """What is meant for the outside isn't hidden among the errors of goroutines."""
+    def fails_at_the_end():
+        try:
+            sleep(100)
+        except Cancelled:
+            raise KeyError("cause")
+
+    for wait in (lambda: sleep(100), lambda: None):
+        with pytest.raises(kind) as caught:
+            with Timeout(0.002, None if kind is Timeout else kind):
+                with Group() as group:
+                    group.go(fails_at_the_end)
+                    wait()
+        assert "cause" in repr(caught.value.__cause__)
+        assert repr(caught.value.__cause__).startswith("KeyError" if sys.version_info < (3, 11) else "ExceptionGroup")
+
+
 def test_group_waits_for_one_that_cleans_up():
     got = []
 

@@ -196,6 +196,34 @@ def dump(file=None):
         file.write("\n")
 
 
+def _end_of_child(error):
+    """A goroutine has forked, and its function has ended in the child: ends the process as the end of a program
+    does. (Py_Finalize itself would go back to the thread state of the parent's main goroutine.)"""
+    status = 0
+    if isinstance(error, SystemExit):
+        status = error.code
+        if status is None:
+            status = 0
+        elif not isinstance(status, int):
+            _sys.stderr.write("%s\n" % (status,))
+            status = 1
+    elif error is not None:
+        status = 1
+        _sys.excepthook(type(error), error, error.__traceback__)
+    try:
+        threading = _sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()
+        _atexit._run_exitfuncs()
+    finally:
+        for stream in (_sys.stdout, _sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        _os._exit(status & 0xFF)
+
+
 def _after_fork():
     _gosched._forked()
     _signals.forked()

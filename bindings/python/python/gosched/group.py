@@ -93,6 +93,13 @@ class Group:
             raise thrown
         if not errors:
             return error is self._interrupted and error is not None
+        if thrown is not None and not isinstance(thrown, (Exception, Cancelled)):
+            # A Timeout, a KeyboardInterrupt: for whom it is looks for it by itself.
+            cause = errors[0] if _Errors is None else _Errors("goroutines of a group have failed", errors)
+            if thrown is error:
+                error.__cause__ = error.__cause__ or cause
+                return False
+            raise thrown from cause
         if _Errors is None:
             raise errors[0]
         if thrown is not None and not isinstance(thrown, Cancelled):
