@@ -22,7 +22,7 @@ OUT      := target/release
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -83,6 +83,9 @@ bench-python: $(STAMP)/python-bench ## compare bindings/python with gevent, asyn
 test-cpp: $(STAMP)/test $(STAMP)/cpp build ## test bindings/cpp with g++ and clang++ (ARGS: see bindings/cpp/check --help)
 	@MAKE="$(MAKE)" bindings/cpp/check $(ARGS)
 
+test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on this machine (ARGS: see bindings/mpi/check --help)
+	@bindings/mpi/check $(ARGS)
+
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
 
@@ -120,6 +123,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.h
 	install -m 644 bindings/cpp/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched.hpp
+	install -m 644 bindings/mpi/gosched_mpi.h $(DESTDIR)$(PREFIX)/include/gosched_mpi.h
 	install -m 755 target/release/libgosched.so $(DESTDIR)$(LIBDIR)/$(SOFILE)
 	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
@@ -132,7 +136,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
 
 uninstall: ## remove what install has put there
-	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched_mpi.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 

@@ -39,22 +39,26 @@
 
 #include <gosched.h>
 
+#ifndef __cplusplus
+extern int setenv(const char *name, const char *value, int overwrite); /* hidden by -std=c11 */
+#endif
+
 #if !defined(MPI_VERSION) || MPI_VERSION < 3
 #error "gosched_mpi.h needs MPI 3.0 or later: nonblocking collectives and matched probes"
 #endif
 
-/* After an event (a completed request, a new wait) the progress goroutine polls for this long without
- * sleeping, in ns, and gives way to other goroutines after each poll. Define it before the #include, alike in
- * all files of a program. */
+/* After an event (a completed request, a new wait) MPI is polled for this long without sleeping, in ns, while other
+ * goroutines run between two polls: by the call that waits if it is the only one, else by the progress goroutine.
+ * Define it before the #include, alike in all files of a program. */
 #ifndef GS_MPI_SPIN_NS
 #define GS_MPI_SPIN_NS 50000
 #endif
 
-/* The longest sleep between two polls, in ns: bounds how late a message is seen that comes after a long
- * silence. A sleep is an eighth of the time since the last event, so a message that took t to come is seen by
- * 1.125 t. Define it before the #include, alike in all files of a program. */
+/* The longest sleep between two polls, in ns. A sleep is an eighth of the time since the last event, so a message
+ * that took t to come is seen by 1.125 t, and after a long silence at most this much late. Each sleep costs the
+ * wake-up of a thread. Define it before the #include, alike in all files of a program. */
 #ifndef GS_MPI_SLEEP_MAX_NS
-#define GS_MPI_SLEEP_MAX_NS 1000000
+#define GS_MPI_SLEEP_MAX_NS 10000000
 #endif
 
 /* ---- Inside: nothing down to "Start" is for programs ---- */
@@ -91,6 +95,7 @@ typedef struct gs_mpi_waiter_ {
 /* What there is once per process. */
 typedef struct gs_mpi_state_type_ {
     gs_mutex start;          /* for the first call */
+    gs_mutex lock;           /* around calls of MPI: see gs_mpi_lock_ */
     bool ready, closed;      /* atomic: MPI is initialised as needed; MPI_Finalize was called */
     bool running, sleeping;  /* atomic: the progress goroutine */
     bool withdrawn;          /* atomic: some waiter's `withdraw` was set since the last look */
@@ -206,6 +211,27 @@ static inline int gs_mpi_leave_(int r)
     GS_MPI_ADD_(gs_mpi_state_.inside, -1);
     return r;
 }
+
+/* Goroutines take turns to call MPI. With MPI_THREAD_MULTIPLE it would lock by itself, but then the threads of
+ * waiting goroutines would block, and the library would start others in their place. Programs that call MPI
+ * directly need not take this lock. */
+static inline void gs_mpi_lock_(void)
+{
+    if (gs_mutex_trylock(&gs_mpi_state_.lock) != 0) {
+        gs_cancel_disable();
+        gs_mutex_lock(&gs_mpi_state_.lock, GS_FOREVER);
+        gs_cancel_enable();
+    }
+}
+
+/* Gives the result of what was done under the lock. */
+static inline int gs_mpi_unlock_(int r)
+{
+    (void)gs_mutex_unlock(&gs_mpi_state_.lock);
+    return r;
+}
+
+#define GS_MPI_LOCKED_(call) (gs_mpi_lock_(), gs_mpi_unlock_(call))
 
 /* ---- The progress goroutine ---- */
 
@@ -398,10 +424,12 @@ static inline void gs_mpi_progress_(void *arg)
         /* In this order: who has set `withdrawn` was submitted before. */
         bool withdrawn = GS_MPI_GET_(m->withdrawn) && GS_MPI_SWAP_(m->withdrawn, false);
         bool news = gs_mpi_take_news_(m, &over);
+        gs_mpi_lock_();
         int ended = gs_mpi_test_(m, &over);
         if (ended > 0 || withdrawn)
             gs_mpi_sweep_(m, withdrawn, &over);
         ended += gs_mpi_poll_each_(m, withdrawn, &over);
+        gs_mpi_unlock_(0);
         __atomic_add_fetch(&m->polls, 1, __ATOMIC_RELAXED);
         gs_mpi_wake_(over);
 
@@ -491,9 +519,19 @@ static inline int gs_mpi_park_(gs_mpi_waiter_ *w, gs_deadline deadline)
 
 static inline int gs_mpi_wait_one_(MPI_Request *request, MPI_Status *status, gs_deadline deadline, bool must)
 {
-    int yes = 0, r = MPI_Test(request, &yes, status);
-    if (r != MPI_SUCCESS || yes)
-        return r;
+    int yes = 0, r;
+    for (int64_t now, begun = 0;; gs_yield()) {
+        r = GS_MPI_LOCKED_(MPI_Test(request, &yes, status));
+        if (r != MPI_SUCCESS || yes)
+            return r;
+        /* Where others wait too the progress goroutine polls for all of them. */
+        if (deadline == GS_NOWAIT || GS_MPI_GET_(gs_mpi_state_.running))
+            break;
+        now = gs_now();
+        begun = begun == 0 ? now : begun;
+        if (now - begun >= GS_MPI_SPIN_NS || (deadline != GS_FOREVER && now >= deadline))
+            break;
+    }
     gs_mpi_entry_ entry;
     gs_mpi_waiter_ w;
     memset(&w, 0, sizeof w);
@@ -536,7 +574,7 @@ static inline void *gs_mpi_init_thread_(void *arg)
     int r = gs_mpi_enter_();                                   \
     if (r != 0)                                                \
         return r;                                              \
-    return gs_mpi_leave_(gs_mpi_complete_((started), &request, (status)))
+    return gs_mpi_leave_(gs_mpi_complete_(GS_MPI_LOCKED_(started), &request, (status)))
 
 /* ---- Start ---- */
 
@@ -553,6 +591,10 @@ static inline int gs_mpi_init(int *argc, char ***argv)
     int yes = 0, r;
     a.argc = argc, a.argv = argv, a.level = MPI_THREAD_SINGLE;
     MPI_Initialized(&yes);
+    /* Where ranks share CPUs Open MPI gives up the CPU in each poll. On a busy machine that takes many ms, and the
+     * progress goroutine sleeps between polls anyway. A setting of the user's stays. */
+    if (!yes)
+        setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
     /* On the thread's own stack: it starts much. */
     if (!yes && (r = (int)(intptr_t)gs_blocking(gs_mpi_init_thread_, &a)) != MPI_SUCCESS)
         return r;
@@ -636,6 +678,7 @@ static inline int gs_mpi_waitall(int count, MPI_Request requests[], MPI_Status s
     w.requests = requests;
     w.statuses = statuses == MPI_STATUSES_IGNORE ? NULL : statuses;
     w.entries = entries;
+    gs_mpi_lock_();
     for (int i = 0; i < count; i++) {
         MPI_Status status;
         int yes = 0;
@@ -648,6 +691,7 @@ static inline int gs_mpi_waitall(int count, MPI_Request requests[], MPI_Status s
             entries[w.left++].index = i;
         }
     }
+    gs_mpi_unlock_(0);
     r = w.left > 0 ? gs_mpi_park_(&w, deadline) : w.result;
     if (entries != few)
         free(entries);
@@ -663,7 +707,7 @@ static inline int gs_mpi_waitany(int count, MPI_Request requests[], int *index, 
     int yes = 0, r = gs_mpi_enter_();
     if (r != 0)
         return r;
-    r = MPI_Testany(count, requests, index, &yes, status);
+    r = GS_MPI_LOCKED_(MPI_Testany(count, requests, index, &yes, status));
     if (r != MPI_SUCCESS || yes)
         return gs_mpi_leave_(r);
     memset(&w, 0, sizeof w);
@@ -684,7 +728,7 @@ static inline int gs_mpi_waitsome(int count, MPI_Request requests[], int *done, 
     if (r != 0)
         return r;
     *done = 0;
-    r = MPI_Testsome(count, requests, done, indices, statuses);
+    r = GS_MPI_LOCKED_(MPI_Testsome(count, requests, done, indices, statuses));
     if (r != MPI_SUCCESS || *done != 0)
         return gs_mpi_leave_(r);
     memset(&w, 0, sizeof w);
@@ -730,12 +774,12 @@ static inline int gs_mpi_recv(void *buf, int count, MPI_Datatype type, int sourc
         return r;
     if (status == MPI_STATUS_IGNORE)
         status = &own;
-    r = MPI_Irecv(buf, count, type, source, tag, comm, &request);
+    r = GS_MPI_LOCKED_(MPI_Irecv(buf, count, type, source, tag, comm, &request));
     if (r == MPI_SUCCESS)
         r = gs_mpi_wait_one_(&request, status, deadline, false);
     if (r < 0) {
         int why = r;
-        MPI_Cancel(&request);
+        GS_MPI_LOCKED_(MPI_Cancel(&request));
         r = gs_mpi_complete_(MPI_SUCCESS, &request, status);
         if (r == MPI_SUCCESS && MPI_Test_cancelled(status, &cancelled) == MPI_SUCCESS && cancelled)
             r = why;
@@ -762,12 +806,12 @@ static inline int gs_mpi_sendrecv(const void *sendbuf, int sendcount, MPI_Dataty
         return r;
     if (status == MPI_STATUS_IGNORE)
         status = &own;
-    r = MPI_Irecv(recvbuf, recvcount, recvtype, source, recvtag, comm, &got);
+    r = GS_MPI_LOCKED_(MPI_Irecv(recvbuf, recvcount, recvtype, source, recvtag, comm, &got));
     if (r != MPI_SUCCESS)
         return gs_mpi_leave_(r);
-    s = MPI_Isend(sendbuf, sendcount, sendtype, dest, sendtag, comm, &sent);
+    s = GS_MPI_LOCKED_(MPI_Isend(sendbuf, sendcount, sendtype, dest, sendtag, comm, &sent));
     if (s != MPI_SUCCESS)
-        MPI_Cancel(&got); /* nothing was sent: the answer may never come */
+        GS_MPI_LOCKED_(MPI_Cancel(&got)); /* nothing was sent: the answer may never come */
     r = gs_mpi_complete_(MPI_SUCCESS, &got, status);
     s = gs_mpi_complete_(s, &sent, MPI_STATUS_IGNORE);
     return gs_mpi_leave_(s != MPI_SUCCESS ? s : r);
@@ -781,7 +825,7 @@ static inline int gs_mpi_probe(int source, int tag, MPI_Comm comm, MPI_Status *s
     int yes = 0, r = gs_mpi_enter_();
     if (r != 0)
         return r;
-    r = MPI_Iprobe(source, tag, comm, &yes, status);
+    r = GS_MPI_LOCKED_(MPI_Iprobe(source, tag, comm, &yes, status));
     if (r != MPI_SUCCESS || yes)
         return gs_mpi_leave_(r);
     memset(&w, 0, sizeof w);
@@ -801,7 +845,7 @@ static inline int gs_mpi_mprobe(int source, int tag, MPI_Comm comm, MPI_Message 
         return r;
     if (comm == MPI_COMM_NULL)
         return gs_mpi_leave_(MPI_ERR_COMM); /* Open MPI 4.1 ends the program, whatever the error handler */
-    r = MPI_Improbe(source, tag, comm, &yes, message, status);
+    r = GS_MPI_LOCKED_(MPI_Improbe(source, tag, comm, &yes, message, status));
     if (r != MPI_SUCCESS || yes)
         return gs_mpi_leave_(r);
     memset(&w, 0, sizeof w);

@@ -46,21 +46,24 @@ TEST(message_that_is_too_long)
     int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     /* Both kinds: one that is sent at once, and a large one, for which MPI asks the receiver first. */
     for (int n = 10; n <= 100000; n *= 10000) {
-        int *out = (int *)calloc((size_t)n, sizeof(int)), in[4] = {1, 2, 3, 4};
+        int *out = (int *)calloc((size_t)n, sizeof(int)), *in = (int *)calloc((size_t)n, sizeof(int)), other;
         MPI_Request sent, got[2];
         MPI_Status s[2];
         MPI_Message message;
-        CHECK(out != NULL);
+        CHECK(out != NULL && in != NULL);
+        in[2] = 3;
         CHECK_EQ(MPI_Isend(out, n, MPI_INT, to, 9, WORLD, &sent), 0);
         CHECK_EQ(class_of(gs_mpi_recv(in, 2, MPI_INT, from, 9, WORLD, MPI_STATUS_IGNORE, GS_FOREVER)), MPI_ERR_TRUNCATE);
-        CHECK_EQ(in[2], 3); /* nothing was written behind the buffer */
+        /* Open MPI 4.1 writes a large message behind the buffer (bindings/mpi/README.md), so there is room. */
+        if (n == 10)
+            CHECK_EQ(in[2], 3);
         CHECK_EQ(gs_mpi_wait(&sent, MPI_STATUS_IGNORE, GS_FOREVER), 0);
 
         /* The receive is waiting when the message comes, and a good one beside it. Open MPI 4.1 doesn't report a
          * small message of a process to itself that is cut this way, so that one is for two ranks and more. */
         bool reported = n > 10 || ranks > 1;
         CHECK_EQ(MPI_Irecv(in, 2, MPI_INT, from, 10, WORLD, &got[0]), 0);
-        CHECK_EQ(MPI_Irecv(in + 3, 1, MPI_INT, from, 11, WORLD, &got[1]), 0);
+        CHECK_EQ(MPI_Irecv(&other, 1, MPI_INT, from, 11, WORLD, &got[1]), 0);
         CHECK_EQ(gs_mpi_waitall(2, got, s, gs_after_us(100)), -ETIMEDOUT);
         CHECK_EQ(gs_mpi_barrier(WORLD), 0);
         CHECK_EQ(MPI_Isend(out, reported ? n : 2, MPI_INT, to, 10, WORLD, &sent), 0);
@@ -76,7 +79,7 @@ TEST(message_that_is_too_long)
         CHECK_EQ(gs_mpi_mprobe(from, 12, WORLD, &message, &s[0], GS_FOREVER), 0);
         CHECK_EQ(class_of(gs_mpi_mrecv(in, 2, MPI_INT, &message, &s[0])), MPI_ERR_TRUNCATE);
         CHECK_EQ(gs_mpi_wait(&sent, MPI_STATUS_IGNORE, GS_FOREVER), 0);
-        free(out);
+        free(out), free(in);
     }
     still_works();
     if (ranks == 1 && rank == 0)
@@ -279,14 +282,13 @@ TEST(waiting_goroutines_hold_no_p_and_an_idle_process_sleeps)
     } while (stats.idle_procs + 1 < stats.procs);
     CHECK(stats.threads < stats.procs + 20);
 
-    /* One poll in GS_MPI_SLEEP_MAX_NS (1 ms), and no more. Some are more while it falls asleep. */
+    /* One poll in GS_MPI_SLEEP_MAX_NS, and no more. Some are more while it falls asleep. */
     gs_mpi_stats_read(&before);
     int64_t start = gs_now();
     gs_sleep(200 * MS);
     gs_mpi_stats_read(&after);
+    int64_t polls = (int64_t)(after.polls - before.polls), most = (gs_now() - start) / GS_MPI_SLEEP_MAX_NS + 100;
     CHECK(after.running);
-    CHECK(after.polls > before.polls);
-    int64_t polls = (int64_t)(after.polls - before.polls), most = (gs_now() - start) / MS + 100;
     if (polls > most)
         CHECK_EQ(polls, most);
 
@@ -299,9 +301,10 @@ TEST(waiting_goroutines_hold_no_p_and_an_idle_process_sleeps)
     do
         gs_mpi_stats_read(&before);
     while (before.running && gs_sleep(MS) == 0);
-    CHECK_EQ(gs_mpi_recv(&waiting, 1, MPI_INT, rank, CROWD_TAG, WORLD, MPI_STATUS_IGNORE, gs_after_us(200)), -ETIMEDOUT);
-    gs_mpi_stats_read(&after);
-    CHECK(after.started > before.started);
+    do {
+        CHECK_EQ(gs_mpi_recv(&waiting, 1, MPI_INT, rank, CROWD_TAG, WORLD, MPI_STATUS_IGNORE, gs_after_ms(1)), -ETIMEDOUT);
+        gs_mpi_stats_read(&after);
+    } while (after.started == before.started); /* without a start if the deadline had passed before it could wait */
 }
 
 static void computes(void *arg)
