@@ -15,7 +15,7 @@
 //!   errno.
 //! - `chan`, `sync` and `time`, what goroutines block on: channels and select;
 //!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
-//!   tickers. All of it is built on `sched::park` alone, so all of it works from
+//!   tickers. All of it is built on `sched::core::park` alone, so all of it works from
 //!   plain threads too, with deadlines and with cancelling.
 //! - `io`, files that one waits for: sockets, pipes and their like, by the poller;
 //!   files on disks and names of hosts, by threads. Its `README.md` states how a
@@ -35,19 +35,19 @@
 //!
 //! # The life of a goroutine
 //!
-//! 1. `gs_spawn` fills a record of five words (`sched::task::Newborn`) and pushes
-//!    it to the private queue of the P that the caller runs on (`sched::spawn`).
+//! 1. `gs_spawn` fills a record of five words (`sched::who::task::Newborn`) and pushes
+//!    it to the private queue of the P that the caller runs on (`sched::life::spawn`).
 //! 2. If a P is idle and nobody looks for work, a thread is woken to do so
-//!    (`sched::idle`, `sched::threads`).
-//! 3. Some M takes the record out of a queue or steals it (`sched::schedule`),
-//!    gives it a descriptor with a warm stack (`sched::entry`), maybe those of a
+//!    (`sched::words::idle`, `sched::core::threads`).
+//! 3. Some M takes the record out of a queue or steals it (`sched::core::schedule`),
+//!    gives it a descriptor with a warm stack (`sched::life::entry`), maybe those of a
 //!    goroutine that has just ended, and switches to it (`arch`).
 //! 4. To block it puts a waiter, on its own stack, into the queue of a channel or
-//!    mutex and parks (`sched::park`): its M switches to the next goroutine of
+//!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of
 //!    the P, which releases the object's lock.
 //! 5. Whoever wakes it takes the waiter out, claims it and puts the goroutine
-//!    where it runs next (`sched::ready`).
-//! 6. Around a blocking system call its P is anybody's (`sched::blocking`); a
+//!    where it runs next (`sched::core::ready`).
+//! 6. Around a blocking system call its P is anybody's (`sched::core::blocking`); a
 //!    thread without a P, sysmon, gives it to another M when the call lasts.
 //! 7. At its end the stack stays with the descriptor for the next one.
 
@@ -68,7 +68,7 @@ mod time;
 /// Called when the library is loaded: from then on a fork finds every lock free in the child.
 /// Later would be too late, because another thread may fork beside the first call.
 extern "C" fn on_load() {
-    sched::runtime::on_load();
+    sched::life::runtime::on_load();
     io::on_load();
 }
 

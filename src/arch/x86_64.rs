@@ -184,7 +184,7 @@ unsafe extern "C" fn start() {
         "call {begin}",
         "jmp {run}",
         ".cfi_endproc",
-        begin = sym crate::sched::entry::goroutine_begin,
+        begin = sym crate::sched::life::entry::goroutine_begin,
         run = sym run,
     )
 }
@@ -203,7 +203,7 @@ unsafe extern "C" fn run() {
         "call {resumable}",
         "jmp 2b",
         ".cfi_endproc",
-        end = sym crate::sched::entry::goroutine_end,
+        end = sym crate::sched::life::entry::goroutine_end,
         resumable = sym call_resumable,
     )
 }
@@ -671,7 +671,7 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
 }
 
 /// The same of one that may switch: `$f` gives a
-/// [`Returning`](crate::sched::boundary::Returning). Why: `src/sched/README.md`, "Returns".
+/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/README.md`, "Returns".
 macro_rules! resumable {
     ($args:tt, $f:path) => {
         core::arch::naked_asm!(

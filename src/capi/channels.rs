@@ -4,7 +4,7 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
-use crate::sched::boundary::{Entered, Returning};
+use crate::sched::core::boundary::{Entered, Returning};
 use core::ffi::{c_int, c_void};
 
 /// A channel. Any number of goroutines and plain threads may use it at once.

@@ -2,12 +2,12 @@
 
 use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
-use crate::sched::boundary::Entered;
-use crate::sched::deadlock;
-use crate::sched::dump;
-use crate::sched::embed::{self, Seen};
-use crate::sched::g::{G, GRef, Status};
-use crate::sched::world;
+use crate::sched::core::boundary::Entered;
+use crate::sched::core::world;
+use crate::sched::life::dump;
+use crate::sched::life::embed::{self, Seen};
+use crate::sched::watch::deadlock;
+use crate::sched::who::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 

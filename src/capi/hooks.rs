@@ -2,9 +2,9 @@
 
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_g};
-use crate::sched::boundary::Entered;
-use crate::sched::g::{G, GRef};
-use crate::sched::hooks::{self, Hooks};
+use crate::sched::core::boundary::Entered;
+use crate::sched::core::hooks::{self, Hooks};
+use crate::sched::who::g::{G, GRef};
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;

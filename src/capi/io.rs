@@ -4,7 +4,7 @@ use super::{EINVAL, gs_deadline};
 use crate::io;
 use crate::os::file::End;
 use crate::os::{KeepErrno, thread::NoCancel};
-use crate::sched::boundary::Entered;
+use crate::sched::core::boundary::Entered;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libc::{addrinfo, iovec, mode_t, msghdr, off_t, sockaddr, socklen_t, ssize_t};
 

@@ -2,9 +2,9 @@
 
 use super::EINVAL;
 use crate::numa::{self, Policy};
-use crate::sched::boundary::Entered;
-use crate::sched::m;
-use crate::sched::runtime::{Inside, Runtime, rt};
+use crate::sched::core::boundary::Entered;
+use crate::sched::life::runtime::{Inside, Runtime, rt};
+use crate::sched::who::m;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 

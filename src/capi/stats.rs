@@ -1,10 +1,10 @@
 //! Statistics
 
 use super::{EINVAL, sized};
-use crate::sched::boundary::Entered;
-use crate::sched::m;
-use crate::sched::runtime::Inside;
-use crate::sched::stats::{self, Stats};
+use crate::sched::core::boundary::Entered;
+use crate::sched::life::runtime::Inside;
+use crate::sched::life::stats::{self, Stats};
+use crate::sched::who::m;
 use core::ffi::c_int;
 
 /// What has been counted since the runtime was started. Set size to sizeof(gs_stats)

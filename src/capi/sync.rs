@@ -6,8 +6,8 @@
 
 use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;
-use crate::sched::boundary::{Entered, Returning};
-use crate::sched::world::somebody_is_asked;
+use crate::sched::core::boundary::{Entered, Returning};
+use crate::sched::core::world::somebody_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 

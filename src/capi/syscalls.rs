@@ -5,9 +5,10 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::process;
-use crate::sched::boundary::Entered;
-use crate::sched::runtime::{Inside, rt};
-use crate::sched::{blocking, lock_thread, world};
+use crate::sched::core::boundary::Entered;
+use crate::sched::core::{blocking, world};
+use crate::sched::life::lock_thread;
+use crate::sched::life::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pid_t, siginfo_t, sigset_t};
 

@@ -8,7 +8,7 @@ mod select;
 pub use select::{Case, Op, PerCase, select};
 
 use crate::os::{heap, spin::SpinLock};
-use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
+use crate::sched::core::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -4,8 +4,8 @@ use super::disk::{Kept, off_p, until_uninterrupted};
 use super::ops::{self, Pause, without_sigpipe};
 use super::wait::is_past;
 use crate::os::file::{self, End, Kind};
-use crate::sched::blocking;
-use crate::sched::park::NOWAIT;
+use crate::sched::core::blocking;
+use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
 
 const EAGAIN: isize = -libc::EAGAIN as isize;

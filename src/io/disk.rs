@@ -6,9 +6,10 @@
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::os::heap;
-use crate::sched::park::NOWAIT;
-use crate::sched::runtime::rt;
-use crate::sched::{blocking, schedule, workers};
+use crate::sched::core::park::NOWAIT;
+use crate::sched::core::{blocking, schedule};
+use crate::sched::life::runtime::rt;
+use crate::sched::watch::workers;
 use crate::sync::Sem;
 
 /// Such calls at a time. The others wait for their turn without a thread.

@@ -7,10 +7,10 @@ use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
-use crate::sched::netpoll::{self, Class, Found};
-use crate::sched::p::{PRef, status};
-use crate::sched::park::{self, WaitQueue, Waiter};
-use crate::sched::runtime::Runtime;
+use crate::sched::core::netpoll::{self, Class, Found};
+use crate::sched::core::park::{self, WaitQueue, Waiter};
+use crate::sched::life::runtime::Runtime;
+use crate::sched::who::p::{PRef, status};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -305,7 +305,7 @@ impl File {
         let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
             // SAFETY: popped, so ours.
-            unsafe { Waiter::ready(waiter, crate::sched::park::When::Soon) };
+            unsafe { Waiter::ready(waiter, crate::sched::core::park::When::Soon) };
         }
     }
 

@@ -1,8 +1,8 @@
 //! What the poller calls.
 
 use super::{bell, file, table};
-use crate::sched::netpoll::{self, Found, Hooks};
-use crate::sched::runtime::rt;
+use crate::sched::core::netpoll::{self, Found, Hooks};
+use crate::sched::life::runtime::rt;
 
 static HOOKS: Hooks = Hooks { event, verify, ended: bell::close_free };
 

@@ -6,7 +6,7 @@ use super::resolve::resolve;
 use crate::os::file::Kind;
 use crate::os::heap;
 use crate::os::socket::{self, SocketAddress};
-use crate::sched::park::FOREVER;
+use crate::sched::core::park::FOREVER;
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ptr;

@@ -9,10 +9,11 @@ use super::wait::{Want, until_done};
 use crate::os::file::{self, Buffer, Kind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
-use crate::sched::g::flags;
-use crate::sched::park::{Cause, FOREVER, NOWAIT, Why, sleep_until};
-use crate::sched::runtime::{Inside, rt};
-use crate::sched::{blocking, m, schedule};
+use crate::sched::core::park::{Cause, FOREVER, NOWAIT, Why, sleep_until};
+use crate::sched::core::{blocking, schedule};
+use crate::sched::life::runtime::{Inside, rt};
+use crate::sched::who::g::flags;
+use crate::sched::who::m;
 
 const EAGAIN: isize = -libc::EAGAIN as isize;
 const EBADF: isize = -libc::EBADF as isize;

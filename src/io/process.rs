@@ -4,9 +4,9 @@ use super::ops::{self, Pause};
 use super::wait::is_past;
 use crate::os::file::Buffer;
 use crate::os::process::{self, Record, SignalSet};
-use crate::sched::park::NOWAIT;
-use crate::sched::runtime::{Inside, try_rt};
-use crate::sched::schedule;
+use crate::sched::core::park::NOWAIT;
+use crate::sched::core::schedule;
+use crate::sched::life::runtime::{Inside, try_rt};
 
 /// waitpid(2). A child by its number is waited for by a file that tells its end, any other by
 /// looking now and then: no file tells that one of several has changed.

@@ -5,11 +5,12 @@
 use super::wait::is_past;
 use crate::os::heap;
 use crate::os::socket::{self, Info};
-use crate::sched::boundary::Entered;
-use crate::sched::g::GRef;
-use crate::sched::park::{FOREVER, NOWAIT};
-use crate::sched::spawn::{self, Options};
-use crate::sched::{blocking, entry, schedule};
+use crate::sched::core::boundary::Entered;
+use crate::sched::core::park::{FOREVER, NOWAIT};
+use crate::sched::core::{blocking, schedule};
+use crate::sched::life::entry;
+use crate::sched::life::spawn::{self, Options};
+use crate::sched::who::g::GRef;
 use crate::sync::Sem;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
@@ -198,7 +199,7 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
     let options = Options {
         name: Some(c"gs_getaddrinfo"),
         stack: None,
-        priority: crate::sched::node::priority::NORMAL,
+        priority: crate::sched::who::node::priority::NORMAL,
         gang: None,
         workers: None,
         node: None,

@@ -7,10 +7,10 @@ use crate::os::bell::Bell;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::time;
-use crate::sched::netpoll::{self, Class};
-use crate::sched::park::{self, Block, Cause, FOREVER, NOWAIT, Parker, Why};
-use crate::sched::runtime::rt;
-use crate::sched::schedule;
+use crate::sched::core::netpoll::{self, Class};
+use crate::sched::core::park::{self, Block, Cause, FOREVER, NOWAIT, Parker, Why};
+use crate::sched::core::schedule;
+use crate::sched::life::runtime::rt;
 use core::ptr;
 
 /// Who has been woken in vain so often makes pauses, in ns: some files are said

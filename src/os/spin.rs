@@ -54,7 +54,7 @@ impl SpinLock {
     ///
     /// Not `unsafe`, though what a lock guards are `Cell`s as a rule. An `unlock` is the end of a
     /// section that begins with `lock` in the same function, or in the one that parks and gives
-    /// the lock along (`sched::park`). A guard would have to be forgotten in one context there,
+    /// the lock along (`sched::core::park`). A guard would have to be forgotten in one context there,
     /// and made from nothing in another.
     #[inline(always)]
     pub fn unlock(&self) {

@@ -2,7 +2,7 @@
 
 use super::{Mutex, unlock};
 use crate::os::spin::SpinLock;
-use crate::sched::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
+use crate::sched::core::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
 
 /// gs_cond. sync.Cond.
 #[repr(C)]

@@ -14,8 +14,10 @@
 use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
-use crate::sched::park::{Block, Cause, FOREVER, Haste, Parker, WaitQueue, Waiter, When, Why};
-use crate::sched::schedule;
+use crate::sched::core::park::{
+    Block, Cause, FOREVER, Haste, Parker, WaitQueue, Waiter, When, Why,
+};
+use crate::sched::core::schedule;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Somebody has it.

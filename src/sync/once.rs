@@ -2,8 +2,8 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::park::{FOREVER, WaitQueue, Why, ready_all};
-use crate::sched::{boundary, schedule};
+use crate::sched::core::park::{FOREVER, WaitQueue, Why, ready_all};
+use crate::sched::core::{boundary, schedule};
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};

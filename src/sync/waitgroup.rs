@@ -2,7 +2,7 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::park::{WaitQueue, Why, ready_all};
+use crate::sched::core::park::{WaitQueue, Why, ready_all};
 use core::cell::Cell;
 
 /// gs_waitgroup. sync.WaitGroup. All but `lock` is used with it held.

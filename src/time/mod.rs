@@ -1,11 +1,11 @@
 //! Deadlines, sleeping, and timers that call a function.
 
 use crate::os::time;
-use crate::sched::park::{Cause, FOREVER, Why, sleep_to};
-use crate::sched::runtime::Inside;
-use crate::sched::task::GoFn;
-use crate::sched::timers::NoMemory;
-pub use crate::sched::timers::{After, Fire, Timer};
+use crate::sched::core::park::{Cause, FOREVER, Why, sleep_to};
+use crate::sched::core::timers::NoMemory;
+pub use crate::sched::core::timers::{After, Fire, Timer};
+use crate::sched::life::runtime::Inside;
+use crate::sched::who::task::GoFn;
 use core::ffi::c_void;
 
 /// The time `n` units of `unit` ns from now; at least 1, and never beyond the

@@ -7,7 +7,7 @@
  */
 #include "lab.h"
 
-#define RUNS 8 /* REMOTE_RUNS in src/sched/schedule.rs */
+#define RUNS 8 /* REMOTE_RUNS in src/sched/core/schedule.rs */
 #define PAGES 12
 
 static int binds(void)

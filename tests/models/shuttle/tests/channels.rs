@@ -3,8 +3,9 @@
 
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
-use shuttle_models::sched::park::{FOREVER, NOWAIT};
-use shuttle_models::sched::{entry, g::GRef};
+use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
+use shuttle_models::sched::life::entry;
+use shuttle_models::sched::who::g::GRef;
 use shuttle_models::{os, with_each_cast};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -460,6 +461,6 @@ fn cancel(g: GRef) -> impl FnOnce() + Send + 'static {
     let g = Shared(g);
     move || {
         let Shared(g) = { g };
-        shuttle_models::sched::cancel::cancel(g);
+        shuttle_models::sched::life::cancel::cancel(g);
     }
 }

@@ -4,13 +4,13 @@ use shuttle_models::model::{
     Alone, Count, Owners, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
     yield_now,
 };
-use shuttle_models::sched::g::{G, GRef};
-use shuttle_models::sched::p::{PRef, status};
-use shuttle_models::sched::runtime::rt;
-use shuttle_models::sched::{
-    blocking, boundary, cancel, embed, entry, gang, keys, lock_thread, park, preempt, run, runtime,
-    threads, timers, world,
+use shuttle_models::sched::core::{
+    blocking, boundary, gang, park, preempt, threads, timers, world,
 };
+use shuttle_models::sched::life::runtime::rt;
+use shuttle_models::sched::life::{cancel, embed, entry, keys, lock_thread, run, runtime};
+use shuttle_models::sched::who::g::{G, GRef};
+use shuttle_models::sched::who::p::{PRef, status};
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::ffi::c_void;
@@ -898,7 +898,7 @@ fn the_end_of_a_goroutine_meets_its_joiners() {
 }
 
 #[derive(Clone, Copy)]
-struct Shared(shuttle_models::sched::g::GRef);
+struct Shared(shuttle_models::sched::who::g::GRef);
 // SAFETY: a pointer to what stays while there are references.
 unsafe impl Send for Shared {}
 

@@ -1,7 +1,7 @@
 //! Locks and other meeting points: who is in may be in, and nobody waits for ever.
 
 use shuttle_models::model::{Actor, Alone, Cast, Count, actor};
-use shuttle_models::sched::park::{FOREVER, NOWAIT};
+use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
 use shuttle_models::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use shuttle_models::{os, with_each_cast};
 use std::ops::Deref;

@@ -7,8 +7,9 @@ use shuttle_models::model::{
     in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
-use shuttle_models::sched::p::status;
-use shuttle_models::sched::{blocking, lock_thread, park, preempt, run, runtime, threads, world};
+use shuttle_models::sched::core::{blocking, park, preempt, threads, world};
+use shuttle_models::sched::life::{lock_thread, run, runtime};
+use shuttle_models::sched::who::p::status;
 use shuttle_models::sync::Sem;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn play_sysmon(looks: usize, ways: &'static [Look]) -> Plain {
     })
 }
 
-fn look_at(p: shuttle_models::sched::p::PRef, way: Look) {
+fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
     let rt = runtime::rt();
     match way {
         Look::Calls => {

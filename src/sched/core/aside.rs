@@ -1,0 +1,127 @@
+//! Tasks that no P can run for now: there is no address space for their stack, or no thread for
+//! a goroutine that must have one of the library's own. They wait here, in no run queue, so that
+//! the P's go on at full speed with everything else. Each comes back to the run queues when a
+//! stack is given back or a thread goes idle, and now and then to try again: memory and threads
+//! also come free outside the library, which tells it nothing. sysmon doesn't sleep for good
+//! while a task waits here.
+
+use super::ready;
+use crate::sched::life::runtime::{Runtime, is_forking, rt};
+use crate::sched::who::m::MRef;
+use crate::sched::who::node::priority;
+use crate::sched::who::p::PRef;
+use crate::sched::who::task::{Fifo, Kind, Task};
+use core::sync::atomic::{AtomicI64, Ordering};
+
+/// How often one task of each kind tries again without a reason to, in ns.
+const RETRY: i64 = 1_000_000;
+
+/// See the module.
+pub struct Aside {
+    /// Tasks for which there was no stack of the default size, and of another one.
+    default_stacks: Fifo,
+    other_stacks: Fifo,
+    /// Goroutines that must not run on a thread that `gs_run` has borrowed, when no other was to be had.
+    threads: Fifo,
+    /// When sysmon lets some try again, in ns.
+    next_try: AtomicI64,
+}
+
+impl Aside {
+    pub fn new() -> Aside {
+        Aside {
+            default_stacks: Fifo::new(),
+            other_stacks: Fifo::new(),
+            threads: Fifo::new(),
+            next_try: AtomicI64::new(0),
+        }
+    }
+
+    /// Whether no task waits.
+    pub fn is_empty(&self) -> bool {
+        !self.lacks_stacks() && !self.lacks_threads()
+    }
+
+    /// Whether tasks wait for a stack.
+    #[inline(always)]
+    pub fn lacks_stacks(&self) -> bool {
+        !self.default_stacks.is_empty() || !self.other_stacks.is_empty()
+    }
+
+    /// Whether goroutines wait for a thread.
+    #[inline(always)]
+    pub fn lacks_threads(&self) -> bool {
+        !self.threads.is_empty()
+    }
+
+    /// There is no memory for a stack of the default size, or of another one. The
+    /// task waits until goroutines give theirs back.
+    #[cold]
+    pub fn wait_for_stack(&self, task: Task, is_default: bool) {
+        let rt = rt();
+        rt.warn_no_stack();
+        if is_default { &self.default_stacks } else { &self.other_stacks }.push(task);
+        // After the push: a goroutine that ends before it sees this is made up for by sysmon.
+        rt.watch_ends_for_stacks();
+        rt.sysmon.wake_if_asleep();
+    }
+
+    /// There is no thread for a goroutine that needs one of the library's own.
+    #[cold]
+    pub fn wait_for_thread(&self, task: Task) {
+        self.threads.push(task);
+        rt().sysmon.wake();
+    }
+
+    /// A stack is about to be free on this P, or one was found: a task of each size tries.
+    #[cold]
+    pub fn stack_is_free(&self, p: PRef) {
+        for task in [&self.default_stacks, &self.other_stacks].into_iter().filter_map(Fifo::pop) {
+            match priority_of(task) {
+                priority::NORMAL => ready::push_shared(p, task),
+                other => drop(rt().push_quietly(p.node as usize, task, other)),
+            }
+        }
+    }
+
+    /// This M, which is not borrowed, goes to sleep: it will do for a goroutine that waits for a
+    /// thread. sysmon sees to that, which has a P to give it.
+    pub fn thread_is_idle(&self, rt: &Runtime, m: MRef) {
+        if self.lacks_threads() && !m.is_runner() {
+            rt.sysmon.wake();
+        }
+    }
+
+    /// For sysmon: lets tasks try again. True: some do.
+    pub fn look(&self, rt: &Runtime, now: i64) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let may_retry = now >= self.next_try.load(Ordering::Relaxed);
+        if may_retry {
+            self.next_try.store(now + RETRY, Ordering::Relaxed);
+        }
+        let mut some = false;
+        let mut try_again = |queue: &Fifo| {
+            if let Some(task) = queue.pop() {
+                rt.push(rt.any_node(), task, priority_of(task));
+                some = true;
+            }
+        };
+        if may_retry {
+            try_again(&self.default_stacks);
+            try_again(&self.other_stacks);
+        }
+        if !is_forking() && (may_retry || rt.has_idle_own_m()) {
+            try_again(&self.threads);
+        }
+        some
+    }
+}
+
+fn priority_of(task: Task) -> i8 {
+    match task.kind() {
+        Kind::Goroutine(g) => g.priority.get(),
+        Kind::Newborn(_) => priority::NORMAL,
+    }
+}

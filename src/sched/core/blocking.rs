@@ -1,0 +1,359 @@
+//! System calls and other blocks that the caller announces. seed: S7, B5
+//!
+//! Entering only marks the P; sysmon takes it away when the call lasts, or when
+//! there is work and it lasts a little. Leaving takes it back with one
+//! compare-and-swap, else any idle P, else the goroutine queues for one.
+//!
+//! Between the two the thread counts as a plain one: functions that block, block
+//! the thread.
+
+use super::boundary;
+use super::cxa::Saved;
+use super::hooks;
+use super::preempt;
+use super::ready;
+use super::schedule::{self, Left, switch_away, yield_commit};
+use super::threads;
+use crate::arch::{FpControl, Place};
+use crate::os::time;
+use crate::sched::life::runtime::rt;
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, Blocking, MRef};
+use crate::sched::who::p::{PRef, status};
+use crate::sched::who::task::Task;
+use crate::sched::words::clock;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// After so many long calls in a row the next is taken for one.
+pub const SURE: u8 = 2;
+/// A call that is over sooner was not long, in ns.
+const SHORT: i64 = 20_000;
+
+/// The running goroutine is about to block its thread, maybe. On a plain thread
+/// it does nothing. entersyscall.
+pub fn enter() -> i32 {
+    match m::current() {
+        Some(m) if !m.curg.get().is_null() => enter_on(m, false),
+        _ => 0,
+    }
+}
+
+/// The same when it surely blocks, and for long: the P is free at once.
+/// entersyscallblock.
+pub fn enter_block() -> i32 {
+    match m::current() {
+        Some(m) if !m.curg.get().is_null() => enter_on(m, true),
+        _ => 0,
+    }
+}
+
+fn enter_on(m: MRef, at_once: bool) -> i32 {
+    let g = m.g();
+    let depth = g.syscall_depth.get();
+    g.syscall_depth.set(depth + 1);
+    if depth > 0 {
+        return 0;
+    }
+    let m = leave_runner(m, g);
+    g.since.set(clock::rough());
+    g.set_status(Status::Syscall);
+    leave_p(m, g, at_once);
+    0
+}
+
+/// A thread that `gs_run` has borrowed must be able to go back when its function
+/// ends, so others neither block nor own it: they move to another thread first.
+pub fn leave_runner(m: MRef, g: GRef) -> MRef {
+    if m.is_runner() { move_if(m, g, flags::AVOID_RUNNER) } else { m }
+}
+
+/// The same for one that wants its thread for itself: it also leaves those alone
+/// that are pinned to this one, because they couldn't run any more.
+pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
+    move_if(m, g, flags::AVOID_RUNNER | flags::AVOID_PINNED)
+}
+
+/// Moves the goroutine to another thread if this is one to avoid.
+#[inline(always)]
+fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
+    if g.has(flags::BOUND) {
+        return m;
+    }
+    g.set_flag(avoid, true);
+    if !schedule::avoids(g, m) {
+        g.set_flag(avoid, false);
+        return m;
+    }
+    move_away(m, g)
+}
+
+#[cold]
+#[inline(never)]
+fn move_away(m: MRef, g: GRef) -> MRef {
+    g.set_status(Status::Runnable);
+    // SAFETY: it is ours.
+    unsafe { switch_away(m, yield_commit, g.address()) }
+}
+
+/// A call begins. `at_once`: others get the P now, and not when they need it.
+#[inline(always)]
+fn leave_p(m: MRef, g: GRef, at_once: bool) {
+    schedule::share_what_is_kept(m.p());
+    let at_once = at_once || will_be_missed(m, g);
+    let p = mark(m);
+    if at_once && p.take_from_call(status::IDLE) {
+        threads::hand_off(p);
+    }
+}
+
+/// Whether the call that begins will most likely last so long that sysmon would give
+/// the P to others: its last ones have. Then they need not wait for that.
+#[inline(always)]
+fn will_be_missed(m: MRef, g: GRef) -> bool {
+    g.long_calls.get() == SURE && begins_another(m, g)
+}
+
+#[cold]
+#[inline(never)]
+fn begins_another(m: MRef, g: GRef) -> bool {
+    g.left_at.set(time::now());
+    m.p().has_work() || schedule::work_anywhere(rt())
+}
+
+/// The call is over; `kept`: its P was still there.
+fn learn(g: GRef, kept: bool) {
+    let long = match g.long_calls.get() {
+        SURE if time::now() - g.left_at.get() < SHORT => 0,
+        SURE => SURE,
+        _ if kept => 0,
+        n => n + 1,
+    };
+    g.long_calls.set(long);
+}
+
+/// The P is anybody's who needs it from now on.
+fn mark(m: MRef) -> PRef {
+    let p = m.p();
+    p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    m.old_p.set(p.as_ptr());
+    m.p.set(ptr::null());
+    m.in_syscall.store(true, Ordering::Relaxed);
+    p.set_owner(status::SYSCALL, m);
+    p
+}
+
+/// Takes a P again: the old one if nobody else has, else an idle one.
+/// Without one the M counts as in a system call until its goroutine is queued.
+#[inline(always)]
+pub fn retake(m: MRef, g: GRef) -> bool {
+    // SAFETY: set by `mark`.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
+    let kept = old.take_back(m);
+    if g.long_calls.get() != 0 || !kept {
+        learn(g, kept);
+    }
+    if !kept {
+        return take_another(m, old);
+    }
+    m.in_syscall.store(false, Ordering::Relaxed);
+    m.p.set(old.as_ptr());
+    crate::sched::life::run::look_if_done(m, old);
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn take_another(m: MRef, old: PRef) -> bool {
+    let rt = rt();
+    match threads::take_idle_p(rt, Some(old), m.node.get()) {
+        Some(p) => {
+            schedule::acquire_p(m, p);
+            m.in_syscall.store(false, Ordering::Relaxed);
+            rt.sysmon.wake_if_asleep();
+            true
+        }
+        None => false,
+    }
+}
+
+/// The block is over. `-EPERM` when there was none. exitsyscall.
+pub fn exit() -> i32 {
+    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
+    let g = m.g();
+    let depth = g.syscall_depth.get();
+    // In `gs_blocking` the outermost level is its own.
+    if depth == u32::from(!m.blocking.get().is_null()) {
+        return -libc::EPERM;
+    }
+    g.syscall_depth.set(depth - 1);
+    if depth > 1 {
+        return 0;
+    }
+    if retake(m, g) {
+        g.set_status(Status::Running);
+        boundary::give_way_if_asked(m);
+        return 0;
+    }
+    // No P: wait for one in a queue. There is none to pick a successor from.
+    g.set_status(Status::Runnable);
+    // SAFETY: `queue_for_p` takes a goroutine's address.
+    unsafe { schedule::switch_to_g0(m, Some(queue_for_p)) };
+    0
+}
+
+/// On g0, without a P: whoever has one takes the goroutine.
+///
+/// # Safety
+/// `g` is the address of a goroutine of the caller's.
+pub unsafe fn queue_for_p(g: usize) {
+    // SAFETY: on g0, and the address of a goroutine, as the caller says.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
+    ready::ready_global(g);
+    rt().back_from_call.store(true, Ordering::Relaxed);
+    // SAFETY: set by `mark`; P's stay mapped.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
+    if !preempt::make_room(rt(), old) {
+        // It decides whether somebody has computed for long enough.
+        rt().sysmon.wake();
+    }
+}
+
+/// A call on the thread's own stack; it lives on the goroutine's.
+pub struct Call {
+    f: Blocking,
+    arg: *mut c_void,
+    result: *mut c_void,
+    /// The goroutine's rounding modes, and errno as the function left it.
+    fp: FpControl,
+    errno: i32,
+    /// The exceptions that the goroutine has, when the thread is left.
+    exceptions: Saved,
+}
+
+/// Calls `f(arg)` on the thread's own stack with the P released; gives what it
+/// returns, and its errno. On a plain thread, or in such a call already, just
+/// calls it.
+///
+/// # Safety
+/// Calling `f` with `arg` is the caller's business.
+pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
+    let Some(m) = schedule::on_goroutine() else {
+        // SAFETY: the caller says that `f` may be called with `arg`.
+        return unsafe { f(arg) };
+    };
+    let mut call = Call::new(f, arg);
+    if call.make(leave_runner(m, m.g())) {
+        call.exceptions.restore();
+    }
+    call.result
+}
+
+/// Drops the exceptions of the running goroutine, which ends, from all copies of the C++ runtime.
+pub fn leave_exceptions(m: MRef) {
+    unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
+        arg
+    }
+    Call::new(nothing, ptr::null_mut()).make(m);
+}
+
+impl Call {
+    fn new(f: Blocking, arg: *mut c_void) -> Call {
+        Call {
+            f,
+            arg,
+            result: ptr::null_mut(),
+            fp: FpControl::current(),
+            errno: 0,
+            exceptions: Saved::new(),
+        }
+    }
+
+    /// Makes the call. False: in the child of a fork in it, which is a plain thread from here on.
+    fn make(&mut self, m: MRef) -> bool {
+        m.g().since.set(clock::rough());
+        m.g().set_status(Status::Syscall);
+        m.blocking.set(self);
+        // SAFETY: nothing is to be done for the goroutine; it is on an M's thread again afterwards.
+        let m = unsafe {
+            schedule::switch_to_g0(m, None);
+            m::must_current()
+        };
+        if !m.blocking.get().is_null() {
+            // SAFETY: the child of a fork.
+            unsafe { m::set_current(None) };
+            return false;
+        }
+        // SAFETY: the errno of the thread it runs on now.
+        unsafe { *m.errno.get() = self.errno };
+        self.fp.load();
+        true
+    }
+}
+
+/// Calls `f`, on g0, with the P, if the M has one, released as in a system call. The M may have
+/// none afterwards.
+pub fn off_p(m: MRef, f: impl FnOnce()) {
+    let p = (!m.p.get().is_null()).then(|| {
+        schedule::share_what_is_kept(m.p());
+        mark(m)
+    });
+    m.in_syscall.store(true, Ordering::Relaxed);
+    f();
+    match p {
+        Some(p) if p.take_back(m) => {
+            m.p.set(p.as_ptr());
+            crate::sched::life::run::look_if_done(m, p);
+        }
+        Some(p) => {
+            take_another(m, p);
+        }
+        None => {}
+    }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
+}
+
+/// The part on g0: the goroutine's registers are saved, but it is still this
+/// thread's, and functions called in `f` find it as the current one.
+pub fn run_on_g0(m: MRef, g: GRef) {
+    // SAFETY: `call` has left it there, on a stack that stays.
+    let call = unsafe { &mut *m.blocking.get() };
+    m.curg.set(g.as_ptr());
+    leave_p(m, g, false);
+    g.syscall_depth.set(1);
+    let own = FpControl::current();
+    call.fp.load();
+    // SAFETY: the caller of `gs_blocking` answers for it.
+    call.result = unsafe { (call.f)(call.arg) };
+    if m::current().is_none() {
+        // The child of a fork in it: no runtime, but the goroutine goes on.
+        // SAFETY: the M that the thread had before the fork; it is a copy, which nothing else
+        // uses.
+        unsafe { m::set_current(Some(m)) };
+        let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
+        here.note_modes();
+        // SAFETY: its registers are saved, and there is nobody else to run it.
+        unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here) };
+        unreachable!("nobody comes back to this stack");
+    }
+    // SAFETY: the thread's own errno.
+    call.errno = unsafe { *m.errno.get() };
+    m.cxa.take_without_p(&mut call.exceptions);
+    call.fp = FpControl::current();
+    own.load();
+    g.syscall_depth.set(0);
+    m.blocking.set(ptr::null_mut());
+    m.curg.set(ptr::null());
+    if retake(m, g) {
+        // Straight back, as from a system call.
+        m.stash.set(Some(Task::goroutine(g)));
+    } else {
+        hooks::leave_entered(m);
+        // SAFETY: it is ours.
+        unsafe { queue_for_p(g.address()) };
+    }
+}

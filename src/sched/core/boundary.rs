@@ -1,0 +1,171 @@
+//! The boundary between the user's code and the library on a goroutine.
+//!
+//! While an M runs the user's code it is *outside*: it doesn't look at its P,
+//! and somebody else may take that away ([`super::preempt`]). At the entry of
+//! the library it says that it is inside and then looks whether it still has its
+//! P and whether somebody wants something of it. Both are plain operations; who
+//! wants to take the P makes up for that with `membarrier`.
+
+use super::{preempt, schedule, world};
+use crate::sched::who::m::{self, MRef};
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Values of [`crate::sched::who::m::M::outside`].
+pub const INSIDE: u8 = 0;
+pub const OUTSIDE: u8 = 1;
+
+/// The library runs on behalf of the caller, until it is dropped. On a plain
+/// thread it does nothing.
+pub struct Entered {
+    /// Where the caller was. The goroutine may be on another M when it goes back
+    /// there.
+    from: u8,
+    m: Option<MRef>,
+}
+
+impl Entered {
+    /// At the beginning of every function of the C API that does more than read
+    /// an atomic. Gives way if somebody wants that; may come back on another M.
+    #[inline(always)]
+    pub fn new() -> Entered {
+        match m::current() {
+            Some(m) => {
+                let (from, m) = come_in(m);
+                Entered { from, m: Some(m) }
+            }
+            None => Entered { from: INSIDE, m: None },
+        }
+    }
+
+    /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine
+    /// isn't stopped in the signal handler, and keeps its P if it has one. It doesn't give way,
+    /// and if it has lost its P it goes on without one, so what it calls must not need a P.
+    #[inline(always)]
+    pub fn without_giving_way() -> Entered {
+        let m = m::current();
+        let from = m.map_or(INSIDE, |m| {
+            let from = m.outside.load(Ordering::Relaxed);
+            m.outside.store(INSIDE, Ordering::Relaxed);
+            // Pairs with the `membarrier` in `preempt::take`.
+            compiler_fence(Ordering::SeqCst);
+            from
+        });
+        Entered { from, m }
+    }
+
+    /// For [`Entered::again`]: the rest of the call is in another function.
+    #[inline(always)]
+    pub fn continued(self) -> u8 {
+        let from = self.from;
+        core::mem::forget(self);
+        from
+    }
+
+    /// In the rest of such a call; there was no switch since [`Entered::continued`].
+    #[inline(always)]
+    pub fn again(from: u8) -> Entered {
+        Entered { from, m: m::current() }
+    }
+
+    /// The M on which the caller is; it holds until the next switch.
+    #[inline(always)]
+    pub fn m(&self) -> Option<MRef> {
+        self.m
+    }
+
+    /// What dropping it does, for one who knows the M on which the caller is now.
+    #[inline(always)]
+    pub fn back_on(self, m: Option<MRef>) {
+        if let Some(m) = m {
+            m.outside.store(self.from, Ordering::Release);
+        }
+        core::mem::forget(self);
+    }
+}
+
+/// What a function that may switch gives to `arch::resumable`: two words, which that expects
+/// in registers.
+#[repr(C)]
+pub struct Returning {
+    result: isize,
+    /// [`M::returns_to`](crate::sched::who::m::M::returns_to), or 0.
+    expected: usize,
+}
+
+impl Returning {
+    /// The rest of a call that returns to `place` in the user's code after `wait`, which may
+    /// switch.
+    #[inline(always)]
+    pub fn to(place: usize, entered: Entered, wait: impl FnOnce() -> i32) -> Returning {
+        if let Some(m) = entered.m {
+            m.returns_to.set(place);
+        }
+        let result = wait() as isize;
+        let m = m::current();
+        let expected = m.map_or(0, |m| m.returns_to.get());
+        entered.back_on(m);
+        Returning { result, expected }
+    }
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // In the child of a fork it is a plain thread.
+        if let Some(m) = m::current() {
+            // Release: pairs with the Acquire of whoever takes the P.
+            m.outside.store(self.from, Ordering::Release);
+        }
+    }
+}
+
+/// The library runs from here on; gives where the caller was, and the M on which it is
+/// now.
+#[inline(always)]
+pub fn come_in(m: MRef) -> (u8, MRef) {
+    let from = m.outside.load(Ordering::Relaxed);
+    m.outside.store(INSIDE, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `preempt::take`.
+    compiler_fence(Ordering::SeqCst);
+    // A call from the middle of another one (a commit function's) must not give
+    // way: it isn't on its own stack, maybe.
+    if from == OUTSIDE && (world::somebody_is_asked() | preempt::is_claimed(m)) {
+        return (from, look(m));
+    }
+    (from, m)
+}
+
+/// From here on the user's code runs.
+#[inline(always)]
+pub fn leave(m: MRef) {
+    // Release: as in `Entered::drop`.
+    m.outside.store(OUTSIDE, Ordering::Release);
+}
+
+/// Calls a function of the user in the middle of the library's.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    if let Some(m) = m::current() {
+        leave(m);
+    }
+    let result = f();
+    if let Some(m) = m::current() {
+        come_in(m);
+    }
+    result
+}
+
+#[cold]
+#[inline(never)]
+fn look(m: MRef) -> MRef {
+    give_way_if_asked(preempt::find_p(m));
+    // SAFETY: what M ran came from outside, so a goroutine runs this.
+    unsafe { m::must_current() }
+}
+
+/// Lets others go first if somebody wants that; may come back on another M.
+pub fn give_way_if_asked(m: MRef) {
+    let wanted = !m.p.get().is_null() && schedule::is_asked(m.p());
+    if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {
+        schedule::give_way();
+    }
+}

@@ -1,0 +1,678 @@
+//! The state of C++ exceptions, which belongs to the goroutine.
+//!
+//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
+//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
+//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
+//! implementation. Each has two words of its own. `README.md` of this room, "C++ exceptions",
+//! has the protocol.
+
+use super::boundary;
+use super::hooks;
+use super::{blocking, ready};
+use crate::arch::{self, TlsSlot};
+use crate::os::spin::{SpinLock, backoff};
+use crate::os::thread::Thread;
+use crate::os::{self, futex, time};
+use crate::sched::life::runtime;
+use crate::sched::life::runtime::rt;
+use crate::sched::who::m::{self, MRef};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// `__cxa_eh_globals` of the Itanium C++ ABI: libstdc++, libc++abi and libcxxrt agree.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Globals {
+    caught: usize,
+    uncaught: u32,
+}
+
+impl Globals {
+    const NONE: Globals = Globals { caught: 0, uncaught: 0 };
+
+    /// 0: no exception.
+    #[inline(always)]
+    fn bits(self) -> usize {
+        self.caught | self.uncaught as usize
+    }
+}
+
+/// What a thread watches that has no copy to watch.
+static NOTHING: Globals = Globals::NONE;
+
+/// `__cxa_get_globals` of a copy, which stands for the copy on all threads.
+type Get = extern "C" fn() -> *mut Globals;
+
+/// No thread has this generation: see [`arch::tls_generation`].
+const NEVER: usize = usize::MAX;
+
+/// Where a copy has its words.
+#[derive(Clone, Copy, PartialEq)]
+enum Offset {
+    /// Bytes from the beginning of its object's block of thread-local storage. A thread of this
+    /// generation had such a block: with a lower one an entry may be that of an object that was
+    /// unloaded, and had the same number.
+    InBlock { offset: usize, generation: usize },
+    /// In that block, most likely: no thread that has looked has such a block yet.
+    Unknown,
+    /// Somewhere else: only a call tells, on each thread.
+    Elsewhere,
+}
+
+/// A copy that is loaded.
+#[derive(Clone, Copy)]
+struct Copy {
+    get: Get,
+    /// Its object's number among those with thread-local storage; 0: it has none.
+    module: usize,
+    offset: Offset,
+}
+
+/// A copy on one thread.
+#[derive(Clone, Copy)]
+struct Place {
+    copy: Copy,
+    /// Null as long as the thread has not used it.
+    at: *mut Globals,
+    /// Says whether it has, where `at` is null; null: then the thread's generation does.
+    slot: *const TlsSlot,
+}
+
+impl Place {
+    /// Of a thread that has looked. `block`: its object's on this thread, or 0.
+    fn seen(copy: Copy, at: *mut Globals, block: usize) -> Place {
+        let slot = arch::tls_slot(copy.module);
+        // SAFETY: null, or an entry of this thread's vector.
+        let is_watchable =
+            block == 0 && unsafe { slot.as_ref() }.is_some_and(TlsSlot::has_no_block);
+        Place { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
+    }
+
+    /// Of a thread of this generation that has not looked; `None`: it has to.
+    fn of(copy: Copy, generation: usize) -> Option<Place> {
+        // SAFETY: null, or an entry of this thread's vector.
+        let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
+        let unused = Place { copy, at: ptr::null_mut(), slot: ptr::null() };
+        match (slot, copy.offset) {
+            (_, Offset::Elsewhere) => None,
+            // With a block it gets another generation.
+            (None, _) => Some(unused),
+            (Some(slot), _) if slot.is_unset() => Some(unused),
+            (Some(slot), _) if slot.has_no_block() => Some(Place { slot, ..unused }),
+            (Some(slot), Offset::InBlock { offset, generation: least }) if generation >= least => {
+                Some(Place { at: (slot.block() + offset) as *mut Globals, ..unused })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the copy is unused as it was, or its words are known.
+    fn is_found(&mut self) -> bool {
+        if !self.at.is_null() {
+            return true;
+        }
+        // SAFETY: null, or an entry of this thread's vector, which has not moved since: its
+        // generation stands. So the entry is this object's.
+        let slot = unsafe { self.slot.as_ref() }.filter(|s| !s.has_no_block());
+        match (slot, self.copy.offset) {
+            (None, _) => true,
+            (Some(slot), Offset::InBlock { offset, .. }) => {
+                self.at = (slot.block() + offset) as *mut Globals;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The copies that are loaded, for threads that begin.
+pub struct Copies {
+    lock: SpinLock,
+    list: UnsafeCell<(usize, Vec<Copy>)>,
+}
+
+// SAFETY: `list` is used with the lock held; what it points at is code.
+unsafe impl Sync for Copies {}
+
+impl Copies {
+    /// Those that the parent of a fork knew, if they are all that the calling thread can have used;
+    /// else with a look. On a plain thread.
+    pub fn new() -> Copies {
+        let inherited = INHERITED.take().filter(|(known, _)| arch::tls_generation() <= *known);
+        let list = inherited.unwrap_or_else(|| match look() {
+            Some((generation, places)) => (generation, places.iter().map(|p| p.copy).collect()),
+            None => (arch::tls_generation(), Vec::new()),
+        });
+        Copies { lock: SpinLock::new(), list: UnsafeCell::new(list) }
+    }
+
+    /// Around a fork: the child must not find the list locked, or half written.
+    pub fn lock(&self) {
+        self.lock.lock();
+    }
+
+    /// See [`Copies::lock`].
+    pub fn unlock(&self) {
+        self.lock.unlock();
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.list.get() }))
+    }
+
+    /// A thread has looked: what it has found is known to all that know of nothing newer.
+    fn learn(&self, generation: usize, found: &mut [Place]) {
+        self.with(|(known, list)| {
+            if generation < *known {
+                return;
+            }
+            for place in found.iter_mut().filter(|p| p.copy.offset == Offset::Unknown) {
+                if let Some(copy) = list.iter().find(|c| c.get as usize == place.copy.get as usize)
+                {
+                    place.copy.offset = copy.offset;
+                }
+            }
+            *known = generation;
+            list.clear();
+            list.extend(found.iter().map(|p| p.copy));
+        });
+    }
+
+    /// The copies on the calling thread, if a look of another thread has found all that this one
+    /// can have used.
+    fn places(&self, generation: usize) -> Option<Vec<Place>> {
+        self.with(|(known, list)| {
+            if generation > *known {
+                return None;
+            }
+            list.iter().map(|&copy| Place::of(copy, generation)).collect()
+        })
+    }
+
+    /// The copies on the calling thread, as far as that can be told without a look.
+    fn some_places(&self, generation: usize) -> Vec<Place> {
+        self.with(|(_, list)| list.iter().filter_map(|&copy| Place::of(copy, generation)).collect())
+    }
+}
+
+/// Threads that look, or are about to. glibc leaves the loader's lock as it is in the child of
+/// a fork, so no thread has it because of us while another one forks.
+static LOOKING: AtomicUsize = AtomicUsize::new(0);
+
+/// How long a look waits before it asks again whether another thread still forks, in ns.
+const FORK_RETRY: i64 = 50_000;
+
+/// No other thread forks until it is dropped.
+struct Looking(());
+
+impl Looking {
+    fn begin() -> Looking {
+        loop {
+            // SeqCst, here and there: either the forking thread sees us, or we see that it forks.
+            LOOKING.fetch_add(1, Ordering::SeqCst);
+            if !runtime::forks() {
+                return Looking(());
+            }
+            LOOKING.fetch_sub(1, Ordering::SeqCst);
+            time::sleep(FORK_RETRY);
+        }
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// For a thread that has said that it forks: waits until no other one looks.
+pub fn wait_for_looks() {
+    let mut round = 0;
+    while LOOKING.load(Ordering::SeqCst) != 0 {
+        round += 1;
+        backoff(round);
+    }
+}
+
+/// In the child of a fork the threads are gone that were about to look, and perhaps one that had the
+/// loader's lock. `parent`: the copies of the parent's runtime, which is not used any more.
+pub fn forked(parent: Option<&Copies>) {
+    LOOKING.store(0, Ordering::SeqCst);
+    LOADER.store(loader::UNSURE, Ordering::Relaxed);
+    // SAFETY: only this thread is there, and it has not got the lock. A thread of the parent's may
+    // have had it, but not in the midst of a change of the list.
+    unsafe { INHERITED.0.reset() };
+    if let Some(parent) = parent {
+        // SAFETY: there is only this thread, and the parent's runtime is never used again.
+        INHERITED.set(unsafe { core::mem::take(&mut *parent.list.get()) });
+    }
+}
+
+/// What a parent has found, for the runtime of its child.
+struct Inherited(SpinLock, UnsafeCell<Option<(usize, Vec<Copy>)>>);
+
+// SAFETY: the list is used with the lock held; what it points at is code.
+unsafe impl Sync for Inherited {}
+
+static INHERITED: Inherited = Inherited(SpinLock::new(), UnsafeCell::new(None));
+
+impl Inherited {
+    fn set(&self, list: (usize, Vec<Copy>)) {
+        // SAFETY: the lock is held.
+        self.0.with(|| unsafe { *self.1.get() = Some(list) });
+    }
+
+    fn take(&self) -> Option<(usize, Vec<Copy>)> {
+        // SAFETY: the lock is held.
+        self.0.with(|| unsafe { (*self.1.get()).take() })
+    }
+}
+
+/// Whether the loader's lock can be had; one of the states in [`loader`].
+static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
+
+/// States of the loader's lock. In the child of a fork glibc leaves it as it was, so a thread of the
+/// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
+mod loader {
+    pub const FREE: u8 = 0;
+    /// This is the child of a fork, and no thread has looked yet.
+    pub const UNSURE: u8 = 1;
+    /// A thread that isn't there has it. Nothing can be loaded or unloaded any more.
+    pub const STUCK: u8 = 2;
+    /// How long a look may take before the lock counts as stuck, in ns: a look takes some
+    /// microseconds.
+    pub const PATIENCE: i64 = 500_000_000;
+}
+
+/// Whether the loader's lock will be free again. In the child of a fork another thread tries it
+/// first.
+fn is_loader_usable() -> bool {
+    extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
+        os::loader::take_lock_once();
+        // Release: pairs with the Acquire below.
+        TRIED.store(1, Ordering::Release);
+        futex::wake(&TRIED, 1);
+        ptr::null_mut()
+    }
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    if LOADER.load(Ordering::Relaxed) == loader::UNSURE {
+        TRIED.store(0, Ordering::Relaxed);
+        let deadline = time::now() + loader::PATIENCE;
+        let thread = Thread::start(try_it, ptr::null_mut());
+        while thread.is_ok() && TRIED.load(Ordering::Acquire) == 0 && time::now() < deadline {
+            futex::wait(&TRIED, 0, deadline);
+        }
+        let is_free = TRIED.load(Ordering::Acquire) == 1;
+        if let (true, Ok(thread)) = (is_free, thread) {
+            thread.join();
+        }
+        LOADER.store(if is_free { loader::FREE } else { loader::STUCK }, Ordering::Relaxed);
+    }
+    LOADER.load(Ordering::Relaxed) == loader::FREE
+}
+
+/// The copies that are loaded, on the calling thread, and the generation for which that holds.
+/// It waits for the loader's lock. `None`: that will never be free again.
+fn look() -> Option<(usize, Vec<Place>)> {
+    let _looking = Looking::begin();
+    if !is_loader_usable() {
+        return None;
+    }
+    loop {
+        // First: whatever this thread knows of is in the loader's list by now.
+        let generation = arch::tls_generation();
+        let mut places = Vec::<Place>::new();
+        let weak = arch::address_of_cxa_get_globals();
+        os::loader::each_definition_of(c"__cxa_get_globals", weak, &mut |object| {
+            // SAFETY: the function's type in the Itanium C++ ABI.
+            let get = unsafe { core::mem::transmute::<*mut c_void, Get>(object.function) };
+            let mut copy = Copy { get, module: object.tls_module, offset: Offset::Unknown };
+            // Without a block on this thread a call would make one, from the C library's heap.
+            let mut at = ptr::null_mut();
+            if object.tls_module == 0 || object.tls_block != 0 {
+                at = get();
+                let offset = (at as usize).wrapping_sub(object.tls_block);
+                // SAFETY: null, or an entry of this thread's vector.
+                let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
+                let is_inside =
+                    slot.is_some_and(|s| s.block() == object.tls_block) && offset < object.tls_size;
+                copy.offset = match is_inside {
+                    true => Offset::InBlock { offset, generation },
+                    false => Offset::Elsewhere,
+                };
+            }
+            if at.is_null() || places.iter().all(|p| p.at != at) {
+                places.push(Place::seen(copy, at, object.tls_block));
+            }
+        });
+        if arch::tls_generation() == generation {
+            return Some((generation, places));
+        }
+    }
+}
+
+/// What an M knows of the copies on its thread. Used by that thread only.
+pub struct OfThread {
+    /// With this generation the thread has used no copy. [`NEVER`]: it has, or may have without
+    /// getting another one.
+    without: Cell<usize>,
+    /// As long as the thread has this generation, and `watched` has these bits, no exception is
+    /// there that a switch would have to take along. [`NEVER`]: there is more to look at.
+    generation: Cell<usize>,
+    watched: Cell<*const Globals>,
+    bits: Cell<usize>,
+    /// The generation for which `places` holds.
+    known: Cell<usize>,
+    places: UnsafeCell<Vec<Place>>,
+    /// What was there before the first goroutine ran here: `gs_run` may be called in a catch
+    /// block.
+    own: UnsafeCell<Saved>,
+    /// Of the goroutine that has been left just now: g0 is to save it. Null: nothing is.
+    unsaved: Cell<*const Unsaved>,
+}
+
+impl OfThread {
+    pub fn new() -> OfThread {
+        OfThread {
+            without: Cell::new(NEVER),
+            generation: Cell::new(NEVER),
+            watched: Cell::new(&raw const NOTHING),
+            bits: Cell::new(0),
+            known: Cell::new(NEVER),
+            places: UnsafeCell::default(),
+            own: UnsafeCell::new(Saved::new()),
+            unsaved: Cell::new(ptr::null()),
+        }
+    }
+
+    /// Whether nothing is there that has to be taken along, for all that can be told at once.
+    #[inline(always)]
+    pub fn is_clean(&self) -> bool {
+        let generation = arch::tls_generation();
+        if generation == self.without.get() {
+            return true;
+        }
+        generation == self.generation.get()
+            // SAFETY: `NOTHING`, or the thread's own as long as its generation stands.
+            && unsafe { self.watched.get().read() }.bits() == self.bits.get()
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn places(&self) -> &mut Vec<Place> {
+        // SAFETY: the thread's own; no method keeps it over a call of another method.
+        unsafe { &mut *self.places.get() }
+    }
+
+    fn know(&self, generation: usize, places: Vec<Place>) {
+        self.known.set(generation);
+        *self.places() = places;
+        self.watch();
+    }
+
+    /// Sets what [`OfThread::is_clean`] looks at.
+    fn watch(&self) {
+        let known = self.known.get();
+        let nothing = &raw const NOTHING;
+        let (without, generation, watched, bits) = match self.places()[..] {
+            [] => (known, NEVER, nothing, 0),
+            [p] if !p.at.is_null() => (NEVER, known, p.at.cast_const(), 0),
+            [p] if !p.slot.is_null() => (NEVER, known, p.slot.cast(), TlsSlot::NO_BLOCK),
+            // When it uses the copy it gets another generation.
+            [_] => (known, NEVER, nothing, 0),
+            _ => (NEVER, NEVER, nothing, 0),
+        };
+        self.without.set(without);
+        self.generation.set(generation);
+        self.watched.set(watched);
+        self.bits.set(bits);
+    }
+
+    /// Whether the places of all copies are known that the thread has used, now at least.
+    fn knows_all(&self) -> bool {
+        let generation = arch::tls_generation();
+        if self.known.get() != generation {
+            match rt().copies.places(generation) {
+                Some(places) => self.know(generation, places),
+                None => return false,
+            }
+        }
+        let unused = self.places().iter().filter(|p| p.at.is_null()).count();
+        if unused == 0 {
+            return true;
+        }
+        let all = self.places().iter_mut().all(Place::is_found);
+        if self.places().iter().filter(|p| p.at.is_null()).count() != unused {
+            self.watch();
+        }
+        all
+    }
+
+    /// Finds all copies. The caller has no P, because this waits for locks that a goroutine may
+    /// have.
+    fn look(&self) {
+        while !self.knows_all() {
+            if let Some((generation, mut places)) = look() {
+                rt().copies.learn(generation, &mut places);
+                self.know(generation, places);
+            } else {
+                let generation = arch::tls_generation();
+                self.know(generation, rt().copies.some_places(generation));
+            }
+        }
+    }
+
+    /// Moves what the thread has to `saved`. The places are known.
+    fn take(&self, saved: &mut Saved) {
+        for place in self.places().iter().filter(|p| !p.at.is_null()) {
+            // SAFETY: the thread's own words.
+            unsafe {
+                let globals = place.at.read();
+                if globals.bits() != 0 {
+                    saved.push((place.copy.get, globals));
+                    place.at.write(Globals::NONE);
+                }
+            }
+        }
+    }
+
+    /// Where a copy has its words on this thread, if that can be told at once.
+    fn place_of(&self, get: Get) -> Option<*mut Globals> {
+        if !self.knows_all() {
+            return None;
+        }
+        let place = self.places().iter().find(|p| p.copy.get as usize == get as usize)?;
+        (!place.at.is_null()).then_some(place.at)
+    }
+
+    /// A thread begins to run goroutines; `may_wait`: it has no P, and gets none meanwhile.
+    pub fn begin(&self, may_wait: bool) {
+        self.know(NEVER, Vec::new());
+        if may_wait {
+            self.look();
+            // SAFETY: the thread's own.
+            self.take(unsafe { &mut *self.own.get() });
+        } else {
+            // If not, the first switch sees to it.
+            self.knows_all();
+        }
+    }
+
+    /// The thread goes back to its owner: what it handled when it came is its exception in hand
+    /// again.
+    pub fn end(&self) {
+        // SAFETY: the thread's own.
+        let own = unsafe { &mut *self.own.get() };
+        for (get, globals) in own.drain() {
+            // SAFETY: the thread's own words; it is a plain one and may wait.
+            unsafe { get().write(globals) };
+        }
+    }
+
+    /// Moves what the thread has to `saved`, on g0 without a P.
+    pub fn take_without_p(&self, saved: &mut Saved) {
+        if !self.is_clean() {
+            self.look();
+            self.take(saved);
+        }
+    }
+}
+
+/// What a goroutine takes along: copies with exceptions.
+pub struct Saved {
+    count: usize,
+    few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
+    more: Vec<(Get, Globals)>,
+}
+
+impl Saved {
+    /// As many copies have exceptions of one goroutine at once without memory from the heap.
+    const FEW: usize = 4;
+
+    #[inline(always)]
+    pub fn new() -> Saved {
+        Saved { count: 0, few: [const { MaybeUninit::uninit() }; Saved::FEW], more: Vec::new() }
+    }
+
+    fn push(&mut self, one: (Get, Globals)) {
+        if self.count < Saved::FEW {
+            self.few[self.count].write(one);
+            self.count += 1;
+        } else {
+            self.more.push(one);
+        }
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = (Get, Globals)> + '_ {
+        let count = core::mem::take(&mut self.count);
+        // SAFETY: `push` has written the first `count`.
+        let few = self.few[..count].iter().map(|one| unsafe { one.assume_init_read() });
+        few.chain(self.more.drain(..))
+    }
+
+    /// On the goroutine, wherever it runs now. May switch.
+    pub fn restore(mut self) {
+        for (get, globals) in self.drain() {
+            put(get, globals);
+        }
+    }
+}
+
+/// Gives the running goroutine its exceptions of one copy back.
+fn put(get: Get, globals: Globals) {
+    loop {
+        // SAFETY: `restore` is called on a goroutine.
+        let m = unsafe { m::must_current() };
+        let mut at = m.cxa.place_of(get);
+        if at.is_none() {
+            // It takes the C library's heap, as the goroutine's own code would.
+            at = boundary::outside(|| Some(get()));
+        }
+        // It may have come back on another thread.
+        // SAFETY: likewise.
+        if unsafe { m::must_current() } == m
+            && let Some(at) = at
+        {
+            // SAFETY: the words of this thread.
+            unsafe { at.write(globals) };
+            return;
+        }
+    }
+}
+
+/// The exceptions of a goroutine that is left while it isn't known where they are. The thread's
+/// g0 finds and saves them; the goroutine, which may be resumed before, waits for that.
+pub struct Unsaved {
+    is_saved: AtomicU32,
+    saved: UnsafeCell<Saved>,
+}
+
+impl Unsaved {
+    fn new() -> Unsaved {
+        Unsaved { is_saved: AtomicU32::new(0), saved: UnsafeCell::new(Saved::new()) }
+    }
+
+    /// On the goroutine, after it was resumed: waits until g0, which has the address, is done
+    /// with it. May switch.
+    fn wait(&self) {
+        // Acquire: pairs with the Release in `save_unsaved`.
+        while self.is_saved.load(Ordering::Acquire) == 0 {
+            // It blocks, and others may have the P: g0 may wait for one of them.
+            boundary::outside(|| futex::wait(&self.is_saved, 0, -1));
+        }
+    }
+}
+
+/// Leaves the running goroutine by `switch`, which is told whether that must be for g0, and takes
+/// its exceptions along. Gives the M on which it goes on.
+pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
+    if !m.blocking.get().is_null() {
+        // The thread stays the goroutine's, for the function on g0.
+        return switch(false);
+    }
+    if m.cxa.knows_all() {
+        let mut saved = Saved::new();
+        m.cxa.take(&mut saved);
+        let m = switch(false);
+        if saved.count == 0 {
+            return m;
+        }
+        saved.restore();
+    } else {
+        let unsaved = Unsaved::new();
+        m.cxa.unsaved.set(&raw const unsaved);
+        switch(true);
+        unsaved.wait();
+        unsaved.saved.into_inner().restore();
+    }
+    // SAFETY: a goroutine runs this: it has gone on.
+    unsafe { m::must_current() }
+}
+
+/// On g0: saves the exceptions of the goroutine that has been left, if it could not do so.
+#[inline(always)]
+pub fn save_left(m: MRef) {
+    if !m.cxa.unsaved.get().is_null() {
+        save_unsaved(m);
+    }
+}
+
+#[cold]
+fn save_unsaved(m: MRef) {
+    let unsaved = m.cxa.unsaved.replace(ptr::null());
+    // The P may be gone afterwards.
+    hooks::leave_entered(m);
+    if let Some(task) = m.stash.take() {
+        ready::put_back(m.p(), task);
+    }
+    blocking::off_p(m, || {
+        // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.
+        let unsaved = unsafe { &*unsaved };
+        m.cxa.look();
+        // SAFETY: until then it doesn't look at this.
+        m.cxa.take(unsafe { &mut *unsaved.saved.get() });
+        let note = &raw const unsaved.is_saved;
+        // Release: pairs with the Acquire in `wait`. It may be gone from here on.
+        unsaved.is_saved.store(1, Ordering::Release);
+        futex::wake(note, 1);
+    });
+}
+
+/// The goroutine ends in the middle of what it does: its exceptions are lost. Gives the M on
+/// which it goes on.
+pub fn forget(m: MRef) -> MRef {
+    if m.cxa.is_clean() {
+        return m;
+    }
+    let mut lost = Saved::new();
+    if m.cxa.knows_all() {
+        m.cxa.take(&mut lost);
+    } else {
+        blocking::leave_exceptions(m);
+    }
+    // SAFETY: the goroutine that ends runs this.
+    unsafe { m::must_current() }
+}

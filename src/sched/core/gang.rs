@@ -1,0 +1,707 @@
+//! Gangs: goroutines that talk to each other run at the same time, each on a P of its
+//! own. Ousterhout's matrix: the P's are its columns, time slices its rows; a row
+//! belongs to the gangs that fit in side by side, or to everybody else. seed: R1
+//!
+//! A member that is ready is in its gang's queue and nowhere else. A P whose *turn* is
+//! the gang's takes from there first; when the queue is empty it waits a little for
+//! those that run and then fills its slot with other work, which gives way when a
+//! member becomes ready. P's with nothing at all to do take members out of turn.
+//! `README.md` of this room has the protocol.
+
+use super::preempt::{self, Sent};
+use super::schedule::{self, is_asked};
+use super::{threads, world};
+use crate::os::spin::{SpinLock, backoff};
+use crate::os::{heap, time};
+use crate::sched::life::runtime::{Runtime, is_forking};
+use crate::sched::who::g::GRef;
+use crate::sched::who::node::priority;
+use crate::sched::who::p::{PRef, status};
+use crate::sched::who::task::{Fifo, Kind, Task};
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// How long a P whose member has parked waits for the next one, in ns: about what it
+/// costs to fill the slot and to get it back.
+const LINGER: i64 = 100_000;
+
+/// A gang. It stays mapped for ever and is used again, so that a stale pointer still
+/// points at one.
+pub struct Gang {
+    /// Members that are ready to run.
+    ready: Fifo,
+    /// The creator's reference, and one for each member that has not ended.
+    refs: AtomicU32,
+    members: AtomicU32,
+    /// P's that run a member in its turn, and those that wait for one to become ready.
+    running: AtomicU32,
+    lingering: AtomicU32,
+    /// P's whose turn it is.
+    columns: AtomicU32,
+    /// The link of the list that it is in: the runtime's, or that of free ones.
+    next: Cell<*const Gang>,
+    listed: Cell<bool>,
+    /// The runtime of its members.
+    runtime: Cell<u32>,
+    /// The node where it had its turn last.
+    node: Cell<usize>,
+}
+
+// SAFETY: the cells are used with the lock of the list held.
+unsafe impl Sync for Gang {}
+
+impl Gang {
+    /// Its members were another runtime's: that before a fork, of which this is the
+    /// child, or none was left.
+    fn forget_members(&self) {
+        // SAFETY: no thread of that runtime is there any more.
+        unsafe { self.ready.forget() };
+        self.refs.store(1, Ordering::Relaxed);
+        for count in [&self.members, &self.running, &self.lingering, &self.columns] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.listed.set(false);
+    }
+}
+
+/// What a P knows of gangs.
+pub struct OfP {
+    /// The gang whose turn it is here; null: everybody else's. Changed with the lock of
+    /// [`Gangs`] held.
+    turn: AtomicPtr<Gang>,
+    /// Something else runs in the gang's turn, and gives way when a member is ready.
+    filling: AtomicBool,
+    /// Whoever runs is to be interrupted; for sysmon.
+    called: AtomicBool,
+    /// The gang whose member runs here, in its turn. Changed by the P's owner.
+    member: AtomicPtr<Gang>,
+}
+
+impl OfP {
+    pub fn new() -> OfP {
+        OfP {
+            turn: AtomicPtr::new(ptr::null_mut()),
+            filling: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            member: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn turn(&self) -> Option<&'static Gang> {
+        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release
+        // where it is set.
+        unsafe { self.turn.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn is_turn_of(&self, gang: &Gang) -> bool {
+        ptr::eq(self.turn.load(Ordering::Relaxed), gang)
+    }
+
+    fn runs_member(&self) -> bool {
+        !self.member.load(Ordering::Relaxed).is_null()
+    }
+}
+
+/// The gangs of a runtime that have members, and whose turn it is.
+pub struct Gangs {
+    /// Members in the queues of all gangs.
+    ready: AtomicUsize,
+    count: AtomicUsize,
+    lock: SpinLock,
+    matrix: UnsafeCell<Matrix>,
+}
+
+// SAFETY: `matrix` is used with `lock` held.
+unsafe impl Sync for Gangs {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Gangs {}
+
+struct Matrix {
+    /// The gangs in the order of their turns.
+    first: *const Gang,
+    last: *const Gang,
+    /// When the row under way ends, if it is one of gangs.
+    ends: Option<i64>,
+    /// Since when it has been everybody else's turn, and what the P's had done by then.
+    others_since: i64,
+    ticks: u32,
+}
+
+// The API's side
+
+struct Free {
+    lock: SpinLock,
+    first: Cell<*const Gang>,
+}
+
+// SAFETY: `first` is used with `lock` held.
+unsafe impl Sync for Free {}
+
+static FREE: Free = Free { lock: SpinLock::new(), first: Cell::new(ptr::null()) };
+
+/// Nobody has the lock of free gangs until [`unlock_free`]: somebody forks.
+pub fn lock_free() {
+    FREE.lock.lock();
+}
+
+pub fn unlock_free() {
+    FREE.lock.unlock();
+}
+
+/// A gang without members, with one reference. `None`: there is no memory.
+pub fn create() -> Option<&'static Gang> {
+    let used = FREE.lock.with(|| {
+        // SAFETY: null or a gang.
+        let gang = unsafe { FREE.first.get().as_ref() }?;
+        FREE.first.set(gang.next.get());
+        Some(gang)
+    });
+    let gang = used.or_else(|| {
+        let new = heap::boxed(Gang {
+            ready: Fifo::new(),
+            refs: AtomicU32::new(0),
+            members: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            lingering: AtomicU32::new(0),
+            columns: AtomicU32::new(0),
+            next: Cell::new(ptr::null()),
+            listed: Cell::new(false),
+            runtime: Cell::new(0),
+            node: Cell::new(0),
+        });
+        new.map(|gang| &*Box::leak(gang))
+    })?;
+    gang.refs.store(1, Ordering::Relaxed);
+    Some(gang)
+}
+
+/// Gives a reference back.
+pub fn release(gang: &'static Gang) {
+    // AcqRel: whoever takes it from the list of free ones comes after all uses.
+    if gang.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        FREE.lock.with(|| {
+            gang.next.set(FREE.first.get());
+            FREE.first.set(gang);
+        });
+    }
+}
+
+/// A goroutine that has not run yet becomes a member.
+pub fn join(rt: &Runtime, gang: &'static Gang, g: GRef) {
+    g.gang.set(gang);
+    g.priority.set(priority::MEMBER);
+    rt.gangs.add(rt, gang);
+}
+
+/// A member has ended.
+pub fn leave(rt: &Runtime, g: GRef) {
+    // SAFETY: null or a gang.
+    let Some(gang) = (unsafe { g.gang.replace(ptr::null()).as_ref() }) else { return };
+    if gang.members.fetch_sub(1, Ordering::AcqRel) == 1 {
+        rt.gangs.remove_if_empty(rt, gang);
+    }
+    release(gang);
+}
+
+// The member's side
+
+/// Puts a member that is ready into its gang's queue, without telling anybody.
+pub fn push_quietly(rt: &Runtime, task: Task) {
+    let gang = gang_of(task);
+    rt.gangs.ready.fetch_add(1, Ordering::Relaxed);
+    gang.ready.push(task);
+}
+
+/// The same, and sees to it that a P takes it if it is the gang's turn, or nobody
+/// else's.
+pub fn push(rt: &Runtime, task: Task) {
+    let gang = gang_of(task);
+    push_quietly(rt, task);
+    // Pairs with the fences in `linger`, `fill` and `activate`: either they see the
+    // task or we see them.
+    fence(Ordering::SeqCst);
+    if is_active(gang) {
+        call_one(rt, gang);
+    } else if rt.idle.ps() > 0 {
+        rt.gangs.look(rt, time::now());
+        if rt.ps().any(|p| p.gang.called.load(Ordering::Relaxed)) {
+            rt.sysmon.wake();
+        }
+        schedule::work_added(None, rt.any_node());
+    }
+}
+
+fn gang_of(task: Task) -> &'static Gang {
+    match task.kind() {
+        // SAFETY: gangs stay mapped.
+        Kind::Goroutine(g) => unsafe { g.gang.get().as_ref() }.expect("a member has a gang"),
+        Kind::Newborn(_) => unreachable!("a member has a descriptor from the start"),
+    }
+}
+
+/// A member waits in the queue: a P of the gang that does nothing, or something else,
+/// takes it; or one that is idle, for the gang may have grown since its turn began, and
+/// what runs in its turn may not be one to give way. If one waits for members, or all
+/// run some, they will see it.
+fn call_one(rt: &Runtime, gang: &Gang) {
+    if gang.lingering.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
+    let own = |p: &PRef| !all_run && p.gang.is_turn_of(gang);
+    for p in rt.ps().filter(own) {
+        if p.of_node().take_idle_p(p) {
+            rt.idle.p_taken();
+            threads::start_m(rt, p, false);
+            return;
+        }
+        if p.gang.filling.load(Ordering::Relaxed) && p.gang.filling.swap(false, Ordering::Relaxed) {
+            call(p);
+            rt.sysmon.wake();
+            break;
+        }
+    }
+    if rt.idle.ps() > 0 {
+        schedule::work_added(None, rt.any_node());
+    }
+}
+
+/// Whatever runs on the P is to give way, interrupted if need be.
+fn call(p: PRef) {
+    p.gang.called.store(true, Ordering::Relaxed);
+    world::ask(p, world::SLICE);
+}
+
+// The P's side
+
+/// On g0: the next member, if it is a gang's turn; waits for one if the last one that
+/// ran here was one.
+#[cold]
+#[inline(never)]
+pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
+    let was_member = has_left(p);
+    let Some(gang) = p.gang.turn() else {
+        turn_is_over(p);
+        return None;
+    };
+    if is_time_for_low(p)
+        && let Some(task) = p.of_node().low.pop()
+    {
+        p.gang.filling.store(false, Ordering::Relaxed);
+        schedule::next_tick(p);
+        return Some(task);
+    }
+    let task = take(rt, p, gang)
+        .or_else(|| if was_member { linger(rt, p, gang) } else { None })
+        .or_else(|| fill(rt, p, gang))?;
+    // For sysmon it has a time slice of its own.
+    schedule::next_tick(p);
+    if !gang.ready.is_empty() {
+        call_one(rt, gang);
+    }
+    Some(task)
+}
+
+/// Whether one of low priority has its turn on the P, as it has now and then beside all
+/// others.
+fn is_time_for_low(p: PRef) -> bool {
+    p.tick.load(Ordering::Relaxed).is_multiple_of(schedule::OTHERS)
+}
+
+/// What ran on the P last doesn't any more. True: it was a member in its turn.
+pub fn has_left(p: PRef) -> bool {
+    // SAFETY: null or a gang.
+    let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
+    p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
+    gang.map(|gang| gang.running.fetch_sub(1, Ordering::Relaxed)).is_some()
+}
+
+fn take(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
+    let task = pop(rt, gang)?;
+    takes(p, gang);
+    Some(task)
+}
+
+/// A member is about to run on the P, in its turn.
+fn takes(p: PRef, gang: &Gang) {
+    p.gang.filling.store(false, Ordering::Relaxed);
+    p.gang.member.store(ptr::from_ref(gang).cast_mut(), Ordering::Relaxed);
+    gang.running.fetch_add(1, Ordering::Relaxed);
+}
+
+fn pop(rt: &Runtime, gang: &Gang) -> Option<Task> {
+    let task = gang.ready.pop()?;
+    rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
+    Some(task)
+}
+
+/// Waits until a member becomes ready, as long as others run that may make one so.
+fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
+    gang.lingering.fetch_add(1, Ordering::SeqCst);
+    let until = time::now() + LINGER;
+    let mut round = 0;
+    while gang.ready.is_empty()
+        && gang.running.load(Ordering::Relaxed) > 0
+        && p.gang.is_turn_of(gang)
+        && !is_asked(p)
+        && time::now() < until
+    {
+        backoff(round.min(4));
+        round += 1;
+    }
+    gang.lingering.fetch_sub(1, Ordering::SeqCst);
+    // Whoever has relied on us has pushed before.
+    fence(Ordering::SeqCst);
+    take(rt, p, gang)
+}
+
+/// Something else is about to run in the gang's turn, unless a member has come.
+fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
+    p.gang.filling.store(true, Ordering::Relaxed);
+    // Pairs with the one in `push`.
+    fence(Ordering::SeqCst);
+    take(rt, p, gang)
+}
+
+/// The P looks for gangs no more, unless its turn has just begun.
+fn turn_is_over(p: PRef) {
+    p.gang.filling.store(false, Ordering::Relaxed);
+    p.attention.fetch_and(!world::GANG, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if p.gang.turn().is_some() {
+        p.attention.fetch_or(world::GANG, Ordering::SeqCst);
+    }
+}
+
+/// A member of any gang, for a P that has nothing else to do.
+pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
+    if !rt.gangs.any_ready() {
+        return None;
+    }
+    rt.gangs.with(|m| m.iter().find_map(|gang| pop(rt, gang)))
+}
+
+/// Who waits in the signal handler and gets the P, which is the caller's, for its
+/// thread's sake: a member if it is its gang's turn, else one of the others, else any
+/// member.
+pub fn waiting_in_handler(
+    rt: &Runtime,
+    p: PRef,
+    others: impl FnOnce() -> Option<Task>,
+) -> Option<Task> {
+    if let Some(gang) = p.gang.turn()
+        && let Some(task) = pop_interrupted(rt, gang)
+    {
+        has_left(p);
+        takes(p, gang);
+        return Some(task);
+    }
+    let task = others().or_else(|| any_in_handler(rt))?;
+    has_left(p);
+    p.gang.filling.store(true, Ordering::Relaxed);
+    Some(task)
+}
+
+/// A member of any gang that waits in the signal handler, taken out of its queue.
+pub fn any_in_handler(rt: &Runtime) -> Option<Task> {
+    let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
+    if rt.gangs.any_ready() { any() } else { None }
+}
+
+fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
+    if gang.ready.is_empty() {
+        return None;
+    }
+    let task = gang
+        .ready
+        .pop_that(|task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g)))?;
+    rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
+    Some(task)
+}
+
+// The matrix
+
+impl Matrix {
+    fn iter(&self) -> impl Iterator<Item = &'static Gang> + use<> {
+        // SAFETY: the list holds gangs, which stay mapped.
+        let at = |gang: *const Gang| unsafe { gang.as_ref() };
+        core::iter::successors(at(self.first), move |gang| at(gang.next.get()))
+    }
+
+    fn append(&mut self, gang: &'static Gang) {
+        gang.next.set(ptr::null());
+        gang.listed.set(true);
+        // SAFETY: null or a gang.
+        match unsafe { self.last.as_ref() } {
+            Some(last) => last.next.set(gang),
+            None => self.first = gang,
+        }
+        self.last = gang;
+    }
+
+    fn remove(&mut self, gang: &'static Gang) {
+        let before = self.iter().find(|g| ptr::eq(g.next.get(), gang));
+        match before {
+            Some(before) => before.next.set(gang.next.get()),
+            None => self.first = gang.next.get(),
+        }
+        if ptr::eq(self.last, gang) {
+            self.last = before.map_or(ptr::null(), ptr::from_ref);
+        }
+        gang.listed.set(false);
+    }
+}
+
+impl Gangs {
+    pub fn new() -> Gangs {
+        let (first, last) = (ptr::null(), ptr::null());
+        let matrix = Matrix { first, last, ends: None, others_since: 0, ticks: 0 };
+        Gangs {
+            ready: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            lock: SpinLock::new(),
+            matrix: UnsafeCell::new(matrix),
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Matrix) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.matrix.get() }))
+    }
+
+    /// Whether a member waits for a P.
+    pub fn any_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) > 0
+    }
+
+    fn add(&self, rt: &Runtime, gang: &'static Gang) {
+        self.with(|m| {
+            if gang.runtime.replace(rt.number) != rt.number {
+                gang.forget_members();
+            }
+            gang.refs.fetch_add(1, Ordering::Relaxed);
+            gang.members.fetch_add(1, Ordering::Relaxed);
+            if !gang.listed.get() {
+                m.append(gang);
+                if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+                    others_begin(rt, m, time::now());
+                }
+            }
+        });
+    }
+
+    fn remove_if_empty(&self, rt: &Runtime, gang: &'static Gang) {
+        self.with(|m| {
+            if gang.members.load(Ordering::Acquire) == 0 && gang.listed.get() {
+                end_turn(rt, gang);
+                m.remove(gang);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// For sysmon: changes the row if it is time, and interrupts those who have to give
+    /// way. Gives when it is to look again.
+    pub fn tick(&self, rt: &Runtime, now: i64) -> i64 {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return i64::MAX;
+        }
+        let next = self.look(rt, now);
+        for p in rt.ps().filter(|p| p.gang.called.load(Ordering::Relaxed)) {
+            p.gang.called.store(false, Ordering::Relaxed);
+            if p.attention.load(Ordering::Relaxed) & world::SLICE != 0 && !is_forking() {
+                // At the next look again, if it can't be now.
+                if preempt::interrupt(rt, p) == Sent::NotYet {
+                    p.gang.called.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        next
+    }
+
+    /// Begins the next row if it is time, and adds to the one under way what has room.
+    /// Gives when it is to be looked at again.
+    fn look(&self, rt: &Runtime, now: i64) -> i64 {
+        if world::is_stopping() || !self.lock.try_lock() {
+            // Whoever has it does the same.
+            return now + rt.slice;
+        }
+        // SAFETY: the lock is held.
+        let m = unsafe { &mut *self.matrix.get() };
+        let next = change_row(rt, m, now);
+        self.lock.unlock();
+        rt.ps().for_each(|p| start_if_idle(rt, p));
+        next
+    }
+
+    /// The world is stopped: turns begin anew, with other P's.
+    pub fn reset(&self, rt: &Runtime) {
+        self.with(|m| {
+            m.iter().for_each(|gang| end_turn(rt, gang));
+            // Those too that GOMAXPROCS doesn't allow any more: they come back.
+            for p in rt.all_made_ps() {
+                has_left(p);
+                p.gang.turn.store(ptr::null_mut(), Ordering::Release);
+                p.gang.called.store(false, Ordering::Relaxed);
+            }
+            m.ends = None;
+            others_begin(rt, m, time::now());
+        });
+    }
+}
+
+/// A P whose turn has begun while it was idle.
+fn start_if_idle(rt: &Runtime, p: PRef) {
+    if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && p.of_node().take_idle_p(p) {
+        rt.idle.p_taken();
+        threads::start_m(rt, p, false);
+    }
+}
+
+fn change_row(rt: &Runtime, m: &mut Matrix, now: i64) -> i64 {
+    match m.ends {
+        Some(end) if now < end => {}
+        Some(_) if !others_wait(rt) && !m.iter().any(|g| !is_active(g) && !g.ready.is_empty()) => {
+            m.ends = Some(now + rt.slice);
+        }
+        Some(_) => {
+            m.iter().for_each(|gang| end_turn(rt, gang));
+            m.ends = None;
+            others_begin(rt, m, now);
+        }
+        None => {}
+    }
+    if m.ends.is_none() {
+        let until = others_end(rt, m, now);
+        if now < until {
+            return until;
+        }
+    }
+    let slices = begin_turns(rt, m);
+    if m.ends.is_none() && slices > 0 {
+        m.ends = Some(now + rt.slice * i64::from(slices));
+    }
+    m.ends.unwrap_or(now + rt.slice)
+}
+
+/// How many P's it has in its turn.
+fn columns_of(rt: &Runtime, gang: &Gang) -> u32 {
+    gang.members.load(Ordering::Relaxed).clamp(1, rt.procs() as u32)
+}
+
+fn is_active(gang: &Gang) -> bool {
+    gang.columns.load(Ordering::Relaxed) > 0
+}
+
+fn is_idle(p: PRef) -> bool {
+    p.status() == status::IDLE
+}
+
+/// Tasks that wait in other queues than members'.
+fn others_queued(rt: &Runtime) -> usize {
+    let of_nodes =
+        rt.nodes.iter().map(|n| n.runq.len() + n.placed() + n.high.len() + n.preempted.len());
+    // Members too that are pinned to a thread that runs another.
+    let of_ms = rt.ps().filter_map(|p| p.runner()).map(|m| m.pinned.len());
+    of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()
+}
+
+fn others_wait(rt: &Runtime) -> bool {
+    others_queued(rt) > 0
+}
+
+/// How many decisions the P's have made.
+fn ticks(rt: &Runtime) -> u32 {
+    rt.ps().fold(0, |sum, p| sum.wrapping_add(p.tick.load(Ordering::Relaxed)))
+}
+
+fn others_begin(rt: &Runtime, m: &mut Matrix, now: i64) {
+    (m.others_since, m.ticks) = (now, ticks(rt));
+}
+
+/// Until when it is the turn of those in no gang: as long as all of them need for one
+/// turn each, going by how long each has kept a P so far; not at all if none is in the
+/// way.
+fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
+    let queued = others_queued(rt);
+    let wanted = m.iter().find(|g| !g.ready.is_empty()).map_or(0, |g| columns_of(rt, g));
+    if queued == 0 && rt.idle.ps() >= wanted {
+        return now;
+    }
+    let elapsed = now - m.others_since;
+    if elapsed < rt.slice {
+        return m.others_since + rt.slice;
+    }
+    let running = rt.ps().filter(|&p| !is_idle(p)).count();
+    let decisions = i64::from(ticks(rt).wrapping_sub(m.ticks).max(1));
+    let round = elapsed.saturating_mul((queued + running) as i64) / decisions;
+    // It is looked at again: they may be fewer by then, or faster.
+    m.others_since.saturating_add(round).min(now + rt.slice)
+}
+
+/// It is the turn of all gangs that are ready and fit in side by side, in order; they
+/// go to the end of the list. Gives how many slices they need to run all their members.
+fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
+    let mut slices = 0;
+    let count = m.iter().count();
+    for _ in 0..count {
+        let Some(gang) = m.iter().find(|g| !is_active(g) && !g.ready.is_empty()) else { break };
+        let columns = columns_of(rt, gang);
+        if !activate(rt, gang, columns as usize) {
+            // It is the first of the next row.
+            break;
+        }
+        m.remove(gang);
+        m.append(gang);
+        slices = slices.max(gang.members.load(Ordering::Relaxed).div_ceil(columns));
+    }
+    slices
+}
+
+/// Gives the gang so many P's that no other has, of one node if that has enough; false:
+/// there aren't.
+fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
+    let is_free = |p: &PRef| p.gang.turn().is_none();
+    if rt.ps().filter(is_free).count() < columns {
+        return false;
+    }
+    let free = |node: usize| {
+        let ps = &rt.nodes[node].ps;
+        (0..ps.len()).filter(|&i| is_free(&ps.get(i))).count()
+    };
+    let most = (0..rt.nodes.len()).max_by_key(|&n| free(n)).unwrap_or(0);
+    let node = Some(gang.node.get()).filter(|&n| n < rt.nodes.len() && free(n) >= columns);
+    let node = node.unwrap_or(most);
+    gang.node.set(node);
+    gang.columns.store(columns as u32, Ordering::Relaxed);
+    let ps = || {
+        let all = rt.nodes_from(node).flat_map(|n| (0..n.ps.len()).map(|i| n.ps.get(i)));
+        all.filter(is_free)
+    };
+    // Then any: one may have gone idle since.
+    for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
+        // Release: pairs with the Acquire in `OfP::turn`. SeqCst: pairs with `turn_is_over`.
+        p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
+        p.attention.fetch_or(world::GANG, Ordering::SeqCst);
+        if !is_idle(p) {
+            call(p);
+        }
+    }
+    // Pairs with the one in `push`.
+    fence(Ordering::SeqCst);
+    true
+}
+
+/// Its P's are everybody's; members that run give way.
+fn end_turn(rt: &Runtime, gang: &Gang) {
+    if gang.columns.swap(0, Ordering::Relaxed) == 0 {
+        return;
+    }
+    for p in rt.ps().filter(|p| p.gang.is_turn_of(gang)) {
+        p.gang.turn.store(ptr::null_mut(), Ordering::Release);
+        if p.gang.runs_member() {
+            call(p);
+        }
+    }
+}

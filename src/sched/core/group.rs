@@ -1,0 +1,374 @@
+//! Worker groups: a few threads on one of which each goroutine of the group begins and, being
+//! pinned, stays. For runtimes that are tied to threads. `README.md`, "Worker groups".
+//!
+//! A member is an ordinary M that has joined the group; it runs other goroutines too.
+
+use super::ready;
+use super::schedule::release_p;
+use super::threads;
+use crate::os::heap;
+use crate::os::spin::SpinLock;
+use crate::sched::life::runtime::{Inside, Runtime, rt};
+use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::m::{M, MRef};
+use crate::sched::who::node::{Node, priority};
+use crate::sched::who::task::{Fifo, Kind, Task};
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// The most threads that a group may have.
+pub const LARGEST: usize = crate::sched::words::limits::PROCS;
+
+/// Goroutines that all begin on the same few threads.
+pub struct Group {
+    /// The threads; null: not there yet. Changed with `ALL`'s lock held.
+    members: Vec<AtomicPtr<M>>,
+    /// The first member is the thread that calls `gs_run`, and no other.
+    wants_runner: bool,
+    /// The runtime to which the members belong.
+    runtime: AtomicU32,
+    /// Goroutines that were spawned and have not ended.
+    alive: AtomicUsize,
+    /// Those that wait for a thread to call `gs_run`: there is no other that they could begin on.
+    waiting: Fifo,
+    /// `gs_workers_free` was called.
+    freed: AtomicBool,
+}
+
+/// All groups. Those that were freed stay until the runtime ends: an M may still look at one.
+struct All {
+    lock: SpinLock,
+    #[allow(clippy::vec_box)]
+    groups: UnsafeCell<Vec<Box<Group>>>,
+}
+
+// SAFETY: `groups` is used with the lock held.
+unsafe impl Sync for All {}
+
+static ALL: All = All { lock: SpinLock::new(), groups: UnsafeCell::new(Vec::new()) };
+
+/// Around a fork: the child must not find the list locked.
+pub fn lock_all() {
+    ALL.lock.lock();
+}
+
+/// See [`lock_all`].
+pub fn unlock_all() {
+    ALL.lock.unlock();
+}
+
+/// Calls `f` with all groups, with the lock held.
+fn with_all<R>(f: impl FnOnce(&mut Vec<Box<Group>>) -> R) -> R {
+    // SAFETY: the lock is held.
+    ALL.lock.with(|| f(unsafe { &mut *ALL.groups.get() }))
+}
+
+/// A group of `n` threads, 1 to [`LARGEST`]. `None`: no memory.
+pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
+    let mut members = Vec::new();
+    if !heap::reserve(&mut members, n) {
+        return None;
+    }
+    members.resize_with(n, || AtomicPtr::new(ptr::null_mut()));
+    let group = heap::boxed(Group {
+        members,
+        wants_runner,
+        runtime: AtomicU32::new(0),
+        alive: AtomicUsize::new(0),
+        waiting: Fifo::new(),
+        freed: AtomicBool::new(false),
+    })?;
+    let group: *const Group = with_all(|all| {
+        if !heap::reserve(all, 1) {
+            return None;
+        }
+        let at = ptr::from_ref(&*group);
+        all.push(group);
+        Some(at)
+    })?;
+    // SAFETY: in the list until it is freed, and from then on until the runtime ends.
+    let group = unsafe { &*group };
+    if wants_runner && let Some(_inside) = Inside::try_enter() {
+        // A thread that is in `gs_run` already.
+        let rt = rt();
+        with_all(|_| {
+            group.renew(rt);
+            rt.ms_that(is_in_run).into_iter().any(|m| group.join(0, m));
+        });
+    }
+    Some(group)
+}
+
+/// Frees a group. `-EBUSY`: goroutines of it are there; `-EINVAL`: it is none, or was freed.
+///
+/// # Safety
+/// `group` is not used any more after 0.
+pub unsafe fn free(group: *const Group) -> i32 {
+    let inside = Inside::try_enter();
+    let rt = inside.is_some().then(rt);
+    let freed = with_all(|all| {
+        let Some(group) = all.iter().find(|g| ptr::eq(&raw const ***g, group)) else {
+            return Err(-libc::EINVAL);
+        };
+        if group.freed.load(Ordering::Relaxed) {
+            return Err(-libc::EINVAL);
+        }
+        if group.alive.load(Ordering::Acquire) > 0 {
+            return Err(-libc::EBUSY);
+        }
+        group.freed.store(true, Ordering::Relaxed);
+        Ok(rt.and_then(|rt| group.dismiss(rt)))
+    });
+    match (freed, rt) {
+        (Err(e), _) => return e,
+        // The next group may wait for it.
+        (Ok(Some(runner)), Some(rt)) => runner_comes(rt, runner),
+        (Ok(_), Some(_)) => {}
+        (Ok(_), None) => ended(),
+    }
+    0
+}
+
+/// The runtime has ended, and no thread looks at a group: those that were freed go.
+pub fn ended() {
+    let freed =
+        |all: &mut Vec<Box<Group>>| all.iter().position(|g| g.freed.load(Ordering::Relaxed));
+    // What is taken out is freed without the lock.
+    while let Some(group) = with_all(|all| freed(all).map(|at| all.swap_remove(at))) {
+        drop(group);
+    }
+}
+
+/// Whether this is a group that was not freed.
+pub fn is_one(group: *const Group) -> bool {
+    with_all(|all| {
+        all.iter().any(|g| ptr::eq(&raw const **g, group) && !g.freed.load(Ordering::Relaxed))
+    })
+}
+
+/// Whether the thread is in `gs_run` and stays there for now: at its end it calls [`leave`].
+fn is_in_run(m: &M) -> bool {
+    m.is_runner() && !m.root_done.load(Ordering::Relaxed)
+}
+
+/// A thread has called `gs_run`, or is there and free: it joins the first group that waits for one.
+pub fn runner_comes(rt: &Runtime, m: MRef) {
+    let joined = with_all(|all| {
+        all.iter()
+            .filter(|g| g.wants_runner && !g.freed.load(Ordering::Relaxed))
+            .find(|g| {
+                g.renew(rt);
+                is_in_run(&m) && g.join(0, m)
+            })
+            .map(|g| ptr::from_ref(&**g))
+    });
+    // SAFETY: an M has joined it, so it stays.
+    if let Some(group) = joined.map(|g| unsafe { &*g }) {
+        while let Some(task) = group.waiting.pop() {
+            ready::push_global(task, priority::NORMAL);
+        }
+    }
+}
+
+/// The thread leaves the runtime: what was to begin on it begins on another one.
+pub fn leave(m: MRef) {
+    let Some(group) = of(m) else { return };
+    with_all(|_| {
+        m.group.store(ptr::null_mut(), Ordering::Relaxed);
+        for member in &group.members {
+            if member.load(Ordering::Relaxed) == m.as_ptr() {
+                member.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+        }
+    });
+    // The lock is held, so no task has been pushed since.
+    while let Some(task) = m.pinned.pop() {
+        ready::push_global(task, priority::NORMAL);
+    }
+}
+
+/// The group that the M has joined.
+fn of(m: MRef) -> Option<&'static Group> {
+    // SAFETY: null or a group, which stays until the runtime ends.
+    unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }
+}
+
+/// That of a goroutine.
+fn of_g(g: GRef) -> &'static Group {
+    // SAFETY: a group can't be freed as long as a goroutine of it lives.
+    unsafe { &*g.group.get() }
+}
+
+/// Whether the goroutine, which has not begun, may begin on this M.
+pub fn may_begin(m: MRef, g: GRef) -> bool {
+    m.group.load(Ordering::Relaxed).cast_const() == g.group.get()
+}
+
+/// The goroutine is to begin in this group.
+pub fn spawned(g: GRef, group: &'static Group) {
+    let rt = rt();
+    if group.runtime.load(Ordering::Acquire) != rt.number {
+        with_all(|_| group.renew(rt));
+    }
+    group.alive.fetch_add(1, Ordering::Relaxed);
+    g.group.set(group);
+    g.set_flag(flags::GROUP, true);
+}
+
+/// The goroutine has ended.
+pub fn one_ended(g: GRef) {
+    if let Some(group) = (!g.group.get().is_null()).then(|| of_g(g)) {
+        g.group.set(ptr::null());
+        // Release: pairs with the Acquire in `free`.
+        group.alive.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Puts a new goroutine where a member finds it: with the caller's thread, if that is the only
+/// member; else into a queue from which any member takes it, and others pass it on.
+pub fn submit(m: Option<MRef>, g: GRef) {
+    let task = Task::goroutine(g);
+    match m {
+        Some(m) if of_g(g).members.len() == 1 && may_begin(m, g) => m.pinned.push(task),
+        _ => ready::push_global(task, priority::NORMAL),
+    }
+}
+
+/// The goroutine, which has not begun, has come to an M that is no member: hands it on, with the P
+/// of `m` if the member sleeps.
+pub fn pass_on(m: MRef, g: GRef) {
+    let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
+    let give = |member| threads::give(member, Some(release_p(m)), Some(task), false);
+    if let Some(member) = group.members().find(|&other| take_idle(rt, other)) {
+        return give(member);
+    }
+    if let Some(member) = group.another(rt, m) {
+        return give(member);
+    }
+    // The shortest queue. With the lock held the member doesn't leave before it has the task.
+    let member = with_all(|_| {
+        let member = group.members().min_by_key(|m| m.pinned.len())?;
+        member.pinned.push(task);
+        Some(member)
+    });
+    match member {
+        // If it stays awake, a member that has gone to sleep meanwhile takes the task from it.
+        Some(member) => {
+            if !threads::wake_owner(m, member)
+                && let Some(other) = group.members().find(|&other| take_idle(rt, other))
+            {
+                threads::give(other, Some(release_p(m)), None, false);
+            }
+        }
+        None if group.is_for_runner_only() => group.wait_for_runner(task),
+        None => rt.aside.wait_for_thread(task),
+    }
+}
+
+/// Takes an M out of its pool, if it sleeps there.
+fn take_idle(rt: &Runtime, m: MRef) -> bool {
+    rt.nodes[m.node.seen()].take_idle_m(m)
+}
+
+/// A member without work takes a goroutine that waits to begin on another one.
+pub fn steal(m: MRef) -> Option<Task> {
+    let group = of(m)?;
+    group.members().filter(|&other| other != m).find_map(|other| other.pinned.pop_if(is_unbegun))
+}
+
+fn is_unbegun(task: &Task) -> bool {
+    matches!(task.kind(), Kind::Goroutine(g) if g.has(flags::GROUP))
+}
+
+impl Group {
+    fn members(&self) -> impl Iterator<Item = MRef> {
+        let ms = self.members.iter().map(|m| m.load(Ordering::Acquire));
+        // SAFETY: an M, which stays mapped until shutdown.
+        ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
+    }
+
+    /// Forgets the members of a runtime that has ended, or is a parent's. The lock is held.
+    fn renew(&self, rt: &Runtime) {
+        if self.runtime.load(Ordering::Relaxed) == rt.number {
+            return;
+        }
+        self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
+        self.alive.store(0, Ordering::Relaxed);
+        // SAFETY: no goroutine of that runtime is left, and one of this runtime comes after this.
+        unsafe { self.waiting.forget() };
+        // Release: pairs with the Acquire in `spawned`.
+        self.runtime.store(rt.number, Ordering::Release);
+    }
+
+    /// The members are ordinary M's again. Gives the member that is in `gs_run`.
+    fn dismiss(&self, rt: &Runtime) -> Option<MRef> {
+        self.renew(rt);
+        self.members().for_each(|m| m.group.store(ptr::null_mut(), Ordering::Relaxed));
+        let runner = self.members().find(|m| m.is_runner());
+        self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
+        runner
+    }
+
+    /// The M becomes the member of this place, if that is free and the M is in no group. The
+    /// lock is held.
+    fn join(&self, place: usize, m: MRef) -> bool {
+        let (member, group) = (&self.members[place], ptr::from_ref(self).cast_mut());
+        let is_free =
+            member.load(Ordering::Relaxed).is_null() && m.group.load(Ordering::Relaxed).is_null();
+        if is_free {
+            m.group.store(group, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `members`.
+            member.store(m.as_ptr(), Ordering::Release);
+        }
+        is_free
+    }
+
+    /// Places for threads of the library's own.
+    fn own_places(&self) -> core::ops::Range<usize> {
+        usize::from(self.wants_runner)..self.members.len()
+    }
+
+    fn is_for_runner_only(&self) -> bool {
+        self.own_places().is_empty()
+    }
+
+    /// A new member, which sleeps and is out of its pool. `None`: there are enough, or there is no
+    /// thread.
+    fn another(&self, rt: &Runtime, m: MRef) -> Option<MRef> {
+        let is_free = |&place: &usize| self.members[place].load(Ordering::Relaxed).is_null();
+        self.own_places().find(is_free)?;
+        let is_fit = |m: MRef| !m.is_runner() && m.group.load(Ordering::Relaxed).is_null();
+        let node = m.p().node as usize;
+        let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
+        let new = idle.or_else(|| threads::new_m(rt, node))?;
+        let joined = with_all(|_| {
+            self.own_places().find(is_free).is_some_and(|place| self.join(place, new))
+        });
+        if !joined {
+            // Another thread was faster. This one looks around and goes to sleep.
+            threads::give(new, None, None, false);
+        }
+        joined.then_some(new)
+    }
+
+    /// There is no thread for the task before one calls `gs_run`.
+    fn wait_for_runner(&self, task: Task) {
+        self.waiting.push(task);
+        // It may have come just now.
+        let has_come = with_all(|_| self.members().next().is_some());
+        if has_come && let Some(task) = self.waiting.pop() {
+            ready::push_global(task, priority::NORMAL);
+        }
+    }
+}
+
+/// For an M that begins a goroutine of its group: it is pinned like any other from here on.
+pub fn begun(g: GRef) {
+    g.set_flag(flags::GROUP, false);
+}
+
+/// Whether a goroutine is to wait for a member.
+pub fn is_elsewhere(m: MRef, g: GRef) -> bool {
+    g.has(flags::GROUP) && !may_begin(m, g)
+}

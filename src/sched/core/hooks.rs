@@ -1,0 +1,368 @@
+//! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
+//! told about the switches. `README.md`, "Hooks", states the order.
+//!
+//! On an M with hooks no goroutine switches directly to another: each one that leaves its stack
+//! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays
+//! for nothing but the look at [`M::by_g0`](crate::sched::who::m::M::by_g0) that a locked thread needs anyway.
+
+use super::schedule::{self, Left};
+use super::world::{self, LOOK};
+use super::{blocking, boundary, threads};
+use crate::os::heap;
+use crate::os::spin::SpinLock;
+use crate::sched::life::runtime::{Inside, rt};
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, HOOKED, MRef};
+use crate::sched::who::p::PRef;
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A hook of a thread.
+pub type OfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
+/// A hook of a goroutine.
+pub type OfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
+/// The hook of a hand-over.
+pub type Over = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
+
+/// What an embedder wants to be called, with `ctx`; `gs_hooks` says when.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    pub ctx: *mut c_void,
+    pub thread_start: OfThread,
+    pub thread_stop: OfThread,
+    pub switch_in: OfG,
+    pub switch_out: OfG,
+    pub switch_over: Over,
+    pub idle: OfThread,
+    pub goexit: OfG,
+    pub dead: OfG,
+    pub tick: OfThread,
+    pub fork_child: OfThread,
+    pub shutdown: OfThread,
+    /// Switches of a thread between two calls of `tick`; not 0.
+    pub tick_every: u32,
+}
+
+impl Hooks {
+    /// Whether both call the same functions with the same argument.
+    fn is_like(&self, other: &Hooks) -> bool {
+        let words = |h: &Hooks| {
+            let of_thread =
+                [h.thread_start, h.thread_stop, h.idle, h.tick, h.fork_child, h.shutdown];
+            let of_g = [h.switch_in, h.switch_out, h.goexit, h.dead];
+            let over = h.switch_over.map_or(0, |f| f as usize);
+            (
+                of_thread.map(|f| f.map_or(0, |f| f as usize)),
+                of_g.map(|f| f.map_or(0, |f| f as usize)),
+                (over, h.ctx as usize, h.tick_every),
+            )
+        };
+        words(self) == words(other)
+    }
+
+    /// Calls a hook of a thread, if there is one.
+    fn of_thread(&self, hook: OfThread) {
+        // SAFETY: the embedder has given the function for this argument.
+        hook.inspect(|f| unsafe { f(self.ctx) });
+    }
+
+    /// Calls a hook of a goroutine, if there is one.
+    fn of_g(&self, hook: OfG, g: GRef) {
+        // SAFETY: the embedder has given the function for this argument.
+        hook.inspect(|f| unsafe { f(self.ctx, g) });
+    }
+}
+
+/// All hooks that were set while a runtime lived: an M may still have to stop with those that have
+/// been removed.
+struct Tables {
+    lock: SpinLock,
+    #[allow(clippy::vec_box)]
+    all: UnsafeCell<Vec<Box<Hooks>>>,
+}
+
+// SAFETY: `all` is used with the lock held; a table never changes.
+unsafe impl Sync for Tables {}
+
+static TABLES: Tables = Tables { lock: SpinLock::new(), all: UnsafeCell::new(Vec::new()) };
+
+/// The hooks that threads are to have now; null: none.
+static CURRENT: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets them, in place of those before; `None` removes them. `-ENOMEM`. Each thread changes over
+/// when it next chooses a goroutine, or ends.
+pub fn set(hooks: Option<Hooks>) -> i32 {
+    let new = match hooks.map(heap::boxed) {
+        Some(None) => return -libc::ENOMEM,
+        new => new.flatten(),
+    };
+    // With the lock held: `ended` frees what is not the current one.
+    let is_set = TABLES.lock.with(|| {
+        // SAFETY: used with the lock held.
+        let table = table_of(unsafe { &mut *TABLES.all.get() }, new)?;
+        // Release: pairs with the Acquire in `current`.
+        CURRENT.store(table, Ordering::Release);
+        Some(())
+    });
+    if is_set.is_none() {
+        return -libc::ENOMEM;
+    }
+    let inside = schedule::with_p().is_none().then(Inside::try_enter).flatten();
+    if inside.is_some() || schedule::with_p().is_some() {
+        tell_all();
+    }
+    0
+}
+
+/// The table with these hooks, an old one if there is one: setting and removing the same hooks again
+/// and again needs no more memory. Null for `None`.
+#[allow(clippy::vec_box)]
+fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut Hooks> {
+    let Some(new) = new else { return Some(ptr::null_mut()) };
+    if let Some(old) = all.iter_mut().find(|old| old.is_like(&new)) {
+        return Some(ptr::from_mut(&mut **old));
+    }
+    if !heap::reserve(all, 1) {
+        return None;
+    }
+    all.push(new);
+    all.last_mut().map(|table| ptr::from_mut(&mut **table))
+}
+
+/// Lets each thread of the runtime see that the hooks have changed: those that run goroutines go
+/// to g0, those that sleep wake up.
+fn tell_all() {
+    rt().ps().for_each(|p: PRef| world::ask(p, LOOK));
+    rt().ms_that(|_| true).into_iter().for_each(threads::nudge);
+}
+
+/// The runtime has ended: no thread has hooks that were removed.
+pub fn ended() {
+    let take_old = || {
+        TABLES.lock.with(|| {
+            // SAFETY: used with the lock held.
+            let all = unsafe { &mut *TABLES.all.get() };
+            let current = CURRENT.load(Ordering::Relaxed).cast_const();
+            let old = all.iter().position(|table| !ptr::eq(&raw const **table, current))?;
+            Some(all.swap_remove(old))
+        })
+    };
+    // Freed without the lock.
+    while let Some(old) = take_old() {
+        drop(old);
+    }
+}
+
+/// Around a fork: the child must not find the tables locked.
+pub fn lock_tables() {
+    TABLES.lock.lock();
+}
+
+/// See [`lock_tables`].
+pub fn unlock_tables() {
+    TABLES.lock.unlock();
+}
+
+/// The hooks that a thread is to have.
+#[inline(always)]
+fn current() -> *const Hooks {
+    // Acquire: pairs with the Release in `set`.
+    CURRENT.load(Ordering::Acquire)
+}
+
+/// Those of this M.
+fn of(m: MRef) -> Option<&'static Hooks> {
+    // SAFETY: null, or a table that stays as long as an M has it.
+    unsafe { m.hooks.get().as_ref() }
+}
+
+/// On g0: the M changes over to the current hooks if its own are others.
+#[inline(always)]
+pub fn follow(m: MRef) {
+    if m.hooks.get() != current() {
+        change(m, current());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn change(m: MRef, to: *const Hooks) {
+    leave_entered(m);
+    if !m.p.get().is_null() {
+        // The M may lose its P, and what is chosen for it waits for no other.
+        schedule::put_back_stash(m, m.p());
+    }
+    blocking::off_p(m, || {
+        if let Some(old) = of(m) {
+            old.of_thread(old.thread_stop);
+        }
+        m.hooks.set(to);
+        if let Some(new) = of(m) {
+            new.of_thread(new.thread_start);
+        }
+    });
+    m.by_g0.set(m.by_g0.get() & !HOOKED | if to.is_null() { 0 } else { HOOKED });
+    m.is_busy.set(false);
+}
+
+/// The thread leaves the runtime.
+pub fn stop(m: MRef) {
+    if !m.hooks.get().is_null() {
+        change(m, ptr::null());
+    }
+}
+
+/// On g0: the M is about to switch to this goroutine, which is its own. False: the M has lost its P
+/// while a hook blocked; the goroutine comes back here with another one.
+pub fn enter(m: MRef, g: GRef) -> bool {
+    if let Some(hooks) = of(m) {
+        if !come_in(m, hooks, g) {
+            return false;
+        }
+        count(m, hooks);
+    }
+    // Also where the hooks are gone for which it was held.
+    if g.has(flags::HELD) {
+        schedule::release_held(m, g);
+    }
+    true
+}
+
+fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
+    if m.entered.get() == g.as_ptr().cast_const() {
+        return true;
+    }
+    leave_entered(m);
+    m.entered.set(g.as_ptr());
+    m.is_busy.set(true);
+    if hooks.switch_in.is_none() {
+        return true;
+    }
+    g.set_status(Status::Runnable);
+    blocking::off_p(m, || hooks.of_g(hooks.switch_in, g));
+    if m.p.get().is_null() {
+        wait_for_p(m, g);
+        return false;
+    }
+    schedule::assign(m, m.p(), g);
+    true
+}
+
+/// One more switch to a goroutine.
+fn count(m: MRef, hooks: &Hooks) {
+    let n = m.ticks.get() + 1;
+    m.ticks.set(n % hooks.tick_every);
+    if n >= hooks.tick_every {
+        hooks.of_thread(hooks.tick);
+    }
+}
+
+/// The goroutine has been entered, and there is no P to run it: it waits for one, and until then
+/// belongs to this M, as if pinned.
+fn wait_for_p(m: MRef, g: GRef) {
+    schedule::hold(m, g);
+    // SAFETY: on g0, and it is ours.
+    unsafe { blocking::queue_for_p(g.address()) };
+}
+
+/// On g0: a goroutine has left its stack. Calls the hooks, the commit in their midst.
+pub fn left(m: MRef, left: Left) {
+    let (hooks, entered) = (of(m), m.entered.get());
+    let inside = !m.blocking.get().is_null();
+    // One that was entered before there were hooks has not come in for them. One in `gs_blocking`
+    // doesn't go out: its function runs here.
+    let Some(hooks) = hooks.filter(|_| !entered.is_null() && !inside) else {
+        // SAFETY: the caller has switched.
+        unsafe { left.settle() };
+        return;
+    };
+    // SAFETY: the goroutine that has just been left, which is ours until the commit.
+    let from = unsafe { GRef::from_ptr(entered) };
+    let ends = from.has(flags::ENDS);
+    if !hand_over(m, hooks, from) {
+        go_out(m, hooks, from);
+    }
+    if ends {
+        hooks.of_g(hooks.dead, from);
+    }
+    // SAFETY: the caller has switched.
+    unsafe { left.settle() };
+}
+
+/// Switches over to the next goroutine at once, if it is known and the hook does that. Then it is
+/// in the stash.
+fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
+    let Some(over) = hooks.switch_over else { return false };
+    let Some(to) = schedule::choose_early(m) else { return false };
+    if to == from {
+        // On a P that is alone it was published before it left, and is the next one itself.
+        return true;
+    }
+    // SAFETY: the embedder has given the function for this argument.
+    let done = unsafe { over(hooks.ctx, from, to) };
+    if done {
+        m.entered.set(to.as_ptr());
+    }
+    done
+}
+
+fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
+    m.entered.set(ptr::null());
+    hooks.of_g(hooks.switch_out, g);
+}
+
+/// On g0: a goroutine that was entered, and has not run yet, is not to run here next.
+pub fn leave_entered(m: MRef) {
+    let entered = m.entered.get();
+    if let Some(hooks) = of(m)
+        && !entered.is_null()
+    {
+        // SAFETY: it waits in this M's stash, or as one that belongs to this M.
+        go_out(m, hooks, unsafe { GRef::from_ptr(entered) });
+    }
+}
+
+/// On g0: the M is about to steal, to sleep or to give its P up.
+#[inline(always)]
+pub fn idle(m: MRef) {
+    if m.is_busy.get() && m.entered.get().is_null() {
+        be_idle(m);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn be_idle(m: MRef) {
+    m.is_busy.set(false);
+    if let Some(hooks) = of(m) {
+        hooks.of_thread(hooks.idle);
+    }
+}
+
+/// On the stack of a goroutine that ends, when all else is done: the last call there. It may
+/// switch, and so leave the thread.
+pub fn goexit(g: GRef) {
+    if let Some(hooks) = m::current().and_then(of)
+        && hooks.goexit.is_some()
+    {
+        boundary::outside(|| hooks.of_g(hooks.goexit, g));
+    }
+}
+
+/// In the child of a fork, by the only thread there is.
+pub fn forked() {
+    // SAFETY: null or a table, which stays.
+    if let Some(hooks) = unsafe { current().as_ref() } {
+        hooks.of_thread(hooks.fork_child);
+    }
+}
+
+/// All goroutines have ended, and the threads are about to.
+pub fn shuts_down() {
+    // SAFETY: null or a table, which stays while there is a runtime.
+    if let Some(hooks) = unsafe { current().as_ref() } {
+        hooks.of_thread(hooks.shutdown);
+    }
+}

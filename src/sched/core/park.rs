@@ -1,0 +1,1001 @@
+//! Blocking and waking: what every object that goroutines block on is built on.
+//!
+//! The one that blocks puts a [`Waiter`] into the object's queue, under the
+//! object's lock, and parks; the lock is released by the context that runs
+//! next, after the registers are saved, or before on a P where nobody else could
+//! run it meanwhile. The one that wakes takes the waiter out
+//! of the queue, under the lock, claims it and makes it ready.
+//!
+//! A claim decides between several wakers: a partner, the deadline, a cancel,
+//! the other cases of a select. Where there can be only one (no deadline, no
+//! select, nobody has a pointer to the goroutine) it costs nothing.
+
+use super::{ready, schedule, timers};
+use crate::arch::{self, prefetch_lines};
+use crate::os::{futex, time};
+use crate::sched::watch::deadlock::{self, Counted};
+use crate::sched::who::g::{G, GRef, Status, flags};
+use crate::sched::who::m::{self, M, MRef};
+use crate::sched::who::node::priority;
+use crate::sched::words::clock;
+use crate::word;
+use core::cell::Cell;
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Waits without end.
+pub const FOREVER: i64 = -1;
+/// Never waits.
+pub const NOWAIT: i64 = 0;
+
+/// States of a claim; the rest of the word is the number of the park.
+mod claim {
+    /// It is about to park. A waker that changes this to its own state has only marked it: the
+    /// commit finds the mark and makes the goroutine run.
+    pub const ARMING: u64 = 1;
+    /// It is at rest. The waker that changes this owns it.
+    pub const PARKED: u64 = 2;
+    pub const WOKEN: u64 = 3;
+    pub const TIMED_OUT: u64 = 4;
+    pub const CANCELLED: u64 = 5;
+    pub const NO_MEMORY: u64 = 6;
+    pub const BITS: u32 = 3;
+    pub const MASK: u64 = (1 << BITS) - 1;
+    /// Set in the numbers of parks that a cancel doesn't end.
+    pub const UNCANCELLABLE: u64 = 1 << (63 - BITS);
+}
+
+/// Why a park has ended.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    Woken,
+    TimedOut,
+    Cancelled,
+    /// There was no memory for its deadline, so it has not waited.
+    NoMemory,
+}
+
+impl Cause {
+    /// Whether the entry of the deadline, if it had one, is still in its heap.
+    fn leaves_deadline(self) -> bool {
+        !matches!(self, Cause::TimedOut | Cause::NoMemory)
+    }
+
+    /// What a function of the C API returns for it.
+    pub fn errno(self) -> i32 {
+        match self {
+            Cause::Woken => 0,
+            Cause::TimedOut => -libc::ETIMEDOUT,
+            Cause::Cancelled => -libc::ECANCELED,
+            Cause::NoMemory => -libc::ENOMEM,
+        }
+    }
+}
+
+/// Where in the run queues one goes that is made ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Before everything else: what it waited for is warm in the cache.
+    Next,
+    /// The same unless somebody has that place. seed: N8
+    NextIfFree,
+    Soon,
+}
+
+/// What a goroutine waits for, as reports say it. waitReason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Why {
+    Receive,
+    Send,
+    Select,
+    SelectNothing,
+    Mutex,
+    ReadLock,
+    WriteLock,
+    Cond,
+    WaitGroup,
+    Semaphore,
+    Once,
+    Join,
+    Sleep,
+    File,
+    Thread,
+    Ready,
+    Timer,
+}
+
+word!([] Why, std::sync::atomic::AtomicU8);
+
+impl Why {
+    /// In Go's words, where Go has some. waitReasonStrings.
+    pub fn reason(self) -> &'static CStr {
+        match self {
+            Why::Receive => c"chan receive",
+            Why::Send => c"chan send",
+            Why::Select => c"select",
+            Why::SelectNothing => c"select (no cases)",
+            Why::Mutex => c"sync.Mutex.Lock",
+            Why::ReadLock => c"sync.RWMutex.RLock",
+            Why::WriteLock => c"sync.RWMutex.Lock",
+            Why::Cond => c"sync.Cond.Wait",
+            Why::WaitGroup => c"sync.WaitGroup.Wait",
+            Why::Semaphore => c"semacquire",
+            Why::Once => c"sync.Once.Do",
+            Why::Join => c"join",
+            Why::Sleep => c"sleep",
+            Why::File => c"IO wait",
+            Why::Thread => c"thread to lock",
+            Why::Ready => c"gs_park",
+            Why::Timer => c"timer function",
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::Receive => "to receive from a channel",
+            Why::Send => "to send to a channel",
+            Why::Select => "in a select",
+            Why::SelectNothing => "in a select without channels",
+            Why::Mutex => "for a mutex",
+            Why::ReadLock => "to read under a rwmutex",
+            Why::WriteLock => "to write under a rwmutex",
+            Why::Cond => "for a condition",
+            Why::WaitGroup => "for a wait group",
+            Why::Semaphore => "for a semaphore",
+            Why::Once => "for a function that runs once",
+            Why::Join => "for the end of a goroutine",
+            Why::Sleep => "for a time",
+            Why::File => "for a file",
+            Why::Thread => "for a thread to lock",
+            Why::Ready => "for gs_ready",
+            Why::Timer => "for the function of a timer",
+        }
+    }
+}
+
+/// What parks: a goroutine (then this is the first field of its [`G`]) or a
+/// plain thread (then it is on its stack).
+#[repr(C)]
+pub struct Parker {
+    /// The number of the park and the state of its claim.
+    claim: AtomicU64,
+    /// A thread's: 1 when it has been made ready.
+    note: AtomicU32,
+    is_thread: Cell<bool>,
+    /// A thread's that waits without a deadline: how the deadlock watch counts it.
+    counted: Cell<Counted>,
+    /// The P whose heap has the deadline of the park under way. The commit sets it while the
+    /// claim is ARMING; the goroutine reads it after the park.
+    pub timer_home: Cell<u16>,
+}
+
+impl Parker {
+    /// For a blocking call of a plain thread.
+    pub fn for_thread() -> Parker {
+        Parker {
+            claim: AtomicU64::new(0),
+            note: AtomicU32::new(0),
+            is_thread: Cell::new(true),
+            counted: Cell::new(Counted::Not),
+            timer_home: Cell::new(0),
+        }
+    }
+
+    /// Begins a park that needs a claim; gives its number, which is not 0.
+    fn arm(&self) -> u64 {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        self.claim.store(number << claim::BITS | claim::ARMING, Ordering::Relaxed);
+        number
+    }
+
+    /// From now on a cancel ends the parks of its goroutine, which calls this, or it doesn't. The
+    /// numbers of parks keep this bit, so a cancel that is on its way to an earlier park, or has
+    /// seen the bit before this, finds another number.
+    pub fn let_cancel(&self, on: bool) {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        let number = match on {
+            true => number & !claim::UNCANCELLABLE,
+            false => number | claim::UNCANCELLABLE,
+        };
+        // It is not parked, so only cancels look here, and those change nothing but a park.
+        self.claim.store(number << claim::BITS | claim::WOKEN, Ordering::Relaxed);
+    }
+
+    fn change(&self, number: u64, from: u64, to: u64) -> bool {
+        let word = |state| number << claim::BITS | state;
+        // AcqRel: what the one side wrote before, the other sees after.
+        self.claim
+            .compare_exchange(word(from), word(to), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Ends the park with this number, for a waker that needs no lock to do so.
+    fn end(&self, number: u64, state: u64) -> Ended {
+        // Between the second and the third look the commit may have published it; it does that
+        // once.
+        if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else if self.change(number, claim::ARMING, state) {
+            Ended::Marked
+        } else if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else {
+            Ended::Before
+        }
+    }
+
+    /// Wakes the goroutine from the park by hand with this number; false: another
+    /// waker has.
+    pub fn wake(g: GRef, number: u64) -> bool {
+        match g.parker.end(number, claim::WOKEN) {
+            Ended::Claimed => ready::ready(g, When::Soon),
+            Ended::Marked => {}
+            Ended::Before => return false,
+        }
+        true
+    }
+
+    /// Whether the park with this number still waits, or is about to; a hint.
+    pub fn waits(&self, number: u64) -> bool {
+        let word = self.claim.load(Ordering::Relaxed);
+        word == number << claim::BITS | claim::PARKED
+            || word == number << claim::BITS | claim::ARMING
+    }
+
+    fn cause(&self) -> Cause {
+        // Acquire: pairs with the Release of the claim.
+        match self.claim.load(Ordering::Acquire) & claim::MASK {
+            claim::TIMED_OUT => Cause::TimedOut,
+            claim::CANCELLED => Cause::Cancelled,
+            claim::NO_MEMORY => Cause::NoMemory,
+            _ => Cause::Woken,
+        }
+    }
+
+    /// The goroutine that it belongs to.
+    fn g(&self) -> GRef {
+        debug_assert!(!self.is_thread.get());
+        // SAFETY: a goroutine's parker is its first field.
+        unsafe { GRef::from_ptr(ptr::from_ref(self).cast::<G>()) }
+    }
+
+    /// Makes its owner run again; the caller owns it by a claim or alone. After
+    /// this the waiter and whatever else is on its stack may be gone.
+    ///
+    /// # Safety
+    /// `parker` is parked, or about to be with the object's lock held.
+    #[inline(always)]
+    unsafe fn ready(parker: *const Parker, when: When) {
+        // SAFETY: it is parked, so it stays until it is made ready, which only the caller may do.
+        let this = unsafe { &*parker };
+        if this.is_thread.get() {
+            deadlock::thread_wakes(this.counted.get());
+            let note: *const AtomicU32 = &raw const this.note;
+            // Release: pairs with the Acquire in `park_thread`.
+            this.note.store(1, Ordering::Release);
+            futex::wake(note, 1);
+        } else {
+            ready::ready(this.g(), when);
+        }
+    }
+
+    /// The deadline has passed: wakes the park with this number. False: it was over
+    /// before.
+    ///
+    /// # Safety
+    /// `parker` is a goroutine's, and the caller holds no lock.
+    pub unsafe fn time_out(parker: *const Parker, number: u64) -> bool {
+        // SAFETY: descriptors stay mapped.
+        let this = unsafe { &*parker };
+        match this.end(number, claim::TIMED_OUT) {
+            Ended::Claimed => {
+                // Many may be due at once, that were in no cache for long.
+                this.g().fetch_stack();
+                // SAFETY: just claimed; no lock is held, says the caller.
+                unsafe { leave_and_run(this.g()) };
+            }
+            Ended::Marked => {}
+            Ended::Before => return false,
+        }
+        true
+    }
+
+    /// Wakes whatever park is under way with `Cancelled`, unless cancelling is disabled.
+    /// `G::cancelled` has been set before.
+    pub fn cancel(g: GRef) {
+        // Pairs with the fence in `Block::begin`: either it sees the flag or we
+        // see that it is about to park.
+        fence(Ordering::SeqCst);
+        let number = g.parker.claim.load(Ordering::Acquire) >> claim::BITS;
+        // The goroutine finds the flag when it next waits after `Parker::let_cancel`.
+        if number & claim::UNCANCELLABLE != 0 {
+            return;
+        }
+        if let Ended::Claimed = g.parker.end(number, claim::CANCELLED) {
+            // SAFETY: just claimed; no caller of `gs_cancel` holds a lock of the library.
+            unsafe { leave_and_run(g) };
+        }
+    }
+}
+
+/// What a waker without a lock has done to a park.
+#[must_use]
+enum Ended {
+    /// The goroutine was at rest and is the waker's, who makes it run.
+    Claimed,
+    /// It was about to park; its commit makes it run.
+    Marked,
+    /// Another waker came first.
+    Before,
+}
+
+/// Makes a goroutine run whose deadline or cancel has ended its park: first it leaves the
+/// queue of its object. Others that wait behind it there go on, even if it doesn't run for
+/// long: its priority may be low, or its thread blocked.
+///
+/// # Safety
+/// The caller has claimed the goroutine, and holds no lock.
+unsafe fn leave_and_run(g: GRef) {
+    if let Some(Leave { f, arg }) = g.request.get().leave {
+        // SAFETY: the goroutine waits for us, so what is on its stack is there.
+        unsafe { f(arg) };
+    }
+    ready::ready(g, When::Soon);
+}
+
+/// Takes a waiter that gives up out of the queue of its object, and wakes those that it was
+/// in the way of. `f(arg)` takes the object's lock.
+#[derive(Clone, Copy)]
+pub struct Leave {
+    pub f: unsafe fn(usize),
+    pub arg: usize,
+}
+
+/// What the park of one that has to be claimed asks of the context that runs next.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// The park's number.
+    number: u64,
+    deadline: i64,
+    unlock: unsafe fn(usize),
+    arg: usize,
+    leave: Option<Leave>,
+}
+
+/// One who waits, in one queue; on the stack of the one who waits.
+#[repr(C)]
+pub struct Waiter {
+    next: Cell<*const Waiter>,
+    prev: Cell<*const Waiter>,
+    parker: *const Parker,
+    /// The park's number; 0: no claim needed.
+    number: u64,
+    queued: Cell<bool>,
+    /// For the object's use: where a value goes or comes from, how much is
+    /// wanted, which case of a select.
+    pub elem: Cell<*mut u8>,
+    pub tag: Cell<u64>,
+    /// Set by the waker, read after the wake-up.
+    pub ok: Cell<bool>,
+    /// Taken out of its queue and claimed by a waker.
+    pub won: Cell<bool>,
+}
+
+/// How soon a waiter runs once it has been woken. Constant while it waits, but for the state of
+/// the thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Haste(usize);
+
+impl Haste {
+    /// The scheduler runs it within a time slice or so.
+    pub const PROMPT: Haste = Haste(0);
+    /// Its turn comes seldom.
+    const LOW: Haste = Haste(1);
+    /// It waits as long as anything else can run.
+    const IDLE: Haste = Haste(2);
+
+    /// Of the caller.
+    pub fn of_caller() -> Haste {
+        let Some(m) = schedule::on_goroutine() else { return Haste::PROMPT };
+        let g = m.g();
+        match g.priority.get() {
+            priority::LOW => Haste::LOW,
+            priority::IDLE => Haste::IDLE,
+            // Only that thread can run it.
+            _ if g.has(flags::BOUND) => Haste(g.bound_m.get() as usize),
+            _ => Haste::PROMPT,
+        }
+    }
+
+    /// For [`Waiter::elem`], and back.
+    pub fn to_word(self) -> *mut u8 {
+        self.0 as *mut u8
+    }
+
+    pub fn from_word(word: *mut u8) -> Haste {
+        Haste(word as usize)
+    }
+
+    pub fn is_prompt(self) -> bool {
+        match self {
+            Haste::PROMPT => true,
+            Haste::LOW | Haste::IDLE => false,
+            // SAFETY: an M's address, which stays mapped as long as a goroutine is bound to it.
+            Haste(m) => !unsafe { MRef::from_ptr(m as *const M) }.is_blocked(),
+        }
+    }
+
+    pub fn is_idle(self) -> bool {
+        self == Haste::IDLE
+    }
+}
+
+impl Waiter {
+    /// Decides that the caller wakes it; false: somebody else has.
+    #[inline(always)]
+    pub fn claim(&self) -> bool {
+        // SAFETY: a waiter in a queue has a parker: it can't return before it
+        // has been taken out, which needs the object's lock.
+        self.number == 0
+            || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
+    }
+
+    /// Whether nobody else has claimed it yet; a hint.
+    fn is_claimable(&self) -> bool {
+        // SAFETY: as in `claim`.
+        self.number == 0 || unsafe { &*self.parker }.waits(self.number)
+    }
+
+    /// Makes it run. Claimed before; gone after.
+    ///
+    /// # Safety
+    /// The caller has taken it out of its queue and claimed it.
+    #[inline(always)]
+    pub unsafe fn ready(waiter: *const Waiter, when: When) {
+        // Next to it on the stack is what its goroutine needs to go on.
+        prefetch_lines(waiter as usize, 2..4);
+        // SAFETY: claimed, so it stays until it is made ready, which only the caller may do.
+        unsafe { Parker::ready((*waiter).parker, when) };
+    }
+
+    /// The goroutine that waits, for one who puts it into a run queue himself.
+    ///
+    /// # Safety
+    /// As [`Waiter::ready`], and it is no plain thread.
+    pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
+        // SAFETY: claimed, so it stays; its parker is a goroutine's, says the caller.
+        unsafe { (*(*waiter).parker).g() }
+    }
+
+    /// The next one in a list from [`WaitQueue::pop_all`].
+    pub fn next_in_list(&self) -> *const Waiter {
+        self.next.get()
+    }
+}
+
+/// Waiters in the order in which they came; used under the object's lock. All
+/// bytes zero: empty.
+#[repr(C)]
+pub struct WaitQueue {
+    /// Atomic because `is_empty` is also asked without the lock, as a hint.
+    head: AtomicPtr<Waiter>,
+    tail: Cell<*const Waiter>,
+}
+
+impl Default for WaitQueue {
+    fn default() -> WaitQueue {
+        WaitQueue::new()
+    }
+}
+
+impl WaitQueue {
+    pub const fn new() -> WaitQueue {
+        WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
+    }
+
+    /// Those who were in it are not there any more: the child of a fork.
+    pub fn forget(&self) {
+        self.set_head(ptr::null());
+        self.tail.set(ptr::null());
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed).is_null()
+    }
+
+    #[inline(always)]
+    fn set_head(&self, w: *const Waiter) {
+        self.head.store(w.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Appends a waiter, which stays where it is until it is out again.
+    #[inline(always)]
+    pub fn push(&self, w: &Waiter) {
+        let tail = self.tail.get();
+        w.queued.set(true);
+        w.next.set(ptr::null());
+        w.prev.set(tail);
+        // SAFETY: what is queued is alive.
+        match unsafe { tail.as_ref() } {
+            Some(last) => last.next.set(w),
+            None => self.set_head(w),
+        }
+        self.tail.set(w);
+    }
+
+    /// Puts a waiter in front: one that has waited before.
+    pub fn push_front(&self, w: &Waiter) {
+        let head = self.head.load(Ordering::Relaxed).cast_const();
+        w.queued.set(true);
+        w.prev.set(ptr::null());
+        w.next.set(head);
+        // SAFETY: what is queued is alive.
+        match unsafe { head.as_ref() } {
+            Some(first) => first.prev.set(w),
+            None => self.tail.set(w),
+        }
+        self.set_head(w);
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<&Waiter> {
+        // SAFETY: what is queued is alive.
+        unsafe { self.head.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Takes a waiter out, if it is still in.
+    #[inline(always)]
+    pub fn remove(&self, w: &Waiter) {
+        if !w.queued.replace(false) {
+            return;
+        }
+        let (next, prev) = (w.next.get(), w.prev.get());
+        // SAFETY: what is queued is alive.
+        match unsafe { prev.as_ref() } {
+            Some(p) => p.next.set(next),
+            None => self.set_head(next),
+        }
+        // SAFETY: likewise.
+        match unsafe { next.as_ref() } {
+            Some(n) => n.prev.set(prev),
+            None => self.tail.set(prev),
+        }
+    }
+
+    /// Takes the first waiter out that nobody else has claimed, and claims it.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<&Waiter> {
+        loop {
+            let w = self.first()?;
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                return Some(w);
+            }
+        }
+    }
+
+    /// Takes the first waiter out that `wanted` agrees to and nobody else has claimed, and
+    /// claims it.
+    pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if wanted(w) {
+                self.remove(w);
+                if w.claim() {
+                    w.won.set(true);
+                    return Some(w);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes all that nobody else has claimed, as a list for [`ready_all`].
+    pub fn pop_all(&self) -> *const Waiter {
+        self.pop_while(|_| true)
+    }
+
+    /// Takes those out that `wanted` names and nobody else has claimed, and gives each to
+    /// `f`, which must not let it run before the object's lock is free.
+    pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if !wanted(w) {
+                continue;
+            }
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                f(w);
+            }
+        }
+    }
+
+    /// Takes the first that nobody else has claimed, as a list for [`ready_all`].
+    pub fn pop_one(&self) -> *const Waiter {
+        self.pop().map_or(ptr::null(), |w| {
+            w.next.set(ptr::null());
+            ptr::from_ref(w)
+        })
+    }
+
+    /// Takes waiters from the front, as a list for [`ready_all`], as long as `wanted` says so
+    /// of the first one.
+    /// What `wanted` has agreed to may turn out to be claimed by somebody else and
+    /// not be in the list; then `wanted` is asked of the next.
+    pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {
+        let mut list: *const Waiter = ptr::null();
+        let mut last: Option<&Waiter> = None;
+        while let Some(w) = self.first() {
+            if !w.is_claimable() {
+                self.remove(w);
+                continue;
+            }
+            if !wanted(w) {
+                break;
+            }
+            self.remove(w);
+            if !w.claim() {
+                continue;
+            }
+            w.won.set(true);
+            w.next.set(ptr::null());
+            match last {
+                Some(l) => l.next.set(w),
+                None => list = w,
+            }
+            last = Some(w);
+        }
+        list
+    }
+}
+
+/// Makes all of a list from [`WaitQueue::pop_all`] run.
+///
+/// # Safety
+/// The list is the caller's.
+pub unsafe fn ready_all(mut list: *const Waiter) {
+    // SAFETY: each one is there until it is made ready; its link is read before.
+    while let Some(w) = unsafe { list.as_ref() } {
+        list = w.next.get();
+        // SAFETY: taken out and claimed by `pop_all`.
+        unsafe { Waiter::ready(w, When::Soon) };
+    }
+}
+
+/// A blocking operation of the caller, goroutine or thread.
+pub struct Block {
+    parker: *const Parker,
+    /// 0: no claim needed.
+    number: u64,
+    deadline: i64,
+}
+
+impl Block {
+    /// Begins to block, or says at once why not: `-EAGAIN` for
+    /// [`NOWAIT`], `-ETIMEDOUT`, `-ECANCELED`. `several`: it will wait in more
+    /// than one queue. `thread` is used when the caller is a plain thread; it
+    /// stays where it is until the park is over.
+    #[inline(always)]
+    pub fn begin(thread: &Parker, deadline: i64, several: bool, why: Why) -> Result<Block, i32> {
+        if deadline == NOWAIT {
+            return Err(-libc::EAGAIN);
+        }
+        if deadline != FOREVER && deadline <= time::now() {
+            return Err(-libc::ETIMEDOUT);
+        }
+        Block::arm(thread, deadline, several, true, why)
+    }
+
+    /// Begins to block until woken, whatever happens.
+    pub fn begin_uncancellable(thread: &Parker, why: Why) -> Block {
+        match Block::arm(thread, FOREVER, false, false, why) {
+            Ok(block) => block,
+            Err(_) => unreachable!("only a cancel is refused"),
+        }
+    }
+
+    #[inline(always)]
+    fn arm(
+        thread: &Parker,
+        deadline: i64,
+        several: bool,
+        cancellable: bool,
+        why: Why,
+    ) -> Result<Block, i32> {
+        let timed = deadline != FOREVER;
+        let Some(m) = schedule::on_goroutine() else {
+            let number = if timed || several { thread.arm() } else { 0 };
+            if number != 0 {
+                // A thread has no registers to save first.
+                let armed = thread.change(number, claim::ARMING, claim::PARKED);
+                debug_assert!(armed);
+            }
+            return Ok(Block { parker: thread, number, deadline });
+        };
+        let g = m.g();
+        g.why.set(why);
+        g.since.set(clock::rough());
+        let mut number = 0;
+        if timed || several || (cancellable && g.shared.get()) {
+            number = g.parker.arm();
+            // Pairs with the fence in `Parker::cancel`.
+            fence(Ordering::SeqCst);
+            if g.cancelled.load(Ordering::Relaxed) && number & claim::UNCANCELLABLE == 0 {
+                return Err(-libc::ECANCELED);
+            }
+        }
+        Ok(Block { parker: &raw const g.parker, number, deadline })
+    }
+
+    /// Somebody to put into a queue.
+    #[inline(always)]
+    pub fn waiter(&self) -> Waiter {
+        let mut place = MaybeUninit::uninit();
+        self.make_waiter(&mut place);
+        // SAFETY: made just now.
+        unsafe { place.assume_init() }
+    }
+
+    /// The same where it will be. What is made elsewhere is copied by wide loads, which wait
+    /// for the narrow stores before them.
+    #[inline(always)]
+    pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
+        let at = place.as_mut_ptr();
+        // SAFETY: each field is written, and none is read before.
+        unsafe {
+            (&raw mut (*at).next).write(Cell::new(ptr::null()));
+            (&raw mut (*at).prev).write(Cell::new(ptr::null()));
+            (&raw mut (*at).parker).write(self.parker);
+            (&raw mut (*at).number).write(self.number);
+            (&raw mut (*at).queued).write(Cell::new(false));
+            (&raw mut (*at).elem).write(Cell::new(ptr::null_mut()));
+            (&raw mut (*at).tag).write(Cell::new(0));
+            (&raw mut (*at).ok).write(Cell::new(false));
+            (&raw mut (*at).won).write(Cell::new(false));
+            place.assume_init_mut()
+        }
+    }
+
+    /// Parks the caller; `unlock(arg)` releases the locks of the queues it is
+    /// in, when it can be woken. When it ends for another reason than a waker
+    /// the caller must take its waiters out of the queues.
+    ///
+    /// # Safety
+    /// The caller holds what `unlock` releases; `unlock` doesn't block.
+    #[inline(never)]
+    pub unsafe fn park(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        // SAFETY: the caller keeps the same promises.
+        unsafe { self.park_inline(unlock, arg) }
+    }
+
+    /// [`Block::park`] for objects that are waited for all the time.
+    ///
+    /// # Safety
+    /// As `park`.
+    #[inline(always)]
+    pub unsafe fn park_inline(self, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        // SAFETY: the caller keeps the same promises.
+        unsafe { self.park_leaving(unlock, arg, None) }
+    }
+
+    /// [`Block::park`] where others may wait behind the caller: if a deadline or a cancel ends
+    /// the park, `leave` has been called when it returns.
+    ///
+    /// # Safety
+    /// As `park`; `leave` may be called, without a lock, until it returns.
+    #[inline(always)]
+    pub unsafe fn park_leaving(
+        self,
+        unlock: unsafe fn(usize),
+        arg: usize,
+        leave: Option<Leave>,
+    ) -> Cause {
+        // SAFETY: the parker is the caller's own.
+        let parker = unsafe { &*self.parker };
+        if parker.is_thread.get() {
+            // SAFETY: the caller keeps the same promises.
+            let cause = unsafe { self.park_thread(parker, unlock, arg) };
+            if let (Some(Leave { f, arg }), true) = (leave, cause != Cause::Woken) {
+                // SAFETY: the lock was released when the thread went to sleep.
+                unsafe { f(arg) };
+            }
+            return cause;
+        }
+        let g = parker.g();
+        g.set_status(Status::Waiting);
+        // SAFETY: it parks a goroutine, so one runs this.
+        let m = unsafe { m::must_current() };
+        if self.number == 0 {
+            if m.p().alone.get() {
+                // SAFETY: the caller holds what it releases.
+                schedule::switch_away_alone(m, || unsafe { unlock(arg) });
+            } else {
+                // SAFETY: the caller holds what it releases.
+                unsafe { schedule::switch_away(m, unlock, arg) };
+            }
+            return Cause::Woken;
+        }
+        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg, leave });
+        // SAFETY: the request is made.
+        unsafe { schedule::switch_away(m, commit_claim, g.address()) };
+        let cause = parker.cause();
+        if self.deadline != FOREVER && cause.leaves_deadline() {
+            timers::left_early(parker.timer_home.get());
+        }
+        cause
+    }
+
+    /// Parks a goroutine that others wake by [`Parker::wake`]. When it is at rest
+    /// `commit(arg)` is called; false: it goes on at once. From then on its deadline runs.
+    ///
+    /// # Safety
+    /// The block is a goroutine's and has a number; `commit` doesn't block.
+    pub unsafe fn park_by_hand(self, commit: unsafe fn(usize) -> bool, arg: usize) -> Cause {
+        // SAFETY: the parker is the caller's own.
+        let g = unsafe { &*self.parker }.g();
+        g.set_status(Status::Waiting);
+        let hand = ByHand { g, block: self, commit, arg, timed: Cell::new(false) };
+        g.request.set(Request {
+            number: hand.block.number,
+            deadline: FOREVER,
+            unlock: no_unlock,
+            arg: 0,
+            leave: None,
+        });
+        // SAFETY: it parks a goroutine, so one runs this.
+        let m = unsafe { m::must_current() };
+        // SAFETY: the frame with `hand` stays until the commit has published the park.
+        unsafe { schedule::switch_away(m, commit_by_hand, &raw const hand as usize) };
+        g.hand_park.store(0, Ordering::Relaxed);
+        let cause = g.parker.cause();
+        if hand.timed.get() && cause.leaves_deadline() {
+            timers::left_early(g.parker.timer_home.get());
+        }
+        cause
+    }
+
+    /// # Safety
+    /// As `park`.
+    #[cold]
+    unsafe fn park_thread(self, parker: &Parker, unlock: unsafe fn(usize), arg: usize) -> Cause {
+        if self.deadline == FOREVER {
+            parker.counted.set(deadlock::thread_blocks());
+        }
+        let _waits = WaitsInside::begin();
+        // SAFETY: the caller holds what it releases.
+        unsafe { unlock(arg) };
+        // Acquire: pairs with the Release in `Parker::ready`.
+        while parker.note.load(Ordering::Acquire) == 0 {
+            if !futex::wait(&parker.note, 0, self.deadline)
+                && parker.change(self.number, claim::PARKED, claim::TIMED_OUT)
+            {
+                return Cause::TimedOut;
+            }
+            // Claimed in the last moment: the note is on its way.
+        }
+        Cause::Woken
+    }
+}
+
+/// A goroutine that has announced a call waits in the library on its thread. What the user's code
+/// keeps in registers is on its stack for that long, where `embed::for_each` shows it.
+struct WaitsInside {
+    m: Option<m::MRef>,
+    registers: [usize; 6],
+}
+
+impl WaitsInside {
+    fn begin() -> WaitsInside {
+        let this = WaitsInside { m: m::current(), registers: arch::kept_registers() };
+        core::hint::black_box(&this.registers);
+        if let Some(m) = this.m {
+            // Release: pairs with the Acquire in `preempt::show_all_registers`.
+            m.waits_inside.store(true, Ordering::Release);
+        }
+        this
+    }
+}
+
+impl Drop for WaitsInside {
+    fn drop(&mut self) {
+        core::hint::black_box(&self.registers);
+        if let Some(m) = self.m {
+            m.waits_inside.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Publishes a goroutine that has to be claimed and has just been left: from here on
+/// others may wake it.
+///
+/// # Safety
+/// `g` is the address of a goroutine that has made a [`Request`].
+unsafe fn commit_claim(g: usize) {
+    // SAFETY: the address of a descriptor, says the caller.
+    let g = unsafe { GRef::at(g) };
+    let Request { number, deadline, unlock, arg, .. } = g.request.get();
+    // Before it is published: whoever resumes it finds that the entry is there.
+    if deadline != FOREVER && !timers::add_park(g, number, deadline) {
+        // If a cancel has marked it already that counts.
+        g.parker.change(number, claim::ARMING, claim::NO_MEMORY);
+    }
+    let published = g.parker.change(number, claim::ARMING, claim::PARKED);
+    // SAFETY: the locks that `park` was given are still held.
+    unsafe { unlock(arg) };
+    if !published {
+        // A deadline or a cancel has marked it on the way, so it is still ours.
+        // SAFETY: the locks have just been released.
+        unsafe { leave_and_run(g) };
+    }
+}
+
+/// A park by hand, on the stack of the goroutine that parks.
+struct ByHand {
+    g: GRef,
+    block: Block,
+    commit: unsafe fn(usize) -> bool,
+    arg: usize,
+    /// An entry was made for the deadline.
+    timed: Cell<bool>,
+}
+
+/// The commit of a park by hand. Until the end the claim is ARMING: whoever wakes the goroutine
+/// meanwhile only marks it, so it stays at rest, and its stack as it is.
+///
+/// # Safety
+/// `hand` is the address of a [`ByHand`] whose goroutine has just been left.
+unsafe fn commit_by_hand(hand: usize) {
+    // SAFETY: its goroutine is at rest until the claim is published below.
+    let hand = unsafe { &*(hand as *const ByHand) };
+    let (g, number, deadline) = (hand.g, hand.block.number, hand.block.deadline);
+    // Release: pairs with the Acquire in `embed::ready`.
+    g.hand_park.store(number, Ordering::Release);
+    // SAFETY: `park_by_hand` was given it, and now is the time.
+    if !unsafe { (hand.commit)(hand.arg) } {
+        // If somebody has woken it already that counts.
+        g.parker.change(number, claim::ARMING, claim::WOKEN);
+    } else if deadline != FOREVER {
+        hand.timed.set(timers::add_park(g, number, deadline));
+        if !hand.timed.get() {
+            g.parker.change(number, claim::ARMING, claim::NO_MEMORY);
+        }
+    }
+    if !g.parker.change(number, claim::ARMING, claim::PARKED) {
+        ready::ready(g, When::Soon);
+    }
+}
+
+/// For parks that hold no lock.
+pub unsafe fn no_unlock(_: usize) {}
+
+/// Blocks the caller until the deadline or a cancel, whichever is first.
+pub fn sleep_until(deadline: i64, why: Why) -> Cause {
+    let thread = Parker::for_thread();
+    sleep(Block::begin(&thread, deadline, false, why))
+}
+
+/// The same, without asking the clock whether it has passed already.
+pub fn sleep_to(deadline: i64, why: Why) -> Cause {
+    let thread = Parker::for_thread();
+    sleep(Block::arm(&thread, deadline, false, true, why))
+}
+
+fn sleep(begun: Result<Block, i32>) -> Cause {
+    match begun {
+        // SAFETY: nothing is locked.
+        Ok(block) => unsafe { block.park(no_unlock, 0) },
+        Err(e) if e == -libc::ECANCELED => Cause::Cancelled,
+        Err(_) => Cause::TimedOut,
+    }
+}

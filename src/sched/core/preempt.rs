@@ -1,0 +1,538 @@
+//! Taking the P from a goroutine that doesn't come by: one that blocks its
+//! thread without saying so, and one that computes on and on. `README.md` of
+//! this room has the protocols. seed: R2, B8
+//!
+//! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
+//! only when it has a P again.
+
+use super::boundary::{self, INSIDE, OUTSIDE};
+use super::schedule::{self, release_p};
+use super::world::{self, STOP};
+use super::{blocking, ready, threads};
+use crate::arch;
+use crate::os::spin::backoff;
+use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
+use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, MRef};
+use crate::sched::who::node::priority;
+use crate::sched::who::p::{P, PRef, count, status};
+use crate::sched::who::task::{Kind, Task};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// A goroutine runs for so long before it makes room for one that is back from a system
+/// call, which has waited already, in ns.
+pub const BACK: i64 = 100_000;
+
+/// Who has the P of an M that is outside: see [`crate::sched::who::m::M::claim`].
+pub mod claim {
+    /// The M.
+    pub const NONE: u8 = 0;
+    /// Somebody asks for it. Whoever changes this first has it: the asker, to
+    /// `TAKEN`, or the M, back to `NONE`.
+    pub const ASKED: u8 = 1;
+    /// The asker. The M finds out when it comes back.
+    pub const TAKEN: u8 = 2;
+}
+
+/// Whether somebody asks for the M's P, or has taken it.
+#[inline(always)]
+pub fn is_claimed(m: MRef) -> bool {
+    m.claim.load(Ordering::Relaxed) != claim::NONE
+}
+
+/// The M, which is inside now, keeps its P, or gets another if it has lost it.
+/// Gives the M that the goroutine runs on then.
+pub fn find_p(m: MRef) -> MRef {
+    if !is_claimed(m) || keeps(m) {
+        return m;
+    }
+    if replace_p(m) {
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::NONE, Ordering::Release);
+        return m;
+    }
+    m.g().set_status(Status::Runnable);
+    // SAFETY: `queue_for_p` takes a goroutine's address; and one runs this.
+    unsafe {
+        schedule::switch_to_g0(m, Some(queue_for_p));
+        m::must_current()
+    }
+}
+
+/// The M has lost its P: takes another one, if one is idle.
+fn replace_p(m: MRef) -> bool {
+    debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
+    m.old_p.set(m.p.get());
+    m.p.set(ptr::null());
+    blocking::retake(m, m.g())
+}
+
+/// Whether the M still has the P that somebody asks for.
+fn keeps(m: MRef) -> bool {
+    // Acquire: what the asker did comes before. One look decides: between two of them an asker
+    // that has found the M inside can give up, and ask again.
+    match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => true,
+        Err(now) => now != claim::TAKEN,
+    }
+}
+
+/// # Safety
+/// On g0. `g` is the address of a goroutine of the caller's.
+unsafe fn queue_for_p(g: usize) {
+    // SAFETY: the address of a goroutine, as the caller says.
+    ready::ready_global(unsafe { GRef::at(g) });
+    // Release: pairs with the Acquire of the deadlock watch.
+    // SAFETY: on g0, as the caller says.
+    unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// Takes the P from the M that runs it, if that M is outside, as `to`.
+fn take(p: PRef, m: MRef, to: u32) -> bool {
+    rt().taking.with(|| take_alone(p, m, to))
+}
+
+fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
+    if m.claim
+        .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
+        .is_err()
+    {
+        return false;
+    }
+    // Either the M sees at its next entry what we have stored, or we see that it
+    // is inside.
+    membarrier::all_threads();
+    // Acquire: pairs with the Release where it goes outside.
+    // An M that is outside in a system call it has announced runs no P, whoever has its old one:
+    // then the P is not the M's to lose.
+    let holds =
+        m.outside.load(Ordering::Acquire) == OUTSIDE && p.is_run_by(m) && runs_preemptible(m);
+    let settles = if holds { claim::TAKEN } else { claim::NONE };
+    let settled = m
+        .claim
+        .compare_exchange(claim::ASKED, settles, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok();
+    if !(holds && settled) {
+        return false;
+    }
+    // It is ours: the M looks at `claim` before it touches the P again.
+    p.set_status(to);
+    true
+}
+
+/// What a goroutine that holds a P does there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It is in the library, or just leaving it, or nobody runs the P.
+    Library,
+    Computes,
+    /// The thread of this M is blocked in the kernel.
+    Blocked(MRef),
+    /// That can't be told yet.
+    Unknown,
+}
+
+/// What the goroutine on this P does. It asks the kernel: some microseconds, more if the
+/// thread is on no CPU just now.
+pub fn doing(rt: &Runtime, p: PRef) -> Doing {
+    let Some(m) = p.runner().filter(|m| m.outside.load(Ordering::Relaxed) == OUTSIDE) else {
+        return Doing::Library;
+    };
+    let id = m.tid.load(Ordering::Relaxed);
+    if thread::is_on_cpu(id) {
+        return Doing::Computes;
+    }
+    // It is blocked, or waits for a CPU; its clock doesn't tell these apart.
+    match rt.inspector.is_blocked(rt, id) {
+        Some(true) => Doing::Blocked(m),
+        Some(false) => Doing::Computes,
+        None => Doing::Unknown,
+    }
+}
+
+/// Whether the goroutine on this P computes at this moment.
+fn computes(p: PRef) -> bool {
+    p.runner().is_some_and(|m| {
+        m.outside.load(Ordering::Relaxed) == OUTSIDE
+            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
+    })
+}
+
+/// Takes the P from this M, which was seen to be blocked in the kernel, as `to`: the new status.
+pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
+    if rt.cooperative || !membarrier::is_there() {
+        return false;
+    }
+    if to == status::IDLE && !threads::keep_a_spare(rt, p) {
+        return false;
+    }
+    take(p, m, to)
+}
+
+/// Sends the signal to the thread that runs the P, which has been asked for
+/// something: in the handler it gives the P away.
+pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
+    let Some(m) = p.runner().filter(|&m| rt.preempt_signal != 0 && may_be_interrupted(m)) else {
+        return Sent::Never;
+    };
+    if m.outside.load(Ordering::Relaxed) != OUTSIDE {
+        // It comes by just now.
+        return Sent::Yes;
+    }
+    let may_wait = rt.template.is_ready(rt);
+    if !(may_wait && (world::is_stopping() || threads::keep_a_spare(rt, p))) {
+        return Sent::NotYet;
+    }
+    thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+    Sent::Yes
+}
+
+/// What has become of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    Yes,
+    /// A thread has to be there first.
+    NotYet,
+    /// Nobody runs the P, or one who is not to be preempted.
+    Never,
+}
+
+/// A goroutine is back from a call and finds its P taken: who computes there makes room,
+/// if it is known to have done that for a while. False: sysmon is to see to it.
+pub fn make_room(rt: &Runtime, p: PRef) -> bool {
+    let now = time::now();
+    let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= BACK;
+    if !known || !computes(p) {
+        return false;
+    }
+    p.seen_at(p.tick.load(Ordering::Relaxed), now);
+    world::ask(p, world::SLICE);
+    interrupt(rt, p) == Sent::Yes
+}
+
+/// Prepares the process for the signal of this runtime.
+pub fn set_up(rt: &Runtime) {
+    membarrier::set_up();
+    if rt.preempt_signal != 0 {
+        signal::on_preempt(rt.preempt_signal, on_signal);
+    }
+}
+
+/// Lets the signal reach the calling thread; gives the mask before, unless there
+/// is no signal.
+pub fn allow() -> Option<thread::SignalMask> {
+    let signal = rt().preempt_signal;
+    (signal != 0).then(|| thread::unblock(signal))
+}
+
+/// Whether the calling thread, which is inside, holds a P that nobody can take from it.
+pub fn holds_p() -> bool {
+    schedule::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
+}
+
+/// For a thread that is about to fork, until `template.gate` is open again: no goroutine waits
+/// in the handler. Those that do go on without a P, as those do whose P was taken while their
+/// thread was blocked: one of them may have a lock that fork waits for.
+pub fn empty_handlers(rt: &Runtime) {
+    let gate = &rt.template.gate;
+    gate.close();
+    // A handler of the host's may fork that has interrupted one of them.
+    let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
+    let mut round = 0;
+    while gate.waiting() > own {
+        while let Some((m, task)) = threads::any_in_handler(rt) {
+            threads::let_go(m, task);
+        }
+        // Some are about to look at the gate, or have been given a P.
+        round += 1;
+        backoff(round);
+    }
+}
+
+/// The handler, on the alternate stack of the thread. Async-signal-safe: the
+/// interrupted code is the user's, so no lock of this library is held by it, and
+/// it calls no other.
+fn on_signal(context: *mut c_void) {
+    let Some(m) = crate::sched::who::m::current() else { return };
+    if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
+        // The library looks by itself.
+        return;
+    }
+    // SAFETY: the kernel has given it to this handler.
+    if unsafe { arch::was_on_alternate_stack(context) } {
+        // In a handler of the host's, which is not to wait: it is asked again.
+        return;
+    }
+    let _errno = KeepErrno::new();
+    m.outside.store(INSIDE, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `take`.
+    compiler_fence(Ordering::SeqCst);
+    show_registers(m, context);
+    // While somebody makes a thread it goes on, and is asked again.
+    if let Some(_waits) = rt().template.may_wait() {
+        m.context.set(context);
+        stop_here(m);
+        m.context.set(ptr::null_mut());
+    }
+    compiler_fence(Ordering::SeqCst);
+    boundary::leave(m);
+}
+
+/// Values of [`crate::sched::who::m::M::show`].
+pub mod show {
+    pub const NO: u32 = 0;
+    /// The stopper of the world waits for them.
+    pub const WANTED: u32 = 1;
+    /// They are in `M::context`, and the thread waits in the handler.
+    pub const SHOWN: u32 = 2;
+}
+
+/// In the handler: shows the registers to a stopper of the world that wants them, until the world
+/// goes on.
+fn show_registers(m: MRef, context: *mut c_void) {
+    if m.show.load(Ordering::Relaxed) != show::WANTED {
+        return;
+    }
+    m.context.set(context);
+    // Release: pairs with the Acquire in `shown`; the context goes along.
+    let shows = m
+        .show
+        .compare_exchange(show::WANTED, show::SHOWN, Ordering::Release, Ordering::Relaxed)
+        .is_ok();
+    while shows && m.show.load(Ordering::Acquire) == show::SHOWN {
+        futex::wait(&m.show, show::SHOWN, -1);
+    }
+    m.context.set(ptr::null_mut());
+}
+
+/// How long a stopper waits for threads to show registers, in ns: a thread that blocks the signal
+/// never does.
+const SHOWS_WITHIN: i64 = 100_000_000;
+
+/// With the world stopped: has every goroutine that is in the user's code on a thread, in a system call or
+/// a block without a word, show its registers. A signal is the only way to them: a thread of the
+/// same process can't read what the kernel keeps for another.
+pub fn show_all_registers(rt: &Runtime) {
+    let me = m::current();
+    if rt.preempt_signal == 0 {
+        return;
+    }
+    let deadline = time::now() + SHOWS_WITHIN;
+    for look in 0u32.. {
+        let mut waits = false;
+        rt.for_each_m(|m| {
+            let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
+            if Some(m) == me || is_at_rest || shown(m).is_some() {
+                return;
+            }
+            if m.outside.load(Ordering::Acquire) != OUTSIDE {
+                // Without a P it is on its way to rest, unless it waits in what it has called.
+                waits |= !m.waits_inside.load(Ordering::Acquire);
+                return;
+            }
+            waits = true;
+            // One that was in the library when the signal came has not seen it.
+            if m.show.swap(show::WANTED, Ordering::AcqRel) == show::NO || look % LOOKS == 0 {
+                thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+            }
+        });
+        if !waits || time::now() > deadline {
+            return;
+        }
+        time::sleep(SHOW_PAUSE);
+    }
+}
+
+/// After how many looks the signal is sent again.
+const LOOKS: u32 = 50;
+
+/// Between two looks of a stopper that waits for registers, in ns.
+const SHOW_PAUSE: i64 = 20_000;
+
+/// The world goes on: those that show their registers do, too.
+pub fn stop_showing(rt: &Runtime) {
+    rt.for_each_m(|m| {
+        if m.show.swap(show::NO, Ordering::AcqRel) == show::SHOWN {
+            futex::wake(&m.show, 1);
+        }
+    });
+}
+
+/// The registers that a goroutine on this M shows, if it does.
+pub fn shown(m: MRef) -> Option<*mut c_void> {
+    let waits_here = m.context.seen();
+    // Acquire: pairs with the Release in `show_registers`.
+    let shows = m.show.load(Ordering::Acquire) == show::SHOWN;
+    // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.
+    let g = unsafe { GRef::from_nullable(m.curg.seen()) };
+    let interrupted = g.is_some_and(|g| g.flags.seen() & flags::INTERRUPTED != 0);
+    (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
+}
+
+/// Waits if there is a reason.
+fn stop_here(m: MRef) {
+    if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
+        // It has lost its P in a block, and runs all the same.
+        find_p_here(m);
+    } else if !m.p.get().is_null() && is_interruptible(m.g()) {
+        let p = m.p();
+        // Acquire: pairs with the stopper's SeqCst.
+        let asked = p.attention.load(Ordering::Acquire);
+        let heir = match asked & (STOP | world::SLICE) {
+            world::SLICE => threads::heir_for(rt(), p),
+            _ => None,
+        };
+        // Without an heir for the P it goes on; sysmon sees to that and asks again.
+        if asked & STOP != 0 || heir.is_some() {
+            give_away(m, heir);
+        }
+    }
+}
+
+/// The same of the goroutine of another thread, which may come by at any moment and
+/// leave it: the answer counts only if it has not.
+fn runs_preemptible(m: MRef) -> bool {
+    // SAFETY: null or a descriptor, which stays mapped.
+    unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_preemptible)
+}
+
+fn is_preemptible(g: GRef) -> bool {
+    g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
+}
+
+/// Whether the goroutine that the M runs may be stopped by the signal, where it stands. Like
+/// [`runs_preemptible`], a guess of another thread.
+fn may_be_interrupted(m: MRef) -> bool {
+    // SAFETY: null or a descriptor, which stays mapped.
+    unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)
+}
+
+fn is_interruptible(g: GRef) -> bool {
+    is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
+}
+
+/// Gives the P to `heir`, or to the stopper of the world, and waits for one.
+fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
+    let p = m.p();
+    // The borrowed thread's `LOOK` comes again with the next P.
+    p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
+    wait_here(m, p.as_ptr(), |g| {
+        queue(p, g);
+        release_p(m);
+        match heir {
+            Some((heir, task)) => {
+                count(&p.stats.handoffs, 1);
+                threads::give(heir, Some(p), task, false);
+            }
+            None => {
+                p.set_status(status::STOPPED);
+                world::arrived();
+            }
+        }
+    });
+}
+
+/// The same for one without a P: takes an idle one, or waits for one.
+fn find_p_here(m: MRef) {
+    let has_p = replace_p(m)
+        || wait_here(m, m.old_p.get(), |g| {
+            let rt = rt();
+            rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
+            threads::ask_for_m(rt);
+        });
+    if has_p {
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::NONE, Ordering::Release);
+    }
+}
+
+/// Puts a goroutine that waits in the handler where it is looked for.
+pub fn queue(p: PRef, g: GRef) {
+    rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
+}
+
+/// Into which queue a goroutine goes that waits in the handler.
+fn preempted(g: GRef) -> i8 {
+    if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
+}
+
+/// Whether one that was preempted has waited for as long as others may run.
+pub fn has_waited(task: &Task) -> bool {
+    match task.kind() {
+        Kind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
+        Kind::Newborn(_) => false,
+    }
+}
+
+/// Whether it waits in the handler. It is the caller's.
+pub fn is_interrupted(g: GRef) -> bool {
+    g.has(flags::INTERRUPTED)
+}
+
+/// Waits in the handler until the goroutine is handed over with a P, in the middle
+/// of whatever it does: it is locked to this thread until it goes on. `publish`
+/// queues it. False: a thread forks, so it goes on as one whose P, `lost`, was taken.
+fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
+    let g = m.g();
+    let was_bound = g.has(flags::BOUND);
+    m.by_g0.set(m.by_g0.get() + 1);
+    g.set_flag(flags::BOUND | flags::INTERRUPTED, true);
+    g.bound_m.set(m.as_ptr());
+    g.set_status(Status::Runnable);
+    g.left_at.set(time::now());
+    publish(g);
+    // Here the handler sleeps, and holds nothing: signals of the host need not wait for the P.
+    let (context, signal) = (m.context.get(), rt().preempt_signal);
+    // It comes with a P, or with nothing but itself: see `threads::let_go`.
+    while m.stash.get().is_none() && m.p.get().is_null() {
+        threads::wait_for_gift(m, || {
+            // SAFETY: `on_signal` was given this context, and has not returned.
+            unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
+        });
+    }
+    m.stash.set(None::<Task>);
+    g.set_flag(flags::INTERRUPTED, false);
+    g.set_flag(flags::BOUND, was_bound);
+    m.by_g0.set(m.by_g0.get() - 1);
+    if m.p.get().is_null() {
+        m.p.set(lost);
+        g.set_status(Status::Running);
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::TAKEN, Ordering::Release);
+        return false;
+    }
+    // sysmon sees that the P has another goroutine: it has a time slice of its own.
+    let tick = m.p().tick.load(Ordering::Relaxed);
+    m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
+    m.p().seen_at(tick.wrapping_add(1), time::now());
+    m.bind_to(m.p().node as usize);
+    schedule::assign(m, m.p(), g);
+    true
+}
+
+/// Sends the signal to threads that have lost their P in a block and run the
+/// user's code all the same, up to `most` of them beginning with number `from`;
+/// gives how many there were. They have no claim to a CPU, and must not run while
+/// the world is stopped.
+pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
+    if rt.preempt_signal == 0 {
+        return 0;
+    }
+    let is_stray = |m: &MRef| {
+        m.claim.load(Ordering::Acquire) == claim::TAKEN
+            && m.outside.load(Ordering::Relaxed) == OUTSIDE
+            && may_be_interrupted(*m)
+            // One that waits for a CPU is found when it has one.
+            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
+    };
+    let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
+    if lost.is_empty() || !rt.template.is_ready(rt) {
+        return 0;
+    }
+    let some = lost.iter().cycle().skip(from % lost.len()).take(most.min(lost.len()));
+    let strays = some.copied().filter(is_stray);
+    strays.map(|m| thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal)).count()
+}

@@ -1,0 +1,292 @@
+//! Making a goroutine runnable: into which queue it goes.
+
+use super::park::When;
+use super::preempt;
+use super::schedule::{with_p, work_added};
+use super::threads;
+use crate::os::spin::backoff;
+use crate::sched::life::runtime::{Inside, Runtime, rt};
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::MRef;
+use crate::sched::who::node::{Node, priority};
+use crate::sched::who::p::PRef;
+use crate::sched::who::task::{Batch, Kind, Task};
+use crate::sched::words::ring::Ring;
+use core::sync::atomic::{Ordering, fence};
+
+/// The caller owns the goroutine, whose registers are saved, or will be before its P, which
+/// is alone, takes it from a queue; it is runnable from here on. goready.
+#[inline(always)]
+pub fn ready(g: GRef, when: When) {
+    g.set_status(Status::Runnable);
+    match with_p() {
+        Some(m) => ready_here(m, g, when),
+        None => ready_from_outside(g),
+    }
+}
+
+/// Whether it can't just go to the caller's own queues. `migrates`: `P::migrates`.
+#[inline(always)]
+pub fn is_special(g: GRef, migrates: bool) -> bool {
+    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
+}
+
+/// Makes a goroutine ready that belongs into a queue of its own kind; false: it
+/// doesn't, and the caller puts it where it wants.
+pub fn ready_if_special(task: Task) -> bool {
+    match task.kind() {
+        Kind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
+            ready(g, When::Soon);
+            true
+        }
+        _ => false,
+    }
+}
+
+#[inline(always)]
+fn ready_here(m: MRef, g: GRef, when: When) {
+    let p = m.p();
+    if is_special(g, p.migrates) {
+        ready_special(m, g);
+    } else if when == When::Soon
+        || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0)
+    {
+        push_private(p, Task::goroutine(g));
+    } else {
+        set_runnext(p, Task::goroutine(g));
+    }
+}
+
+/// The running goroutine's successor, in what is left of its time slice; who was it before is made stealable. No M
+/// is woken for a successor: the caller is most likely about to park, and a
+/// woken thread would only fight for it. Should it run on instead, sysmon sees
+/// that.
+#[inline(always)]
+fn set_runnext(p: PRef, task: Task) {
+    if p.runnext.load(Ordering::Relaxed) == 0 {
+        // Thieves only ever take something out. Release: they see the goroutine.
+        p.runnext.store(task.to_word(), Ordering::Release);
+    } else {
+        let before = p.runnext.swap(task.to_word(), Ordering::AcqRel);
+        // SAFETY: it holds a task or 0.
+        if let Some(before) = unsafe { Task::from_word(before) } {
+            push_private(p, before);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ready_special(m: MRef, g: GRef) {
+    let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
+    if g.has(flags::BOUND)
+        && g.priority.get() != priority::MEMBER
+        && g.bound_m.get() == m.as_ptr().cast_const()
+    {
+        m.pinned.push(task);
+    } else if g.priority.get() != priority::NORMAL {
+        rt.push(p.node as usize, task, g.priority.get());
+    } else if p.migrates {
+        rt.push(m.random() as usize % rt.nodes.len(), task, priority::NORMAL);
+    } else {
+        push_private(p, task);
+    }
+}
+
+/// A plain thread, or one in a system call, has made it runnable: it goes to the
+/// P where it last ran. seed: S11
+#[cold]
+#[inline(never)]
+fn ready_from_outside(g: GRef) {
+    // A goroutine keeps its runtime alive until it has run on.
+    let _inside = Inside::enter_if_there();
+    let rt = rt();
+    let (task, prio) = (Task::goroutine(g), g.priority.get());
+    let home = g.last_p.get() as usize;
+    if prio == priority::NORMAL && home < rt.procs() {
+        let p = rt.p(home);
+        if p.inbox.try_push(task) {
+            work_added(Some(p), p.node as usize);
+            return;
+        }
+    }
+    push_global(task, prio);
+}
+
+/// A goroutine that was spawned for this node. If a P of the node is idle the task goes along with
+/// the wake-up, as a root's does. Else it waits in a queue of the node's, from which other nodes take
+/// it only when the node leaves it waiting for longer than a theft costs. seed: N11
+pub fn push_to_node(node: usize, task: Task, prio: i8) {
+    let rt = rt();
+    let n = &rt.nodes[node];
+    if rt.nodes.len() == 1 || prio == priority::MEMBER {
+        rt.push(node, task, prio);
+        return;
+    }
+    let idle_p = || {
+        let id = n.has_idle_p(rt.procs()).then(|| n.take_any_idle_p(rt.procs())).flatten()?;
+        rt.idle.p_taken();
+        Some(rt.p(id))
+    };
+    if let Some(p) = idle_p() {
+        return threads::start_with(rt, p, task);
+    }
+    if prio != priority::NORMAL || !n.place(task) {
+        rt.push(node, task, prio);
+        return;
+    }
+    // Pairs with the fence in `make_idle`: either a P that goes idle just now finds the task, or we
+    // find the P.
+    fence(Ordering::SeqCst);
+    if let Some(p) = idle_p() {
+        threads::start_m(rt, p, false);
+    }
+}
+
+/// A root goroutine: each to another node and P, in turn. seed: N7
+#[cold]
+#[inline(never)]
+pub fn push_root(task: Task) {
+    let rt = rt();
+    let p = rt.next_root_p();
+    // If it is idle the task goes along with it: in a queue whoever looks for work just
+    // then would find it first, which is mostly the P that has accepted.
+    if p.of_node().take_idle_p(p) {
+        rt.idle.p_taken();
+        return threads::start_with(rt, p, task);
+    }
+    if p.inbox.try_push(task) {
+        work_added(Some(p), p.node as usize);
+    } else {
+        push_global(task, priority::NORMAL);
+    }
+}
+
+/// Into the global queue of some node.
+pub fn push_global(task: Task, prio: i8) {
+    let rt = rt();
+    let node = match with_p() {
+        Some(m) => m.p().node as usize,
+        None => rt.any_node(),
+    };
+    rt.push(node, task, prio);
+}
+
+/// To the front of the own work; others may steal it, and are told unless they would
+/// leave it anyway.
+#[inline(always)]
+pub fn push_private(p: PRef, task: Task) {
+    push_ring(p, &p.private, task);
+    if !p.alone.get() && !p.keeps(task) {
+        work_added(None, p.node as usize);
+    }
+}
+
+/// The same without telling anybody.
+pub fn push_private_quietly(p: PRef, task: Task) {
+    push_ring(p, &p.private, task);
+}
+
+/// To the end of the shared work, without telling anybody: the caller knows
+/// that others are awake.
+pub fn push_shared(p: PRef, task: Task) {
+    push_ring(p, &p.shared, task);
+}
+
+/// A task that was taken out of a queue already goes back. A goroutine that waits in the signal handler goes to
+/// those of its kind: a thread that forks lets these go on without a P, and finds them nowhere else.
+pub fn put_back(p: PRef, task: Task) {
+    match task.kind() {
+        Kind::Goroutine(g) if preempt::is_interrupted(g) => preempt::queue(p, g),
+        _ => push_shared(p, task),
+    }
+}
+
+/// A goroutine that yields: behind everything else.
+#[inline(always)]
+pub fn push_yielded(p: PRef, g: GRef) {
+    if g.priority.get() != priority::NORMAL || p.migrates {
+        return yield_special(p, g);
+    }
+    let task = Task::goroutine(g);
+    if !p.shared.push(task.to_word()) {
+        return yield_to_full(p, task);
+    }
+    if !p.alone.get() {
+        work_added(None, p.node as usize);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn yield_to_full(p: PRef, task: Task) {
+    overflow(p, &p.shared, task);
+    work_added(None, p.node as usize);
+}
+
+#[cold]
+#[inline(never)]
+fn yield_special(p: PRef, g: GRef) {
+    let rt = rt();
+    let node = if p.migrates { rt.any_node() } else { p.node as usize };
+    rt.push(node, Task::goroutine(g), g.priority.get());
+}
+
+#[inline(always)]
+fn push_ring(p: PRef, ring: &Ring, task: Task) {
+    if !ring.push(task.to_word()) {
+        overflow(p, ring, task);
+    }
+}
+
+/// The ring is full: its older half goes to the node's global queue. seed: B7
+#[cold]
+#[inline(never)]
+fn overflow(p: PRef, ring: &Ring, task: Task) {
+    let mut batch = Batch::default();
+    // SAFETY: rings hold tasks.
+    let task_of = |word| unsafe { Task::from_word(word) };
+    ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
+    if batch.len() == 0 {
+        // A thief is at it: there is room soon.
+        let mut round = 0;
+        while !ring.push(task.to_word()) {
+            round += 1;
+            backoff(round);
+        }
+        return;
+    }
+    let rt = rt();
+    match rt.nodes.len() {
+        1 => rt.nodes[0].runq.push_batch(batch),
+        _ => spread(rt, p.of_node(), batch),
+    }
+    let pushed = ring.push(task.to_word());
+    debug_assert!(pushed, "half of the ring is free and only we push");
+}
+
+/// The older half of a full ring: who has run stays on the node. The others were
+/// spawned in a burst, faster than the P could begin them: they go to another node
+/// each time. It wakes nobody: whoever pushes announces it. seed: N7
+#[cold]
+fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
+    let (mut newborn, mut others) = (Batch::default(), Batch::default());
+    while let Some(task) = batch.pop() {
+        let is_newborn = match task.kind() {
+            Kind::Newborn(_) => true,
+            Kind::Goroutine(g) => g.has(flags::UNBORN),
+        };
+        if is_newborn { newborn.push(task) } else { others.push(task) }
+    }
+    own.runq.push_batch(others);
+    if newborn.len() > 0 {
+        let node = rt.next_root_p().node as usize;
+        rt.nodes[node].runq.push_batch(newborn);
+    }
+}
+
+/// Gives a goroutine that others may hold to the queues, from anywhere.
+pub fn ready_global(g: GRef) {
+    g.set_status(Status::Runnable);
+    push_global(Task::goroutine(g), g.priority.get());
+}

@@ -1,0 +1,525 @@
+//! The rows of the seeds that are decisions of this file, on a real runtime
+//! whose world is stopped: the test owns every P and sees each choice.
+
+use super::*;
+use crate::sched::core::netpoll::{Class, Found};
+use crate::sched::life::runtime;
+use crate::sched::who::node::priority;
+use crate::sched::who::task::Newborn;
+use crate::sched::words::config::Request;
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use std::sync::Mutex;
+
+/// There is one runtime in a process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Stage {
+    rt: &'static Runtime,
+    m: MRef,
+    /// Boxed: queues hold their addresses.
+    #[allow(clippy::vec_box)]
+    tasks: Vec<Box<Newborn>>,
+}
+
+impl Stage {
+    /// Runs `f` with P 0 in hand, on an M without a thread; all queues are empty
+    /// again when it returns.
+    fn set(procs: usize, topology: &str, f: impl FnOnce(&mut Stage)) {
+        let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+        let request =
+            Request { procs: Some(procs), topology: Some(topology), ..Request::default() };
+        assert_eq!(runtime::init(&request), Ok(()));
+        let rt = rt();
+        let world = world::stop();
+        assert!(rt.count_m_in());
+        let m = rt.add_m(rt.p(0).node as usize).expect("memory");
+        let mut stage = Stage { rt, m, tasks: Vec::new() };
+        acquire_p(m, rt.p(0));
+        rt.p(0).attention.store(0, Ordering::Relaxed);
+        f(&mut stage);
+        rt.p(0).attention.store(world::STOP, Ordering::Relaxed);
+        if m.spinning.replace(false) {
+            rt.idle.spin_ended();
+        }
+        release_p(m).set_status(status::STOPPED);
+        assert!(!work_anywhere(rt), "the test leaves tasks behind");
+        rt.forget_m(m);
+        world::start(world);
+        assert_eq!(runtime::shutdown(-1), 0);
+    }
+
+    fn p(&self, id: usize) -> PRef {
+        self.rt.p(id)
+    }
+
+    /// A task that is never run, with its name.
+    fn task(&mut self) -> Task {
+        self.tasks.push(Box::new(Newborn::default()));
+        Task::newborn(NonNull::from(self.tasks.last().expect("just pushed").as_ref()))
+    }
+
+    /// Which task it is, in the order in which they were made.
+    fn name(&self, task: Option<Task>) -> Option<usize> {
+        let word = task?.to_word();
+        let word_of = |n: &Newborn| Task::newborn(NonNull::from(n)).to_word();
+        self.tasks.iter().position(|n| word_of(n) == word)
+    }
+
+    fn find(&self) -> Option<usize> {
+        // Not a turn of one of the queues that come now and then.
+        self.p(0).tick.store(0, Ordering::Relaxed);
+        self.name(find_runnable(self.m))
+    }
+}
+
+#[test]
+fn b7_n4_queues_are_searched_from_near_to_far() {
+    // seed: B7, N4, N8, S10
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let (own, sibling, far) = (s.p(0), s.p(1), s.p(2));
+        assert_eq!(own.node, sibling.node);
+        assert_ne!(own.node, far.node);
+        let (near, remote) = (own.of_node(), far.of_node());
+        let put: [&dyn Fn(Task); 9] = [
+            &|t| own.runnext.store(t.to_word(), Ordering::Relaxed),
+            &|t| assert!(own.private.push(t.to_word())),
+            &|t| assert!(own.shared.push(t.to_word())),
+            &|t| near.runq.push(t),
+            &|t| assert!(sibling.shared.push(t.to_word())),
+            &|t| remote.runq.push(t),
+            &|t| assert!(far.shared.push(t.to_word())),
+            &|t| assert!(near.push(t, priority::LOW)),
+            &|t| assert!(near.push(t, priority::IDLE)),
+        ];
+        for place in put {
+            place(s.task());
+        }
+        for n in 0..put.len() {
+            assert_eq!(s.find(), Some(n));
+        }
+        assert_eq!(own.stats.steals_near.load(Ordering::Relaxed), 1);
+        assert_eq!(own.stats.steals_remote_queue.load(Ordering::Relaxed), 1);
+        assert_eq!(own.stats.steals_remote_p.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn s3_a_thief_takes_half_and_the_oldest_first() {
+    // seed: S3
+    Stage::set(2, "flat", |s| {
+        let room = s.p(0).private.room();
+        for _ in 0..8 {
+            let t = s.task();
+            assert!(s.p(1).private.push(t.to_word()));
+        }
+        assert_eq!(s.find(), Some(0));
+        assert_eq!([0, 1].map(|p| room - s.p(p).private.room()), [3, 4]);
+        for n in [3, 2, 1] {
+            assert_eq!(s.find(), Some(n));
+        }
+        while s.p(1).private.pop_back(true).is_some() {}
+    });
+}
+
+#[test]
+fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
+    // seed: S3
+    Stage::set(2, "flat", |s| {
+        let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
+        let one_that_has_run = |_| {
+            // SAFETY: the pool holds descriptors.
+            let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
+            g.context.store(1, Ordering::Relaxed);
+            Task::goroutine(g)
+        };
+        let gs: Vec<_> = (0..9).map(one_that_has_run).collect();
+        let push =
+            |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.to_word())));
+        let steals = |last| {
+            let stolen = steal_from(thief, victim, last).is_some();
+            [thief, victim].iter().for_each(|p| while p.private.pop_back(true).is_some() {});
+            stolen
+        };
+        victim.set_owner(status::RUNNING, s.m);
+        // Nobody takes decisions there while the thief watches.
+        push(2);
+        assert!(!steals(false));
+        push(2);
+        assert!(steals(true));
+        victim.attention.store(0, Ordering::Relaxed);
+        victim.set_quick(true);
+        push(2);
+        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt, 0) && victim.keeps(gs[0]));
+        assert!(!steals(true));
+        // Many goroutines, or one that hasn't begun.
+        push(9);
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        assert!(steals(false));
+        push(2);
+        assert!(victim.private.push(newborn.to_word()));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(newborn));
+        assert!(steals(false));
+        // One of them hasn't begun.
+        let Kind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
+        first.context.store(0, Ordering::Relaxed);
+        push(2);
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
+        assert!(steals(false));
+        first.context.store(1, Ordering::Relaxed);
+        // It is asked for something; its M is in a system call; it isn't quick any more.
+        push(2);
+        victim.attention.store(world::GANG, Ordering::Relaxed);
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        victim.attention.store(0, Ordering::Relaxed);
+        assert!(!work_for_thieves(s.rt, 0));
+        assert!(!steals(true));
+        victim.set_status(status::SYSCALL);
+        push(2);
+        assert!(work_for_thieves(s.rt, 0));
+        victim.set_owner(status::RUNNING, s.m);
+        victim.set_quick(false);
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        assert!(steals(true));
+        victim.attention.store(world::STOP, Ordering::Relaxed);
+        victim.set_status(status::STOPPED);
+        gs.iter().for_each(|g| match g.kind() {
+            Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
+            Kind::Newborn(_) => unreachable!("they are goroutines"),
+        });
+    });
+}
+
+#[test]
+fn w1_one_decision_in_61_begins_with_the_global_queue() {
+    // seed: W1
+    Stage::set(1, "flat", |s| {
+        let (global, local) = (s.task(), s.task());
+        s.p(0).of_node().runq.push(global);
+        // Number 53 is another queue's turn.
+        for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
+            s.p(0).tick.store(tick - 1, Ordering::Relaxed);
+            s.p(0).runnext.store(local.to_word(), Ordering::Relaxed);
+            let taken = s.name(next_local(s.m, s.p(0)));
+            assert_eq!(taken, Some(if tick == GLOBAL { 0 } else { 1 }), "decision {tick}");
+        }
+        s.p(0).runnext.store(0, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn n5_the_private_queue_is_lifo_and_its_old_end_has_a_turn_too() {
+    // seed: N5, S11
+    Stage::set(1, "flat", |s| {
+        for _ in 0..3 {
+            let t = s.task();
+            assert!(s.p(0).private.push(t.to_word()));
+        }
+        assert_eq!(s.find(), Some(2));
+        let turn = (1..).map(|n| n * OTHERS).find(|t| 1 + t / OTHERS % 5 == 2).expect("it comes");
+        assert_eq!(s.name(now_and_then(s.m, s.p(0), turn)), Some(0));
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
+fn n8_the_private_queue_comes_before_the_shared_one_which_is_fifo() {
+    // seed: N8
+    Stage::set(1, "flat", |s| {
+        for n in 0..4 {
+            let t = s.task();
+            let queue = if n < 2 { &s.p(0).shared } else { &s.p(0).private };
+            assert!(queue.push(t.to_word()));
+        }
+        assert_eq!([(); 4].map(|()| s.find()), [Some(3), Some(2), Some(0), Some(1)]);
+    });
+}
+
+#[test]
+fn s2_n2_idle_ps_are_a_set_of_each_node_and_each_is_taken_once() {
+    // seed: S2, N2
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        for node in &s.rt.nodes {
+            assert_eq!(node.ps.len(), 2);
+            assert!((0..2).all(|i| node.ps.get(i).of_node().id == node.id));
+        }
+        let p = s.p(5);
+        let node = p.of_node();
+        assert!(!node.take_idle_p(p));
+        node.add_idle_p(p);
+        assert_eq!(s.p(0).of_node().take_any_idle_p(8), None);
+        let taken = std::thread::scope(|scope| {
+            let take = || scope.spawn(|| node.take_any_idle_p(8));
+            [take(), take(), take()].map(|t| t.join().expect("no panic"))
+        });
+        assert_eq!(taken.iter().flatten().collect::<Vec<_>>(), [&5]);
+    });
+}
+
+#[test]
+fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
+    // seed: N3, S11
+    Stage::set(2, "flat", |s| {
+        let p = s.p(1);
+        let node = p.of_node();
+        let ms = [(); 3].map(|()| s.rt.add_m(node.id).expect("memory"));
+        for m in ms {
+            node.add_idle_m(m, false);
+        }
+        s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
+        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[0]));
+        // It is not idle now: whoever went idle last is still warm.
+        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[2]));
+        assert!(node.take_idle_m(ms[1]));
+        s.p(1).last_m.store(ptr::null_mut(), Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
+    // seed: S11
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        unsafe extern "C" fn nothing(_: *mut c_void) {}
+        let g =
+            crate::sched::life::spawn::create_root(nothing, ptr::null_mut(), 0).expect("memory");
+        g.last_p.set(2);
+        ready::ready(g, crate::sched::core::park::When::Soon);
+        assert_eq!(s.p(2).inbox.len(), 1);
+        assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
+        // It ends as if it had run.
+        g.set_status(Status::Dead);
+        count(&s.p(0).ended, 1);
+        s.p(0).of_node().gs.put(g.as_non_null());
+    });
+}
+
+/// Goroutines that are never run, as they came out of files, in the order in which
+/// they run.
+fn order_of(classes: &[Class], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+    let mut order = Vec::new();
+    Stage::set(1, "flat", |s| {
+        let mut found = Found::default();
+        let gs: Vec<GRef> = classes
+            .iter()
+            .map(|&class| {
+                let g = crate::sched::life::spawn::create_root(nothing, ptr::null_mut(), 0)
+                    .expect("memory");
+                found.add(g, class);
+                g
+            })
+            .collect();
+        put(s, found);
+        for _ in &gs {
+            s.p(0).tick.store(0, Ordering::Relaxed);
+            let task = find_runnable(s.m);
+            order.extend(gs.iter().position(|&g| task == Some(Task::goroutine(g))));
+        }
+        for g in gs {
+            // They end as if they had run.
+            g.set_status(Status::Dead);
+            count(&s.p(0).ended, 1);
+            s.p(0).of_node().gs.put(g.as_non_null());
+        }
+    });
+    order
+}
+
+#[test]
+fn n8_writers_run_before_readers_and_those_who_accept_come_last() {
+    // seed: N8
+    use Class::{Accept, Read, Write};
+    let classes = [Accept, Read, Write, Accept, Read, Write];
+    let order = [2, 5, 1, 4, 0, 3];
+    assert_eq!(order_of(&classes, |s, found| found.into_queues(s.p(0))), order);
+    assert_eq!(order_of(&classes, |s, found| found.into_inbox(s.p(0))), order);
+}
+
+#[test]
+fn n8_those_who_accept_are_in_the_shared_queue_and_the_others_in_the_private_one() {
+    // seed: N8
+    let classes = [Class::Accept, Class::Read, Class::Write];
+    let in_queues = |s: &mut Stage, found: Found| {
+        let room = s.p(0).private.room();
+        found.into_queues(s.p(0));
+        assert_eq!((room - s.p(0).private.room(), room - s.p(0).shared.room()), (2, 1));
+    };
+    assert_eq!(order_of(&classes, in_queues), [2, 1, 0]);
+}
+
+#[test]
+fn n7_root_goroutines_go_to_all_nodes_and_ps_in_turn() {
+    // seed: N7
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        let ps: Vec<PRef> = (0..8).map(|_| s.rt.next_root_p()).collect();
+        let mut ids: Vec<u16> = ps.iter().map(|p| p.id).collect();
+        for four in ps.chunks(4) {
+            let mut nodes: Vec<u16> = four.iter().map(|p| p.node).collect();
+            nodes.sort_unstable();
+            assert_eq!(nodes, [0, 1, 2, 3]);
+        }
+        ids.sort_unstable();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7]);
+    });
+}
+
+#[test]
+fn n7_a_burst_of_new_goroutines_is_spread_over_the_nodes() {
+    // seed: N7
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let p = s.p(0);
+        let full = p.private.room();
+        let in_queues = |s: &Stage| [0, 1].map(|node: usize| s.rt.nodes[node].runq.len());
+        for _ in 0..full {
+            let task = s.task();
+            ready::push_private_quietly(p, task);
+        }
+        assert_eq!(in_queues(s), [0, 0]);
+        // Each half ring that is too much goes to the next node.
+        for n in 1..=4 {
+            for _ in 0..=full / 2 {
+                let task = s.task();
+                ready::push_private_quietly(p, task);
+            }
+            let [first, second] = in_queues(s);
+            assert!(first.abs_diff(second) <= full / 2, "{first} and {second}");
+            assert!(first + second >= n * full / 2 && (n == 1 || (first > 0 && second > 0)));
+        }
+        for node in &s.rt.nodes {
+            while node.runq.pop().is_some() {}
+        }
+        while p.private.pop_back(true).is_some() {}
+    });
+}
+
+#[test]
+fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
+    // seed: N6
+    use crate::io::file::Locked;
+    use crate::io::table;
+    use crate::io::wait::Want;
+    Stage::set(2, "node:2 core:1 pu:1", |s| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let file = table::get(fd).expect("open");
+        // As in `io::wait`, but that nobody parks.
+        let wait_on = |p: PRef| {
+            let generation = file.enter().expect("nobody closes it").generation;
+            match file.lock_to_wait(generation, &Want::READ, file.seen()) {
+                Locked::Yes(waiting) => {
+                    let home = waiting.register(fd, s.rt, p);
+                    waiting.unlock();
+                    home.map(|home| home.id)
+                }
+                _ => panic!("nothing has happened"),
+            }
+        };
+        assert_eq!(wait_on(s.p(0)), Ok(0));
+        netpoll::look(s.m, s.p(0));
+        // A thief has it now, and it waits again.
+        assert_eq!(wait_on(s.p(1)), Ok(0));
+        netpoll::look(s.m, s.p(0));
+        let before = file.seen();
+        std::io::Write::write_all(&mut writer, b"x").expect("room");
+        netpoll::look(s.m, s.p(1));
+        assert_eq!(file.seen(), before);
+        netpoll::look(s.m, s.p(0));
+        assert_ne!(file.seen(), before);
+    });
+}
+
+#[test]
+fn n12_one_node_is_a_flat_scheduler() {
+    // seed: N12
+    Stage::set(4, "flat", |s| {
+        assert_eq!(s.rt.nodes.len(), 1);
+        assert!(s.rt.nodes[0].neighbours.is_empty());
+        assert_eq!(s.rt.nodes[0].ps.len(), 4);
+    });
+}
+
+#[test]
+fn a_node_that_loses_its_ps_loses_no_task() {
+    Stage::set(8, "node:4 core:2 pu:1", |s| {
+        let last = s.p(7).of_node().id;
+        for prio in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
+            let t = s.task();
+            assert!(s.rt.nodes[last].push(t, prio));
+        }
+        s.rt.set_proc_count(1);
+        let late = s.task();
+        s.rt.push(last, late, priority::NORMAL);
+        let p = s.p(0);
+        let first = p.of_node();
+        assert!(s.rt.nodes.iter().all(|n| n.id == first.id || n.runq.is_empty()));
+        let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle];
+        assert_eq!(found.map(|q| s.name(q.pop())), [0, 1, 4, 2, 3].map(Some));
+        s.rt.set_proc_count(8);
+    });
+}
+
+/// How many entries of a P's timers are counted as dead, and how many are.
+fn dead(p: PRef) -> (i32, i32) {
+    p.timers.census()
+}
+
+#[test]
+fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
+    use crate::sched::core::timers::{After, Timer};
+    use core::sync::atomic::AtomicU32;
+    static FIRED: AtomicU32 = AtomicU32::new(0);
+    fn fire(_: &Timer, _: i64) -> After {
+        FIRED.fetch_add(1, Ordering::Relaxed);
+        After::Nothing
+    }
+    Stage::set(2, "flat", |s| {
+        let (own, victim) = (s.p(0), s.p(1));
+        let outside = m::current();
+        // On the victim: a ticker and a timer that fires once.
+        release_p(s.m);
+        acquire_p(s.m, victim);
+        // SAFETY: the stage's M runs on no other thread.
+        unsafe { m::set_current(Some(s.m)) };
+        let timers = [3_600_000_000_000, 0].map(|period| {
+            let timer = Timer::new(fire, [0; 2]).expect("memory");
+            // SAFETY: just made.
+            assert!(unsafe { &*timer }.start(1, period).is_ok());
+            timer
+        });
+        release_p(s.m).set_status(status::STOPPED);
+        acquire_p(s.m, own);
+        assert_eq!(victim.timers.run(2), 2);
+        assert_eq!(FIRED.load(Ordering::Relaxed), 2);
+        // SAFETY: not freed yet.
+        assert_eq!(timers.map(|t| unsafe { &*t }.stop()), [true, false]);
+        assert_eq!([dead(own), dead(victim)], [(1, 1), (0, 0)]);
+        // SAFETY: no more uses.
+        timers.into_iter().for_each(|t| unsafe { Timer::free(t) });
+        // A thief that finds the dead one doesn't count it any more.
+        assert_eq!(own.timers.run(i64::MAX - 1), 0);
+        assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
+        // SAFETY: as it was.
+        unsafe { m::set_current(outside) };
+    });
+}
+
+#[test]
+fn n11_other_nodes_leave_a_node_for_a_while_what_was_spawned_for_it() {
+    // seed: N11
+    Stage::set(4, "node:2 core:2 pu:1", |s| {
+        let (own, far) = (s.p(0), s.p(2));
+        let placed = far.of_node();
+        assert_ne!(own.node, far.node);
+        let tasks: Vec<_> = (0..3).map(|_| s.task()).collect();
+        tasks.iter().for_each(|&t| assert!(placed.place(t)));
+        // Not before it is due, and the node's own P's take one at a time.
+        assert!(placed.steal_placed(1_000_000_000).is_none());
+        assert!(work_for_thieves(s.rt, far.node as usize) && work_anywhere(s.rt));
+        assert!(from_global(far) == Some(tasks[0]) && placed.placed() == 2);
+        assert!(placed.steal_placed(0) == Some(tasks[1]));
+        // A node without P's gives it away.
+        placed.open_queues(false, own.of_node());
+        assert!(!placed.place(tasks[0]) && own.of_node().runq.pop() == Some(tasks[2]));
+        placed.open_queues(true, own.of_node());
+    });
+}

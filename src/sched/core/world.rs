@@ -1,0 +1,330 @@
+//! Stopping the world, and changing GOMAXPROCS. seed: S1
+//!
+//! The stopper asks every P to stop (`attention`), takes those that nobody runs
+//! and waits for the rest. A goroutine that runs gives way when it next enters
+//! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
+//! when it blocks (`preempt`).
+
+use super::preempt::{self, Doing};
+use super::schedule::{self, release_p};
+use super::{netpoll, ready, threads, timers};
+use crate::arch;
+use crate::os::{futex, spin::SpinLock, time};
+use crate::sched::life::entry;
+use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::m::MRef;
+use crate::sched::who::p::{PRef, status};
+use crate::sched::who::task::{Kind, Task};
+use crate::sched::words::limits::PROCS as MAX;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+/// Bits of [`crate::sched::who::p::P::attention`]: the world is being stopped.
+pub const STOP: u32 = 1;
+/// Something has changed that g0 should look at.
+pub const LOOK: u32 = 2;
+/// The running goroutine's time slice is over: others have their turn.
+pub const SLICE: u32 = 4;
+/// Nobody is asked for anything: it may be a gang's turn here, so whoever picks the next
+/// task looks there first.
+pub const GANG: u32 = 8;
+
+/// How long a stopper sleeps before it looks again whether a P has entered a
+/// system call, in ns.
+const RECHECK: i64 = 100_000;
+
+/// Whether some P's `attention` may be set: one word that all look at before
+/// they look for their P. Cleared by sysmon.
+static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
+
+#[repr(align(128))]
+struct OnItsOwnLine(AtomicBool);
+
+/// Asks the M that runs the P to look at these bits when it next comes by.
+pub fn ask(p: PRef, bits: u32) {
+    p.attention.fetch_or(bits, Ordering::SeqCst);
+    // SeqCst: pairs with `forget_answered`.
+    WANTED.0.store(true, Ordering::SeqCst);
+    show_wanted(true);
+}
+
+/// What `gs_preempt_check` looks at. A program that was compiled with the header of the first
+/// release refers to it by its name and may have a copy of its own (a copy relocation), so its
+/// address must be looked up.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
+
+/// That word, wherever it is.
+pub fn preempt_word() -> &'static AtomicU32 {
+    // SAFETY: the linker knows it under this name.
+    unsafe { &*arch::address_of_preempt_word() }
+}
+
+fn show_wanted(yes: bool) {
+    preempt_word().store(u32::from(yes), Ordering::Relaxed);
+}
+
+/// Whether anybody may have been asked for something.
+#[inline(always)]
+pub fn somebody_is_asked() -> bool {
+    WANTED.0.load(Ordering::Relaxed)
+}
+
+/// For sysmon: when all have answered nobody needs to look any more.
+pub fn forget_answered(rt: &Runtime) {
+    if somebody_is_asked() {
+        // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
+        WANTED.0.store(false, Ordering::SeqCst);
+        show_wanted(false);
+        if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0) {
+            WANTED.0.store(true, Ordering::SeqCst);
+            show_wanted(true);
+        }
+    }
+}
+
+/// The state of stopping, one for each runtime.
+pub struct World {
+    /// Held from stop to start.
+    lock: SpinLock,
+    stopping: AtomicBool,
+    /// Changes when a P has stopped.
+    note: AtomicU32,
+}
+
+impl World {
+    pub fn new() -> World {
+        World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
+    }
+
+    /// Keeps everybody else from stopping the world until [`World::unlock`]; false: a stopper
+    /// has the lock.
+    pub fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    pub fn unlock(&self) {
+        self.lock.unlock();
+    }
+}
+
+/// Whoever has it has stopped the world.
+#[must_use]
+pub struct Stopped(());
+
+impl Stopped {
+    /// One that was forgotten.
+    ///
+    /// # Safety
+    /// It was, and is taken up once.
+    pub unsafe fn again() -> Stopped {
+        Stopped(())
+    }
+}
+
+/// Whether somebody stops the world, or has.
+pub fn is_stopping() -> bool {
+    rt().world.stopping.load(Ordering::Acquire)
+}
+
+/// One more P has stopped.
+pub fn arrived() {
+    let note = &rt().world.note;
+    note.fetch_add(1, Ordering::Release);
+    futex::wake(note, 1);
+}
+
+/// Stops every P but the caller's own. When it returns no other goroutine runs.
+pub fn stop() -> Stopped {
+    let rt = rt();
+    while !rt.world.lock.try_lock() {
+        // Somebody else does: we may be one of those it waits for.
+        match schedule::on_goroutine() {
+            Some(_) => schedule::give_way(),
+            None => time::sleep(RECHECK),
+        }
+    }
+    // Whoever holds a P here keeps it.
+    let own = schedule::with_p().map(|m| m.p());
+    rt.world.stopping.store(true, Ordering::SeqCst);
+    let others = || rt.ps().filter(|&p| Some(p) != own);
+    others().for_each(|p| ask(p, STOP));
+    loop {
+        // Acquire: pairs with the Release in `arrived`.
+        let seen = rt.world.note.load(Ordering::Acquire);
+        if others().filter(|&p| !halt(rt, p)).count() == 0 {
+            return Stopped(());
+        }
+        if !futex::wait(&rt.world.note, seen, time::now() + RECHECK) {
+            others().filter(|&p| !halt(rt, p)).for_each(|p| press(rt, p));
+        }
+    }
+}
+
+/// The goroutine on the P doesn't come by.
+fn press(rt: &Runtime, p: PRef) {
+    match preempt::doing(rt, p) {
+        Doing::Blocked(m) => {
+            preempt::take_blocked(rt, p, m, status::STOPPED);
+        }
+        Doing::Computes => {
+            preempt::interrupt(rt, p);
+        }
+        Doing::Library | Doing::Unknown => {}
+    }
+}
+
+/// Whether a P has stopped; takes it if nobody runs it.
+fn halt(rt: &Runtime, p: PRef) -> bool {
+    if p.of_node().take_idle_p(p) {
+        rt.idle.p_taken();
+        p.set_status(status::STOPPED);
+    }
+    p.take_from_call(status::STOPPED) || p.status() == status::STOPPED
+}
+
+/// Whether the goroutine's time slice may end on this M.
+fn sliceable(m: MRef, g: GRef) -> bool {
+    !g.has(flags::NOPREEMPT) && !m.is_locked()
+}
+
+/// On g0: does what the P is asked for. True: the world is being stopped, and
+/// the M has no P now.
+pub fn give_way(m: MRef, p: PRef) -> bool {
+    // Acquire: pairs with the stopper's SeqCst.
+    let asked = p.attention.fetch_and(!(LOOK | SLICE), Ordering::Acquire);
+    match m.stash.take().map(Task::kind) {
+        Some(Kind::Goroutine(g)) if asked & (STOP | SLICE) != 0 && preempt::is_interrupted(g) => {
+            ready::put_back(p, Task::goroutine(g));
+        }
+        // What comes back from a blocking call is behind others now.
+        Some(Kind::Goroutine(g)) if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 => {
+            ready::push_yielded(p, g);
+        }
+        Some(Kind::Newborn(n)) if asked & STOP != 0 => ready::push_shared(p, Task::newborn(n)),
+        Some(Kind::Goroutine(g)) => m.stash.set(Some(Task::goroutine(g))),
+        Some(Kind::Newborn(n)) => m.stash.set(Some(Task::newborn(n))),
+        None => {}
+    }
+    if asked & STOP == 0 {
+        return false;
+    }
+    if m.spinning.replace(false) {
+        rt().idle.spin_ended();
+    }
+    release_p(m);
+    p.set_status(status::STOPPED);
+    arrived();
+    true
+}
+
+/// Lets everything run again.
+pub fn start(_: Stopped) {
+    let rt = rt();
+    let own = schedule::with_p().map(|m| m.p());
+    rt.world.stopping.store(false, Ordering::SeqCst);
+    let mut with_work = Vec::new();
+    for p in rt.ps() {
+        // The own one too: it may be another than at the stop (`set_procs`).
+        p.attention.fetch_and(!STOP, Ordering::SeqCst);
+        if Some(p) == own {
+            continue;
+        }
+        p.set_status(status::IDLE);
+        if p.has_work() {
+            with_work.push(p);
+        } else {
+            schedule::make_idle(rt, p);
+        }
+    }
+    for p in with_work {
+        threads::start_m(rt, p, false);
+    }
+    rt.world.lock.unlock();
+    if schedule::work_anywhere(rt)
+        && let Some(one) = rt.idle.work_added()
+    {
+        threads::start_one(one, None, rt.any_node());
+    }
+    rt.timer_added(timers::next_of_idle_ps());
+}
+
+/// Changes the number of P's. Nothing is lost: what the superfluous ones have
+/// goes to P 0. procresize. False: there is no memory for that, and the number is as
+/// before.
+#[must_use]
+pub fn set_procs(world: &Stopped, n: usize) -> bool {
+    let _ = world;
+    let rt = rt();
+    let before = rt.procs();
+    let n = n.clamp(1, MAX);
+    // All that may fail comes first. A P that is made too many is never used.
+    let first = rt.p(0);
+    let timers = (n..before).map(|id| rt.p(id).timers.len()).sum();
+    if (before..n).any(|id| rt.make_p(id, n).is_none()) || !first.timers.keep_places(timers) {
+        return false;
+    }
+    for id in before..n {
+        let p = rt.p(id);
+        p.timers.close(false, None);
+        p.inbox.close(false);
+        p.attention.store(STOP, Ordering::Relaxed);
+        p.set_status(status::STOPPED);
+    }
+    rt.set_proc_count(n);
+    rt.gangs.reset(rt);
+    for id in n..before {
+        retire(rt.p(id), first);
+    }
+    first.timers.give_places_back(timers);
+    for p in rt.ps() {
+        p.alone.set(n == 1);
+    }
+    if let Some(m) = schedule::with_p()
+        && m.p().id as usize >= n
+    {
+        let old = release_p(m);
+        old.set_status(status::DEAD);
+        // As in `retire`, which has found nothing to arm in one that was running.
+        fence(Ordering::SeqCst);
+        netpoll::nobody_runs(old);
+        schedule::acquire_p(m, first);
+    }
+    true
+}
+
+/// Everything that a P has goes to others.
+fn retire(p: PRef, to: PRef) {
+    let node = to.of_node();
+    // SAFETY: rings hold tasks, and so does `runnext`, or 0.
+    let task = |word| unsafe { Task::from_word(word) };
+    let local = core::iter::from_fn(|| task(p.runnext.swap(0, Ordering::Acquire)))
+        .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(task)))
+        .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(task)));
+    local.for_each(|task| node.runq.push(task));
+    let mut inbox = p.inbox.close(true);
+    while let Some(task) = inbox.pop() {
+        node.runq.push(task);
+    }
+    p.timers.close(true, Some(to));
+    entry::flush_caches(p, p.of_node());
+    p.set_status(status::DEAD);
+    // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
+    fence(Ordering::SeqCst);
+    netpoll::nobody_runs(p);
+}
+
+/// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks. `-ENOMEM`.
+pub fn gomaxprocs(n: i32) -> i32 {
+    let rt = rt();
+    let before = rt.procs() as i32;
+    if n <= 0 || n == before {
+        return before;
+    }
+    let world = stop();
+    let before = rt.procs() as i32;
+    let done = set_procs(&world, n as usize);
+    start(world);
+    if done { before } else { -libc::ENOMEM }
+}

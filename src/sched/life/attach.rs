@@ -1,0 +1,156 @@
+//! `gs_attach`: the calling thread becomes an M, and what it runs from there on a goroutine.
+//!
+//! That goroutine is a root, as that of `gs_run`, and is bound to its M. It has no stack of its own but
+//! goes on on the thread's; g0 gets one that is mapped for it. So three contexts take turns:
+//!
+//! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
+//!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
+//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0
+//!   has nothing left to do it switches back there: `detach` returns, on a thread that is no M any more.
+
+use super::entry;
+use super::{run, spawn};
+use crate::arch::{self, Place, sanitizer};
+use crate::os::{self, KeepErrno, heap, mem, thread};
+use crate::sched::core::boundary;
+use crate::sched::core::schedule::{self, Left};
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, MRef};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// Bytes of address space for g0's stack: what the system gives a thread by default, because
+/// `gs_blocking` calls its function there. They take memory only as they are touched.
+const G0_STACK: usize = 8 << 20;
+
+/// What an attached thread has besides its M.
+pub struct Attachment {
+    /// The lowest byte of g0's stack, whose lowest page is a guard.
+    stack: usize,
+    /// The context that the thread's own stack has at rest, before the goroutine and after it.
+    native: Cell<usize>,
+    /// Why there is no goroutine; 0: there is one.
+    error: Cell<i32>,
+    /// The goroutine's flags that the caller has chosen.
+    chosen: u32,
+    /// The lowest address and the size of the thread's own stack.
+    bounds: (usize, usize),
+}
+
+impl Attachment {
+    /// The lowest address and the size of the stack on which the goroutine runs.
+    pub fn bounds(&self) -> (usize, usize) {
+        self.bounds
+    }
+
+    fn new(chosen: u32) -> Option<Box<Attachment>> {
+        let stack = mem::reserve(G0_STACK, os::PAGE)?;
+        // SAFETY: the lowest page of the new range, which nothing uses.
+        let attachment = unsafe { mem::protect_none(stack, os::PAGE) }
+            .then(|| Attachment {
+                stack,
+                native: Cell::new(0),
+                error: Cell::new(0),
+                chosen,
+                bounds: thread::stack_bounds(),
+            })
+            .and_then(heap::boxed);
+        if attachment.is_none() {
+            // SAFETY: reserved above, and nothing uses it.
+            unsafe { mem::release(stack, G0_STACK) };
+        }
+        attachment
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // SAFETY: g0 has left it for ever, or has never run.
+        unsafe { mem::release(self.stack, G0_STACK) };
+    }
+}
+
+/// Attaches the calling thread; `chosen`: flags of [`flags::PUBLIC`]. `-EBUSY`: it is an M already;
+/// `-ENOSYS`: a sanitizer watches the stacks.
+pub fn attach(chosen: u32) -> i32 {
+    if m::current().is_some() {
+        return -libc::EBUSY;
+    }
+    if sanitizer::is_on() || cfg!(gosched_tsan) {
+        return -libc::ENOSYS;
+    }
+    let _errno = KeepErrno::new();
+    let Some(attachment) = Attachment::new(chosen) else { return -libc::ENOMEM };
+    let mut here = Place::new();
+    here.note_modes();
+    let at: *const Attachment = &raw const *attachment;
+    // SAFETY: the upper end of a new stack; the modes are noted; g0 or the scheduler resumes the
+    // context that is left here, once.
+    let words = unsafe {
+        let g0 = arch::prepare_call(attachment.stack + G0_STACK, here.modes());
+        arch::switch(
+            attachment.native.as_ptr(),
+            g0,
+            [at as usize, on_g0 as *const () as usize, 0],
+            &mut here,
+        )
+    };
+    if attachment.error.get() != 0 {
+        return attachment.error.get();
+    }
+    // SAFETY: g0 has switched to the goroutine, and nothing has run since.
+    let m = unsafe { Left::from_words(words).settle() };
+    // `detach` frees it.
+    let _ = Box::into_raw(attachment);
+    boundary::leave(m);
+    0
+}
+
+/// The first and only thing that runs on g0's stack.
+unsafe extern "C" fn on_g0(attachment: *const Attachment) -> ! {
+    // SAFETY: it stays until the thread's own context has been resumed, below.
+    let a = unsafe { &*attachment };
+    a.error.set(run::run_root(|m| root(m, a)));
+    let mut here = Place::new();
+    here.note_modes();
+    let mut never = 0;
+    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has
+    // left it. This one is not resumed.
+    unsafe { arch::switch(&raw mut never, a.native.get(), [0; 3], &mut here) };
+    unreachable!("g0 of a thread that is no M any more");
+}
+
+/// The goroutine of this M, as if it had run before.
+fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
+    let g = spawn::create_root(no_function, ptr::null_mut(), 0)?;
+    spawn::share(g);
+    g.flags.set(flags::ROOT | flags::PINNED | flags::BOUND | flags::ATTACHED | a.chosen);
+    g.bound_m.set(m.as_ptr());
+    entry::count_pinned(m, 1);
+    m.attachment.set(a);
+    m.by_g0.set(m.by_g0.get() | m::ATTACHED);
+    g.context.store(a.native.get(), Ordering::Relaxed);
+    debug_assert_eq!(g.status(), Status::Runnable);
+    Ok(g)
+}
+
+/// Stands for the function of a goroutine that has begun without.
+unsafe extern "C" fn no_function(_: *mut c_void) {}
+
+/// Ends the goroutine of an attached thread, which calls this; returns when those that are bound to
+/// the thread have ended too. `-EPERM`: the caller is something else.
+pub fn detach() -> i32 {
+    let Some(m) = m::current() else { return -libc::EPERM };
+    if !schedule::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
+        return -libc::EPERM;
+    }
+    let _errno = KeepErrno::new();
+    let attachment = m.attachment.seen().cast_mut();
+    // SAFETY: `attach` has made it, and let go of it.
+    let attachment = unsafe { Box::from_raw(attachment) };
+    // SAFETY: the goroutine's own stack; g0 comes back to `native`.
+    unsafe { entry::end_attached(m, attachment.native.as_ptr()) };
+    0
+}

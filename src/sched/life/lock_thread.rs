@@ -1,0 +1,167 @@
+//! Goroutines that own their thread. seed: S9
+//!
+//! A locked thread runs that goroutine and, while it is parked, those that are pinned to the same
+//! thread; it doesn't serve the timers that would wake them. So of the library's threads
+//! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
+
+use super::runtime::rt;
+use crate::os::spin::SpinLock;
+use crate::sched::core::blocking;
+use crate::sched::core::park::{Block, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::core::schedule;
+use crate::sched::core::world::{self, LOOK};
+use crate::sched::who::g::flags;
+use crate::sched::who::m::{self, MRef};
+use core::cell::Cell;
+
+thread_local! {
+    /// Locks of a plain thread: it can't move anyway, but they must pair.
+    static PLAIN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many threads are locked, and who waits to lock one.
+pub struct Slots {
+    lock: SpinLock,
+    taken: Cell<usize>,
+    queue: WaitQueue,
+}
+
+// SAFETY: all is used with `lock` held.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    pub fn new() -> Slots {
+        Slots { lock: SpinLock::new(), taken: Cell::new(0), queue: WaitQueue::default() }
+    }
+
+    /// How many threads are locked.
+    pub fn taken(&self) -> usize {
+        self.lock.with(|| self.taken.get())
+    }
+
+    fn take(&self) {
+        self.lock.lock();
+        if self.taken.get() < rt().lockable_threads() {
+            self.taken.set(self.taken.get() + 1);
+            self.lock.unlock();
+            return;
+        }
+        rt().thread_limit_hit();
+        let thread = Parker::for_thread();
+        let block = Block::begin_uncancellable(&thread, Why::Thread);
+        let waiter = block.waiter();
+        self.queue.push(&waiter);
+        // Whoever gives a slot back leaves it to us.
+        // SAFETY: the lock is held; `unlock_slots` releases it.
+        let _ = unsafe { block.park(unlock_slots, core::ptr::from_ref(self) as usize) };
+    }
+
+    fn give_back(&self) {
+        let next = self.lock.with(|| {
+            let next = self.queue.pop();
+            if next.is_none() {
+                self.taken.set(self.taken.get() - 1);
+            }
+            next
+        });
+        if let Some(waiter) = next {
+            // SAFETY: popped, so ours.
+            unsafe { Waiter::ready(waiter, When::Soon) };
+        }
+    }
+}
+
+/// # Safety
+/// `slots` is the address of [`Slots`] whose lock the caller holds.
+unsafe fn unlock_slots(slots: usize) {
+    // SAFETY: the runtime's slots; the caller holds their lock.
+    unsafe { (*(slots as *const Slots)).lock.unlock() };
+}
+
+/// A goroutine keeps the thread of this M for itself from now on.
+fn add_lock(m: MRef) {
+    m.by_g0.set(m.by_g0.get() + 1);
+}
+
+/// A goroutine doesn't keep it any more: it has unlocked the thread, or ends.
+pub fn remove_lock(m: MRef) {
+    m.by_g0.set(m.by_g0.get() - 1);
+    if !m.is_locked() && needs_slot(m) {
+        rt().locked.give_back();
+    }
+}
+
+/// Whether the thread counts among those that may be locked: not one that `gs_run` has borrowed,
+/// which only its own function's goroutine locks, and which leaves the library's threads to the
+/// others.
+fn needs_slot(m: MRef) -> bool {
+    !m.is_runner()
+}
+
+/// From now on only this thread runs the goroutine, and nothing else. Nests.
+/// LockOSThread.
+pub fn lock() {
+    let Some(g) = schedule::current_g() else {
+        PLAIN.set(PLAIN.get() + 1);
+        return;
+    };
+    let depth = g.lock_depth.get();
+    g.lock_depth.set(depth + 1);
+    if depth == 0 {
+        // SAFETY: there is a current goroutine, so this is an M's thread.
+        let here = unsafe { m::must_current() };
+        // A slot is a thread's: a goroutine that stays here, where it is not needed or another pinned
+        // goroutine has it, must not wait for one. The others take it before they look for a thread,
+        // because they may have to wait.
+        let stays = g.has(flags::BOUND) || here.root.get() == g.as_ptr().cast_const();
+        let took = !(stays && (here.is_locked() || !needs_slot(here)));
+        if took {
+            rt().locked.take();
+        }
+        if let Some(m) = schedule::on_goroutine() {
+            blocking::find_own_thread(m, g);
+        }
+        // It may be another thread by now.
+        // SAFETY: likewise.
+        let m = unsafe { m::must_current() };
+        // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no
+        // other thread than this one to be had.
+        if took && (m.is_locked() || !needs_slot(m)) {
+            rt().locked.give_back();
+        }
+        g.set_flag(flags::BOUND, true);
+        g.bound_m.set(m.as_ptr());
+        add_lock(m);
+    }
+}
+
+/// Undoes one lock; `-EPERM` when there is none. UnlockOSThread.
+pub fn unlock() -> i32 {
+    let Some(g) = schedule::current_g() else {
+        return match PLAIN.get() {
+            0 => -libc::EPERM,
+            n => {
+                PLAIN.set(n - 1);
+                0
+            }
+        };
+    };
+    match g.lock_depth.get() {
+        0 => return -libc::EPERM,
+        1 => {
+            // SAFETY: there is a current goroutine, so this is an M's thread.
+            let m = unsafe { m::must_current() };
+            remove_lock(m);
+            if !m.p.get().is_null() {
+                m.bind_to(m.p().node as usize);
+            }
+            g.set_flag(flags::BOUND, g.has(flags::PINNED));
+            if schedule::is_wanted_back(m) && !m.p.get().is_null() {
+                world::ask(m.p(), LOOK);
+            }
+        }
+        _ => {}
+    }
+    g.lock_depth.set(g.lock_depth.get() - 1);
+    0
+}

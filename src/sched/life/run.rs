@@ -1,0 +1,100 @@
+//! `gs_run`: the caller's thread becomes an M until its function has ended.
+
+use super::runtime::{Inside, rt};
+use super::spawn;
+use crate::os::KeepErrno;
+use crate::os::signal::AltStack;
+use crate::os::thread::{ExactTimeouts, NoCancel};
+use crate::sched::core::group;
+use crate::sched::core::world::{self, LOOK};
+use crate::sched::core::{preempt, ready, schedule, threads};
+use crate::sched::who::g::GRef;
+use crate::sched::who::m::{self, MRef};
+use crate::sched::who::node;
+use crate::sched::who::p::PRef;
+use crate::sched::who::task::{GoFn, Task};
+use core::ffi::c_void;
+use core::sync::atomic::{Ordering, fence};
+
+/// Runs `f(arg)` as a goroutine, and others meanwhile, on this thread; returns
+/// when it has ended. `-EBUSY` on a thread that is an M already.
+pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    if m::current().is_some() {
+        return -libc::EBUSY;
+    }
+    run_root(|_| spawn::create_root(f, arg, pc))
+}
+
+/// The calling thread is an M until the goroutine has ended that `create` makes for it.
+pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
+    let _errno = KeepErrno::new();
+    let _lives = NoCancel::new();
+    let inside = match Inside::enter() {
+        Ok(inside) => inside,
+        Err(e) => return e,
+    };
+    let rt = rt();
+    // What may fail comes first: a goroutine that is made runs.
+    let Some(m) = rt.add_runner() else { return -libc::ENOMEM };
+    let root = match create(m) {
+        Ok(g) => g,
+        Err(e) => {
+            m.in_syscall.store(false, Ordering::Release);
+            rt.runner_leaves(m);
+            return e;
+        }
+    };
+    m.root.set(root.as_ptr());
+    m.root_done.store(false, Ordering::Relaxed);
+    root.runner.set(m.as_ptr());
+    let alt = AltStack::set_up();
+    let exact = ExactTimeouts::ask_for();
+    m.bind_to_thread();
+    // SAFETY: just bound to it.
+    unsafe { m::set_current(Some(m)) };
+    let mask = preempt::allow();
+    group::runner_comes(rt, m);
+    match threads::take_idle_p(rt, None, m.node.get()) {
+        Some(p) => {
+            schedule::acquire_p(m, p);
+            m.stash.set(Some(Task::goroutine(root)));
+            rt.sysmon.wake_if_asleep();
+        }
+        None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
+    }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
+    drop(inside);
+    schedule::run(m);
+    // SAFETY: it runs no goroutine any more.
+    unsafe { m::set_current(None) };
+    m.cxa.end();
+    if let Some(mask) = mask {
+        mask.restore();
+    }
+    drop((alt, exact));
+    rt.runner_leaves(m);
+    0
+}
+
+/// The goroutine of this M has ended: the thread goes back to its owner as soon
+/// as it has left what it runs now.
+pub fn root_ended(runner: MRef) {
+    runner.root_done.store(true, Ordering::Release);
+    // Pairs with the fences in `must_leave` and `stop`.
+    fence(Ordering::SeqCst);
+    for p in rt().ps() {
+        if p.is_run_by(runner) {
+            world::ask(p, LOOK);
+        }
+    }
+    threads::nudge(runner);
+}
+
+/// The M has taken a P: if its thread is wanted back, g0 must see it.
+#[inline(always)]
+pub fn look_if_done(m: MRef, p: PRef) {
+    if schedule::is_wanted_back(m) {
+        world::ask(p, LOOK);
+    }
+}

@@ -1,0 +1,254 @@
+//! Deadlock detection. seed: S8
+//!
+//! Reported only when nothing can ever wake a goroutine again: every P is idle,
+//! no queue holds anything, no timer runs, nobody waits for a file, no thread is in a system call, and
+//! every other thread of the process is blocked without a deadline in a call of
+//! this library. A thread that could still call in (any that runs or blocks
+//! elsewhere) makes it no deadlock.
+
+use crate::os::{self, log, spin::SpinLock, thread, time};
+use crate::sched::core::{netpoll, schedule};
+use crate::sched::life::runtime::{Inside, Runtime, rt};
+use crate::sched::who::g::{G, Status};
+use crate::sched::who::m;
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Plain threads that are blocked in this library without a deadline, and that no waker has
+/// taken yet.
+static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
+/// M's in an announced call that are blocked in this library as a plain thread would be.
+static BLOCKED_CALLS: AtomicU32 = AtomicU32::new(0);
+/// How often a thread has begun to block in either way.
+static BLOCKS: AtomicU64 = AtomicU64::new(0);
+
+/// Holds of embedders: as long as there is one, something outside can wake goroutines.
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Nothing is reported until the hold is given back. gs_hold.
+pub fn hold() {
+    HOLDS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Gives a hold back. False: there was none. gs_unhold.
+#[must_use]
+pub fn unhold() -> bool {
+    let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    if less.is_ok()
+        && let Some(_inside) = Inside::try_enter()
+    {
+        // It may sleep for as long as there was a hold.
+        rt().sysmon.wake();
+    }
+    less.is_ok()
+}
+
+/// How a thread that blocks without a deadline is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Not,
+    Thread,
+    /// The thread is counted among the M's, one of which is in a call.
+    Call,
+}
+
+/// A plain thread, or one in a system call, is about to block without a deadline.
+pub fn thread_blocks() -> Counted {
+    let counted = if m::current().is_some() { Counted::Call } else { Counted::Thread };
+    change(counted, 1);
+    BLOCKS.fetch_add(1, Ordering::SeqCst);
+    counted
+}
+
+/// The thread is about to be woken. The waker says so before it wakes, because a thread
+/// that is on its way may be long in coming and can wake others.
+pub fn thread_wakes(counted: Counted) {
+    change(counted, -1);
+}
+
+fn change(counted: Counted, by: i32) {
+    let count = match counted {
+        Counted::Not => return,
+        Counted::Thread => &BLOCKED_THREADS,
+        Counted::Call => &BLOCKED_CALLS,
+    };
+    count.fetch_add(by as u32, Ordering::SeqCst);
+}
+
+/// How many of the M's in a call are blocked in this library without a deadline.
+pub fn blocked_calls() -> usize {
+    BLOCKED_CALLS.load(Ordering::SeqCst) as usize
+}
+
+/// In the child of a fork no other thread is left.
+pub fn forget_threads() {
+    BLOCKED_THREADS.store(0, Ordering::SeqCst);
+    BLOCKED_CALLS.store(0, Ordering::SeqCst);
+    HOLDS.store(0, Ordering::SeqCst);
+}
+
+/// The first look comes so soon after everything has become idle, in ns, and
+/// later ones less and less often.
+const FIRST: i64 = 10_000_000;
+const LAST: i64 = 10_000_000_000;
+
+/// The periods in which all P's are idle.
+pub struct Watch {
+    delay: i64,
+    /// What had happened when all seemed dead the first time.
+    suspected: Option<Activity>,
+    /// What had happened when somebody was told: not again before something has
+    /// run since.
+    told: Activity,
+}
+
+/// What changes whenever anything happens: a goroutine runs, a thread blocks. A
+/// look is not a moment; if this is the same before the first of two looks and
+/// after the second, then nothing has moved in between.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Activity {
+    switches: u64,
+    blocks: u64,
+}
+
+impl Activity {
+    fn now(rt: &Runtime) -> Activity {
+        Activity { switches: rt.switches(), blocks: BLOCKS.load(Ordering::SeqCst) }
+    }
+}
+
+impl Watch {
+    pub fn new() -> Watch {
+        let never = Activity { switches: u64::MAX, blocks: u64::MAX };
+        Watch { delay: FIRST, suspected: None, told: never }
+    }
+
+    /// A new period begins.
+    pub fn again(&mut self) {
+        (self.delay, self.suspected) = (FIRST, None);
+    }
+
+    /// Looks; gives the time of the next look (-1: nobody waits, none needed).
+    pub fn check(&mut self, rt: &Runtime) -> i64 {
+        if rt.goroutines() == 0 {
+            return -1;
+        }
+        if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
+            // When it comes a P is started, and that ends this period; so does `unhold`.
+            self.suspected = None;
+            return time::now() + LAST;
+        }
+        let before = Activity::now(rt);
+        let dead = is_deadlocked(rt);
+        if dead && self.suspected.take() == Some(Activity::now(rt)) && self.told != before {
+            tell(rt);
+            self.told = before;
+        }
+        let delay = if dead { FIRST } else { self.delay };
+        self.suspected = dead.then_some(before);
+        self.delay = (self.delay * 2).min(LAST);
+        time::now() + delay
+    }
+}
+
+/// Whether a timer runs, or a file may be ready at any time.
+fn waits_for_something(rt: &Runtime) -> bool {
+    rt.ps().any(|p| p.timers.next() != i64::MAX) || netpoll::anybody_waits(rt)
+}
+
+fn is_deadlocked(rt: &Runtime) -> bool {
+    rt.idle.ps() as usize >= rt.procs()
+        && !schedule::work_anywhere(rt)
+        && !waits_for_something(rt)
+        && rt.aside.is_empty()
+        // It may be counted before it is there.
+        && !rt.template.is_asked()
+        && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
+        // After the count: whoever is counted there has said so before.
+        && !rt.any_m_may_bring_work()
+}
+
+fn blocked_plain_threads() -> usize {
+    BLOCKED_THREADS.load(Ordering::SeqCst) as usize
+}
+
+/// What the user wants called in place of the report: the function and its
+/// argument.
+static HANDLER: SpinLock = SpinLock::new();
+static mut CALL: Option<(Handler, *mut c_void)> = None;
+
+/// Around a fork: the child must not find it locked by a thread that it hasn't.
+pub fn lock_handler() {
+    HANDLER.lock();
+}
+
+/// See [`lock_handler`].
+pub fn unlock_handler() {
+    HANDLER.unlock();
+}
+
+/// `gs_set_deadlock_handler`'s.
+pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
+
+/// Sets it; `None`: report and abort.
+pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
+    // SAFETY: used with the lock held.
+    HANDLER.with(|| unsafe { CALL = handler.map(|f| (f, ctx)) });
+}
+
+/// Calls the handler, or says who waits and ends the process.
+fn tell(rt: &Runtime) {
+    // SAFETY: used with the lock held.
+    match HANDLER.with(|| unsafe { CALL }) {
+        // SAFETY: the user gave this function for this argument.
+        Some((f, ctx)) => unsafe { f(ctx) },
+        None => {
+            log::say(format_args!("{}", report(rt)));
+            os::abort()
+        }
+    }
+}
+
+/// As many goroutines are listed.
+const LISTED: usize = 100;
+
+fn report(rt: &Runtime) -> String {
+    let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
+    let mut count = 0;
+    rt.for_each_g(|g| {
+        if g.status() == Status::Waiting {
+            count += 1;
+            if count <= LISTED {
+                text += &line(g);
+            }
+        }
+    });
+    if count > LISTED {
+        text += &format!("  ... and {} more\n", count - LISTED);
+    }
+    text += &format!(
+        "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
+        blocked_plain_threads() + blocked_calls()
+    );
+    text
+}
+
+/// Who it is, what it waits for and where it comes from.
+fn line(g: &G) -> String {
+    let id = g.id.load(Ordering::Relaxed);
+    let name = g.name.load(Ordering::Relaxed);
+    let name = match name.is_null() {
+        true => String::new(),
+        // SAFETY: the goroutine waits, so its name stays.
+        false => format!(" \"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy()),
+    };
+    let place = os::place_of(g.pc.get());
+    let creator = match g.creator.get() {
+        0 => "a thread".to_owned(),
+        id => format!("goroutine {id}"),
+    };
+    format!(
+        "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
+        g.why.get().text()
+    )
+}

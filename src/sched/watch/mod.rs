@@ -1,0 +1,6 @@
+//! The threads that watch the others.
+
+pub mod deadlock;
+pub mod inspector;
+pub mod sysmon;
+pub mod workers;

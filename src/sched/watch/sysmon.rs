@@ -1,0 +1,534 @@
+//! sysmon: a thread without a P that looks after what nobody else can see:
+//! P's whose thread is blocked, P's that are stuck and don't look at their files,
+//! timers of idle P's, nodes without a watcher, threads that are wanted.
+//!
+//! It looks every 20 us at first and less often while nothing happens, up to
+//! 2 ms; when every P has been idle for a while it sleeps until one is started, or
+//! shortly after the next timer.
+
+use super::deadlock;
+use crate::os::thread::{self, Thread};
+use crate::os::time;
+use crate::sched::core::park::FOREVER;
+use crate::sched::core::preempt::{self, BACK, Doing, Sent};
+use crate::sched::core::{netpoll, schedule, threads, timers, world};
+use crate::sched::life::entry;
+use crate::sched::life::runtime::{self, Runtime, is_forking, rt};
+use crate::sched::who::p::{PRef, status};
+use crate::sched::words::clock;
+use crate::sched::words::service::Service;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicI64, Ordering, fence};
+
+/// The shortest and the longest sleep in ns.
+const SHORTEST: i64 = 20_000;
+const LONGEST: i64 = 2_000_000;
+/// After so many looks without an event the sleeps become longer.
+const PATIENCE: u32 = 50;
+/// All P's idle for so long: it sleeps until it is woken.
+const DEEP_AFTER: i64 = 4_000_000;
+/// It ends its sleep so long after a timer is due, and whoever starts a P before that need
+/// not wake it.
+const AFTER_TIMER: i64 = 500_000;
+const SOON: i64 = 1_000_000;
+/// A P in a system call is left to its M for so long when nobody needs it.
+const SYSCALL_GRACE: i64 = 10_000_000;
+/// A goroutine that stands for so long has its thread looked at, and again after
+/// twice, four times ... as long.
+const CHECK: i64 = 300_000;
+const LONGEST_CHECK: i64 = 5_000_000;
+/// Files of a P that stands are looked at when nobody has for so long, and those of one
+/// that does not after as long as Go's.
+const FILES: i64 = 500_000;
+const FILES_OF_BUSY: i64 = 10_000_000;
+/// How often it looks for threads that run without a P, and at how many.
+const STRAYS: i64 = 2_000_000;
+const STRAYS_AT_ONCE: usize = 8;
+/// So long after a signal it is looked at again.
+const AGAIN: i64 = 1_000_000;
+/// A goroutine runs for so long before one preempts it whose timer is due.
+const WAKE_UP: i64 = 1_000_000;
+
+/// How often it asks how many free stacks were not needed lately, and how many of those
+/// give their memory back at once, with a pause then: that costs 1 us each or more.
+const TRIM: i64 = 100_000_000;
+const TRIM_AT_ONCE: usize = 256;
+const TRIM_PAUSE: i64 = 1_000_000;
+
+/// A look takes less, in ns; the least that the kernel knows.
+const TURN: u64 = 100_000;
+
+/// What others know of it.
+pub struct Sysmon {
+    service: Service,
+    /// It sleeps until woken, or this time, in ns; 0: it doesn't.
+    deep_until: AtomicI64,
+}
+
+impl Sysmon {
+    pub fn new() -> Sysmon {
+        Sysmon { service: Service::new(), deep_until: AtomicI64::new(0) }
+    }
+
+    /// See [`Service::start`].
+    pub fn start(&self) -> Result<(), i32> {
+        self.service.start(main)
+    }
+
+    /// See [`Service::end`].
+    pub fn end(&self) -> Option<Thread> {
+        self.service.end()
+    }
+
+    /// Lets it look now.
+    pub fn wake(&self) {
+        self.service.wake();
+    }
+
+    /// Ends its deep sleep.
+    #[inline]
+    pub fn wake_if_asleep(&self) {
+        // Pairs with the SeqCst store before it looks for the last time.
+        if self.deep_until.load(Ordering::SeqCst) != 0 {
+            clock::set(time::now());
+            self.end_deep_sleep();
+        }
+    }
+
+    /// The same unless it ends soon: a P has been started, which needs nobody to watch it
+    /// yet. To wake a thread takes as long as all else when a timer fires.
+    #[inline]
+    pub fn wake_if_long_asleep(&self) {
+        // As in `wake_if_asleep`.
+        let until = self.deep_until.load(Ordering::SeqCst);
+        if until != 0 {
+            let now = time::now();
+            clock::set(now);
+            if until - now > SOON {
+                self.end_deep_sleep();
+            }
+        }
+    }
+
+    /// One wakes it for all.
+    #[cold]
+    fn end_deep_sleep(&self) {
+        if self.deep_until.swap(0, Ordering::SeqCst) != 0 {
+            self.wake();
+        }
+    }
+}
+
+/// What it remembers of each P.
+#[derive(Clone, Copy)]
+struct Seen {
+    tick: u32,
+    syscall_tick: u32,
+    /// When it was looked at last.
+    looked: i64,
+    /// Since when the counters stand.
+    since: i64,
+    /// Since when the same goroutine runs, whatever system calls it makes.
+    slice: i64,
+    /// It has been asked to give way.
+    asked: bool,
+    /// When its thread is looked at next, and how long after that again.
+    check: i64,
+    delay: i64,
+    /// When this P needs the next look, if not before.
+    next: i64,
+}
+
+impl Seen {
+    fn new(now: i64) -> Seen {
+        Seen {
+            tick: 0,
+            syscall_tick: 0,
+            looked: now,
+            since: now,
+            slice: now,
+            asked: false,
+            check: now + CHECK,
+            delay: CHECK,
+            next: i64::MAX,
+        }
+    }
+}
+
+/// Has free stacks give their memory back that were not needed lately.
+struct Trimmer {
+    /// When it does the next thing, and when it asks next.
+    next: i64,
+    ask: i64,
+}
+
+impl Trimmer {
+    fn new() -> Trimmer {
+        Trimmer { next: 0, ask: 0 }
+    }
+
+    fn look(&mut self, rt: &Runtime, now: i64) {
+        if now < self.next {
+            return;
+        }
+        if now >= self.ask {
+            self.ask = now + TRIM;
+            for node in &rt.nodes {
+                node.with_stack.assess();
+                node.stacks.assess();
+            }
+        }
+        let mut left = TRIM_AT_ONCE;
+        for node in &rt.nodes {
+            left -= entry::trim(rt, node, left);
+            left -= node.stacks.trim(left);
+        }
+        self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
+    }
+
+    /// Whether there is something left that will be given back if it isn't needed.
+    fn is_needed(rt: &Runtime) -> bool {
+        rt.nodes.iter().any(|n| n.with_stack.has_spare() || n.stacks.has_spare())
+    }
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-sysmon");
+    thread::ask_for_short_turns(TURN);
+    let rt = rt();
+    let mut seen: Vec<Seen> = Vec::new();
+    let (mut quiet, mut delay) = (0, SHORTEST);
+    let mut idle_since: Option<i64> = None;
+    let mut watch = deadlock::Watch::new();
+    // When it last looked for strays, and the number of the next.
+    let mut strays = (0, 0);
+    let mut poller = netpoll::Sysmon::new();
+    let mut trimmer = Trimmer::new();
+    loop {
+        let note = rt.sysmon.service.note();
+        if rt.exiting.load(Ordering::Acquire) {
+            break;
+        }
+        let now = time::now();
+        clock::set(now);
+        // Before it looks at anything: only if this still stands when those who start a P are
+        // to wake it has nothing happened since that it has not seen.
+        let before = decisions(rt);
+        let allocates = runtime::keep_from_forking();
+        if allocates {
+            seen.resize(rt.procs(), Seen::new(now));
+        }
+        let gangs = rt.gangs.tick(rt, now);
+        let acted = look(rt, &mut seen, &mut strays, now) | rt.aside.look(rt, now);
+        if acted | (allocates && poller.look(rt, now)) {
+            (quiet, delay) = (0, SHORTEST);
+        } else {
+            quiet += 1;
+            if quiet > PATIENCE {
+                delay = (delay * 2).min(LONGEST);
+            }
+        }
+        if allocates {
+            rt.inspector.start_if_needed(rt);
+            rt.template.start_if_needed(rt);
+            rt.template.reap(rt);
+            trimmer.look(rt, now);
+        }
+        let all_idle = rt.idle.ps() as usize >= rt.procs();
+        // Nobody needs it then, and timers have a watcher of their own.
+        match (all_idle, idle_since) {
+            (true, None) => delay = LONGEST,
+            (false, Some(_)) => delay = delay.min(CHECK),
+            _ => {}
+        }
+        idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
+        let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
+        // Work may wait for an M that isn't there yet.
+        let wanted = rt.ms_wanted.load(Ordering::Relaxed);
+        // Somebody is about to wake for a timer that is due, or has to be helped.
+        let due = timers::next_of_idle_ps() <= now;
+        let waits = wanted || !rt.aside.is_empty();
+        let deep = allocates && long_idle && !waits && !due && netpoll::Sysmon::may_sleep(rt);
+        let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
+        if allocates {
+            runtime::may_fork();
+        }
+        match deep {
+            true => {
+                // After what it does meanwhile it sleeps on at once.
+                if sleep_deep(rt, note, before, &mut watch, end) {
+                    (quiet, delay, idle_since) = (0, CHECK, None);
+                }
+            }
+            false => {
+                let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
+                let until =
+                    next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
+                let until = until.min(now + delay);
+                rt.sysmon.service.sleep(note, until);
+            }
+        }
+    }
+    rt.sysmon.service.leave();
+    ptr::null_mut()
+}
+
+/// Counts what all P's have decided: as long as it stands nothing runs.
+fn decisions(rt: &Runtime) -> u32 {
+    // Whoever sees that a P is idle sees what it decided before that, and the other way round.
+    // Pairs with the fences in `make_idle` and in those who start a P.
+    fence(Ordering::SeqCst);
+    let n = rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
+    fence(Ordering::SeqCst);
+    n
+}
+
+/// Sleeps until a P is started, or that time; watches for deadlock meanwhile, less and
+/// less often. It doesn't begin to if the P's have decided anything since `before`: a goroutine
+/// may have run between the look at what it needs sysmon for and the moment from which on it
+/// would wake sysmon. Gives whether a P was started.
+fn sleep_deep(
+    rt: &Runtime,
+    note: u32,
+    before: u32,
+    watch: &mut deadlock::Watch,
+    end: Option<i64>,
+) -> bool {
+    let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
+    let deep_until = |until| {
+        rt.sysmon.deep_until.store(until, Ordering::SeqCst);
+        // Who starts a P takes it from the idle ones first, and looks here then.
+        fence(Ordering::SeqCst);
+    };
+    let end = end.unwrap_or(i64::MAX);
+    // From here on whoever starts a P wakes us.
+    deep_until(i64::MAX);
+    watch.again();
+    while !woken() && decisions(rt) == before && time::now() < end {
+        let until = match watch.check(rt) {
+            FOREVER => i64::MAX,
+            until => until,
+        };
+        // Whom the next timer wakes finds us awake soon.
+        let next = timers::next_of_idle_ps().saturating_add(AFTER_TIMER);
+        let until = until.min(end).min(next);
+        deep_until(until);
+        if !woken() {
+            rt.sysmon.service.sleep(note, if until == i64::MAX { FOREVER } else { until });
+        }
+        if until == next {
+            break;
+        }
+    }
+    deep_until(0);
+    woken()
+}
+
+/// One look at everything. True: something had to be done.
+fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) -> bool {
+    let mut acted = false;
+    if rt.ms_wanted.swap(false, Ordering::Acquire) {
+        acted |= create_wanted(rt);
+    }
+    // A P that is left while the world is stopped is the stopper's.
+    if !world::is_stopping() {
+        for (p, seen) in rt.ps().zip(seen.iter_mut()) {
+            acted |= look_at(rt, p, seen, now);
+        }
+    }
+    world::forget_answered(rt);
+    if now - strays.0 >= STRAYS && !is_forking() {
+        *strays = (now, strays.1 + STRAYS_AT_ONCE);
+        acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
+    }
+    if next_timer(rt).min(next_placed(rt)) <= now {
+        acted |= wake_one(rt);
+    }
+    acted
+}
+
+/// When somebody is to look at the timers of P's that nobody runs. Who sleeps until that of
+/// an idle one is due wakes by itself, and has to be helped only if it doesn't, or if the P
+/// is run by then.
+fn next_timer(rt: &Runtime) -> i64 {
+    let idle = timers::next_of_idle_ps();
+    let late = if rt.is_watched_until(idle) { BACK } else { 0 };
+    idle.saturating_add(late).min(timers::next_of_left_ps())
+}
+
+/// From when on a node may take what another node has left waiting, in ns; `i64::MAX`: nothing, or no
+/// P is idle.
+fn next_placed(rt: &Runtime) -> i64 {
+    if rt.idle.ps() == 0 {
+        return i64::MAX;
+    }
+    rt.nodes.iter().map(|n| n.placed_due(rt.theft_time())).min().unwrap_or(i64::MAX)
+}
+
+/// Work, or a timer, waits for a P that waits for a thread: one may be idle by
+/// now, or may be made, now that some time has passed.
+fn create_wanted(rt: &Runtime) -> bool {
+    let due = || rt.ps().any(|p| p.timers.next() <= time::now());
+    if !schedule::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
+        return false;
+    }
+    let Some(p) = threads::take_idle_p(rt, None, rt.any_node()) else { return false };
+    threads::start_m_patiently(rt, p)
+}
+
+fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+    let tick = p.tick.load(Ordering::Relaxed);
+    let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
+    let status = p.status();
+    seen.next = i64::MAX;
+    // What it does takes longer than it did: it doesn't keep anything for itself now.
+    let decisions = i64::from(tick.wrapping_sub(seen.tick));
+    let is_slow = decisions * schedule::STEAL_TIME < now - seen.looked;
+    if is_slow && status == status::RUNNING && !p.private.is_empty() {
+        p.set_quick(false);
+        wake_one(rt);
+    }
+    seen.looked = now;
+    if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
+        (seen.slice, seen.asked) = (now, false);
+    } else if now - seen.slice >= rt.slice && !seen.asked {
+        seen.asked = true;
+        world::ask(p, world::SLICE);
+    }
+    if tick != seen.tick || syscall_tick != seen.syscall_tick {
+        p.seen_at(tick, now);
+        *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
+        if matches!(status, status::RUNNING | status::SYSCALL) {
+            look_at_files(p, seen, now, FILES_OF_BUSY);
+        }
+        // Whoever is preempted for these has run for a while, beginning now.
+        if status == status::RUNNING {
+            let for_timer = p.timers.next().max(now + WAKE_UP);
+            let next = if somebody_is_back(rt, p) { now + BACK } else { for_timer };
+            seen.next = seen.next.min(next);
+        }
+        // Only the second look at the same call takes the P: a call is mostly over by
+        // the next one if that comes when it would.
+        if status == status::SYSCALL && (p.has_work() || schedule::work_anywhere(rt)) {
+            seen.next = seen.next.min(now + SHORTEST);
+        }
+        return false;
+    }
+    let acted = match status {
+        status::SYSCALL => retake(rt, p, now - seen.since),
+        status::RUNNING => stands(rt, p, seen, now),
+        _ => return false,
+    };
+    look_at_files(p, seen, now, FILES);
+    acted
+}
+
+/// The files of a P whose owner doesn't get to it: it stands, or it has more to do
+/// between two of its looks than they have time.
+fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
+    if !p.poll.is_waited_for() {
+        return;
+    }
+    let due = p.poll.last_look() + patience;
+    if now >= due {
+        netpoll::look_from_outside(p);
+        seen.next = seen.next.min(now + patience);
+    } else {
+        seen.next = seen.next.min(due);
+    }
+}
+
+/// The same goroutine has been on the P since the last look. When others could
+/// use it, its thread is looked at, more and more seldom.
+fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+    let timer = p.timers.next();
+    let is_back = somebody_is_back(rt, p);
+    let due = timer <= now || is_back;
+    // Somebody who looks for work takes it, timers of others included.
+    if (p.has_work() || due) && wake_one(rt) {
+        return true;
+    }
+    let waiting = p.has_work() || due || schedule::work_anywhere(rt);
+    let free = rt.idle.ps() + rt.idle.spinning() != 0;
+    if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
+        return false;
+    }
+    let slice_ends = seen.slice + rt.slice;
+    let yields = seen.slice + if is_back { BACK } else { WAKE_UP };
+    seen.next = match waiting {
+        true if due && now < yields => yields.min(slice_ends),
+        true if due => seen.check.max(yields.min(slice_ends)),
+        true => seen.check.max(slice_ends),
+        false => timer.max(yields),
+    };
+    let must_ask = due && now >= yields && !seen.asked;
+    if now < seen.check && !must_ask {
+        return false;
+    }
+    seen.delay = (seen.delay * 2).min(LONGEST_CHECK);
+    seen.check = now + seen.delay;
+    match preempt::doing(rt, p) {
+        Doing::Library | Doing::Unknown => false,
+        Doing::Blocked(m) => {
+            let taken = preempt::take_blocked(rt, p, m, status::IDLE);
+            if taken {
+                threads::hand_off(p);
+            }
+            taken
+        }
+        Doing::Computes => {
+            if must_ask {
+                seen.asked = true;
+                world::ask(p, world::SLICE);
+            }
+            if seen.asked && waiting {
+                // It has answered soon, or is not to be preempted.
+                seen.check =
+                    now + if preempt::interrupt(rt, p) == Sent::NotYet { BACK } else { AGAIN };
+            }
+            false
+        }
+    }
+}
+
+/// Whether one that is back from a system call waits for a P of the node.
+fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
+    if !rt.back_from_call.load(Ordering::Relaxed) {
+        return false;
+    }
+    let waits = !p.of_node().runq.is_empty();
+    if !waits && rt.nodes.iter().all(|n| n.runq.is_empty()) {
+        rt.back_from_call.store(false, Ordering::Relaxed);
+    }
+    waits
+}
+
+/// Takes the P of an M in a system call, if it has lasted since the last look.
+/// seed: S7
+fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
+    let needed = p.has_work()
+        || p.timers.next() != i64::MAX
+        || rt.idle.ps() + rt.idle.spinning() == 0
+        || schedule::work_anywhere(rt);
+    if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {
+        return false;
+    }
+    threads::hand_off(p);
+    true
+}
+
+/// Wakes an M that looks at everything, timers of others included. One that is about to look
+/// by itself will do.
+fn wake_one(rt: &Runtime) -> bool {
+    if rt.idle.ps() == 0 || rt.is_any_m_between() {
+        return false;
+    }
+    match rt.idle.work_added() {
+        Some(one) => {
+            threads::start_one(one, None, rt.any_node());
+            true
+        }
+        None => false,
+    }
+}

@@ -1,0 +1,319 @@
+//! Threads for calls that keep a thread for a while and do nothing else: reads and
+//! writes of disks. Whoever wants such a call done parks, so it costs its P nothing,
+//! and no P changes hands. `README.md` states the protocol.
+
+use crate::os::spin::SpinLock;
+use crate::os::thread::{self, Thread};
+use crate::os::{futex, heap};
+use crate::sched::core::blocking;
+use crate::sched::core::park::{Block, Parker, Waiter, When, Why};
+use crate::sched::life::runtime::{Runtime, rt};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// At most so many threads.
+pub const LIMIT: usize = 64;
+
+/// The pool. Its threads are started when they are first needed, and end with the
+/// runtime.
+pub struct Workers {
+    lock: SpinLock,
+    /// Threads that sleep for want of a job. Changes with the lock held.
+    asleep: AtomicUsize,
+    /// Threads there are: those that have been started. Changes with the lock held.
+    count: AtomicUsize,
+    /// How many sleepers may wake.
+    permits: AtomicU32,
+
+    // The rest is used with the lock held.
+    /// Jobs that wait for a thread, the oldest first.
+    first: Cell<*const Job>,
+    last: Cell<*const Job>,
+    /// These, and those under way.
+    jobs: Cell<usize>,
+    /// Threads that are being started, and those asleep that are to end.
+    starting: Cell<usize>,
+    surplus: Cell<usize>,
+    stopping: Cell<bool>,
+    threads: UnsafeCell<Vec<Thread>>,
+}
+
+// SAFETY: the cells are only used with `lock` held.
+unsafe impl Sync for Workers {}
+
+/// A call that somebody waits for, on his stack.
+struct Job {
+    next: Cell<*const Job>,
+    waiter: Cell<*const Waiter>,
+    /// Makes the call.
+    run: unsafe fn(*const Job),
+}
+
+#[repr(C)]
+struct JobOf<F> {
+    job: Job,
+    f: Cell<Option<F>>,
+    result: Cell<isize>,
+}
+
+impl<F: FnOnce() -> isize> JobOf<F> {
+    /// # Safety
+    /// `job` is the first field of a `JobOf<F>` whose owner is parked.
+    unsafe fn run(job: *const Job) {
+        // SAFETY: `job` is the first field of a `JobOf<F>`, which stays while its owner is parked.
+        let this = unsafe { &*job.cast::<JobOf<F>>() };
+        if let Some(f) = this.f.take() {
+            this.result.set(f());
+        }
+    }
+}
+
+impl Workers {
+    pub fn new() -> Workers {
+        Workers {
+            lock: SpinLock::new(),
+            asleep: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            permits: AtomicU32::new(0),
+            first: Cell::new(ptr::null()),
+            last: Cell::new(ptr::null()),
+            jobs: Cell::new(0),
+            starting: Cell::new(0),
+            surplus: Cell::new(0),
+            stopping: Cell::new(false),
+            threads: UnsafeCell::new(Vec::new()),
+        }
+    }
+
+    /// How many threads there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Threads that will wake nobody by themselves.
+    pub fn asleep(&self) -> usize {
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Whether no job is waiting or under way; a hint.
+    pub fn is_unused(&self) -> bool {
+        self.lock.with(|| self.jobs.get()) == 0
+    }
+
+    /// Has `f` called by a thread of the pool; the calling goroutine parks. Gives `f`
+    /// back if there is no thread to be had.
+    pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
+        let call = JobOf {
+            job: Job {
+                next: Cell::new(ptr::null()),
+                waiter: Cell::new(ptr::null()),
+                run: JobOf::<F>::run,
+            },
+            f: Cell::new(Some(f)),
+            result: Cell::new(0),
+        };
+        self.lock.lock();
+        if self.is_empty() {
+            self.lock.unlock();
+            // Starting a thread may wait for locks of the C library, whose owner may
+            // wait for a P. The others are started by the first.
+            blocking::enter();
+            self.start_one(rt);
+            blocking::exit();
+            self.lock.lock();
+        }
+        // The last one ends only when it finds no job, with the lock held.
+        if self.is_empty() {
+            self.lock.unlock();
+            return Err(call.f.take().expect("nobody has taken it"));
+        }
+        let unused = Parker::for_thread();
+        let block = Block::begin_uncancellable(&unused, Why::File);
+        let waiter = block.waiter();
+        call.job.waiter.set(&waiter);
+        self.push((&raw const call).cast());
+        // SAFETY: the lock is held, and `release` releases it.
+        let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
+        // The thread that it has waited for could not be started.
+        call.f.take().map_or(Ok(call.result.get()), Err)
+    }
+
+    /// Whether there is no thread, nor one that is being started. With the lock held.
+    fn is_empty(&self) -> bool {
+        self.count() == 0 && self.starting.get() == 0
+    }
+
+    /// Gives the jobs back that nobody will do.
+    fn give_back(&self) {
+        loop {
+            let job = self.lock.with(|| {
+                let job = if self.is_empty() { self.pop() } else { ptr::null() };
+                self.jobs.set(self.jobs.get() - usize::from(!job.is_null()));
+                job
+            });
+            // SAFETY: whoever has pushed it is parked until it is made ready.
+            let Some(job) = (unsafe { job.as_ref() }) else { return };
+            // SAFETY: nobody else has it, as it is out of the queue.
+            unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
+        }
+    }
+
+    /// One more thread, if the limits allow it.
+    fn start_one(&self, rt: &Runtime) {
+        let allowed = self.lock.with(|| {
+            let threads = self.count() + self.starting.get();
+            // SAFETY: the lock is held.
+            let list = unsafe { &mut *self.threads.get() };
+            let allowed = threads < LIMIT
+                && rt.has_room_for_worker(threads)
+                && heap::reserve(list, self.starting.get() + 1);
+            self.starting.set(self.starting.get() + usize::from(allowed));
+            allowed
+        });
+        if allowed {
+            let started = Thread::start(main, ptr::from_ref(self).cast_mut().cast());
+            self.lock.with(|| {
+                self.starting.set(self.starting.get() - 1);
+                if let Ok(thread) = started {
+                    self.count.fetch_add(1, Ordering::SeqCst);
+                    // SAFETY: the lock is held.
+                    unsafe { (*self.threads.get()).push(thread) };
+                }
+            });
+            self.give_back();
+        }
+    }
+
+    /// A thread is wanted for goroutines, and the limit is reached: one of those asleep
+    /// ends, if there is one.
+    pub fn give_one_up(&self) {
+        let wakes = self.lock.with(|| {
+            let wakes = self.asleep.load(Ordering::Relaxed) > 0;
+            if wakes {
+                self.asleep.fetch_sub(1, Ordering::SeqCst);
+                self.surplus.set(self.surplus.get() + 1);
+            }
+            wakes
+        });
+        if wakes {
+            self.permit(1);
+        }
+    }
+
+    fn permit(&self, n: u32) {
+        self.permits.fetch_add(n, Ordering::Release);
+        futex::wake(&self.permits, n as i32);
+    }
+
+    /// With the lock held.
+    fn push(&self, job: *const Job) {
+        self.jobs.set(self.jobs.get() + 1);
+        let last = self.last.replace(job);
+        // SAFETY: who is in the queue waits until its job is done.
+        match unsafe { last.as_ref() } {
+            Some(last) => last.next.set(job),
+            None => self.first.set(job),
+        }
+    }
+
+    /// With the lock held.
+    fn pop(&self) -> *const Job {
+        let job = self.first.get();
+        // SAFETY: as in `push`.
+        if let Some(j) = unsafe { job.as_ref() } {
+            self.first.set(j.next.get());
+            if j.next.get().is_null() {
+                self.last.set(ptr::null());
+            }
+        }
+        job
+    }
+
+    /// The goroutine that has pushed a job is parked: unlocks, and wakes a thread.
+    ///
+    /// # Safety
+    /// `this` is the address of a pool whose lock the caller holds.
+    unsafe fn release(this: usize) {
+        // SAFETY: the address of a pool, which lives as long as the runtime.
+        let this = unsafe { &*(this as *const Workers) };
+        let wakes = this.asleep.load(Ordering::Relaxed) > 0;
+        if wakes {
+            this.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        this.lock.unlock();
+        if wakes {
+            this.permit(1);
+        }
+    }
+
+    /// Ends the threads; there are no goroutines any more.
+    pub fn stop(&self) {
+        self.lock.with(|| self.stopping.set(true));
+        self.permit(LIMIT as u32);
+        loop {
+            // SAFETY: the lock is held.
+            let threads = self.lock.with(|| core::mem::take(unsafe { &mut *self.threads.get() }));
+            if threads.is_empty() {
+                return;
+            }
+            // One of them may be starting another right now.
+            threads.into_iter().for_each(Thread::join);
+        }
+    }
+
+    /// Waits for a job: null at the end. True: more wait, and nobody else is there for
+    /// them. With the lock held, before and after.
+    fn next(&self) -> (*const Job, bool) {
+        loop {
+            let job = self.pop();
+            let leaves = job.is_null() && self.surplus.get() > 0;
+            if leaves {
+                self.surplus.set(self.surplus.get() - 1);
+                self.count.fetch_sub(1, Ordering::SeqCst);
+            }
+            if !job.is_null() || leaves || self.stopping.get() {
+                let more = !self.first.get().is_null();
+                return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
+            }
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            self.lock.unlock();
+            self.take_permit();
+            self.lock.lock();
+        }
+    }
+
+    fn take_permit(&self) {
+        let less = |n: u32| n.checked_sub(1);
+        // Acquire: pairs with the Release of whoever gives one.
+        while self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, less).is_err() {
+            futex::wait(&self.permits, 0, -1);
+        }
+    }
+}
+
+extern "C" fn main(workers: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-disk");
+    // SAFETY: the pool is the runtime's, which joins its threads before it goes.
+    let this = unsafe { &*workers.cast::<Workers>().cast_const() };
+    rt().unbind_thread();
+    this.lock.lock();
+    loop {
+        let (job, more) = this.next();
+        this.lock.unlock();
+        // SAFETY: whoever has pushed it is parked until it is made ready.
+        let Some(j) = (unsafe { job.as_ref() }) else { return ptr::null_mut() };
+        if more {
+            this.start_one(rt());
+        }
+        // SAFETY: it is the job that `run` belongs to.
+        unsafe { (j.run)(job) };
+        let waiter = j.waiter.get();
+        // Before its owner runs on and pushes the next one.
+        this.lock.with(|| this.jobs.set(this.jobs.get() - 1));
+        // SAFETY: nobody else has it. The job is gone after this.
+        unsafe { Waiter::ready(waiter, When::Soon) };
+        this.lock.lock();
+    }
+}

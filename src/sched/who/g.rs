@@ -1,0 +1,289 @@
+//! G: a goroutine.
+
+use super::m::M;
+use super::task::GoFn;
+use crate::arch::{self, tsan::Fiber};
+use crate::atomic::RelaxedCell;
+use crate::os::spin::SpinLock;
+use crate::sched::core::gang::Gang;
+use crate::sched::core::group::Group;
+use crate::sched::core::park::{Parker, Request, WaitQueue, Why};
+use crate::sched::life::keys::Values;
+use crate::stack::{Class, Stack};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+/// Bits of [`G::flags`] and of a newborn's.
+pub mod flags {
+    /// After its first run it stays on one thread.
+    pub const PINNED: u32 = 1;
+    /// Never preempted by a signal.
+    pub const NOPREEMPT: u32 = 2;
+    /// Never stopped by the preemption signal; its P is taken all the same if its thread blocks.
+    pub const NOSIGNAL: u32 = 4;
+    /// All that a caller of `gs_spawn_with` may set.
+    pub const PUBLIC: u32 = PINNED | NOPREEMPT | NOSIGNAL;
+    /// Only its own thread may run it: pinned and begun, or locked.
+    pub const BOUND: u32 = 1 << 8;
+    /// `gs_run`'s goroutine.
+    pub const ROOT: u32 = 1 << 9;
+    /// It has accepted a connection: those it spawns are root goroutines. seed: N7
+    pub const ACCEPTS: u32 = 1 << 13;
+    /// It has not run yet: it has no stack.
+    pub const UNBORN: u32 = 1 << 11;
+    /// Its stack's memory is on another node than the one that ran it last.
+    pub const REMOTE: u32 = 1 << 14;
+    /// Its descriptor is of another node than its stack.
+    pub const FOREIGN: u32 = 1 << 15;
+    /// It waits in the signal handler of its M, in the middle of what it did.
+    pub const INTERRUPTED: u32 = 1 << 16;
+    /// It has disabled cancelling.
+    pub const CANCEL_OFF: u32 = 1 << 17;
+    /// An M that has lost its P in a hook keeps it until it has run: bound for that long only.
+    pub const HELD: u32 = 1 << 18;
+    /// Its function has returned, on an M with hooks.
+    pub const ENDS: u32 = 1 << 19;
+    /// It is to begin on a thread of its group, and has not yet.
+    pub const GROUP: u32 = 1 << 20;
+    /// It runs the function of a timer, which is its argument.
+    pub const TIMER: u32 = 1 << 21;
+    /// It runs on the stack of a thread that has called `gs_attach`: it has none of its own.
+    pub const ATTACHED: u32 = 1 << 22;
+    /// What makes the direct switch look twice.
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
+    /// What makes the end look twice.
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER;
+    /// It must not run next on a thread that `gs_run` has borrowed.
+    pub const AVOID_RUNNER: u32 = 1 << 10;
+    /// It must not run next on a thread that others are pinned to.
+    pub const AVOID_PINNED: u32 = 1 << 12;
+}
+
+/// What a goroutine does, and so who owns its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// A cache's or a pool's, or its holders' of references after its end.
+    Dead = 0,
+    /// A run queue's.
+    Runnable = 1,
+    /// The M's that runs it.
+    Running = 2,
+    /// That of what it waits for, or of whoever wins the claim.
+    Waiting = 3,
+    /// Its M's, which has given up its P or may have to.
+    Syscall = 4,
+}
+
+/// Cache lines of its stack that a goroutine needs when it goes on.
+const STACK_LINES: usize = 3;
+
+/// Bits of [`G::end`].
+pub mod end {
+    /// The function has returned.
+    pub const DONE: u32 = 1;
+}
+
+/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or
+/// longer, while somebody has a reference), so that timers and wakers with a
+/// stale pointer find a generation that is not theirs.
+///
+/// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
+/// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.
+#[repr(C, align(64))]
+pub struct G {
+    /// What wakers claim it by.
+    pub parker: Parker,
+    /// The context at rest: the owner's, but for a hint anybody may look.
+    pub context: AtomicUsize,
+    /// The link of the queue it is in.
+    pub run_link: Cell<usize>,
+    /// The M that runs it.
+    pub m: Cell<*const M>,
+    /// Bits of [`flags`]. Read also by a thread that wants to preempt it, and by one that has
+    /// stopped the world: `preempt::runs_preemptible`, `preempt::shown`.
+    pub flags: RelaxedCell<u32>,
+    status: AtomicU8,
+    pub priority: Cell<i8>,
+    /// What it waits for, or waited for last.
+    pub why: RelaxedCell<Why>,
+    /// The P it last ran on.
+    pub last_p: RelaxedCell<u16>,
+    /// The node whose pool the descriptor comes from.
+    pub home: Cell<u16>,
+    /// How often in a row it has run on a node where its stack isn't.
+    pub remote_runs: Cell<u16>,
+    /// Somebody else may have a pointer to it: every wait must be claimed, and
+    /// its end is counted in `refs`. Set only by itself or before it first runs.
+    pub shared: Cell<bool>,
+    /// `gs_cancel` was called; stays set.
+    pub cancelled: AtomicBool,
+
+    pub f: Cell<Option<GoFn>>,
+    pub arg: Cell<*mut c_void>,
+    pub stack: Cell<Option<Stack>>,
+    /// The size class that the stack of an unborn one is to have.
+    pub stack_class: Cell<Option<Class>>,
+    /// What the park under way asks for; read by the context that runs next.
+    pub request: Cell<Request>,
+    pub id: AtomicU64,
+    /// Since when it waits or is in a call, or was last, by [`clock::rough`](crate::sched::words::clock::rough).
+    pub since: RelaxedCell<i64>,
+    /// The return address of the call that spawned it, for reports.
+    pub pc: RelaxedCell<usize>,
+    /// The id of the goroutine that spawned it; 0: a plain thread.
+    pub creator: RelaxedCell<u64>,
+    /// The embedder's word: see `gs_data`.
+    pub data: AtomicPtr<c_void>,
+
+    /// `gs_run`'s M, of its goroutine.
+    pub runner: Cell<*const M>,
+    /// The only M that may run it, when bound.
+    pub bound_m: Cell<*const M>,
+    /// Calls of `gs_lock_os_thread` not yet undone.
+    pub lock_depth: Cell<u32>,
+    /// Calls of `gs_entersyscall` not yet undone.
+    pub syscall_depth: Cell<u32>,
+    /// How many of its last system calls have lasted so long that its P was taken, at most
+    /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
+    pub long_calls: Cell<u8>,
+    /// When it began the system call under way, in ns, if `long_calls` is that many; and
+    /// when it was preempted.
+    pub left_at: Cell<i64>,
+    /// Calls of `gs_cancel_disable` not yet undone.
+    pub cancel_off: Cell<u32>,
+    /// Calls of `gs_preempt_disable` not yet undone.
+    pub preempt_off: AtomicU32,
+    /// The number of its park in `gs_park`; 0: it isn't there.
+    pub hand_park: AtomicU64,
+    /// Of the last look-up of a host that has failed: see `gs_last_error`.
+    pub last_error: Cell<i32>,
+    /// What ThreadSanitizer knows of the stack.
+    pub fiber: Fiber,
+    /// References: its own while it lives, and the user's.
+    pub refs: AtomicU32,
+    /// Guards `end` against `joiners`.
+    pub lock: SpinLock,
+    pub end: AtomicU32,
+    pub joiners: UnsafeCell<WaitQueue>,
+    /// Values of `gs_setspecific`.
+    pub values: Cell<*mut Values>,
+    /// The gang that it is a member of, or null.
+    pub gang: Cell<*const Gang>,
+    /// The worker group whose threads it begins on, or null.
+    pub group: Cell<*const Group>,
+    /// A C string of its own, or null.
+    pub name: AtomicPtr<i8>,
+}
+
+const _: () =
+    assert!(size_of::<G>() <= 320 + size_of::<Fiber>(), "a million goroutines have one each");
+
+impl G {
+    #[inline(always)]
+    pub fn status(&self) -> Status {
+        match self.status.load(Ordering::Relaxed) {
+            1 => Status::Runnable,
+            2 => Status::Running,
+            3 => Status::Waiting,
+            4 => Status::Syscall,
+            _ => Status::Dead,
+        }
+    }
+
+    /// Relaxed: reports read it; ownership passes through queues and claims.
+    #[inline(always)]
+    pub fn set_status(&self, status: Status) {
+        self.status.store(status as u8, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    pub fn set_flag(&self, flag: u32, on: bool) {
+        let flags = self.flags.get();
+        self.flags.set(if on { flags | flag } else { flags & !flag });
+    }
+
+    /// The stack; a goroutine that has begun has one.
+    #[inline(always)]
+    pub fn stack_of_running(&self) -> Stack {
+        self.stack.get().expect("a goroutine that has begun has a stack")
+    }
+}
+
+/// A pointer to a descriptor that stays mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct GRef(NonNull<G>);
+
+impl GRef {
+    /// # Safety
+    /// `g` points to a descriptor.
+    #[inline(always)]
+    pub unsafe fn from_ptr(g: *const G) -> GRef {
+        // SAFETY: `g` points to a descriptor, so it isn't null.
+        GRef(unsafe { NonNull::new_unchecked(g.cast_mut()) })
+    }
+
+    /// `None` for null.
+    ///
+    /// # Safety
+    /// `g` is null or points to a descriptor.
+    pub unsafe fn from_nullable(g: *const G) -> Option<GRef> {
+        NonNull::new(g.cast_mut()).map(GRef)
+    }
+
+    /// # Safety
+    /// `g` points to a descriptor.
+    #[inline(always)]
+    pub unsafe fn from_non_null(g: NonNull<G>) -> GRef {
+        GRef(g)
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut G {
+        self.0.as_ptr()
+    }
+
+    /// Lets the processor get what the goroutine will need of its stack first.
+    #[inline(always)]
+    pub fn fetch_stack(self) {
+        let context = self.context.load(Ordering::Relaxed);
+        arch::prefetch_lines(context, 0..STACK_LINES);
+    }
+
+    /// For [`GRef::at`].
+    pub fn address(self) -> usize {
+        self.as_ptr() as usize
+    }
+
+    /// # Safety
+    /// The address is from [`GRef::address`].
+    #[inline(always)]
+    pub unsafe fn at(address: usize) -> GRef {
+        // SAFETY: the address is that of a descriptor.
+        unsafe { GRef::from_ptr(address as *const G) }
+    }
+
+    pub fn as_non_null(self) -> NonNull<G> {
+        self.0
+    }
+}
+
+impl Deref for GRef {
+    type Target = G;
+    #[inline(always)]
+    fn deref(&self) -> &G {
+        // SAFETY: descriptors stay mapped until shutdown, and longer while there
+        // are references; all fields have interior mutability.
+        unsafe { self.0.as_ref() }
+    }
+}

@@ -1,0 +1,427 @@
+//! M: an OS thread that runs goroutines.
+
+use super::g::{G, GRef};
+use super::p::{P, PRef};
+use super::task::{Fifo, Task};
+use crate::arch::{self, sanitizer, tsan::Fiber};
+use crate::atomic::RelaxedCell;
+use crate::os::bell::{AtomicBell, Bell};
+use crate::os::{self, thread, thread::Thread};
+use crate::sched::core::blocking::Call;
+use crate::sched::core::boundary::INSIDE;
+use crate::sched::core::cxa;
+use crate::sched::core::group::Group;
+use crate::sched::core::hooks::Hooks;
+use crate::sched::core::preempt::claim;
+use crate::sched::life::attach::Attachment;
+use crate::sched::life::runtime::rt;
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
+
+/// What the context that runs next does for the goroutine that has just been
+/// left, now that its registers are saved. It is given an address: that of the goroutine
+/// ([`GRef::at`]), or of the object whose lock it releases.
+pub type Commit = unsafe fn(usize);
+
+/// A function for the thread's own stack.
+pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// An OS thread. Fields in a `Cell` are the thread's own, except those that
+/// come with a notification: the thread that is about to notify it sets them. Fields in a
+/// `RelaxedCell` are written by the same, and read by others.
+#[repr(C, align(128))]
+pub struct M {
+    /// The goroutine it runs; null on its own stack (g0). The threads that preempt it or have
+    /// stopped the world read it too: `preempt::runs_preemptible`, `embed::for_each`.
+    pub curg: RelaxedCell<*const G>,
+    /// The P it holds; null in a system call and when idle.
+    pub p: Cell<*const P>,
+    /// Whether the user's code runs, with a P or in a system call: see `boundary`.
+    pub outside: AtomicU8,
+    /// A [`claim`]: whether somebody takes its P away.
+    pub claim: AtomicU8,
+    /// g0's context at rest, while a goroutine runs.
+    pub g0_context: Cell<usize>,
+    /// g0's stack; known only when a sanitizer asks for it.
+    pub stack_bounds: Cell<sanitizer::Bounds>,
+    /// What ThreadSanitizer knows of g0.
+    pub fiber: Fiber,
+    /// The thread's errno.
+    pub errno: Cell<*mut i32>,
+    /// What is known of C++ exceptions on the thread.
+    pub cxa: cxa::OfThread,
+    /// It looks for work and is counted in `Idle::spinning`.
+    pub spinning: Cell<bool>,
+    /// Where the call that was left last here would have returned to, and the processor expects
+    /// the next one to return to. A hint; 0: unknown.
+    pub returns_to: Cell<usize>,
+    /// A task taken from a queue that is to run next.
+    pub stash: Cell<Option<Task>>,
+    /// How many goroutines are pinned to it. Changed by itself.
+    pub pinned_here: AtomicU32,
+    /// Pinned goroutines that became ready; only this M runs them.
+    pub pinned: Fifo,
+    /// The P it held before it entered a system call.
+    pub old_p: Cell<*const P>,
+    /// Not 0: a goroutine that leaves its stack here goes to g0 and not directly to another. The
+    /// bits [`HOOKED`] and [`ATTACHED`], and below them how many goroutines have locked the thread
+    /// (`gs_lock_os_thread`), with one more while an interrupted one waits in the signal handler.
+    /// As long as it is locked the M runs only goroutines that are bound to it.
+    pub by_g0: Cell<usize>,
+    /// The [`hooks`](crate::sched::core::hooks) that the thread has started with, or null.
+    pub hooks: Cell<*const Hooks>,
+    /// The goroutine for which the hooks have been told that it comes in, and not yet that it goes
+    /// out.
+    pub entered: Cell<*const G>,
+    /// The hooks have heard of a goroutine since they heard that the M is idle.
+    pub is_busy: Cell<bool>,
+    /// The worker group that it has joined, or null. Changed with the lock of all groups held.
+    pub group: AtomicPtr<Group>,
+    /// Switches since the last tick of the hooks.
+    pub ticks: Cell<u32>,
+    /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
+    /// the M a P.
+    pub sleeps_locked: AtomicBool,
+    /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
+    /// whether it is null: the call may return meanwhile.
+    pub blocking: RelaxedCell<*mut Call>,
+    pub rng: Cell<u64>,
+
+    /// 1: notified. What the thread sleeps on.
+    pub note: AtomicU32,
+    /// What ends its sleep; none: it sleeps on `note`.
+    bell: AtomicBell,
+    /// What it gets with the notification: a P (null: none), perhaps a task,
+    /// and whether it is to look for work.
+    pub next_p: AtomicPtr<P>,
+    pub handed: Cell<Option<Task>>,
+    pub next_spinning: Cell<bool>,
+    /// When a P was last given to it, in ns; known where there is more than one node.
+    pub given_at: AtomicI64,
+    /// It has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in
+    /// `Runtime::between`; changed by itself, and by whoever takes it out of its pool.
+    is_between: Cell<bool>,
+    /// In a system call or another announced block.
+    pub in_syscall: AtomicBool,
+    /// What `outside` was before a fork that is under way.
+    pub forks_from: Cell<u8>,
+    /// It goes into its pool as soon as its thread runs.
+    pub is_spare: Cell<bool>,
+    /// The kernel's number of the thread.
+    pub tid: AtomicI32,
+    /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
+    /// signal handler, or null. A thread that has stopped the world reads it: `preempt::shown`.
+    pub context: RelaxedCell<*mut c_void>,
+    /// A [`preempt::show`](crate::sched::core::preempt::show): whether a stopper of the world wants to see the
+    /// registers of the goroutine, which is in the user's code without a P.
+    pub show: AtomicU32,
+    /// Its goroutine has announced a call and waits in the library: see `park::WaitsInside`.
+    pub waits_inside: AtomicBool,
+    pub id: u32,
+    /// The node whose pool it belongs to. The M itself changes it; others that look for it in
+    /// that pool look again if it isn't there, or rely on it to look after it has entered.
+    pub node: RelaxedCell<usize>,
+    /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
+    bound_to: Cell<usize>,
+    /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
+    pub runner: AtomicBool,
+    pub root: Cell<*const G>,
+    pub root_done: AtomicBool,
+    /// What `gs_attach` has made for the thread, whose goroutine is `root`; or null.
+    pub attachment: RelaxedCell<*const Attachment>,
+    /// The thread, for the join.
+    pub thread: Cell<Option<Thread>>,
+    /// The thread has ended or is about to.
+    pub ended: AtomicBool,
+    /// Switches from g0 and directly, for statistics.
+    pub switches: AtomicU64,
+}
+
+/// Of [`M::by_g0`]: the M has hooks.
+pub const HOOKED: usize = 1 << 63;
+/// Of [`M::by_g0`]: the M is that of an attached thread, on which only goroutines run that are bound to it.
+pub const ATTACHED: usize = 1 << 62;
+
+/// The next state of a xorshift* generator, and its number. The state is not 0.
+#[inline]
+pub fn xorshift(mut x: u64) -> (u64, u32) {
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
+}
+
+impl M {
+    pub fn new(id: u32, node: usize) -> M {
+        M {
+            curg: RelaxedCell::new(ptr::null()),
+            p: Cell::new(ptr::null()),
+            outside: AtomicU8::new(INSIDE),
+            claim: AtomicU8::new(claim::NONE),
+            g0_context: Cell::new(0),
+            stack_bounds: Cell::new((0, 0)),
+            fiber: Fiber::new(),
+            errno: Cell::new(ptr::null_mut()),
+            cxa: cxa::OfThread::new(),
+            spinning: Cell::new(false),
+            returns_to: Cell::new(0),
+            stash: Cell::new(None),
+            pinned_here: AtomicU32::new(0),
+            pinned: Fifo::new(),
+            handed: Cell::new(None),
+            next_spinning: Cell::new(false),
+            given_at: AtomicI64::new(0),
+            old_p: Cell::new(ptr::null()),
+            by_g0: Cell::new(0),
+            hooks: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
+            is_busy: Cell::new(false),
+            group: AtomicPtr::new(ptr::null_mut()),
+            ticks: Cell::new(0),
+            sleeps_locked: AtomicBool::new(false),
+            blocking: RelaxedCell::new(ptr::null_mut()),
+            rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
+            note: AtomicU32::new(0),
+            bell: AtomicBell::none(),
+            next_p: AtomicPtr::new(ptr::null_mut()),
+            is_between: Cell::new(false),
+            in_syscall: AtomicBool::new(false),
+            forks_from: Cell::new(INSIDE),
+            is_spare: Cell::new(false),
+            tid: AtomicI32::new(0),
+            context: RelaxedCell::new(ptr::null_mut()),
+            show: AtomicU32::new(0),
+            waits_inside: AtomicBool::new(false),
+            id,
+            node: RelaxedCell::new(node),
+            bound_to: Cell::new(usize::MAX),
+            runner: AtomicBool::new(false),
+            root: Cell::new(ptr::null()),
+            root_done: AtomicBool::new(false),
+            attachment: RelaxedCell::new(ptr::null()),
+            thread: Cell::new(None),
+            ended: AtomicBool::new(false),
+            switches: AtomicU64::new(0),
+        }
+    }
+
+    /// For another thread than before.
+    pub fn reuse(&self, node: usize) {
+        self.node.set(node);
+        self.bound_to.set(usize::MAX);
+        self.ended.store(false, Ordering::Relaxed);
+    }
+
+    /// Fills in what only the thread itself can tell, at its start.
+    pub fn bind_to_thread(&self) {
+        self.errno.set(os::errno_location());
+        self.fiber.bind_to_thread();
+        self.tid.store(thread::id(), Ordering::Relaxed);
+        self.cxa.begin(self.is_runner());
+        if sanitizer::is_on() {
+            self.stack_bounds.set(thread::stack_bounds());
+        }
+    }
+
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. One that is
+    /// the caller's own stays as it is, and so does one that a goroutine has locked:
+    /// whatever is done to that is the goroutine's business. seed: N1
+    #[inline]
+    pub fn bind_to(&self, node: usize) {
+        if rt().binds && self.bound_to.get() != node {
+            self.bind_now(node);
+        }
+    }
+
+    #[cold]
+    fn bind_now(&self, node: usize) {
+        if !self.is_runner() && !self.is_locked() {
+            self.bound_to.set(node);
+            rt().nodes[node].cpus.bind();
+        }
+    }
+
+    /// Whether it runs only goroutines that are bound to it: see `by_g0`.
+    #[inline(always)]
+    pub fn is_locked(&self) -> bool {
+        self.by_g0.get() & !(HOOKED | ATTACHED) != 0
+    }
+
+    /// Whether its thread has called `gs_attach`. Any thread may ask.
+    pub fn is_attached(&self) -> bool {
+        !self.attachment.seen().is_null()
+    }
+
+    /// Whether there are hooks for it: see `by_g0`.
+    #[inline(always)]
+    pub fn is_hooked(&self) -> bool {
+        self.by_g0.get() & HOOKED != 0
+    }
+
+    /// See `runner`.
+    #[inline(always)]
+    pub fn is_runner(&self) -> bool {
+        self.runner.load(Ordering::Relaxed)
+    }
+
+    /// Whether its thread is blocked in a call of the user's, announced or found by sysmon, so
+    /// that what is bound to it doesn't run. May be old when it is read.
+    pub fn is_blocked(&self) -> bool {
+        self.in_syscall.load(Ordering::Relaxed)
+            || self.claim.load(Ordering::Relaxed) == claim::TAKEN
+    }
+
+    /// A random number.
+    #[inline]
+    pub fn random(&self) -> u32 {
+        let (state, number) = xorshift(self.rng.get());
+        self.rng.set(state);
+        number
+    }
+
+    /// The P; the caller knows that it holds one.
+    ///
+    /// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it: what
+    /// runs on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for one
+    /// if need be, and on g0 from `schedule::acquire_p` to `release_p`. Only what runs beside a
+    /// system call (`blocking`), is about to sleep (`schedule::go_idle`), or comes from another
+    /// thread has none, and looks at the field. Tests without `--release` check it.
+    #[inline(always)]
+    pub fn p(&self) -> PRef {
+        debug_assert!(!self.p.get().is_null());
+        // SAFETY: P's stay mapped until shutdown; not null, see above.
+        unsafe { PRef::from_ptr(self.p.get()) }
+    }
+
+    /// The goroutine; the caller knows that there is one.
+    ///
+    /// Not `unsafe`, as [`M::p`]: it is set before a goroutine is switched to, and null only on
+    /// g0. So whatever runs on a goroutine may ask.
+    #[inline(always)]
+    pub fn g(&self) -> GRef {
+        debug_assert!(!self.curg.get().is_null());
+        // SAFETY: descriptors stay mapped; not null, see above.
+        unsafe { GRef::from_ptr(self.curg.get()) }
+    }
+
+    /// Sleeps until notified or the deadline (ns; negative: none) has passed.
+    /// True: notified.
+    pub fn sleep(&self, deadline: i64) -> bool {
+        loop {
+            if self.take_note() {
+                return true;
+            }
+            if !os::futex::wait(&self.note, 0, deadline) {
+                return self.take_note();
+            }
+        }
+    }
+
+    /// Says whether it is between: see the field.
+    #[inline(always)]
+    pub fn set_between(&self, is: bool) {
+        if self.is_between.get() != is {
+            self.change_between(is);
+        }
+    }
+
+    #[cold]
+    fn change_between(&self, is: bool) {
+        self.is_between.set(is);
+        let between = &rt().between;
+        match is {
+            true => between.fetch_add(1, Ordering::Relaxed),
+            // Release: who sees this finds the M in its pool, if it went there.
+            false => between.fetch_sub(1, Ordering::Release),
+        };
+    }
+
+    /// Whether it has been notified; it isn't any more.
+    pub fn take_note(&self) -> bool {
+        // Acquire: pairs with the Release in `notify`.
+        self.note.swap(0, Ordering::Acquire) == 1
+    }
+
+    /// From here on a ring of this bell ends its sleep (none: `note` does). It looks at
+    /// `note` after this.
+    pub fn sleeps_in(&self, bell: Option<Bell>) {
+        self.bell.store(bell);
+        // Pairs with the fence in `notify`: either it sees the bell or we see the note.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends the sleep of the M, or its next one.
+    pub fn notify(&self) {
+        // Release: pairs with the Acquire in `sleep`; `next_p` and `stash` go along.
+        self.note.store(1, Ordering::Release);
+        // Pairs with the fence in `sleeps_in`.
+        fence(Ordering::SeqCst);
+        match self.bell.load() {
+            None => os::futex::wake(&self.note, 1),
+            Some(bell) => bell.ring(),
+        }
+    }
+}
+
+/// A pointer to an M, which stays mapped until shutdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct MRef(ptr::NonNull<M>);
+
+// SAFETY: a pointer; what may be done with it the fields say.
+unsafe impl Send for MRef {}
+
+impl MRef {
+    /// # Safety
+    /// `m` points to an M.
+    #[inline(always)]
+    pub unsafe fn from_ptr(m: *const M) -> MRef {
+        // SAFETY: `m` points to an M, so it isn't null.
+        MRef(unsafe { ptr::NonNull::new_unchecked(m.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut M {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for MRef {
+    type Target = M;
+    #[inline(always)]
+    fn deref(&self) -> &M {
+        // SAFETY: M's stay mapped until shutdown, when no code of the runtime runs.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The M of this thread, if it is one. Never kept across a switch.
+#[inline(always)]
+pub fn current() -> Option<MRef> {
+    ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)
+}
+
+/// The M of this thread, without a check.
+///
+/// # Safety
+/// The caller runs on an M's thread: on a goroutine, or on g0.
+#[inline(always)]
+pub unsafe fn must_current() -> MRef {
+    // SAFETY: the word of an M's thread is its M.
+    unsafe { MRef::from_ptr(arch::tls_get() as *const M) }
+}
+
+/// Makes this thread an M's, or a plain one again.
+///
+/// # Safety
+/// The thread is bound to that M ([`M::bind_to_thread`]), which runs on no other; `None`: the
+/// thread runs no goroutine, or is that of a fork's child, which has no runtime.
+pub unsafe fn set_current(m: Option<MRef>) {
+    // SAFETY: the word is 0 or this thread's M, as the caller says.
+    unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
+}

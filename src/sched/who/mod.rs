@@ -1,0 +1,7 @@
+//! G, M, P, Node and what they hold.
+
+pub mod g;
+pub mod m;
+pub mod node;
+pub mod p;
+pub mod task;

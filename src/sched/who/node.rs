@@ -1,0 +1,330 @@
+//! What the P's of one NUMA node have in common. seed: N1, N2
+
+use super::g::G;
+use super::m::MRef;
+use super::p::{P, PRef, status};
+use super::task::{Fifo, Newborn, Task};
+use crate::os::cpu::CpuSet;
+use crate::os::heap;
+use crate::os::spin::SpinLock;
+use crate::os::time;
+use crate::sched::core::netpoll;
+use crate::sched::words::limits::PROCS as MAX;
+use crate::sched::words::pool::Pool;
+use crate::stack::{self, Warm};
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// For how long other nodes leave to a node at most what was spawned for it, in ns: while its P's run,
+/// and while a thread is on its way to one of them.
+pub const LONGEST_THEFT: i64 = 5_000_000;
+const LONGEST_WAKING: i64 = 20_000_000;
+
+/// Priorities as `gosched.h` names them.
+pub mod priority {
+    pub const HIGH: i8 = 1;
+    pub const NORMAL: i8 = 0;
+    pub const LOW: i8 = -1;
+    pub const IDLE: i8 = -2;
+    /// Not the user's: goroutines that wait in the signal handler.
+    pub const PREEMPTED: i8 = 2;
+    /// Nor this: members of gangs, which have a queue of their own.
+    pub const MEMBER: i8 = 3;
+}
+
+/// Every priority that has a queue.
+const ALL: [i8; 5] =
+    [priority::PREEMPTED, priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE];
+
+/// See the module.
+pub struct Node {
+    pub id: usize,
+    /// The global run queue, FIFO.
+    pub runq: Fifo,
+    /// Goroutines that were spawned for this node, FIFO: other nodes leave them to it for a while.
+    placed: Fifo,
+    /// When the node last took one of `placed`, or the first came, in ns.
+    placed_at: AtomicI64,
+    /// Goroutines that are not of normal priority. seed: S10, B8
+    pub high: Fifo,
+    pub low: Fifo,
+    pub idle: Fifo,
+    /// Goroutines that wait in the signal handler, each on a thread of its own.
+    pub preempted: Fifo,
+    /// Its CPUs that the process may use; threads are bound to them if the machine is
+    /// the real one.
+    pub cpus: CpuSet,
+    /// Its number in the system, if memory can be had from it.
+    pub memory: Option<usize>,
+    /// The other nodes, nearest first.
+    pub neighbours: Vec<usize>,
+    /// P's of this node.
+    pub ps: Ps,
+    idle_ps: [AtomicU64; MAX / 64],
+    idle_ms: SpinLock,
+    idle_m_list: UnsafeCell<Vec<MRef>>,
+    /// Descriptors without a stack, and with a warm one of the default size.
+    pub gs: Pool<G>,
+    /// What is put into the second comes from the first, of any node.
+    pub gs_with_stack: Pool<G>,
+    pub with_stack: Warm,
+    pub newborns: Pool<Newborn>,
+    pub stacks: stack::Pool,
+    /// How often its P's have stolen from each node.
+    pub steals_from: Box<[AtomicU64]>,
+    pub poll: netpoll::OfNode,
+}
+
+// SAFETY: `idle_m_list` is only used with `idle_ms` held.
+unsafe impl Sync for Node {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Node {}
+
+/// The P's of a node, for those who look for work: written while the world is
+/// stopped.
+pub struct Ps {
+    ps: Vec<AtomicPtr<P>>,
+    len: AtomicUsize,
+}
+
+impl Ps {
+    pub fn new() -> Ps {
+        Ps {
+            ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn set(&self, ps: impl Iterator<Item = PRef>) {
+        let mut len = 0;
+        for p in ps {
+            self.ps[len].store(p.as_ptr(), Ordering::Release);
+            len += 1;
+        }
+        self.len.store(len, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        // Acquire: pairs with the Release in `set`.
+        self.len.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub fn get(&self, i: usize) -> PRef {
+        // SAFETY: below `len` there are P's.
+        unsafe { PRef::from_ptr(self.ps[i].load(Ordering::Acquire)) }
+    }
+}
+
+impl Node {
+    /// `memory`: its number in the system, if memory can be had from it.
+    pub fn new(id: usize, neighbours: Vec<usize>, cpus: &[usize], memory: Option<usize>) -> Node {
+        Node {
+            id,
+            cpus: CpuSet::new(cpus),
+            memory,
+            steals_from: (0..=neighbours.len()).map(|_| AtomicU64::new(0)).collect(),
+            runq: Fifo::new(),
+            placed: Fifo::new(),
+            placed_at: AtomicI64::new(0),
+            high: Fifo::new(),
+            low: Fifo::new(),
+            idle: Fifo::new(),
+            preempted: Fifo::new(),
+            neighbours,
+            ps: Ps::new(),
+            idle_ps: [const { AtomicU64::new(0) }; MAX / 64],
+            idle_ms: SpinLock::new(),
+            idle_m_list: UnsafeCell::default(),
+            gs: Pool::new(memory),
+            gs_with_stack: Pool::new(None),
+            with_stack: Warm::default(),
+            newborns: Pool::new(memory),
+            stacks: stack::Pool::new(id as u16, memory),
+            poll: netpoll::OfNode::new(),
+        }
+    }
+
+    /// The queue for tasks of this priority.
+    pub fn queue(&self, priority: i8) -> &Fifo {
+        match priority {
+            priority::HIGH => &self.high,
+            priority::LOW => &self.low,
+            priority::IDLE => &self.idle,
+            priority::PREEMPTED => &self.preempted,
+            _ => &self.runq,
+        }
+    }
+
+    /// Puts a task in the queue of its priority; false: the node has no P's that
+    /// would look there.
+    pub fn push(&self, task: Task, priority: i8) -> bool {
+        self.queue(priority).try_push(task)
+    }
+
+    /// Opens the queues, or closes them and gives what they hold to `heir`. The
+    /// world is stopped.
+    pub fn open_queues(&self, open: bool, heir: &Node) {
+        let to = if open { self } else { heir };
+        for queue in ALL {
+            let left = self.queue(queue).close(!open);
+            to.queue(queue).push_batch(left);
+        }
+        let left = self.placed.close(!open);
+        to.runq.push_batch(left);
+    }
+
+    /// Puts a task into the queue of those that are to begin on this node; false: it has no P's.
+    pub fn place(&self, task: Task) -> bool {
+        if self.placed.is_empty() {
+            self.placed_at.store(time::now(), Ordering::Relaxed);
+        }
+        self.placed.try_push(task)
+    }
+
+    /// How many wait that were spawned for this node.
+    #[inline(always)]
+    pub fn placed(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// Takes the oldest that was spawned for this node. Its own P's: one at a time, because a
+    /// goroutine in a P's queues can be stolen by any node.
+    pub fn take_placed(&self) -> Option<Task> {
+        let task = self.placed.pop()?;
+        self.placed_at.store(time::now(), Ordering::Relaxed);
+        Some(task)
+    }
+
+    /// For another node: takes the oldest that was spawned for this one, if it has waited for so
+    /// long that it is due (see `placed_due`).
+    pub fn steal_placed(&self, theft: i64) -> Option<Task> {
+        if self.placed_due(theft) > time::now() { None } else { self.placed.pop() }
+    }
+
+    /// From when on other nodes may take what was spawned for this one, in ns: this node has left
+    /// it waiting for longer than `theft`, which is what taking it costs. `i64::MAX`: nothing waits.
+    pub fn placed_due(&self, theft: i64) -> i64 {
+        if self.placed.is_empty() {
+            return i64::MAX;
+        }
+        let waits = if self.has_waking_p() { LONGEST_WAKING } else { theft };
+        self.placed_at.load(Ordering::Relaxed) + waits
+    }
+
+    /// Whether a P of the node has been given to a thread that doesn't run yet: it looks here first.
+    fn has_waking_p(&self) -> bool {
+        let mut ps = (0..self.ps.len()).map(|i| self.ps.get(i));
+        ps.any(|p| p.status() == status::IDLE && !self.is_idle_p(p))
+    }
+
+    /// The word with the bit of a P in the set of idle ones, and the bit.
+    fn idle_bit(&self, p: PRef) -> (&AtomicU64, u64) {
+        (&self.idle_ps[p.id as usize / 64], 1 << (p.id % 64))
+    }
+
+    /// Whether a P is in the set of idle ones; a hint.
+    fn is_idle_p(&self, p: PRef) -> bool {
+        let (word, bit) = self.idle_bit(p);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Adds a P to the set of idle ones: a bit each, so no list to tear.
+    /// seed: S2
+    pub fn add_idle_p(&self, p: PRef) {
+        let (word, bit) = self.idle_bit(p);
+        // Release: pairs with the Acquire in `take_idle_p` and `take_any_idle_p`.
+        word.fetch_or(bit, Ordering::Release);
+    }
+
+    /// Takes this P out of the set of idle ones; false: it isn't in there, or another thread took it.
+    pub fn take_idle_p(&self, p: PRef) -> bool {
+        let (word, bit) = self.idle_bit(p);
+        self.is_idle_p(p) && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Whether the set of idle P's isn't empty, of `procs` that there are in all; a hint.
+    pub fn has_idle_p(&self, procs: usize) -> bool {
+        self.idle_ps[..procs.div_ceil(64)].iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Takes any idle P, out of `procs` that there are in all; gives its number.
+    pub fn take_any_idle_p(&self, procs: usize) -> Option<usize> {
+        for (i, word) in self.idle_ps[..procs.div_ceil(64)].iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                let lowest = bits & bits.wrapping_neg();
+                bits = word.fetch_and(!lowest, Ordering::Acquire);
+                if bits & lowest != 0 {
+                    return Some(i * 64 + lowest.trailing_zeros() as usize);
+                }
+            }
+        }
+        None
+    }
+
+    fn idle_ms<R>(&self, f: impl FnOnce(&mut Vec<MRef>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.idle_ms.with(|| f(unsafe { &mut *self.idle_m_list.get() }))
+    }
+
+    /// There are so many M's: the pool has room for all, so that nobody allocates with
+    /// its lock held. Somebody who forks would have to be waited for. False: there is no
+    /// memory.
+    pub fn reserve_idle_ms(&self, count: usize) -> bool {
+        self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
+    }
+
+    /// Adds an M to the pool. A watcher is the last that is taken: it would leave
+    /// its place to another.
+    pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {
+        self.idle_ms(|list| {
+            if is_watcher {
+                list.insert(0, m)
+            } else {
+                list.push(m)
+            }
+            m.set_between(false);
+        });
+    }
+
+    /// The same as `take_idle_m`, by the M itself: it is between then.
+    pub fn leave_idle_ms(&self, m: MRef) -> bool {
+        self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
+    }
+
+    /// Takes this M out of the pool; false: it isn't there, somebody has taken it.
+    pub fn take_idle_m(&self, m: MRef) -> bool {
+        self.idle_ms(|list| take_last(list, |x| x == m).is_some())
+    }
+
+    /// Whether an M is in the pool.
+    pub fn has_idle_m(&self) -> bool {
+        self.idle_ms(|list| !list.is_empty())
+    }
+
+    /// Whether an M that fits is in the pool.
+    pub fn has_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> bool {
+        self.idle_ms(|list| list.iter().any(|&m| fits(m)))
+    }
+
+    /// Takes the M that went idle last.
+    pub fn pop_idle_m(&self) -> Option<MRef> {
+        // What that of an attached thread finds is mostly for others.
+        let fits = |m: MRef| !m.is_attached();
+        self.pop_idle_m_that(fits).or_else(|| self.idle_ms(Vec::pop))
+    }
+
+    /// The same of those that fit.
+    pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
+        self.idle_ms(|list| take_last(list, fits))
+    }
+}
+
+/// Takes the last one that fits out of the list.
+fn take_last(list: &mut Vec<MRef>, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
+    let at = list.iter().rposition(|&m| fits(m))?;
+    Some(list.remove(at))
+}

@@ -1,0 +1,340 @@
+//! P: the right to run goroutines, and all that running them needs.
+
+use super::g::G;
+use super::m::{M, MRef};
+use super::node::Node;
+use super::task::{Fifo, Newborn, Task};
+use crate::sched::core::gang;
+use crate::sched::core::netpoll;
+use crate::sched::core::timers::Timers;
+use crate::sched::words::limits::{FREE_GS, NEWBORNS};
+use crate::sched::words::pool::Cache;
+use crate::sched::words::ring::Ring;
+use crate::stack::{Class, Kind};
+use core::cell::Cell;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// What a P is, and so who owns it.
+pub mod status {
+    /// No owner: it is in its node's set of idle P's, or its last owner is about to put it there.
+    pub const IDLE: u32 = 0;
+    /// The M that runs it ([`super::P::runner`]).
+    pub const RUNNING: u32 = 1;
+    /// No owner: the M that began a system call with it may take it back, and so may any thread.
+    pub const SYSCALL: u32 = 2;
+    /// The stopper of the world.
+    pub const STOPPED: u32 = 3;
+    /// No owner: its number is GOMAXPROCS or more, and its queues are closed.
+    pub const DEAD: u32 = 4;
+}
+
+/// The bits of [`P::owner`] that hold the status; an M's address leaves them free.
+const STATUS: usize = 7;
+const _: () = assert!(align_of::<M>() > STATUS, "the status fits below an M's address");
+
+/// See the module. `Cell`s belong to the M that holds the P, or to whoever has
+/// stopped the world.
+#[repr(C, align(128))]
+pub struct P {
+    /// The goroutine that was made ready last, by the running one: it runs next
+    /// and inherits the time slice. Thieves take it as a last resort.
+    pub runnext: AtomicUsize,
+    /// Something wants the running goroutine to give way: the world is being
+    /// stopped, or the M's owner wants its thread back.
+    pub attention: AtomicU32,
+    /// Counts scheduling decisions; sysmon looks whether it moves.
+    pub tick: AtomicU32,
+    /// The tick of the next decision that is no usual one: something may be due with it.
+    pub unusual_at: AtomicU32,
+    /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
+    quick_until: AtomicU32,
+    /// GOMAXPROCS is 1: no thieves.
+    pub alone: Cell<bool>,
+    pub id: u16,
+    pub node: u16,
+    /// The same: see [`PRef::of_node`].
+    of_node: *const Node,
+    /// `migrate` of `GOSCHED_DEBUG`.
+    pub migrates: bool,
+    /// That of the stacks in `free_gs`.
+    pub stack_kind: Kind,
+    /// Its [`status`] and, in a status that has one, its M: the M that runs it, or that began
+    /// the system call. One word, so a thread that compares and swaps it knows both: the status
+    /// alone comes back when the P has passed from one M's call to another's.
+    owner: AtomicUsize,
+    /// Counts system calls; sysmon looks whether it moves.
+    pub syscall_tick: AtomicU32,
+    pub poll: netpoll::OfP,
+    /// Goroutines spawned and ended here.
+    pub created: AtomicU64,
+    pub ended: AtomicU64,
+
+    /// "I do this work myself": LIFO, one producer.
+    pub private: Ring,
+    /// "I share this work": FIFO; what yields, and what the inbox brings.
+    pub shared: Ring,
+    /// Many producers: what others make ready for this P.
+    pub inbox: Fifo,
+
+    /// Descriptors with a warm stack of the default size.
+    pub free_gs: Cache<G, FREE_GS>,
+    pub newborns: Cache<Newborn, NEWBORNS>,
+    /// Ids that goroutines begun here get next, and where they end.
+    pub ids: Cell<(u64, u64)>,
+    pub timers: Timers,
+
+    /// The same goroutine has been on it since then (ns), if `tick` is still this.
+    seen_tick: AtomicU32,
+    seen_at: AtomicI64,
+
+    /// The M that held it last. seed: N3
+    pub last_m: AtomicPtr<M>,
+    pub stats: Stats,
+    pub gang: gang::OfP,
+}
+
+// SAFETY: the comment of the struct says who may use what; the status says who
+// that is.
+unsafe impl Sync for P {}
+
+/// Counters of one P: written by its owner, read by anybody.
+#[derive(Default)]
+pub struct Stats {
+    /// Goroutines stolen from: P's of the node, remote global queues, remote P's.
+    pub steals_near: AtomicU64,
+    pub steals_remote_queue: AtomicU64,
+    pub steals_remote_p: AtomicU64,
+    pub handoffs: AtomicU64,
+    /// Stacks that were freed here and went back to their own node.
+    pub stacks_sent_home: AtomicU64,
+    /// Goroutines whose stack was moved to this node, and its pages.
+    pub migrations: AtomicU64,
+    pub pages_moved: AtomicU64,
+}
+
+/// So many goroutines are few.
+const FEW: usize = 8;
+/// What was seen of a P that is quick holds for so many decisions.
+const QUICK: u32 = 4096;
+
+/// Adds to a counter that only the caller writes.
+#[inline(always)]
+pub fn count(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+impl P {
+    pub fn new(
+        id: usize,
+        node: &Node,
+        stack_class: Class,
+        ring_capacity: usize,
+        migrates: bool,
+    ) -> P {
+        P {
+            runnext: AtomicUsize::new(0),
+            attention: AtomicU32::new(0),
+            tick: AtomicU32::new(0),
+            unusual_at: AtomicU32::new(0),
+            quick_until: AtomicU32::new(0),
+            alone: Cell::new(false),
+            id: id as u16,
+            node: node.id as u16,
+            of_node: node,
+            migrates,
+            stack_kind: Kind::new(stack_class, node.id as u16),
+            owner: AtomicUsize::new(status::DEAD as usize),
+            syscall_tick: AtomicU32::new(0),
+            poll: netpoll::OfP::new(),
+            created: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            private: Ring::new(ring_capacity),
+            shared: Ring::new(ring_capacity),
+            inbox: Fifo::new(),
+            free_gs: Cache::new(),
+            newborns: Cache::new(),
+            ids: Cell::new((0, 0)),
+            timers: Timers::new(id as u16),
+            seen_tick: AtomicU32::new(0),
+            seen_at: AtomicI64::new(i64::MAX),
+            last_m: AtomicPtr::new(ptr::null_mut()),
+            stats: Stats::default(),
+            gang: gang::OfP::new(),
+        }
+    }
+
+    /// Whether it was seen lately that it takes a decision each few us.
+    #[inline(always)]
+    fn is_quick(&self) -> bool {
+        let tick = self.tick.load(Ordering::Relaxed);
+        let left = self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick);
+        // Not 0, and not what has wrapped. One that is asked for something, or has a
+        // gang's turn, may take its decisions elsewhere.
+        left.wrapping_sub(1) < QUICK && self.attention.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whoever watches it says whether it is quick.
+    pub fn set_quick(&self, is: bool) {
+        let tick = self.tick.load(Ordering::Relaxed);
+        self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
+    }
+
+    /// Whether its private work is a few goroutines that have run before, and no more.
+    pub fn has_few_goroutines(&self) -> bool {
+        let n = self.private.len();
+        let is_goroutine = |i| {
+            // SAFETY: an old one at worst, whose memory is still there, or 0.
+            let task = unsafe { Task::from_word(self.private.oldest(i)) };
+            task.is_some_and(Task::has_run)
+        };
+        n <= FEW && (0..n as u32).all(is_goroutine)
+    }
+
+    /// Whether thieves leave its private work to it: a few goroutines, to which it gets
+    /// sooner than a thief would, and has what they use in its caches.
+    pub fn keeps_its_few(&self) -> bool {
+        self.is_quick() && self.status() == status::RUNNING && self.has_few_goroutines()
+    }
+
+    /// Owner: whether nobody has to be told of a task that has just been added to its
+    /// private work.
+    #[inline(always)]
+    pub fn keeps(&self, task: Task) -> bool {
+        self.is_quick() && task.has_run() && self.private.len() <= FEW
+    }
+
+    /// The goroutine that is on it now was seen there at this time (ns).
+    pub fn seen_at(&self, tick: u32, now: i64) {
+        self.seen_at.store(now, Ordering::Relaxed);
+        // Release: with the tick comes its time, or a later one.
+        self.seen_tick.store(tick, Ordering::Release);
+    }
+
+    /// Since when the same goroutine is known to be on it, in ns; `i64::MAX`: it isn't.
+    pub fn stands_since(&self) -> i64 {
+        let stands = self.seen_tick.load(Ordering::Acquire) == self.tick.load(Ordering::Relaxed);
+        if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
+    }
+
+    /// Whether a thief would find something.
+    pub fn has_work(&self) -> bool {
+        !self.private.is_empty()
+            || !self.shared.is_empty()
+            || !self.inbox.is_empty()
+            || self.runnext.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many tasks wait here to run; may be old when it is read.
+    pub fn queued(&self) -> usize {
+        let next = usize::from(self.runnext.load(Ordering::Relaxed) != 0);
+        self.private.len() + self.shared.len() + self.inbox.len() + next
+    }
+
+    /// Its status. Acquire: pairs with the Release of the owner that has left it, so a caller
+    /// that finds it STOPPED sees what was done with it.
+    #[inline(always)]
+    pub fn status(&self) -> u32 {
+        (self.owner.load(Ordering::Acquire) & STATUS) as u32
+    }
+
+    /// Its owner gives it a status without an M. Release: pairs with the Acquire of the thread
+    /// that takes it next.
+    #[inline(always)]
+    pub fn set_status(&self, to: u32) {
+        self.owner.store(to as usize, Ordering::Release);
+    }
+
+    /// Its owner gives it to an M, or leaves it for a system call of its M.
+    #[inline(always)]
+    pub fn set_owner(&self, to: u32, m: MRef) {
+        // Release: as in `set_status`.
+        self.owner.store(word(to, m), Ordering::Release);
+    }
+
+    /// Takes a P that its M has left for a system call, as `to`; false: it isn't in one any more.
+    pub fn take_from_call(&self, to: u32) -> bool {
+        self.change_call(to as usize)
+    }
+
+    /// The M, which is back from its system call, takes the P that it left then. If the P has
+    /// passed to a call of another M meanwhile it is anybody's, and this M takes it all the same.
+    #[inline(always)]
+    pub fn take_back(&self, m: MRef) -> bool {
+        let mine = word(status::SYSCALL, m);
+        self.change(mine, word(status::RUNNING, m)) || self.change_call(word(status::RUNNING, m))
+    }
+
+    #[cold]
+    fn change_call(&self, to: usize) -> bool {
+        let now = self.owner.load(Ordering::Relaxed);
+        (now & STATUS) as u32 == status::SYSCALL && self.change(now, to)
+    }
+
+    /// AcqRel: the queues and caches go along with the ownership.
+    #[inline(always)]
+    fn change(&self, from: usize, to: usize) -> bool {
+        self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether this M runs it.
+    pub fn is_run_by(&self, m: MRef) -> bool {
+        // Acquire: as in `status`.
+        self.owner.load(Ordering::Acquire) == word(status::RUNNING, m)
+    }
+
+    /// The M that runs it, if one does.
+    pub fn runner(&self) -> Option<MRef> {
+        let owner = self.owner.load(Ordering::Acquire);
+        let m = (owner & !STATUS) as *const M;
+        let runs = (owner & STATUS) as u32 == status::RUNNING && !m.is_null();
+        // SAFETY: `set_owner` has put an M's address there, and M's stay mapped until shutdown.
+        runs.then(|| unsafe { MRef::from_ptr(m) })
+    }
+}
+
+/// For [`P::owner`].
+#[inline(always)]
+fn word(status: u32, m: MRef) -> usize {
+    m.as_ptr() as usize | status as usize
+}
+
+/// A pointer to a P, which stays mapped until shutdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct PRef(ptr::NonNull<P>);
+
+// SAFETY: a pointer; what may be done with it the fields say.
+unsafe impl Send for PRef {}
+
+impl PRef {
+    /// # Safety
+    /// `p` points to a P.
+    #[inline(always)]
+    pub unsafe fn from_ptr(p: *const P) -> PRef {
+        // SAFETY: `p` points to a P, so it isn't null.
+        PRef(unsafe { ptr::NonNull::new_unchecked(p.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut P {
+        self.0.as_ptr()
+    }
+
+    /// The node that it belongs to for good.
+    #[inline(always)]
+    pub fn of_node(&self) -> &Node {
+        // SAFETY: nodes stay where they are as long as the runtime, as P's do; the caller has one.
+        unsafe { &*self.of_node }
+    }
+}
+
+impl Deref for PRef {
+    type Target = P;
+    #[inline(always)]
+    fn deref(&self) -> &P {
+        // SAFETY: P's stay mapped until shutdown, when no code of the runtime runs.
+        unsafe { self.0.as_ref() }
+    }
+}

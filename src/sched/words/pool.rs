@@ -1,0 +1,357 @@
+//! Memory for descriptors and records: never given back before shutdown, so a
+//! stale pointer to one still points at one (its generation tells).
+//!
+//! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses
+//! and no links: what is free was used by another P most likely, and a list through the free
+//! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
+
+use crate::arch;
+use crate::os::{heap, mem, spin::SpinLock};
+use crate::sched::who::g::G;
+use crate::sched::who::task::Newborn;
+use core::cell::{Cell, UnsafeCell};
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+
+/// Free ones that belong to one owner, at most `N`; the last freed is given out first.
+pub struct Cache<T, const N: usize> {
+    len: Cell<usize>,
+    items: [Cell<*mut T>; N],
+}
+
+impl<T, const N: usize> Cache<T, N> {
+    /// Whoever takes one has this one fetched that will be taken so many later.
+    const AHEAD: usize = 4;
+
+    pub const fn new() -> Cache<T, N> {
+        Cache { len: Cell::new(0), items: [const { Cell::new(ptr::null_mut()) }; N] }
+    }
+
+    #[inline(always)]
+    fn item(&self, index: usize) -> &Cell<*mut T> {
+        const { assert!(N.is_power_of_two()) };
+        &self.items[index % N]
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.len.get() == N
+    }
+
+    /// There is room.
+    #[inline(always)]
+    pub fn push(&self, item: NonNull<T>) {
+        let len = self.len.get();
+        debug_assert!(len < N);
+        self.item(len).set(item.as_ptr());
+        self.len.set(len + 1);
+    }
+
+    #[inline(always)]
+    pub fn pop(&self) -> Option<NonNull<T>> {
+        let last = self.len.get().checked_sub(1)?;
+        self.len.set(last);
+        arch::prefetch_to_write(self.item(last.saturating_sub(Self::AHEAD)).get() as usize);
+        NonNull::new(self.item(last).get())
+    }
+
+    /// Gives the `n` that were freed first, or all if there are fewer.
+    fn give_oldest(&self, n: usize, to: impl FnMut(NonNull<T>)) {
+        let len = self.len.get();
+        let n = n.min(len);
+        self.items[..n].iter().filter_map(|item| NonNull::new(item.get())).for_each(to);
+        (n..len).for_each(|i| self.items[i - n].set(self.items[i].get()));
+        self.len.set(len - n);
+    }
+}
+
+/// A node's free ones and the memory they are cut from.
+pub struct Pool<T> {
+    lock: SpinLock,
+    inner: UnsafeCell<Inner<T>>,
+}
+
+struct Inner<T> {
+    free: Pile<T>,
+    memory: Memory<T>,
+}
+
+// SAFETY: all is used with `lock` held; `Pooled` says that any thread may look at a `T`.
+unsafe impl<T: Pooled> Sync for Pool<T> {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl<T: Pooled> Send for Pool<T> {}
+
+/// What a [`Pool`] can hold.
+///
+/// # Safety
+/// All bytes zero are a valid value. References to it may be had on any thread, at any time: the
+/// type says which of its fields may be used then.
+pub unsafe trait Pooled {}
+
+// SAFETY: zeros are null, `None`, false and the first variants; the comment of the struct says who
+// may use which field.
+unsafe impl Pooled for G {}
+// SAFETY: likewise; those that visit all of them use the `RelaxedCell`s.
+unsafe impl Pooled for Newborn {}
+
+impl<T: Pooled> Pool<T> {
+    /// `memory`: the node's number in the system, if memory can be had from it.
+    pub fn new(memory: Option<usize>) -> Pool<T> {
+        let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
+        Pool { lock: SpinLock::new(), inner: UnsafeCell::new(inner) }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+        // SAFETY: the lock is held.
+        self.lock.with(|| f(unsafe { &mut *self.inner.get() }))
+    }
+
+    /// Moves up to `n` free ones to `to`, which is empty; at least one unless memory is
+    /// used up.
+    pub fn refill<const N: usize>(&self, to: &Cache<T, N>, n: usize) {
+        self.with(|inner| (0..n).map_while(|_| inner.get()).for_each(|item| to.push(item)));
+    }
+
+    /// Takes out up to `n`, if there are any. Gives how many.
+    pub fn give_existing(&self, n: usize, to: impl FnMut(NonNull<T>)) -> usize {
+        self.with(|inner| (0..n).map_while(|_| inner.free.pop()).map(to).count())
+    }
+
+    /// Takes `n` from `from`, those that were freed first.
+    pub fn take_back<const N: usize>(&self, from: &Cache<T, N>, n: usize) {
+        self.with(|inner| from.give_oldest(n, |item| inner.free.push(item)));
+    }
+
+    pub fn get(&self) -> Option<NonNull<T>> {
+        self.with(Inner::get)
+    }
+
+    pub fn put(&self, item: NonNull<T>) {
+        self.with(|inner| inner.free.push(item));
+    }
+
+    /// Every one there is, free or not.
+    pub fn for_each(&self, mut f: impl FnMut(&T)) {
+        // One after the other without the lock, for chunks stay.
+        let chunk = |i| self.with(|inner| inner.memory.chunks.get(i).copied());
+        for chunk in (0..).map_while(chunk) {
+            // SAFETY: the chunk is cut into T's, valid from the start.
+            cut(chunk).for_each(|item| f(unsafe { item.as_ref() }));
+        }
+    }
+
+    /// The end, but for chunks of which `keep` says that somebody still uses them: these are
+    /// given.
+    pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
+        let chunks = &mut self.inner.get_mut().memory.chunks;
+        // SAFETY: as in `for_each`.
+        let used = |chunk: &mut usize| cut(*chunk).any(|item| keep(unsafe { item.as_ref() }));
+        chunks.extract_if(.., used).collect()
+    }
+}
+
+impl<T> Inner<T> {
+    fn get(&mut self) -> Option<NonNull<T>> {
+        self.free.pop().or_else(|| self.memory.next())
+    }
+}
+
+/// Free ones of a node, the last freed on top: blocks full of addresses, which a block in
+/// each knows that lies below it.
+struct Pile<T> {
+    top: *mut Block<T>,
+    /// Empty blocks.
+    spare: *mut Block<T>,
+    memory: Memory<Block<T>>,
+}
+
+#[repr(C)]
+struct Block<T> {
+    below: *mut Block<T>,
+    len: usize,
+    items: [*mut T; BLOCK],
+}
+
+/// With these a block is a page.
+const BLOCK: usize = 510;
+const _: () = assert!(size_of::<Block<()>>() == crate::os::PAGE);
+
+impl<T> Pile<T> {
+    fn new() -> Pile<T> {
+        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Memory::new(None) }
+    }
+
+    fn push(&mut self, item: NonNull<T>) {
+        // SAFETY: blocks stay as long as the pile, and all of them are ours.
+        unsafe {
+            if self.top.is_null() || (*self.top).len == BLOCK {
+                let empty = match NonNull::new(self.spare) {
+                    Some(spare) => {
+                        self.spare = spare.as_ref().below;
+                        spare
+                    }
+                    None => match self.memory.next() {
+                        Some(new) => new,
+                        // Nobody gets the item before shutdown, though it stays counted.
+                        None => return,
+                    },
+                };
+                (*empty.as_ptr()).below = self.top;
+                self.top = empty.as_ptr();
+            }
+            let top = &mut *self.top;
+            top.items[top.len] = item.as_ptr();
+            top.len += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<NonNull<T>> {
+        // SAFETY: as in `push`.
+        unsafe {
+            let top = self.top.as_mut()?;
+            top.len -= 1;
+            let item = top.items[top.len];
+            if top.len == 0 {
+                self.top = core::mem::replace(&mut top.below, self.spare);
+                self.spare = top;
+            }
+            NonNull::new(item)
+        }
+    }
+}
+
+/// Memory that is cut into T's, and goes back only at the end.
+struct Memory<T> {
+    /// The node that it comes from, as the system numbers it, if that matters.
+    node: Option<usize>,
+    chunks: Vec<usize>,
+    /// What is left of the last one.
+    fresh: Range<usize>,
+    kind: PhantomData<T>,
+}
+
+/// Bytes of a chunk. A chunk is aligned to its size.
+pub const CHUNK: usize = 64 << 10;
+
+/// What a chunk is cut into.
+pub fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
+    let whole = chunk..chunk + CHUNK + 1 - size_of::<T>();
+    whole.step_by(size_of::<T>()).filter_map(|at| NonNull::new(at as *mut T))
+}
+
+impl<T> Memory<T> {
+    fn new(node: Option<usize>) -> Memory<T> {
+        Memory { node, chunks: Vec::new(), fresh: 0..0, kind: PhantomData }
+    }
+
+    fn next(&mut self) -> Option<NonNull<T>> {
+        if self.fresh.len() < size_of::<T>() {
+            self.fresh = self.next_chunk()?;
+        }
+        let at = self.fresh.start;
+        self.fresh.start += size_of::<T>();
+        NonNull::new(at as *mut T)
+    }
+
+    fn next_chunk(&mut self) -> Option<Range<usize>> {
+        if !heap::reserve(&mut self.chunks, 1) {
+            return None;
+        }
+        let at = mem::reserve(CHUNK, CHUNK)?;
+        if let Some(node) = self.node {
+            mem::prefer_node(at, CHUNK, node);
+        }
+        self.chunks.push(at);
+        Some(at..at + CHUNK)
+    }
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        // SAFETY: reserved in `grow`; the pool's users have gone.
+        self.chunks.iter().for_each(|&at| unsafe { mem::release(at, CHUNK) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // SAFETY: numbers, which no other thread uses.
+    unsafe impl Pooled for u64 {}
+    // SAFETY: likewise.
+    unsafe impl<const N: usize> Pooled for [u64; N] {}
+
+    #[test]
+    fn the_last_freed_is_given_out_first_and_caches_pass_batches() {
+        // seed: S4
+        let pool = Pool::<u64>::new(None);
+        let mine = Cache::<_, 8>::new();
+        pool.refill(&mine, 8);
+        assert!(mine.is_full());
+        let all: Vec<_> = core::iter::from_fn(|| mine.pop()).collect();
+        assert!(mine.is_empty() && all.len() == 8);
+        all.iter().for_each(|&item| mine.push(item));
+        assert_eq!(mine.pop(), Some(all[7]));
+        // The five that were freed first; they come back, the last of them first.
+        pool.take_back(&mine, 5);
+        assert_eq!([mine.pop(), mine.pop(), mine.pop()], [Some(all[6]), Some(all[5]), None]);
+        pool.refill(&mine, 2);
+        assert_eq!([mine.pop(), mine.pop()], [Some(all[3]), Some(all[4])]);
+        // SAFETY: it is ours.
+        unsafe { all[0].write(7) };
+        let kept = pool.end(|&value| value == 7);
+        assert_eq!(kept.len(), 1);
+        // SAFETY: the pool has left it to us.
+        unsafe { mem::release(kept[0], CHUNK) };
+    }
+
+    #[test]
+    fn at_its_end_all_memory_goes_back() {
+        let pool = Pool::<[u64; 64]>::new(None);
+        let all: Vec<_> = (0..100 * CHUNK / 512).map_while(|_| pool.get()).collect();
+        all.iter().for_each(|&item| pool.put(item));
+        let pages =
+            pool.with(|inner| [&inner.memory.chunks[..], &inner.free.memory.chunks[..]].concat());
+        let mapped = || {
+            let is_mapped = |&&at: &&usize| {
+                let mut there = 0u8;
+                // SAFETY: it says whether the page is mapped, and in memory.
+                unsafe { libc::mincore(at as *mut _, 1, &raw mut there) == 0 }
+            };
+            pages.iter().filter(is_mapped).count()
+        };
+        assert_eq!(mapped(), pages.len());
+        drop(pool);
+        // Other tests may have got some of the addresses.
+        assert!(mapped() < pages.len() / 4, "{} of {}", mapped(), pages.len());
+    }
+
+    #[test]
+    fn many_are_all_different_and_come_back_from_any_number_of_blocks() {
+        // What is left of a chunk is no `T`.
+        type T = [u64; 5];
+        let n = 30 * CHUNK / size_of::<T>();
+        let pool = Pool::<T>::new(None);
+        assert_eq!(pool.give_existing(1, |_| unreachable!("nothing was freed")), 0);
+        for _ in 0..3 {
+            let mut all: Vec<_> = (0..n).map(|_| pool.get().expect("memory")).collect();
+            all.iter().for_each(|&item| pool.put(item));
+            all.sort_unstable();
+            assert!(
+                all.windows(2).all(|w| w[0].addr().get() + size_of::<T>() <= w[1].addr().get())
+            );
+        }
+        let (mut free, mut seen) = (0, 0);
+        assert_eq!(pool.give_existing(usize::MAX, |_| free += 1), n);
+        pool.for_each(|_| seen += 1);
+        assert_eq!((free, seen), (n, n.next_multiple_of(CHUNK / size_of::<T>())));
+        assert!(pool.end(|_| false).is_empty());
+    }
+}
