@@ -22,13 +22,13 @@ OUT      := target/release
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-preload bench-preload test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
 
 build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), and gosched-topo
-	@$(MAKE) --no-print-directory $(OUT)/gosched-topo
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload
 
 library:
 	$(CARGO) build --release -p libgosched -p gosched-c
@@ -51,6 +51,17 @@ $(OUT)/libgosched.so: $(OUT)/gosched.o
 $(OUT)/libgosched.a: $(OUT)/gosched.o
 	@rm -f $@
 	$(AR) rcs $@ $<
+
+PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c files.c several.c others.c keys.c)
+
+preload: $(OUT)/libgosched-preload.so
+
+# Not linked with libgosched: bindings/preload/README.md says why.
+$(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) include/gosched.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -fvisibility=hidden -fexceptions -Iinclude -shared -o $@ $(PRELOAD) \
+	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete
+	@ln -sf libgosched-preload.so $(OUT)/libgosched-preload.so.1
 
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h
@@ -85,6 +96,12 @@ test-cpp: $(STAMP)/test $(STAMP)/cpp build ## test bindings/cpp with g++ and cla
 
 test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on this machine (ARGS: see bindings/mpi/check --help)
 	@bindings/mpi/check $(ARGS)
+
+test-preload: $(STAMP)/test $(STAMP)/preload build examples ## test bindings/preload: all of it (ARGS: see bindings/preload/check --help)
+	@bindings/preload/check $(ARGS)
+
+bench-preload: $(STAMP)/preload build examples ## compare goroutines with threads under bindings/preload
+	@bindings/preload/check --only bench $(ARGS)
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
@@ -128,6 +145,8 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
 	install -m 644 target/release/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.a
+	install -m 755 target/release/libgosched-preload.so $(DESTDIR)$(LIBDIR)/libgosched-preload.so.1
+	ln -sf libgosched-preload.so.1 $(DESTDIR)$(LIBDIR)/libgosched-preload.so
 	install -m 755 target/release/gosched-topo $(DESTDIR)$(PREFIX)/bin/gosched-topo
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
 	    >$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
@@ -138,6 +157,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 uninstall: ## remove what install has put there
 	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched_mpi.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
+	rm -f $(DESTDIR)$(LIBDIR)/libgosched-preload.so $(DESTDIR)$(LIBDIR)/libgosched-preload.so.1
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once

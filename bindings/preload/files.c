@@ -1,0 +1,891 @@
+/*
+ * Files and sockets. The kernel's flags of a file are never changed but for the instant of a connect: what would
+ * block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits in between. Where the kernel can't try
+ * without waiting, the call is made when poll says that it won't wait, with the P given to others in case that it
+ * does.
+ */
+#include "preload.h"
+
+#include <stdarg.h>
+
+/* Goroutines that wait for a file, and close. */
+
+/*
+ * In libc a call that waits in read keeps the file: close frees the number, and the call goes on waiting for the
+ * file that it was. So close, when goroutines wait for the file, makes another number for it first, and they go
+ * on with that; the last one closes it.
+ */
+struct moved {
+    int fd;
+    atomic_uint users;
+};
+
+struct file_waiter {
+    struct file_waiter *next;
+    int fd;
+    struct moved *moved; /* set by who closes the number */
+};
+
+enum { FILE_BUCKETS = 256 };
+static struct file_bucket {
+    atomic_uint lock;
+    atomic_uint waiting;
+    struct file_waiter *first;
+} __attribute__((aligned(64))) file_buckets[FILE_BUCKETS];
+
+static struct file_bucket *file_bucket(int fd)
+{
+    return &file_buckets[(unsigned)fd % FILE_BUCKETS];
+}
+
+static void file_lock(struct file_bucket *b)
+{
+    gs_preempt_disable();
+    while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
+        sched_yield();
+}
+
+static void file_unlock(struct file_bucket *b)
+{
+    atomic_store_explicit(&b->lock, 0, memory_order_release);
+    gs_preempt_enable();
+}
+
+void files_in_child(void)
+{
+    memset(file_buckets, 0, sizeof file_buckets);
+}
+
+int wait_for_file(struct file *f, int events, gs_deadline deadline)
+{
+    for (;;) {
+        struct file_bucket *b = file_bucket(f->fd);
+        struct file_waiter w = {.fd = f->fd}, **at;
+        file_lock(b);
+        w.next = b->first;
+        b->first = &w;
+        atomic_fetch_add(&b->waiting, 1);
+        file_unlock(b);
+        int r = gs_poll_fd(f->fd, events, deadline);
+        file_lock(b);
+        for (at = &b->first; *at != NULL && *at != &w; at = &(*at)->next)
+            ;
+        if (*at != NULL) {
+            *at = w.next;
+            atomic_fetch_sub(&b->waiting, 1);
+        }
+        file_unlock(b);
+        if (w.moved == NULL)
+            return r < 0 ? -r : 0;
+        leave_file(f);
+        f->moved = w.moved;
+        f->fd = w.moved->fd;
+        if (r != -ECANCELED && r < 0)
+            return -r;
+        /* It was closed, or something has happened as well: look again. */
+    }
+}
+
+/* The call is over: errno stays. */
+void leave_file(struct file *f)
+{
+    if (LIKELY(f->moved == NULL))
+        return;
+    if (atomic_fetch_sub(&f->moved->users, 1) == 1) {
+        int error = errno;
+        real.close(f->moved->fd);
+        free(f->moved);
+        errno = error;
+    }
+    f->moved = NULL;
+}
+
+/* Whether goroutines wait for the number. If so they wait for another one from now on. */
+static bool move_waiters(int fd)
+{
+    struct file_bucket *b = file_bucket(fd);
+    struct file_waiter **at;
+    unsigned n = 0;
+    file_lock(b);
+    for (struct file_waiter *w = b->first; w != NULL; w = w->next)
+        n += w->fd == fd;
+    struct moved *moved = n > 0 ? malloc(sizeof *moved) : NULL;
+    int to = moved ? real.fcntl64(fd, F_DUPFD_CLOEXEC, 0L) : -1;
+    if (to >= 0) {
+        moved->fd = to;
+        atomic_init(&moved->users, n);
+        for (at = &b->first; *at != NULL;) {
+            struct file_waiter *w = *at;
+            if (w->fd == fd) {
+                w->moved = moved;
+                *at = w->next;
+                atomic_fetch_sub(&b->waiting, 1);
+            } else {
+                at = &w->next;
+            }
+        }
+    } else {
+        free(moved); /* no number, no memory: they are told that it is closed */
+    }
+    file_unlock(b);
+    return n > 0;
+}
+
+static inline bool may_be_waited_for(int fd)
+{
+    return gs_self && fd >= 0 && atomic_load_explicit(&file_bucket(fd)->waiting, memory_order_relaxed) != 0;
+}
+
+EXPORT int close(int fd)
+{
+    if (LIKELY(!may_be_waited_for(fd)))
+        return real.close(fd);
+    if (is_within(__builtin_return_address(0), &library) || !move_waiters(fd))
+        return real.close(fd);
+    int r = gs_close(fd);
+    return r < 0 ? failed(-r) : r;
+}
+ALIAS(__close, close);
+
+EXPORT int dup2(int fd, int to)
+{
+    if (!LIKELY(!may_be_waited_for(to)) && fd != to && real.fcntl64(fd, F_GETFD, 0L) >= 0 && move_waiters(to))
+        gs_close(to);
+    return real.dup2(fd, to);
+}
+ALIAS(__dup2, dup2);
+
+EXPORT int dup3(int fd, int to, int flags)
+{
+    if (!LIKELY(!may_be_waited_for(to)) && fd != to && !(flags & ~O_CLOEXEC) && real.fcntl64(fd, F_GETFD, 0L) >= 0
+        && move_waiters(to))
+        gs_close(to);
+    return real.dup3(fd, to, flags);
+}
+
+static void close_waited_for(unsigned from, unsigned to)
+{
+    for (unsigned i = 0; gs_self && i < FILE_BUCKETS; i++) {
+        struct file_bucket *b = &file_buckets[i];
+        while (atomic_load_explicit(&b->waiting, memory_order_relaxed) != 0) {
+            int found = -1;
+            file_lock(b);
+            for (struct file_waiter *w = b->first; w != NULL && found < 0; w = w->next)
+                if ((unsigned)w->fd >= from && (unsigned)w->fd <= to)
+                    found = w->fd;
+            file_unlock(b);
+            if (found < 0)
+                break;
+            if (move_waiters(found))
+                gs_close(found);
+        }
+    }
+}
+
+EXPORT int close_range(unsigned from, unsigned to, int flags)
+{
+    if (from <= to && flags == 0)
+        close_waited_for(from, to);
+    return real.close_range(from, to, flags);
+}
+
+EXPORT void closefrom(int from)
+{
+    close_waited_for(from > 0 ? (unsigned)from : 0, UINT_MAX);
+    real.closefrom(from);
+}
+
+/* Whether and how a call may wait. */
+
+enum kind { SOCKET, DISK, OTHER };
+
+/*
+ * After a try that would have had to wait, by the file's own flag or ours: whether the call waits, and until when.
+ * Looked up once for each call, and again for none: that of the file's owner stays what it is.
+ */
+static enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadline *deadline)
+{
+    struct timeval t;
+    socklen_t size = sizeof t;
+    struct stat st;
+    int error = errno, flags;
+    *deadline = GS_FOREVER;
+    if (getsockopt(fd, SOL_SOCKET, timeout_option, &t, &size) == 0) {
+        *kind = SOCKET;
+        if (t.tv_sec != 0 || t.tv_usec != 0)
+            *deadline = after(t.tv_sec >= INT64_MAX / NS_PER_S ? INT64_MAX : t.tv_sec * NS_PER_S + t.tv_usec * 1000);
+    } else if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode))) {
+        *kind = DISK;
+        errno = error;
+        return HOW_KERNEL;
+    } else {
+        *kind = OTHER;
+    }
+    flags = real.fcntl64(fd, F_GETFL, 0L);
+    errno = error;
+    if (flags < 0 || (flags & O_NONBLOCK))
+        return HOW_NOT;
+    return can_park() ? HOW_PARK : HOW_KERNEL;
+}
+
+/* A call of a socket in vain so often after poll has said that it is ready is left to the kernel. */
+enum { IN_VAIN = 8 };
+
+struct waiting {
+    struct file file;
+    struct counts *tally;
+    gs_deadline deadline;
+    enum kind kind;
+    int in_vain;
+    bool begun;
+    bool by_kernel; /* it was made as it is */
+};
+
+/*
+ * A try has given EAGAIN, errno says so: waits. HOW_PARK: try again. HOW_KERNEL: make the call as it is. HOW_NOT: it
+ * is over, with errno.
+ */
+static enum how wait_again(struct waiting *w, int events, int timeout_option)
+{
+    if (!w->begun) {
+        enum how how = may_wait(w->file.fd, timeout_option, &w->kind, &w->deadline);
+        if (how != HOW_PARK) {
+            w->by_kernel = how == HOW_KERNEL;
+            return how;
+        }
+        w->begun = true;
+    } else if (++w->in_vain > IN_VAIN && w->deadline == GS_FOREVER) {
+        w->by_kernel = true;
+        return HOW_KERNEL;
+    }
+    if (debug)
+        count_parked(w->tally);
+    int error = wait_for_file(&w->file, events, w->deadline);
+    if (error == 0)
+        return HOW_PARK;
+    if (error == EPERM || error == EINVAL) {
+        w->by_kernel = true;
+        return HOW_KERNEL; /* poll can't wait for it */
+    }
+    errno = error == ETIMEDOUT ? EAGAIN : error;
+    return HOW_NOT;
+}
+
+/* The value of a `call` that must not wait, tried until it need not; `plain` is the same without that. */
+#define UNTIL_DONE(type, w, events, option, call, plain) \
+    __extension__({ \
+        type done_; \
+        int errno_ = errno; \
+        for (;;) { \
+            done_ = (call); \
+            if (LIKELY(done_ >= 0) || errno != EAGAIN) \
+                break; \
+            enum how how_ = wait_again(w, events, option); \
+            if (how_ == HOW_PARK) \
+                continue; \
+            if (how_ == HOW_KERNEL) \
+                done_ = KERNEL(plain); \
+            break; \
+        } \
+        if (done_ >= 0) \
+            errno = errno_; /* as it was before the tries */ \
+        done_; \
+    })
+#define WAITING(number) {.file = {.fd = (number)}, .tally = &counts}
+
+/* read and write */
+
+/* The kernel takes no more in one call. */
+#define MOST ((size_t)0x7ffff000)
+
+/*
+ * Of a file that can't be tried: poll waits, and the call follows; in case that it has to wait nevertheless, the P is
+ * others'. HOW_NOT: there is no call, and errno says why.
+ */
+static enum how wait_first(struct waiting *w, int events, int option)
+{
+    if (may_wait(w->file.fd, option, &w->kind, &w->deadline) != HOW_PARK || w->kind == SOCKET)
+        return HOW_KERNEL;
+    if (debug)
+        count_parked(w->tally);
+    int error = wait_for_file(&w->file, events, w->deadline);
+    if (error == 0 || error == EPERM || error == EINVAL)
+        return HOW_KERNEL;
+    errno = error;
+    return HOW_NOT;
+}
+
+static ssize_t do_readv(int fd, const struct iovec *iov, int n, struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, preadv2(w.file.fd, iov, n, -1, RWF_NOWAIT),
+                           real.readv(w.file.fd, iov, n));
+    if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+        enum how how = wait_first(&w, POLLIN, SO_RCVTIMEO);
+        if (w.kind == SOCKET) { /* Linux before 6.4 */
+            struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+            r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, real.recvmsg(w.file.fd, &msg, MSG_DONTWAIT),
+                           real.readv(w.file.fd, iov, n));
+        } else if (how == HOW_KERNEL) {
+            r = KERNEL(real.readv(w.file.fd, iov, n));
+        }
+    }
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
+EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+    COUNTED(read);
+    if (!TAKEN)
+        return real.read(fd, buf, n);
+    struct iovec iov = {buf, n < MOST ? n : MOST};
+    return do_readv(fd, &iov, 1, &counts);
+}
+ALIAS(__read, read);
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+    COUNTED(readv);
+    return TAKEN ? do_readv(fd, iov, n, &counts) : real.readv(fd, iov, n);
+}
+
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+    COUNTED(read);
+    if (n > room)
+        __chk_fail();
+    if (!TAKEN)
+        return real.read(fd, buf, n);
+    struct iovec iov = {buf, n < MOST ? n : MOST};
+    return do_readv(fd, &iov, 1, &counts);
+}
+
+/* What is left of some buffers after `done` bytes, at most as many as there is room for. */
+enum { AT_ONCE = 64 };
+static int rest_of(const struct iovec *iov, size_t n, size_t done, struct iovec rest[AT_ONCE])
+{
+    int k = 0;
+    for (size_t i = 0; i < n && k < AT_ONCE; i++) {
+        if (done >= iov[i].iov_len) {
+            done -= iov[i].iov_len;
+            continue;
+        }
+        rest[k++] = (struct iovec){(char *)iov[i].iov_base + done, iov[i].iov_len - done};
+        done = 0;
+    }
+    return k;
+}
+
+/* Whether a write that has taken `done` bytes goes on: who has asked not to wait gets what could be written. */
+static bool rest_waits(struct waiting *w, const struct iovec *iov, size_t n, ssize_t done)
+{
+    struct iovec rest[AT_ONCE];
+    return done > 0 && !w->by_kernel && rest_of(iov, n, (size_t)done, rest) > 0
+           && !(real.fcntl64(w->file.fd, F_GETFL, 0L) & O_NONBLOCK);
+}
+
+/*
+ * After a write that was tried and has taken `done` bytes: the rest, as a call that waits would do it. errno is as
+ * after that call; the result is how much was written, or -1 if nothing was.
+ */
+#define WRITE_THE_REST(w, iov, n, done, call, plain) \
+    while ((done) > 0 && !(w)->by_kernel) { \
+        struct iovec rest_[AT_ONCE]; \
+        int k_ = rest_of(iov, n, (size_t)(done), rest_); \
+        if (k_ == 0 || (size_t)(done) >= MOST) \
+            break; \
+        struct iovec *of = rest_; \
+        int parts = k_; \
+        ssize_t more_ = UNTIL_DONE(ssize_t, w, POLLOUT, SO_SNDTIMEO, call, plain); \
+        if (more_ <= 0) \
+            break; \
+        (done) += more_; \
+    }
+
+static ssize_t do_writev(int fd, const struct iovec *iov, int n, struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, pwritev2(w.file.fd, iov, n, -1, RWF_NOWAIT),
+                           real.writev(w.file.fd, iov, n));
+    if (r > 0) {
+        if (rest_waits(&w, iov, (size_t)n, r))
+            WRITE_THE_REST(&w, iov, (size_t)n, r, pwritev2(w.file.fd, of, parts, -1, RWF_NOWAIT),
+                           real.writev(w.file.fd, of, parts));
+    } else if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+        enum how how = wait_first(&w, POLLOUT, SO_SNDTIMEO);
+        if (w.kind == SOCKET) { /* Linux before 6.4 */
+            struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+            r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, &msg, MSG_DONTWAIT),
+                           real.writev(w.file.fd, iov, n));
+            if (rest_waits(&w, iov, (size_t)n, r))
+                WRITE_THE_REST(&w, iov, (size_t)n, r,
+                               real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), MSG_DONTWAIT),
+                               real.writev(w.file.fd, of, parts));
+        } else if (how == HOW_KERNEL) {
+            r = KERNEL(real.writev(w.file.fd, iov, n));
+        }
+    }
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
+EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+    COUNTED(write);
+    if (!TAKEN)
+        return real.write(fd, buf, n);
+    struct iovec iov = {(void *)buf, n < MOST ? n : MOST};
+    return do_writev(fd, &iov, 1, &counts);
+}
+ALIAS(__write, write);
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+    COUNTED(writev);
+    return TAKEN ? do_writev(fd, iov, n, &counts) : real.writev(fd, iov, n);
+}
+
+/* At an offset: disks. What is in memory is read at once. */
+
+EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
+{
+    COUNTED(pread);
+    if (!TAKEN || at < 0)
+        return real.pread64(fd, buf, n, at);
+    struct iovec iov = {buf, n < MOST ? n : MOST};
+    ssize_t r = preadv2(fd, &iov, 1, at, RWF_NOWAIT);
+    if (r == (ssize_t)iov.iov_len)
+        return r;
+    return KERNEL(real.pread64(fd, buf, n, at));
+}
+ALIAS(pread, pread64);
+ALIAS(__pread64, pread64);
+
+EXPORT ssize_t __pread64_chk(int fd, void *buf, size_t n, off64_t at, size_t room)
+{
+    if (n > room)
+        __chk_fail();
+    return TAKEN ? pread64(fd, buf, n, at) : real.pread64(fd, buf, n, at);
+}
+ALIAS(__pread_chk, __pread64_chk);
+
+EXPORT ssize_t pwrite64(int fd, const void *buf, size_t n, off64_t at)
+{
+    COUNTED(pwrite);
+    return TAKEN ? KERNEL(real.pwrite64(fd, buf, n, at)) : real.pwrite64(fd, buf, n, at);
+}
+ALIAS(pwrite, pwrite64);
+ALIAS(__pwrite64, pwrite64);
+
+IN_KERNEL(ssize_t, preadv64, (int fd, const struct iovec *iov, int n, off64_t at), (fd, iov, n, at))
+ALIAS(preadv, preadv64);
+IN_KERNEL(ssize_t, pwritev64, (int fd, const struct iovec *iov, int n, off64_t at), (fd, iov, n, at))
+ALIAS(pwritev, pwritev64);
+IN_KERNEL(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t n), (out, in, at, n))
+ALIAS(sendfile, sendfile64);
+IN_KERNEL(ssize_t, splice, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
+IN_KERNEL(ssize_t, copy_file_range, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
+IN_KERNEL(int, fsync, (int fd), (fd))
+IN_KERNEL(int, fdatasync, (int fd), (fd))
+IN_KERNEL(int, syncfs, (int fd), (fd))
+IN_KERNEL(int, msync, (void *at, size_t n, int flags), (at, n, flags))
+IN_KERNEL(int, sync_file_range, (int fd, off64_t at, off64_t n, unsigned flags), (fd, at, n, flags))
+IN_KERNEL(int, tcdrain, (int fd), (fd))
+
+EXPORT void sync(void)
+{
+    COUNTED(sync);
+    if (TAKEN)
+        (void)KERNEL((real.sync(), 0));
+    else
+        real.sync();
+}
+
+/* Sockets */
+
+static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
+                           struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
+    ssize_t r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO,
+                           real.recvfrom(w.file.fd, buf, n, flags | MSG_DONTWAIT, from, len),
+                           real.recvfrom(w.file.fd, buf, n, flags, from, len));
+    if (LIKELY(!(flags & MSG_WAITALL)) || r <= 0 || (size_t)r >= n || w.by_kernel) {
+        leave_file(&w.file);
+        return r;
+    }
+    /* All of it is asked for. Datagrams and what is behind the stream's end don't become more. */
+    int type = 0;
+    socklen_t size = sizeof type;
+    getsockopt(w.file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
+    if (type == SOCK_STREAM && (flags & MSG_PEEK))
+        r = KERNEL(real.recvfrom(w.file.fd, buf, n, flags, from, len)); /* has taken nothing */
+    while (type == SOCK_STREAM && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)) && (size_t)r < n && !w.by_kernel) {
+        /* With MSG_TRUNC nothing is written to the buffer. */
+        char *at = flags & MSG_TRUNC ? buf : (char *)buf + r;
+        ssize_t more = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO,
+                                  real.recvfrom(w.file.fd, at, n - (size_t)r, flags | MSG_DONTWAIT, NULL, NULL),
+                                  real.recvfrom(w.file.fd, at, n - (size_t)r, flags, NULL, NULL));
+        if (more <= 0)
+            break;
+        r += more;
+    }
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
+EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len)
+{
+    COUNTED(recvfrom);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recvfrom(fd, buf, n, flags, from, len);
+    return do_recvfrom(fd, buf, n, flags, from, len, &counts);
+}
+
+EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t room, int flags, struct sockaddr *from, socklen_t *len)
+{
+    COUNTED(recvfrom);
+    if (n > room)
+        __chk_fail();
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recvfrom(fd, buf, n, flags, from, len);
+    return do_recvfrom(fd, buf, n, flags, from, len, &counts);
+}
+
+EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+    COUNTED(recv);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recv(fd, buf, n, flags);
+    return do_recvfrom(fd, buf, n, flags, NULL, NULL, &counts);
+}
+
+EXPORT ssize_t __recv_chk(int fd, void *buf, size_t n, size_t room, int flags)
+{
+    COUNTED(recv);
+    if (n > room)
+        __chk_fail();
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recv(fd, buf, n, flags);
+    return do_recvfrom(fd, buf, n, flags, NULL, NULL, &counts);
+}
+
+static ssize_t do_recvmsg(int fd, struct msghdr *msg, int flags, struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    ssize_t r;
+    if (flags & MSG_WAITALL) {
+        /* Of several buffers and with control data: the kernel collects them. */
+        r = KERNEL(real.recvmsg(fd, msg, flags));
+    } else {
+        int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
+        r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO, real.recvmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
+                       real.recvmsg(w.file.fd, msg, flags));
+    }
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+    COUNTED(recvmsg);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recvmsg(fd, msg, flags);
+    return do_recvmsg(fd, msg, flags, &counts);
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct timespec *t)
+{
+    COUNTED(recvmmsg);
+    struct waiting w = WAITING(fd);
+    int r;
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.recvmmsg(fd, msgs, n, flags, t);
+    if (t == NULL && ((flags & MSG_WAITFORONE) || n <= 1)) {
+        r = UNTIL_DONE(int, &w, POLLIN, SO_RCVTIMEO, real.recvmmsg(w.file.fd, msgs, n, flags | MSG_DONTWAIT, NULL),
+                       real.recvmmsg(w.file.fd, msgs, n, flags, NULL));
+        leave_file(&w.file);
+        return r;
+    }
+    return KERNEL(real.recvmmsg(fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
+}
+
+static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
+                         struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    const struct iovec iov = {(void *)buf, n};
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
+                           real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
+                           real.sendto(w.file.fd, buf, n, flags, to, len));
+    if (rest_waits(&w, &iov, 1, r))
+        WRITE_THE_REST(&w, &iov, 1, r, real.send(w.file.fd, of->iov_base, of->iov_len, flags | MSG_DONTWAIT),
+                       real.send(w.file.fd, of->iov_base, of->iov_len, ((void)parts, flags)));
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
+EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+    COUNTED(send);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.send(fd, buf, n, flags);
+    return do_sendto(fd, buf, n, flags, NULL, 0, &counts);
+}
+ALIAS(__send, send);
+
+EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len)
+{
+    COUNTED(sendto);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.sendto(fd, buf, n, flags, to, len);
+    return do_sendto(fd, buf, n, flags, to, len, &counts);
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+    COUNTED(sendmsg);
+    struct waiting w = WAITING(fd);
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.sendmsg(fd, msg, flags);
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
+                           real.sendmsg(w.file.fd, msg, flags));
+    if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* what was sent with it has gone with the first bytes */
+        WRITE_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r,
+                       real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), flags | MSG_DONTWAIT),
+                       real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), flags));
+    leave_file(&w.file);
+    return r;
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+    if (!TAKEN || (flags & MSG_DONTWAIT))
+        return real.sendmmsg(fd, msgs, n, flags);
+    /* One after the other, as the kernel does; an error after the first is told by the next call. */
+    unsigned sent = 0;
+    for (; sent < n && sent < IOV_MAX; sent++) {
+        ssize_t r = sendmsg(fd, &msgs[sent].msg_hdr, flags);
+        if (r < 0)
+            return sent > 0 ? (int)sent : -1;
+        msgs[sent].msg_len = (unsigned)r;
+    }
+    return (int)sent;
+}
+
+/*
+ * connect: for the instant of the system call the socket is non-blocking, which no other call on a socket that is not
+ * connected can see but by asking. The wait is poll's, and a second connect tells how it has ended.
+ */
+static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
+{
+    int yes = 1, no = 0;
+    if (ioctl(fd, FIONBIO, &yes) != 0)
+        return real.connect(fd, to, len);
+    int r = real.connect(fd, to, len), error = errno;
+    ioctl(fd, FIONBIO, &no);
+    errno = error;
+    return r;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
+{
+    COUNTED(connect);
+    if (!TAKEN)
+        return real.connect(fd, to, len);
+    struct waiting w = WAITING(fd);
+    int before = errno, r;
+    switch (may_wait(fd, SO_SNDTIMEO, &w.kind, &w.deadline)) {
+    case HOW_NOT: return real.connect(fd, to, len);
+    case HOW_KERNEL: return KERNEL(real.connect(fd, to, len));
+    case HOW_PARK: break;
+    }
+    if (w.kind != SOCKET)
+        return real.connect(fd, to, len);
+    r = connect_at_once(fd, to, len);
+    if (r != 0 && errno == EAGAIN) /* a local socket whose queue is full: poll doesn't tell when it isn't */
+        return KERNEL(real.connect(fd, to, len));
+    while (r != 0 && (errno == EINPROGRESS || errno == EALREADY)) {
+        PARKS;
+        int error = wait_for_file(&w.file, POLLOUT, w.deadline);
+        if (error == ETIMEDOUT) { /* as of a socket with SO_SNDTIMEO */
+            errno = EINPROGRESS;
+            break;
+        }
+        if (error != 0) {
+            errno = error;
+            break;
+        }
+        r = connect_at_once(w.file.fd, to, len);
+        if (r != 0 && errno == EISCONN)
+            r = 0;
+    }
+    leave_file(&w.file);
+    if (r == 0)
+        errno = before;
+    return r;
+}
+ALIAS(__connect, connect);
+
+/*
+ * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one
+ * number take turns: the one whose turn it is waits for poll, and then nobody here takes its connection.
+ */
+enum { TURNS = 64 };
+static gs_mutex turns[TURNS];
+
+static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    int before = errno, r = -1, error;
+    switch (may_wait(fd, SO_RCVTIMEO, &w.kind, &w.deadline)) {
+    case HOW_NOT: return real.accept4(fd, from, len, flags);
+    case HOW_KERNEL: return KERNEL(real.accept4(fd, from, len, flags));
+    case HOW_PARK: break;
+    }
+    if (w.kind != SOCKET)
+        return real.accept4(fd, from, len, flags);
+    error = -gs_mutex_lock(&turns[(unsigned)fd % TURNS], w.deadline);
+    if (error == 0) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (real.poll(&ready, 1, 0) == 0) {
+            int listens = 1;
+            socklen_t size = sizeof listens;
+            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+            if (listens) {
+                PARKS;
+                error = wait_for_file(&w.file, POLLIN, w.deadline);
+            }
+        }
+        if (error == 0)
+            r = KERNEL(real.accept4(w.file.fd, from, len, flags));
+        int after = errno;
+        gs_mutex_unlock(&turns[(unsigned)fd % TURNS]);
+        errno = after;
+    }
+    if (error != 0)
+        errno = error == ETIMEDOUT ? EAGAIN : error;
+    leave_file(&w.file);
+    if (r >= 0)
+        errno = before;
+    return r;
+#undef counts
+}
+
+EXPORT int accept(int fd, struct sockaddr *from, socklen_t *len)
+{
+    COUNTED(accept);
+    return TAKEN ? do_accept(fd, from, len, 0, &counts) : real.accept(fd, from, len);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *from, socklen_t *len, int flags)
+{
+    COUNTED(accept4);
+    return TAKEN ? do_accept(fd, from, len, flags, &counts) : real.accept4(fd, from, len, flags);
+}
+
+/* Opening, and locks */
+
+#define MODE(after) \
+    long mode = 0; \
+    if (flags & (O_CREAT | __O_TMPFILE)) { \
+        va_list list_; \
+        va_start(list_, after); \
+        mode = va_arg(list_, mode_t); \
+        va_end(list_); \
+    }
+
+EXPORT int open64(const char *path, int flags, ...)
+{
+    COUNTED(open);
+    MODE(flags);
+    return TAKEN ? KERNEL(real.open64(path, flags, mode)) : real.open64(path, flags, mode);
+}
+ALIAS(open, open64);
+ALIAS(__open, open64);
+ALIAS(__open64, open64);
+
+EXPORT int openat64(int dir, const char *path, int flags, ...)
+{
+    COUNTED(openat);
+    MODE(flags);
+    return TAKEN ? KERNEL(real.openat64(dir, path, flags, mode)) : real.openat64(dir, path, flags, mode);
+}
+ALIAS(openat, openat64);
+
+/* With FORTIFY_SOURCE, where no mode is given. */
+EXPORT int __open64_2(const char *path, int flags)
+{
+    COUNTED(open);
+    if (flags & (O_CREAT | __O_TMPFILE))
+        __chk_fail();
+    return TAKEN ? KERNEL(real.open64(path, flags, 0L)) : real.open64(path, flags, 0L);
+}
+ALIAS(__open_2, __open64_2);
+
+EXPORT int __openat64_2(int dir, const char *path, int flags)
+{
+    COUNTED(openat);
+    if (flags & (O_CREAT | __O_TMPFILE))
+        __chk_fail();
+    return TAKEN ? KERNEL(real.openat64(dir, path, flags, 0L)) : real.openat64(dir, path, flags, 0L);
+}
+ALIAS(__openat_2, __openat64_2);
+
+EXPORT int creat64(const char *path, mode_t mode)
+{
+    COUNTED(creat);
+    const int flags = O_CREAT | O_WRONLY | O_TRUNC;
+    return TAKEN ? KERNEL(real.open64(path, flags, (long)mode)) : real.open64(path, flags, (long)mode);
+}
+ALIAS(creat, creat64);
+
+EXPORT int fcntl64(int fd, int cmd, ...)
+{
+    COUNTED(fcntl);
+    va_list list;
+    va_start(list, cmd);
+    long arg = va_arg(list, long);
+    va_end(list);
+    if ((cmd != F_SETLKW && cmd != F_OFD_SETLKW) || !TAKEN)
+        return real.fcntl64(fd, cmd, arg);
+    int before = errno, r = real.fcntl64(fd, cmd == F_SETLKW ? F_SETLK : F_OFD_SETLK, arg);
+    if (r == 0 || (errno != EAGAIN && errno != EACCES))
+        return r;
+    errno = before;
+    return KERNEL(real.fcntl64(fd, cmd, arg));
+}
+ALIAS(fcntl, fcntl64);
+ALIAS(__fcntl, fcntl64);
+
+EXPORT int lockf64(int fd, int op, off64_t n)
+{
+    COUNTED(lockf);
+    return op == F_LOCK && TAKEN ? KERNEL(real.lockf64(fd, op, n)) : real.lockf64(fd, op, n);
+}
+ALIAS(lockf, lockf64);
+
+EXPORT int flock(int fd, int op)
+{
+    COUNTED(flock);
+    if ((op & LOCK_NB) || !TAKEN)
+        return real.flock(fd, op);
+    int before = errno, r = real.flock(fd, op | LOCK_NB);
+    if (r == 0 || errno != EWOULDBLOCK)
+        return r;
+    errno = before;
+    return KERNEL(real.flock(fd, op));
+}

@@ -1,0 +1,327 @@
+/* Sleeping, children, names, signals, messages. */
+#include "preload.h"
+
+/* Sleeping */
+
+/* Copies what a program points to as the kernel would: false, and not a fault, where nothing can be read. */
+static bool copy_in(void *to, const void *from, size_t n)
+{
+    struct iovec local = {to, n}, remote = {(void *)from, n};
+    if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)n)
+        return true;
+    if (errno == EFAULT)
+        return false;
+    memcpy(to, from, n); /* a filter refuses the call */
+    return true;
+}
+
+/* 0 or an error number. */
+static int sleep_on(clockid_t clock, int flags, const struct timespec *t, struct timespec *left, struct counts *c)
+{
+#define counts (*c)
+    struct timespec time;
+    int before = errno, error;
+    bool absolute = flags & TIMER_ABSTIME;
+    if ((clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME) || !can_park())
+        return KERNEL(real.clock_nanosleep(clock, flags, t, left));
+    bool readable = copy_in(&time, t, sizeof time);
+    errno = before;
+    if (!readable)
+        return EFAULT;
+    if (!is_time(&time))
+        return EINVAL;
+    PARKS;
+    if (!absolute || clock == CLOCK_MONOTONIC) {
+        gs_deadline deadline = absolute ? (ns_of(&time) > 0 ? ns_of(&time) : 1) : after(ns_of(&time));
+        error = -gs_sleep_until(deadline);
+        if (error == ENOMEM)
+            error = KERNEL(real.clock_nanosleep(clock, flags, t, left));
+        else if (error != 0 && !absolute && left != NULL)
+            *left = time_left(deadline);
+        return error;
+    }
+    /* The clock may be set meanwhile. */
+    for (;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        int64_t remains = ns_of(&time) == INT64_MAX ? INT64_MAX : ns_of(&time) - ns_of(&now);
+        if (remains <= 0)
+            return 0;
+        error = -gs_sleep(remains < NS_PER_S ? remains : NS_PER_S);
+        if (error != 0)
+            return error == ENOMEM ? KERNEL(real.clock_nanosleep(clock, flags, t, left)) : error;
+    }
+#undef counts
+}
+
+EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *t, struct timespec *left)
+{
+    COUNTED(clock_nanosleep);
+    return TAKEN ? sleep_on(clock, flags, t, left, &counts) : real.clock_nanosleep(clock, flags, t, left);
+}
+
+EXPORT int nanosleep(const struct timespec *t, struct timespec *left)
+{
+    COUNTED(nanosleep);
+    if (!TAKEN)
+        return real.nanosleep(t, left);
+    int error = sleep_on(CLOCK_REALTIME, 0, t, left, &counts);
+    return error == 0 ? 0 : failed(error);
+}
+ALIAS(__nanosleep, nanosleep);
+
+EXPORT int usleep(useconds_t us)
+{
+    COUNTED(usleep);
+    if (!TAKEN)
+        return real.usleep(us);
+    struct timespec t = {us / 1000000, us % 1000000 * 1000};
+    int error = sleep_on(CLOCK_REALTIME, 0, &t, NULL, &counts);
+    return error == 0 ? 0 : failed(error);
+}
+
+EXPORT unsigned sleep(unsigned s)
+{
+    COUNTED(sleep);
+    if (!TAKEN)
+        return real.sleep(s);
+    struct timespec t = {s, 0}, left = {0, 0};
+    return sleep_on(CLOCK_REALTIME, 0, &t, &left, &counts) == 0 ? 0 : (unsigned)left.tv_sec + (left.tv_nsec > 0);
+}
+
+EXPORT int thrd_sleep(const struct timespec *t, struct timespec *left)
+{
+    COUNTED(thrd_sleep);
+    if (!TAKEN)
+        return real.thrd_sleep(t, left);
+    switch (sleep_on(CLOCK_REALTIME, 0, t, left, &counts)) {
+    case 0: return 0;
+    case EINTR: case ECANCELED: return -1;
+    default: return -2;
+    }
+}
+
+/* Children */
+
+/*
+ * Waits until a child that has not ended may have; gives HOW_KERNEL where only the kernel can: it is not named by its
+ * number, or also to be told of when it stops.
+ */
+static enum how wait_for_child(pid_t pid, struct counts *c)
+{
+    int fd = pid > 0 && can_park() ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (fd < 0)
+        return HOW_KERNEL;
+    struct file f = {.fd = fd};
+    if (debug)
+        count_parked(c);
+    int error = wait_for_file(&f, POLLIN, GS_FOREVER);
+    real.close(f.fd);
+    if (error == 0)
+        return HOW_PARK;
+    errno = error;
+    return error == ECANCELED ? HOW_NOT : HOW_KERNEL;
+}
+
+static pid_t do_wait4(pid_t pid, int *status, int options, struct rusage *usage, struct counts *c)
+{
+#define counts (*c)
+    int before = errno;
+    /* By number and for the end alone: see wait_for_child. */
+    while (pid > 0 && !(options & ~__WALL)) {
+        pid_t r = real.wait4(pid, status, options | WNOHANG, usage);
+        if (r != 0) {
+            if (r > 0)
+                errno = before;
+            return r;
+        }
+        switch (wait_for_child(pid, c)) {
+        case HOW_PARK: continue;
+        case HOW_NOT: return -1;
+        case HOW_KERNEL: break;
+        }
+        errno = before;
+        break;
+    }
+    return KERNEL(real.wait4(pid, status, options, usage));
+#undef counts
+}
+
+#define WAITS(name, params, args, pid, options, usage) \
+    EXPORT pid_t name params \
+    { \
+        COUNTED(name); \
+        if (((options) & WNOHANG) || !TAKEN) \
+            return real.name args; \
+        return do_wait4(pid, status, options, usage, &counts); \
+    }
+WAITS(wait, (int *status), (status), -1, 0, NULL)
+WAITS(waitpid, (pid_t pid, int *status, int options), (pid, status, options), pid, options, NULL)
+WAITS(wait3, (int *status, int options, struct rusage *usage), (status, options, usage), -1, options, usage)
+WAITS(wait4, (pid_t pid, int *status, int options, struct rusage *usage), (pid, status, options, usage), pid, options, usage)
+ALIAS(__wait, wait);
+ALIAS(__waitpid, waitpid);
+
+EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
+{
+    COUNTED(waitid);
+    if ((options & WNOHANG) || !TAKEN)
+        return real.waitid(type, id, info, options);
+    int before = errno;
+    while (type == P_PID && info != NULL && !(options & ~(WEXITED | WNOWAIT | __WALL))) {
+        siginfo_t seen = {0};
+        int r = real.waitid(type, id, &seen, options | WNOHANG);
+        if (r != 0)
+            return r;
+        if (seen.si_pid != 0) {
+            errno = before;
+            *info = seen;
+            return 0;
+        }
+        switch (wait_for_child((pid_t)id, &counts)) {
+        case HOW_PARK: continue;
+        case HOW_NOT: return -1;
+        case HOW_KERNEL: break;
+        }
+        errno = before;
+        break;
+    }
+    return KERNEL(real.waitid(type, id, info, options));
+}
+
+IN_KERNEL(int, system, (const char *command), (command))
+
+/*
+ * The child of a vfork runs in its parent's memory, on its stack, and to the library it would be the goroutine. In
+ * a goroutine it is a fork. The call must leave no frame of its own: the child returns first.
+ */
+__attribute__((used)) static void *what_vfork_is(const void *caller)
+{
+    return on_goroutine(caller) ? (void *)fork : (void *)real.vfork;
+}
+__asm__(".text\n"
+        ".globl vfork\n"
+        ".type vfork, @function\n"
+        "vfork:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    mov (%rsp), %rdi\n"
+        "    sub $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    call what_vfork_is\n"
+        "    add $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    jmp *%rax\n"
+        "    .cfi_endproc\n"
+        ".size vfork, . - vfork\n"
+        ".globl __vfork\n"
+        ".set __vfork, vfork\n");
+
+/* Names: on the thread's own stack, which is deep enough for whatever /etc/nsswitch.conf names. */
+
+struct lookup {
+    const char *node, *service;
+    const struct addrinfo *hints;
+    struct addrinfo **res;
+    int result;
+};
+
+static void *look_up(void *arg)
+{
+    struct lookup *l = arg;
+    l->result = real.getaddrinfo(l->node, l->service, l->hints, l->res);
+    return NULL;
+}
+
+EXPORT int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
+{
+    COUNTED(getaddrinfo);
+    if (!TAKEN || !can_park())
+        return real.getaddrinfo(node, service, hints, res);
+    /* An address, and a service that is a number, need no file and no server. */
+    struct addrinfo numeric = hints ? *hints : (struct addrinfo){.ai_flags = AI_V4MAPPED | AI_ADDRCONFIG};
+    bool number = service == NULL || (service[0] != 0 && strspn(service, "0123456789") == strlen(service));
+    if (number && !(numeric.ai_flags & AI_CANONNAME)) {
+        int before = errno;
+        numeric.ai_flags |= AI_NUMERICHOST;
+        int r = real.getaddrinfo(node, service, &numeric, res);
+        if (r == 0 || (hints && (hints->ai_flags & AI_NUMERICHOST)) || r != EAI_NONAME)
+            return r;
+        errno = before;
+    }
+    if (debug)
+        count_handed_off(&counts);
+    struct lookup l = {node, service, hints, res, 0};
+    gs_blocking(look_up, &l);
+    return l.result;
+}
+
+/* Their errors are in h_errno, which is the thread's: it goes along. */
+#define ON_THREADS_STACK(result, none, name, params, args, fields, values) \
+    struct name##_call { \
+        fields \
+        result r; \
+        int host_error; \
+    }; \
+    static void *name##_there(void *arg) \
+    { \
+        struct name##_call *c = arg; \
+        c->r = real.name args; \
+        c->host_error = h_errno; \
+        return NULL; \
+    } \
+    EXPORT result name params \
+    { \
+        COUNTED(name); \
+        struct name##_call call = {values none, 0}, *c = &call; \
+        if (!TAKEN || !can_park()) \
+            return real.name args; \
+        if (debug) \
+            count_handed_off(&counts); \
+        gs_blocking(name##_there, &call); \
+        h_errno = call.host_error; \
+        return call.r; \
+    }
+#define COMMA ,
+#define P(...) __VA_ARGS__
+ON_THREADS_STACK(int, 0, getnameinfo,
+    (const struct sockaddr *sa, socklen_t len, char *host, socklen_t host_n, char *service, socklen_t service_n, int flags),
+    (c->sa, c->len, c->host, c->host_n, c->service, c->service_n, c->flags),
+    const struct sockaddr *sa; socklen_t len; char *host; socklen_t host_n; char *service; socklen_t service_n; int flags;,
+    P(sa, len, host, host_n, service, service_n, flags,))
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyname, (const char *name), (c->name), const char *name;, P(name,))
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyname2, (const char *name, int family), (c->name, c->family),
+    const char *name; int family;, P(name, family,))
+ON_THREADS_STACK(int, 0, gethostbyname_r,
+    (const char *name, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
+    (c->name, c->ret, c->buf, c->n, c->res, c->err),
+    const char *name; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
+    P(name, ret, buf, n, res, err,))
+ON_THREADS_STACK(int, 0, gethostbyname2_r,
+    (const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
+    (c->name, c->family, c->ret, c->buf, c->n, c->res, c->err),
+    const char *name; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
+    P(name, family, ret, buf, n, res, err,))
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyaddr, (const void *addr, socklen_t len, int family),
+    (c->addr, c->len, c->family), const void *addr; socklen_t len; int family;, P(addr, len, family,))
+ON_THREADS_STACK(int, 0, gethostbyaddr_r,
+    (const void *addr, socklen_t len, int family, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
+    (c->addr, c->len, c->family, c->ret, c->buf, c->n, c->res, c->err),
+    const void *addr; socklen_t len; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
+    P(addr, len, family, ret, buf, n, res, err,))
+
+/* Signals and messages: the kernel waits. */
+
+IN_KERNEL(int, pause, (void), ())
+IN_KERNEL(int, sigsuspend, (const sigset_t *mask), (mask))
+IN_KERNEL(int, sigwait, (const sigset_t *set, int *sig), (set, sig))
+IN_KERNEL(int, sigwaitinfo, (const sigset_t *set, siginfo_t *info), (set, info))
+IN_KERNEL(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *t), (set, info, t))
+IN_KERNEL(ssize_t, msgrcv, (int id, void *msg, size_t n, long type, int flags), (id, msg, n, type, flags))
+IN_KERNEL(int, msgsnd, (int id, const void *msg, size_t n, int flags), (id, msg, n, flags))
+IN_KERNEL(int, semop, (int id, struct sembuf *ops, size_t n), (id, ops, n))
+IN_KERNEL(int, semtimedop, (int id, struct sembuf *ops, size_t n, const struct timespec *t), (id, ops, n, t))
+IN_KERNEL(ssize_t, mq_receive, (mqd_t q, char *msg, size_t n, unsigned *prio), (q, msg, n, prio))
+IN_KERNEL(int, mq_send, (mqd_t q, const char *msg, size_t n, unsigned prio), (q, msg, n, prio))
+IN_KERNEL(ssize_t, mq_timedreceive, (mqd_t q, char *msg, size_t n, unsigned *prio, const struct timespec *t), (q, msg, n, prio, t))
+IN_KERNEL(int, mq_timedsend, (mqd_t q, const char *msg, size_t n, unsigned prio, const struct timespec *t), (q, msg, n, prio, t))

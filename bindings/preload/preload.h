@@ -1,0 +1,269 @@
+/*
+ * What the parts of libgosched-preload.so share. README.md says how it works; start there.
+ *
+ *   functions.h  every function that is taken over
+ *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
+ *   files.c      read, write and their kin, sockets, close, locks of files
+ *   several.c    poll, select, epoll_wait
+ *   others.c     sleeping, children, names, signals, messages
+ *   waiters.c    the table of who waits for an address
+ *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
+ *   keys.c       pthread_key_create and its kin
+ */
+#ifndef GOSCHED_PRELOAD_H
+#define GOSCHED_PRELOAD_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <mqueue.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GS_NO_INLINE
+#include <gosched.h>
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define EXPORT __attribute__((visibility("default")))
+/* Another name of a function that is taken over. */
+#define ALIAS(name, of) extern __typeof__(of) name __attribute__((copy(of), alias(#of), visibility("default")))
+
+/*
+ * The library is not linked: where the program has it, the dynamic linker fills these in, and where it has
+ * not, they are NULL and nothing is taken over. So programs without goroutines load nothing besides.
+ */
+#pragma weak gs_self
+#pragma weak gs_g_info_read
+#pragma weak gs_poll_fd
+#pragma weak gs_close
+#pragma weak gs_entersyscall
+#pragma weak gs_exitsyscall
+#pragma weak gs_blocking
+#pragma weak gs_park
+#pragma weak gs_ready
+#pragma weak gs_sleep
+#pragma weak gs_sleep_until
+#pragma weak gs_now
+#pragma weak gs_hold
+#pragma weak gs_unhold
+#pragma weak gs_cancel_disable
+#pragma weak gs_cancel_enable
+#pragma weak gs_preempt_disable
+#pragma weak gs_preempt_enable
+#pragma weak gs_key_create
+#pragma weak gs_getspecific
+#pragma weak gs_setspecific
+#pragma weak gs_mutex_lock
+#pragma weak gs_mutex_unlock
+#pragma weak gs_version
+#pragma weak gs_id
+
+/*
+ * errno's address is the thread's, and the compiler keeps it across calls, as it may on threads. Here a call may end on
+ * another thread: the address is asked for each time.
+ */
+__attribute__((noinline, noipa)) int *errno_here(void);
+#undef errno
+#define errno (*errno_here())
+
+/* real.c */
+
+struct real {
+#define F(result, name, params, args) result(*name) params;
+#define R F
+#define V F
+#include "functions.h"
+#undef F
+#undef R
+#undef V
+};
+extern struct real real;
+
+/* Whose calls are never taken over: libgosched.so, and a malloc that isn't libc's. */
+struct range {
+    uintptr_t from;
+    size_t size;
+};
+extern struct range library, allocator;
+static inline bool is_within(const void *address, const struct range *r)
+{
+    return (uintptr_t)address - r->from < r->size;
+}
+
+/*
+ * Whether the function that was called from `caller` is to be taken over: a goroutine runs, and the caller is not one
+ * of these.
+ */
+static inline bool on_goroutine(const void *caller)
+{
+    if (LIKELY(!gs_self) || LIKELY(!gs_self()))
+        return false;
+    return !is_within(caller, &library) && !is_within(caller, &allocator);
+}
+#define TAKEN on_goroutine(__builtin_return_address(0))
+
+/*
+ * Whether the goroutine can let others have its P now. Not where it is in gs_blocking or between
+ * gs_entersyscall and gs_exitsyscall, in the child of a vfork, or in a signal handler with a stack of its own:
+ * there a function does what libc does, blocks the thread.
+ */
+bool can_park(void);
+
+/* GOSCHED_PRELOAD_DEBUG */
+EXPORT _Noreturn void __chk_fail(void); /* glibc's, of FORTIFY_SOURCE */
+
+struct counts {
+    const char *name;
+    struct counts *next;
+    atomic_ulong parked, handed_off;
+    atomic_bool listed;
+};
+extern int debug;
+void count_parked(struct counts *c);
+void count_handed_off(struct counts *c);
+/* In each function that is taken over: its counts, which `PARKS` and `KERNEL` add to. */
+#define COUNTED(fn) static struct counts counts = {.name = #fn}
+#define PARKS (debug ? count_parked(&counts) : (void)0)
+
+/*
+ * The value of a call that may keep the thread in the kernel, with its P given to others meanwhile; errno is
+ * the call's.
+ */
+#define KERNEL(call) \
+    __extension__({ \
+        bool announced_ = can_park(); \
+        if (announced_) { \
+            gs_entersyscall(); \
+            if (debug) \
+                count_handed_off(&counts); \
+        } \
+        __typeof__(call) result_ = (call); \
+        if (announced_) \
+            gs_exitsyscall(); /* leaves errno as it is */ \
+        result_; \
+    })
+
+/* A function that the kernel waits in, with the P given to others. */
+#define IN_KERNEL(result, name, params, args) \
+    EXPORT result name params \
+    { \
+        COUNTED(name); \
+        return TAKEN ? KERNEL(real.name args) : real.name args; \
+    }
+
+/* Sets errno and gives -1. */
+static inline int failed(int error)
+{
+    errno = error;
+    return -1;
+}
+
+/* Times: deadlines on CLOCK_MONOTONIC, in ns, as the library's. */
+#define NS_PER_S INT64_C(1000000000)
+static inline bool is_time(const struct timespec *t)
+{
+    return t->tv_sec >= 0 && (uint64_t)t->tv_nsec < (uint64_t)NS_PER_S;
+}
+/* In ns, or the largest number. */
+static inline int64_t ns_of(const struct timespec *t)
+{
+    return t->tv_sec >= INT64_MAX / NS_PER_S ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_nsec;
+}
+/* The deadline that is so many ns from now. */
+gs_deadline after(int64_t ns);
+/* The deadline of an absolute time on a clock; of CLOCK_REALTIME by what that shows now. */
+gs_deadline deadline_on(clockid_t clock, const struct timespec *t);
+/* How much of the time up to the deadline is left. */
+struct timespec time_left(gs_deadline deadline);
+
+/* waiters.c */
+
+enum what { MUTEX, MUTEX_DELEGATE, COND, READER, WRITER, SEMAPHORE };
+
+struct waiter {
+    struct waiter *next, *prev;
+    const void *addr;
+    enum what what;
+    gs_g *g;           /* NULL: it blocks its thread on `woken` */
+    atomic_uint woken; /* 1: somebody has taken it off the table, to wake it */
+    bool at_rest;
+};
+
+struct bucket {
+    atomic_uint lock;
+    atomic_uint waiting;
+    struct waiter first; /* head of a ring; next is NULL before its first use */
+} __attribute__((aligned(64)));
+
+struct bucket *bucket_of(const void *addr);
+/* Whether anybody may be waiting for the address. After a locked instruction on what is waited for. */
+static inline bool anybody_waits(const void *addr)
+{
+    return atomic_load_explicit(&bucket_of(addr)->waiting, memory_order_relaxed) != 0;
+}
+void bucket_lock(struct bucket *b);
+bool bucket_try_lock(struct bucket *b);
+void bucket_unlock(struct bucket *b);
+/* With the bucket locked. */
+void enqueue(struct bucket *b, struct waiter *w, bool first_of_all);
+void dequeue(struct bucket *b, struct waiter *w);
+/*
+ * The bucket is locked and the waiter in it; unlocks it, and waits until somebody has woken the waiter: true.
+ * False: the deadline has passed first, and the waiter is not in the table any more.
+ */
+bool park(struct bucket *b, struct waiter *w, gs_deadline deadline);
+/* Wakes the first that waits for the address, or up to n of them; gives how many. */
+unsigned wake(const void *addr, unsigned n);
+/* Wakes those who can share the lock: the readers that wait before the first writer, or the first writer. */
+void wake_lockers(const void *addr);
+/* With the bucket locked: takes it off the table and wakes it. */
+void wake_waiter(struct bucket *b, struct waiter *w);
+void waiters_in_child(void);
+
+/* files.c, sync.c */
+void files_in_child(void);
+void sync_in_child(void);
+void sync_start(void);
+void keys_start(void);
+
+/* A file in use, which stays the same one if its number is closed, or becomes another's, meanwhile. */
+struct file {
+    int fd;
+    struct moved *moved;
+};
+enum how { HOW_PARK, HOW_KERNEL, HOW_NOT };
+/* Waits until the file has one of the events: 0 or an error number. */
+int wait_for_file(struct file *f, int events, gs_deadline deadline);
+void leave_file(struct file *f);
+
+#endif

@@ -1,0 +1,331 @@
+/* Finding libc's own functions, who calls, what is said about it, fork. */
+#include "preload.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+int *errno_here(void)
+{
+    return __errno_location();
+}
+
+/* Finding libc's functions */
+
+static void find_all(void);
+static _Noreturn void die(const char *name);
+
+/* The last argument of functions that declare it as `...`. */
+#define LAST_ARGUMENT(name, after) \
+    va_list list_; \
+    va_start(list_, after); \
+    long name = va_arg(list_, long); \
+    va_end(list_)
+
+/*
+ * Until a function has been found its pointer is early_name, which looks for all of them: something may call
+ * before our constructor has run, as another library's constructor.
+ *
+ * While they are looked for, dlsym may call in turn what is looked for: it allocates, and a malloc that the
+ * program has brought locks a mutex or opens a file. Then raw_name does the work.
+ */
+int libc_key_create(pthread_key_t *key, void (*destroy)(void *));
+void *libc_getspecific(pthread_key_t key);
+int libc_setspecific(pthread_key_t key, const void *value);
+__asm__(".symver libc_key_create, __pthread_key_create@GLIBC_2.2.5");
+__asm__(".symver libc_getspecific, __pthread_getspecific@GLIBC_2.2.5");
+__asm__(".symver libc_setspecific, __pthread_setspecific@GLIBC_2.2.5");
+int libc_lock(pthread_mutex_t *m);
+int libc_trylock(pthread_mutex_t *m);
+int libc_unlock(pthread_mutex_t *m);
+__asm__(".symver libc_lock, __pthread_mutex_lock@GLIBC_2.2.5");
+__asm__(".symver libc_trylock, __pthread_mutex_trylock@GLIBC_2.2.5");
+__asm__(".symver libc_unlock, __pthread_mutex_unlock@GLIBC_2.2.5");
+
+#define raw_pthread_mutex_lock libc_lock
+#define raw_pthread_mutex_trylock libc_trylock
+#define raw_pthread_mutex_unlock libc_unlock
+#define raw_pthread_key_create libc_key_create
+#define raw_pthread_getspecific libc_getspecific
+#define raw_pthread_setspecific libc_setspecific
+#define raw_read(fd, buf, n) syscall(SYS_read, fd, buf, n)
+#define raw_write(fd, buf, n) syscall(SYS_write, fd, buf, n)
+#define raw_pread64(fd, buf, n, at) syscall(SYS_pread64, fd, buf, n, at)
+#define raw_close(fd) (int)syscall(SYS_close, fd)
+
+#define F(result, name, params, args) \
+    static result early_##name params \
+    { \
+        find_all(); \
+        if (real.name == early_##name) \
+            die(#name); \
+        return real.name args; \
+    }
+#define R(result, name, params, args) \
+    static result early_##name params \
+    { \
+        find_all(); \
+        if (real.name == early_##name) \
+            return raw_##name args; \
+        return real.name args; \
+    }
+#define V(result, name, params, args) static result early_##name params;
+#include "functions.h"
+#undef F
+#undef R
+#undef V
+
+struct real real = {
+#define F(result, name, params, args) .name = early_##name,
+#define R F
+#define V F
+#include "functions.h"
+#undef F
+#undef R
+#undef V
+};
+
+static int early_open64(const char *path, int flags, ...)
+{
+    LAST_ARGUMENT(mode, flags);
+    find_all();
+    return real.open64 == early_open64 ? (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode)
+                                       : real.open64(path, flags, mode);
+}
+
+static int early_openat64(int dir, const char *path, int flags, ...)
+{
+    LAST_ARGUMENT(mode, flags);
+    find_all();
+    return real.openat64 == early_openat64 ? (int)syscall(SYS_openat, dir, path, flags, mode)
+                                           : real.openat64(dir, path, flags, mode);
+}
+
+static int early_fcntl64(int fd, int cmd, ...)
+{
+    LAST_ARGUMENT(arg, cmd);
+    find_all();
+    return real.fcntl64 == early_fcntl64 ? (int)syscall(SYS_fcntl, fd, cmd, arg) : real.fcntl64(fd, cmd, arg);
+}
+
+static void find(const char *name, void **at)
+{
+    /* Without a version dlsym may give the condition variables of 2002, which are something else. */
+    void *f = strncmp(name, "pthread_cond_", 13) == 0 ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : NULL;
+    if (f == NULL)
+        f = dlsym(RTLD_NEXT, name);
+    if (f != NULL)
+        __atomic_store_n(at, f, __ATOMIC_RELEASE);
+}
+
+static void find_all(void)
+{
+    static atomic_uint state; /* 1: being done, 2: done */
+    static _Atomic pid_t by;
+    unsigned none = 0;
+    if (atomic_load(&state) == 2)
+        return;
+    if (atomic_compare_exchange_strong(&state, &none, 1)) {
+        int error = errno;
+        atomic_store(&by, (pid_t)syscall(SYS_gettid));
+#define F(result, name, params, args) find(#name, (void **)&real.name);
+#define R F
+#define V F
+#include "functions.h"
+#undef F
+#undef R
+#undef V
+        atomic_store(&state, 2);
+        errno = error;
+    } else if (atomic_load(&by) != (pid_t)syscall(SYS_gettid)) {
+        while (atomic_load(&state) != 2)
+            sched_yield();
+    }
+}
+
+static _Noreturn void die(const char *name)
+{
+    static const char before[] = "gosched-preload: libc has no ", after[] = ", or it was called while it was looked for\n";
+    (void)!syscall(SYS_write, 2, before, sizeof before - 1);
+    (void)!syscall(SYS_write, 2, name, strlen(name));
+    (void)!syscall(SYS_write, 2, after, sizeof after - 1);
+    abort();
+}
+
+/* Who calls */
+
+struct range library, allocator;
+static pid_t process; /* whose memory this is: not a vfork's child */
+
+struct search {
+    uintptr_t address;
+    struct range *range;
+    bool first; /* the next object is the program */
+    bool not_program;
+};
+
+static int find_object(struct dl_phdr_info *object, size_t size, void *arg)
+{
+    struct search *s = arg;
+    uintptr_t from = UINTPTR_MAX, to = 0;
+    bool program = s->first;
+    (void)size;
+    s->first = false;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD)
+            continue;
+        uintptr_t begin = object->dlpi_addr + part->p_vaddr;
+        if (begin < from)
+            from = begin;
+        if (begin + part->p_memsz > to)
+            to = begin + part->p_memsz;
+    }
+    if (s->address < from || s->address >= to)
+        return 0;
+    if (!(program && s->not_program))
+        *s->range = (struct range){from, to - from};
+    return 1;
+}
+
+static void find_callers(void)
+{
+    struct search of_library = {.address = (uintptr_t)gs_self, .range = &library, .first = true};
+    dl_iterate_phdr(find_object, &of_library);
+    /*
+     * A malloc that isn't libc's locks and keeps a thread's memory by the same functions. It must stay the thread's:
+     * the library allocates on every stack. One that is part of the program can't be told from the rest of it.
+     */
+    struct search of_malloc = {.address = (uintptr_t)dlsym(RTLD_DEFAULT, "malloc"), .range = &allocator, .first = true,
+                               .not_program = true};
+    if (of_malloc.address != (uintptr_t)dlsym(RTLD_NEXT, "__libc_malloc"))
+        dl_iterate_phdr(find_object, &of_malloc);
+}
+
+bool can_park(void)
+{
+    gs_g_info info;
+    stack_t stack;
+    gs_g *g = gs_self();
+    /* GS_G_SYSCALL: in gs_blocking, or after gs_entersyscall, where the thread counts as a plain one. */
+    if (g == NULL || gs_g_info_read(g, &info, sizeof info) != 0 || info.state != GS_G_RUNNING)
+        return false;
+    /* The child of a vfork runs in its parent's memory: to the library it seems to be the goroutine. */
+    if (getpid() != process)
+        return false;
+    return syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK);
+}
+
+/* GOSCHED_PRELOAD_DEBUG: 1: each function that is taken over, once, and the counts at the end; 2: each time. */
+
+int debug;
+static _Atomic(struct counts *) all_counts;
+
+static void say(const char *format, ...)
+{
+    char line[300] = "gosched-preload: ";
+    va_list list;
+    va_start(list, format);
+    int error = errno, n = 17 + vsnprintf(line + 17, sizeof line - 18, format, list);
+    va_end(list);
+    n = n > (int)sizeof line - 2 ? (int)sizeof line - 2 : n;
+    line[n] = '\n';
+    (void)!syscall(SYS_write, 2, line, n + 1);
+    errno = error;
+}
+
+static void count(struct counts *c, atomic_ulong *n, const char *what)
+{
+    atomic_fetch_add_explicit(n, 1, memory_order_relaxed);
+    if (!atomic_exchange(&c->listed, true)) {
+        struct counts *head = atomic_load(&all_counts);
+        do
+            c->next = head;
+        while (!atomic_compare_exchange_weak(&all_counts, &head, c));
+        say("%s is taken over", c->name);
+    }
+    if (debug > 1)
+        say("%s %s goroutine %llu", c->name, what, (unsigned long long)gs_id(gs_self()));
+}
+
+void count_parked(struct counts *c)
+{
+    count(c, &c->parked, "parks");
+}
+
+void count_handed_off(struct counts *c)
+{
+    count(c, &c->handed_off, "may block the thread of");
+}
+
+static void say_counts(void)
+{
+    for (struct counts *c = atomic_load(&all_counts); c != NULL; c = c->next)
+        say("%s: goroutines have parked %lu times, and given up their P for a call of the kernel %lu times",
+            c->name, atomic_load(&c->parked), atomic_load(&c->handed_off));
+}
+
+/* Beginning, and fork */
+
+static void in_child(void)
+{
+    process = getpid();
+    if (gs_self) {
+        waiters_in_child();
+        files_in_child();
+        sync_in_child();
+    }
+}
+
+__attribute__((constructor(101))) static void begin(void)
+{
+    find_all();
+    process = getpid();
+    const char *wanted = getenv("GOSCHED_PRELOAD_DEBUG");
+    debug = wanted ? atoi(wanted) : 0;
+    if (gs_self) {
+        find_callers();
+        sync_start();
+        keys_start();
+    }
+    pthread_atfork(NULL, NULL, in_child);
+    if (debug > 0) {
+        if (gs_self)
+            say("takes over blocking calls of goroutines; libgosched %s, glibc %s", gs_version(), gnu_get_libc_version());
+        else
+            say("takes over nothing: the program is not linked with libgosched.so");
+        atexit(say_counts);
+    }
+}
+
+/* Times */
+
+gs_deadline after(int64_t ns)
+{
+    int64_t now = gs_now(), end;
+    if (ns < 0 || __builtin_add_overflow(now, ns, &end))
+        return GS_FOREVER;
+    return end > 0 ? end : 1;
+}
+
+gs_deadline deadline_on(clockid_t clock, const struct timespec *t)
+{
+    struct timespec now;
+    int64_t left;
+    if (clock_gettime(clock, &now) != 0)
+        return GS_FOREVER;
+    if (t->tv_sec < 0)
+        return 1; /* long ago */
+    left = ns_of(t) == INT64_MAX ? INT64_MAX : ns_of(t) - ns_of(&now);
+    return left <= 0 ? 1 : after(left);
+}
+
+struct timespec time_left(gs_deadline deadline)
+{
+    int64_t left = deadline == GS_FOREVER ? INT64_MAX : deadline - gs_now();
+    if (left < 0)
+        left = 0;
+    return (struct timespec){.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
+}

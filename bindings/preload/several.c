@@ -1,0 +1,379 @@
+/*
+ * poll, select and epoll_wait: first without waiting, which also checks what they are given; then one file by
+ * gs_poll_fd, several by an epoll instance made for the call, which gs_poll_fd waits for; then without waiting again.
+ */
+#include "preload.h"
+
+/* So often an instance said that something has happened when nothing has: the rest is left to the kernel. */
+enum { IN_VAIN = 16 };
+
+struct several {
+    struct counts *tally;
+    int (*look)(struct several *s); /* the call without waiting */
+    int (*add)(struct several *s, int epoll); /* adds the files to an instance: 0, or an error number */
+    int one, events; /* the file, if there is only one: else -1 */
+    bool none; /* there is no file */
+    gs_deadline deadline;
+    /* Of poll: */
+    struct pollfd *fds;
+    nfds_t n;
+    /* Of select: */
+    int max;
+    fd_set *in[3], *asked[3];
+};
+
+enum { WAITED_IN_KERNEL = -2 }; /* of `wait_several`: the caller has to make the call as it is */
+
+static int wait_several(struct several *s)
+{
+    int r = s->look(s);
+    if (r != 0)
+        return r;
+    if (!can_park())
+        return WAITED_IN_KERNEL;
+    int epoll = -1, in_vain = 0;
+    struct file f = {.fd = s->one};
+    while (r == 0) {
+        if (s->deadline != GS_FOREVER && gs_now() >= s->deadline)
+            break;
+        if (debug)
+            count_parked(s->tally);
+        int error;
+        if (s->none) {
+            error = -gs_sleep_until(s->deadline);
+            if (error == 0)
+                break;
+        } else if (s->one >= 0) {
+            error = wait_for_file(&f, s->events, s->deadline);
+        } else {
+            if (epoll < 0) {
+                epoll = epoll_create1(EPOLL_CLOEXEC);
+                if (epoll < 0 || s->add(s, epoll) != 0) {
+                    r = WAITED_IN_KERNEL;
+                    break;
+                }
+            }
+            f.fd = epoll;
+            error = wait_for_file(&f, POLLIN, s->deadline);
+        }
+        if (error == ETIMEDOUT) {
+            r = s->look(s); /* it may have happened in time */
+            break;
+        }
+        if (error == ECANCELED) {
+            errno = ECANCELED;
+            r = -1;
+            break;
+        }
+        if (error != 0 && error != EBADF) { /* of a closed one `look` tells */
+            r = WAITED_IN_KERNEL;
+            break;
+        }
+        r = s->look(s);
+        if (r == 0 && ++in_vain > IN_VAIN) {
+            r = WAITED_IN_KERNEL;
+            break;
+        }
+    }
+    int error = errno;
+    leave_file(&f);
+    if (epoll >= 0)
+        real.close(epoll);
+    errno = error;
+    return r;
+}
+
+/* One file may be there several times, with other events each time. */
+static int add_file(int epoll, int fd, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.fd = fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0)
+        return 0;
+    return errno;
+}
+
+/* The milliseconds and such that are left, for the call of the kernel. */
+static int ms_left(gs_deadline deadline)
+{
+    if (deadline == GS_FOREVER)
+        return -1;
+    int64_t left = (deadline - gs_now() + 999999) / 1000000;
+    return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* poll */
+
+static int look_poll(struct several *s)
+{
+    return real.poll(s->fds, s->n, 0);
+}
+
+static int add_poll(struct several *s, int epoll)
+{
+    for (nfds_t i = 0; i < s->n; i++) {
+        if (s->fds[i].fd < 0)
+            continue;
+        int error = add_file(epoll, s->fds[i].fd, (uint16_t)s->fds[i].events);
+        if (error == EEXIST) {
+            struct epoll_event e = {.data.fd = s->fds[i].fd};
+            for (nfds_t k = 0; k <= i; k++)
+                if (s->fds[k].fd == s->fds[i].fd)
+                    e.events |= (uint16_t)s->fds[k].events;
+            error = epoll_ctl(epoll, EPOLL_CTL_MOD, s->fds[i].fd, &e) == 0 ? 0 : errno;
+        }
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct counts *c)
+{
+    struct several s = {.tally = c, .look = look_poll, .add = add_poll, .one = -1, .none = true,
+                        .deadline = deadline, .fds = fds, .n = n};
+    int before = errno, r = real.poll(fds, n, 0); /* which checks the array before it is read */
+    if (r != 0)
+        return r;
+    nfds_t files = 0;
+    for (nfds_t i = 0; i < n; i++) {
+        if (fds[i].fd < 0)
+            continue;
+        s.none = false;
+        s.one = files++ == 0 ? fds[i].fd : -1;
+        s.events = fds[i].events;
+    }
+    r = wait_several(&s);
+    if (r >= 0)
+        errno = before;
+    return r;
+}
+
+EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
+{
+    COUNTED(poll);
+    if (ms == 0 || !TAKEN)
+        return real.poll(fds, n, ms);
+    gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
+    int r = do_poll(fds, n, deadline, &counts);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
+}
+ALIAS(__poll, poll);
+
+EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
+{
+    COUNTED(poll);
+    if (room / sizeof *fds < n)
+        __chk_fail();
+    if (ms == 0 || !TAKEN)
+        return real.poll(fds, n, ms);
+    gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
+    int r = do_poll(fds, n, deadline, &counts);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
+}
+
+/* With a mask of signals the wait is for signals too: that is the thread's business, and the kernel's. */
+static int do_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, struct counts *c)
+{
+#define counts (*c)
+    if (mask != NULL || (t != NULL && !is_time(t)))
+        return KERNEL(real.ppoll(fds, n, t, mask));
+    gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
+    int r = do_poll(fds, n, deadline, c);
+    if (r != WAITED_IN_KERNEL)
+        return r;
+    struct timespec left = time_left(deadline);
+    return KERNEL(real.ppoll(fds, n, t == NULL ? NULL : &left, NULL));
+#undef counts
+}
+
+EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
+{
+    COUNTED(ppoll);
+    return TAKEN ? do_ppoll(fds, n, t, mask, &counts) : real.ppoll(fds, n, t, mask);
+}
+
+EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, size_t room)
+{
+    COUNTED(ppoll);
+    if (room / sizeof *fds < n)
+        __chk_fail();
+    return TAKEN ? do_ppoll(fds, n, t, mask, &counts) : real.ppoll(fds, n, t, mask);
+}
+
+/* select */
+
+/* The words that hold the first n bits: a set may be longer or shorter than an fd_set. */
+static size_t set_bytes(int n)
+{
+    return ((size_t)n + 63) / 64 * 8;
+}
+
+static bool is_in(const fd_set *set, int fd)
+{
+    return set != NULL && (((const uint64_t *)set)[fd / 64] >> fd % 64 & 1);
+}
+
+static int look_select(struct several *s)
+{
+    struct timeval now = {0, 0};
+    for (int i = 0; i < 3; i++)
+        if (s->in[i] != NULL)
+            memcpy(s->in[i], s->asked[i], set_bytes(s->max));
+    return real.select(s->max, s->in[0], s->in[1], s->in[2], &now);
+}
+
+static uint32_t select_events(struct several *s, int fd)
+{
+    return (is_in(s->asked[0], fd) ? POLLIN : 0) | (is_in(s->asked[1], fd) ? POLLOUT : 0)
+           | (is_in(s->asked[2], fd) ? POLLPRI : 0);
+}
+
+static int add_select(struct several *s, int epoll)
+{
+    for (int fd = 0; fd < s->max; fd++) {
+        uint32_t events = select_events(s, fd);
+        int error = events != 0 ? add_file(epoll, fd, events) : 0;
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+/* Gives WAITED_IN_KERNEL with the sets as they were. */
+static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadline, struct counts *c)
+{
+    struct several s = {.tally = c, .look = look_select, .add = add_select, .one = -1, .none = true,
+                        .deadline = deadline, .max = n, .in = {r, w, e}};
+    uint64_t small[3][FD_SETSIZE / 64], *large = NULL;
+    struct timeval now = {0, 0};
+    size_t bytes = n > 0 ? set_bytes(n) : 0;
+    int before = errno, found;
+    if (n < 0)
+        return real.select(n, r, w, e, &now);
+    if (bytes > sizeof small[0] && (large = malloc(3 * bytes)) == NULL)
+        return WAITED_IN_KERNEL;
+    for (int i = 0; i < 3; i++)
+        if (s.in[i] != NULL) {
+            s.asked[i] = (fd_set *)(large ? large + (size_t)i * (bytes / 8) : small[i]);
+            memcpy(s.asked[i], s.in[i], bytes);
+        }
+    int files = 0;
+    for (int fd = 0; fd < n; fd++)
+        if (select_events(&s, fd) != 0) {
+            s.none = false;
+            s.one = files++ == 0 ? fd : -1;
+            s.events = (int)select_events(&s, fd);
+        }
+    found = wait_several(&s);
+    if (found == WAITED_IN_KERNEL || found < 0)
+        for (int i = 0; i < 3; i++)
+            if (s.in[i] != NULL)
+                memcpy(s.in[i], s.asked[i], bytes);
+    if (found >= 0)
+        errno = before;
+    int error = errno;
+    free(large);
+    errno = error;
+    return found;
+}
+
+EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
+{
+    COUNTED(select);
+    if (!TAKEN || (t != NULL && (t->tv_sec < 0 || t->tv_usec < 0 || (t->tv_sec == 0 && t->tv_usec == 0))))
+        return real.select(n, r, w, e, t);
+    gs_deadline deadline = GS_FOREVER;
+    if (t != NULL)
+        deadline = after(t->tv_sec >= INT64_MAX / NS_PER_S / 2 ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_usec * INT64_C(1000));
+    int found = do_select(n, r, w, e, deadline, &counts);
+    struct timespec left = t != NULL ? time_left(deadline) : (struct timespec){0, 0};
+    if (found == WAITED_IN_KERNEL) {
+        if (t != NULL)
+            *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
+        return KERNEL(real.select(n, r, w, e, t));
+    }
+    if (t != NULL) /* Linux says what is left */
+        *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
+    return found;
+}
+ALIAS(__select, select);
+
+EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *mask)
+{
+    COUNTED(pselect);
+    if (!TAKEN)
+        return real.pselect(n, r, w, e, t, mask);
+    if (mask != NULL || (t != NULL && !is_time(t)))
+        return KERNEL(real.pselect(n, r, w, e, t, mask));
+    gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
+    int found = do_select(n, r, w, e, deadline, &counts);
+    if (found != WAITED_IN_KERNEL)
+        return found;
+    struct timespec left = time_left(deadline);
+    return KERNEL(real.pselect(n, r, w, e, t == NULL ? NULL : &left, NULL));
+}
+
+/* epoll_wait: an epoll instance is a file that poll can wait for. */
+
+static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadline, struct counts *c)
+{
+    struct file f = {.fd = fd};
+    int before = errno, r, in_vain = 0;
+    while ((r = real.epoll_wait(f.fd, events, n, 0)) == 0) {
+        if (deadline != GS_FOREVER && gs_now() >= deadline)
+            break;
+        if (++in_vain > IN_VAIN || !can_park()) {
+            r = WAITED_IN_KERNEL;
+            break;
+        }
+        if (debug)
+            count_parked(c);
+        int error = wait_for_file(&f, POLLIN, deadline);
+        if (error != 0 && error != ETIMEDOUT) {
+            errno = error;
+            r = error == EPERM || error == EINVAL ? WAITED_IN_KERNEL : -1;
+            break;
+        }
+    }
+    leave_file(&f);
+    if (r >= 0)
+        errno = before;
+    return r;
+}
+
+EXPORT int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
+{
+    COUNTED(epoll_wait);
+    if (ms == 0 || !TAKEN)
+        return real.epoll_wait(fd, events, n, ms);
+    gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
+    int r = do_epoll(fd, events, n, deadline, &counts);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_wait(fd, events, n, ms_left(deadline))) : r;
+}
+
+EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const sigset_t *mask)
+{
+    COUNTED(epoll_pwait);
+    if (ms == 0 || !TAKEN)
+        return real.epoll_pwait(fd, events, n, ms, mask);
+    if (mask != NULL)
+        return KERNEL(real.epoll_pwait(fd, events, n, ms, mask));
+    gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
+    int r = do_epoll(fd, events, n, deadline, &counts);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_wait(fd, events, n, ms_left(deadline))) : r;
+}
+
+EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct timespec *t, const sigset_t *mask)
+{
+    COUNTED(epoll_pwait2);
+    if (!TAKEN)
+        return real.epoll_pwait2(fd, events, n, t, mask);
+    if (mask != NULL || (t != NULL && !is_time(t)))
+        return KERNEL(real.epoll_pwait2(fd, events, n, t, mask));
+    gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
+    int r = do_epoll(fd, events, n, deadline, &counts);
+    if (r != WAITED_IN_KERNEL)
+        return r;
+    struct timespec left = time_left(deadline);
+    return KERNEL(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, NULL));
+}
