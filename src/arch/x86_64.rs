@@ -184,7 +184,7 @@ unsafe extern "C" fn start() {
         "call {begin}",
         "jmp {run}",
         ".cfi_endproc",
-        begin = sym crate::sched::life::entry::goroutine_begin,
+        begin = sym crate::sched::life::goroutine::goroutine_begin,
         run = sym run,
     )
 }
@@ -203,7 +203,7 @@ unsafe extern "C" fn run() {
         "call {resumable}",
         "jmp 2b",
         ".cfi_endproc",
-        end = sym crate::sched::life::entry::goroutine_end,
+        end = sym crate::sched::life::goroutine::goroutine_end,
         resumable = sym call_resumable,
     )
 }

@@ -6,12 +6,14 @@ use crate::arch::with_return_address;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::gang::Gang;
 use crate::sched::core::group::{self, Group};
-use crate::sched::core::schedule;
-use crate::sched::life::runtime::{self, Inside};
-use crate::sched::life::spawn::Options;
-use crate::sched::life::{cancel, entry, keys, spawn};
+use crate::sched::core::switch;
+use crate::sched::life::cancel;
+use crate::sched::life::goroutine;
+use crate::sched::life::keys;
+use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::{G, GRef, flags};
 use crate::sched::who::node::priority;
+use crate::sched::who::runtime::{self, Inside};
 use crate::stack::Class;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::offset_of;
@@ -296,7 +298,7 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
 pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `g` is null or a reference.
-    unsafe { given(g) }.map_or(EINVAL, |g| entry::join(g, deadline))
+    unsafe { given(g) }.map_or(EINVAL, |g| goroutine::join(g, deadline))
 }
 
 /// Cancels the goroutine: every call of it that would block, now or later, gives
@@ -312,7 +314,7 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
     let _entered = Entered::new();
     // SAFETY: `g` is null or a reference.
     let Some(g) = (unsafe { given(g) }) else { return EINVAL };
-    if !entry::has_ended(g) {
+    if !goroutine::has_ended(g) {
         cancel::cancel(g);
     }
     0
@@ -363,7 +365,7 @@ pub extern "C" fn gs_uncancel() -> c_int {
 /// good until the goroutine ends, or gs_retain it.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_self() -> *mut gs_g {
-    schedule::current_g().map_or(ptr::null_mut(), |g| {
+    switch::current_g().map_or(ptr::null_mut(), |g| {
         spawn::share(g);
         g.as_ptr().cast()
     })
@@ -391,7 +393,7 @@ pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
     let _entered = Entered::new();
     // SAFETY: `g` is null or a reference.
     if let Some(g) = unsafe { given(g) } {
-        entry::release(g);
+        goroutine::release(g);
     }
 }
 
@@ -411,7 +413,7 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
     let entered = Entered::new();
-    let m = schedule::yield_now(entered.m());
+    let m = switch::yield_now(entered.m());
     entered.back_on(m);
 }
 
@@ -423,8 +425,8 @@ pub extern "C" fn gs_yield() {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
-    if let Some(m) = schedule::on_goroutine() {
-        entry::exit_current(m);
+    if let Some(m) = switch::on_goroutine() {
+        goroutine::exit_current(m);
     }
 }
 
@@ -450,7 +452,7 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
-    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+    let _inside = switch::with_p().is_none().then(Inside::enter_if_there);
     runtime::try_rt().map_or(0, |rt| rt.goroutines())
 }
 

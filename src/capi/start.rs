@@ -5,7 +5,7 @@ use crate::arch::with_return_address;
 use crate::os::time;
 use crate::sched::core::boundary::Entered;
 use crate::sched::life::attach;
-use crate::sched::life::runtime;
+use crate::sched::who::runtime;
 use crate::sched::words::config::Request;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};

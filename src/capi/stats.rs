@@ -2,9 +2,9 @@
 
 use super::{EINVAL, sized};
 use crate::sched::core::boundary::Entered;
-use crate::sched::life::runtime::Inside;
 use crate::sched::life::stats::{self, Stats};
 use crate::sched::who::m;
+use crate::sched::who::runtime::Inside;
 use core::ffi::c_int;
 
 /// What has been counted since the runtime was started. Set size to sizeof(gs_stats)

@@ -5,10 +5,11 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::process;
+use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
-use crate::sched::core::{blocking, world};
+use crate::sched::core::world;
 use crate::sched::life::lock_thread;
-use crate::sched::life::runtime::{Inside, rt};
+use crate::sched::who::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pid_t, siginfo_t, sigset_t};
 

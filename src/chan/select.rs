@@ -9,7 +9,7 @@
 use super::{Chan, unlock};
 use crate::os::heap;
 use crate::sched::core::park::{Block, Cause, Parker, Waiter, Why, sleep_until};
-use crate::sched::core::schedule::random;
+use crate::sched::core::switch::random;
 use core::mem::MaybeUninit;
 use core::ptr;
 

@@ -6,7 +6,7 @@
 //! number back.
 
 use crate::os::bell::Bell;
-use crate::sched::life::runtime;
+use crate::sched::who::runtime;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Plain threads that can wait with a bell at the same time; others look every few ms.

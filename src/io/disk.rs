@@ -6,10 +6,11 @@
 use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::os::heap;
+use crate::sched::core::blocking;
 use crate::sched::core::park::NOWAIT;
-use crate::sched::core::{blocking, schedule};
-use crate::sched::life::runtime::rt;
+use crate::sched::core::switch;
 use crate::sched::watch::workers;
+use crate::sched::who::runtime::rt;
 use crate::sync::Sem;
 
 /// Such calls at a time. The others wait for their turn without a thread.
@@ -35,7 +36,7 @@ pub(super) enum Kept {
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the
 /// deadline passes before its turn comes.
 pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
-    let Some(m) = schedule::on_goroutine() else { return f() };
+    let Some(m) = switch::on_goroutine() else { return f() };
     // What is special about its thread (its own table of files, say) is wanted here too.
     let is_locked = m.is_locked();
     let e = USERS.acquire(1, deadline);
@@ -45,7 +46,7 @@ pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isi
     let rt = rt();
     // Alone it is quicker on the own thread: nobody needs the P.
     let alone = || {
-        schedule::on_goroutine().is_some_and(|m| schedule::nothing_else(m, m.p()))
+        switch::on_goroutine().is_some_and(|m| switch::nothing_else(m, m.p()))
             && rt.workers.is_unused()
     };
     let left = match kept {

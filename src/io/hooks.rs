@@ -2,7 +2,7 @@
 
 use super::{bell, file, table};
 use crate::sched::core::netpoll::{self, Found, Hooks};
-use crate::sched::life::runtime::rt;
+use crate::sched::who::runtime::rt;
 
 static HOOKS: Hooks = Hooks { event, verify, ended: bell::close_free };
 

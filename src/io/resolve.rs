@@ -5,10 +5,11 @@
 use super::wait::is_past;
 use crate::os::heap;
 use crate::os::socket::{self, Info};
+use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::park::{FOREVER, NOWAIT};
-use crate::sched::core::{blocking, schedule};
-use crate::sched::life::entry;
+use crate::sched::core::switch;
+use crate::sched::life::goroutine;
 use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::GRef;
 use crate::sync::Sem;
@@ -175,7 +176,7 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
             _ => Answer::system(-libc::EAGAIN),
         };
     }
-    if schedule::on_goroutine().is_none() && deadline == FOREVER {
+    if switch::on_goroutine().is_none() && deadline == FOREVER {
         return q.ask(0);
     }
     q.refs.fetch_add(1, Ordering::Relaxed);
@@ -186,8 +187,8 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
             return Answer::system(e);
         }
     };
-    let e = entry::join(helper, deadline);
-    entry::release(helper);
+    let e = goroutine::join(helper, deadline);
+    goroutine::release(helper);
     match e {
         // The helper has ended, so the answer is ours alone.
         0 => q.answer.take().unwrap_or(Answer::system(-libc::ENOMEM)),
@@ -242,14 +243,14 @@ thread_local! {
 
 /// The error behind the last `EAI_SYSTEM` of the caller, goroutine or thread.
 pub fn last_error() -> i32 {
-    match schedule::current_g() {
+    match switch::current_g() {
         Some(g) => g.last_error.get(),
         None => LAST_ERROR.get(),
     }
 }
 
 pub fn set_last_error(e: i32) {
-    match schedule::current_g() {
+    match switch::current_g() {
         Some(g) => g.last_error.set(e),
         None => LAST_ERROR.set(e),
     }

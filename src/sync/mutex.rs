@@ -17,7 +17,7 @@ use crate::os::time;
 use crate::sched::core::park::{
     Block, Cause, FOREVER, Haste, Parker, WaitQueue, Waiter, When, Why,
 };
-use crate::sched::core::schedule;
+use crate::sched::core::switch;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Somebody has it.
@@ -104,7 +104,7 @@ impl Mutex {
 
     /// Waits a little, in case the owner is about to unlock it on another P.
     fn spin(&self) -> bool {
-        if !schedule::may_spin() {
+        if !switch::may_spin() {
             return false;
         }
         for round in 0..SPINS {

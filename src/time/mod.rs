@@ -4,7 +4,7 @@ use crate::os::time;
 use crate::sched::core::park::{Cause, FOREVER, Why, sleep_to};
 use crate::sched::core::timers::NoMemory;
 pub use crate::sched::core::timers::{After, Fire, Timer};
-use crate::sched::life::runtime::Inside;
+use crate::sched::who::runtime::Inside;
 use crate::sched::who::task::GoFn;
 use core::ffi::c_void;
 

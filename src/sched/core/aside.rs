@@ -6,10 +6,10 @@
 //! while a task waits here.
 
 use super::ready;
-use crate::sched::life::runtime::{Runtime, is_forking, rt};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::priority;
 use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::{Runtime, is_forking, rt};
 use crate::sched::who::task::{Fifo, Kind, Task};
 use core::sync::atomic::{AtomicI64, Ordering};
 

@@ -8,18 +8,18 @@
 //! the thread.
 
 use super::boundary;
-use super::cxa::Saved;
 use super::hooks;
 use super::preempt;
 use super::ready;
-use super::schedule::{self, Left, switch_away, yield_commit};
-use super::threads;
+use super::start;
+use super::switch::{self, Left, switch_away, yield_commit};
 use crate::arch::{FpControl, Place};
 use crate::os::time;
-use crate::sched::life::runtime::rt;
+use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, MRef};
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::rt;
 use crate::sched::who::task::Task;
 use crate::sched::words::clock;
 use core::ffi::c_void;
@@ -82,7 +82,7 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
         return m;
     }
     g.set_flag(avoid, true);
-    if !schedule::avoids(g, m) {
+    if !switch::avoids(g, m) {
         g.set_flag(avoid, false);
         return m;
     }
@@ -100,11 +100,11 @@ fn move_away(m: MRef, g: GRef) -> MRef {
 /// A call begins. `at_once`: others get the P now, and not when they need it.
 #[inline(always)]
 fn leave_p(m: MRef, g: GRef, at_once: bool) {
-    schedule::share_what_is_kept(m.p());
+    switch::share_what_is_kept(m.p());
     let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
     if at_once && p.take_from_call(status::IDLE) {
-        threads::hand_off(p);
+        start::hand_off(p);
     }
 }
 
@@ -119,7 +119,7 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn begins_another(m: MRef, g: GRef) -> bool {
     g.left_at.set(time::now());
-    m.p().has_work() || schedule::work_anywhere(rt())
+    m.p().has_work() || switch::work_anywhere(rt())
 }
 
 /// The call is over; `kept`: its P was still there.
@@ -167,9 +167,9 @@ pub fn retake(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn take_another(m: MRef, old: PRef) -> bool {
     let rt = rt();
-    match threads::take_idle_p(rt, Some(old), m.node.get()) {
+    match start::take_idle_p(rt, Some(old), m.node.get()) {
         Some(p) => {
-            schedule::acquire_p(m, p);
+            switch::acquire_p(m, p);
             m.in_syscall.store(false, Ordering::Relaxed);
             rt.sysmon.wake_if_asleep();
             true
@@ -199,7 +199,7 @@ pub fn exit() -> i32 {
     // No P: wait for one in a queue. There is none to pick a successor from.
     g.set_status(Status::Runnable);
     // SAFETY: `queue_for_p` takes a goroutine's address.
-    unsafe { schedule::switch_to_g0(m, Some(queue_for_p)) };
+    unsafe { switch::switch_to_g0(m, Some(queue_for_p)) };
     0
 }
 
@@ -241,7 +241,7 @@ pub struct Call {
 /// # Safety
 /// Calling `f` with `arg` is the caller's business.
 pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
-    let Some(m) = schedule::on_goroutine() else {
+    let Some(m) = switch::on_goroutine() else {
         // SAFETY: the caller says that `f` may be called with `arg`.
         return unsafe { f(arg) };
     };
@@ -279,7 +279,7 @@ impl Call {
         m.blocking.set(self);
         // SAFETY: nothing is to be done for the goroutine; it is on an M's thread again afterwards.
         let m = unsafe {
-            schedule::switch_to_g0(m, None);
+            switch::switch_to_g0(m, None);
             m::must_current()
         };
         if !m.blocking.get().is_null() {
@@ -298,7 +298,7 @@ impl Call {
 /// none afterwards.
 pub fn off_p(m: MRef, f: impl FnOnce()) {
     let p = (!m.p.get().is_null()).then(|| {
-        schedule::share_what_is_kept(m.p());
+        switch::share_what_is_kept(m.p());
         mark(m)
     });
     m.in_syscall.store(true, Ordering::Relaxed);

@@ -6,7 +6,9 @@
 //! P and whether somebody wants something of it. Both are plain operations; who
 //! wants to take the P makes up for that with `membarrier`.
 
-use super::{preempt, schedule, world};
+use super::preempt;
+use super::switch;
+use super::world;
 use crate::sched::who::m::{self, MRef};
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -164,8 +166,8 @@ fn look(m: MRef) -> MRef {
 
 /// Lets others go first if somebody wants that; may come back on another M.
 pub fn give_way_if_asked(m: MRef) {
-    let wanted = !m.p.get().is_null() && schedule::is_asked(m.p());
+    let wanted = !m.p.get().is_null() && switch::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {
-        schedule::give_way();
+        switch::give_way();
     }
 }

@@ -9,14 +9,15 @@
 //! `README.md` of this room has the protocol.
 
 use super::preempt::{self, Sent};
-use super::schedule::{self, is_asked};
-use super::{threads, world};
+use super::start;
+use super::switch::{self, is_asked};
+use super::world;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::{heap, time};
-use crate::sched::life::runtime::{Runtime, is_forking};
 use crate::sched::who::g::GRef;
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::{Runtime, is_forking};
 use crate::sched::who::task::{Fifo, Kind, Task};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -228,7 +229,7 @@ pub fn push(rt: &Runtime, task: Task) {
         if rt.ps().any(|p| p.gang.called.load(Ordering::Relaxed)) {
             rt.sysmon.wake();
         }
-        schedule::work_added(None, rt.any_node());
+        switch::work_added(None, rt.any_node());
     }
 }
 
@@ -253,7 +254,7 @@ fn call_one(rt: &Runtime, gang: &Gang) {
     for p in rt.ps().filter(own) {
         if p.of_node().take_idle_p(p) {
             rt.idle.p_taken();
-            threads::start_m(rt, p, false);
+            start::start_m(rt, p, false);
             return;
         }
         if p.gang.filling.load(Ordering::Relaxed) && p.gang.filling.swap(false, Ordering::Relaxed) {
@@ -263,7 +264,7 @@ fn call_one(rt: &Runtime, gang: &Gang) {
         }
     }
     if rt.idle.ps() > 0 {
-        schedule::work_added(None, rt.any_node());
+        switch::work_added(None, rt.any_node());
     }
 }
 
@@ -289,14 +290,14 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         && let Some(task) = p.of_node().low.pop()
     {
         p.gang.filling.store(false, Ordering::Relaxed);
-        schedule::next_tick(p);
+        switch::next_tick(p);
         return Some(task);
     }
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
     // For sysmon it has a time slice of its own.
-    schedule::next_tick(p);
+    switch::next_tick(p);
     if !gang.ready.is_empty() {
         call_one(rt, gang);
     }
@@ -306,7 +307,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
 /// Whether one of low priority has its turn on the P, as it has now and then beside all
 /// others.
 fn is_time_for_low(p: PRef) -> bool {
-    p.tick.load(Ordering::Relaxed).is_multiple_of(schedule::OTHERS)
+    p.tick.load(Ordering::Relaxed).is_multiple_of(switch::OTHERS)
 }
 
 /// What ran on the P last doesn't any more. True: it was a member in its turn.
@@ -555,7 +556,7 @@ impl Gangs {
 fn start_if_idle(rt: &Runtime, p: PRef) {
     if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
-        threads::start_m(rt, p, false);
+        start::start_m(rt, p, false);
     }
 }
 

@@ -4,14 +4,14 @@
 //! A member is an ordinary M that has joined the group; it runs other goroutines too.
 
 use super::ready;
-use super::schedule::release_p;
-use super::threads;
+use super::start;
+use super::switch::release_p;
 use crate::os::heap;
 use crate::os::spin::SpinLock;
-use crate::sched::life::runtime::{Inside, Runtime, rt};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{M, MRef};
 use crate::sched::who::node::{Node, priority};
+use crate::sched::who::runtime::{Inside, Runtime, rt};
 use crate::sched::who::task::{Fifo, Kind, Task};
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -239,7 +239,7 @@ pub fn submit(m: Option<MRef>, g: GRef) {
 /// of `m` if the member sleeps.
 pub fn pass_on(m: MRef, g: GRef) {
     let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
-    let give = |member| threads::give(member, Some(release_p(m)), Some(task), false);
+    let give = |member| start::give(member, Some(release_p(m)), Some(task), false);
     if let Some(member) = group.members().find(|&other| take_idle(rt, other)) {
         return give(member);
     }
@@ -255,10 +255,10 @@ pub fn pass_on(m: MRef, g: GRef) {
     match member {
         // If it stays awake, a member that has gone to sleep meanwhile takes the task from it.
         Some(member) => {
-            if !threads::wake_owner(m, member)
+            if !start::wake_owner(m, member)
                 && let Some(other) = group.members().find(|&other| take_idle(rt, other))
             {
-                threads::give(other, Some(release_p(m)), None, false);
+                start::give(other, Some(release_p(m)), None, false);
             }
         }
         None if group.is_for_runner_only() => group.wait_for_runner(task),
@@ -341,13 +341,13 @@ impl Group {
         let is_fit = |m: MRef| !m.is_runner() && m.group.load(Ordering::Relaxed).is_null();
         let node = m.p().node as usize;
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
-        let new = idle.or_else(|| threads::new_m(rt, node))?;
+        let new = idle.or_else(|| start::new_m(rt, node))?;
         let joined = with_all(|_| {
             self.own_places().find(is_free).is_some_and(|place| self.join(place, new))
         });
         if !joined {
             // Another thread was faster. This one looks around and goes to sleep.
-            threads::give(new, None, None, false);
+            start::give(new, None, None, false);
         }
         joined.then_some(new)
     }

@@ -5,15 +5,17 @@
 //! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays
 //! for nothing but the look at [`M::by_g0`](crate::sched::who::m::M::by_g0) that a locked thread needs anyway.
 
-use super::schedule::{self, Left};
+use super::blocking;
+use super::boundary;
+use super::start;
+use super::switch::{self, Left};
 use super::world::{self, LOOK};
-use super::{blocking, boundary, threads};
 use crate::os::heap;
 use crate::os::spin::SpinLock;
-use crate::sched::life::runtime::{Inside, rt};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::{Inside, rt};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
@@ -109,8 +111,8 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     if is_set.is_none() {
         return -libc::ENOMEM;
     }
-    let inside = schedule::with_p().is_none().then(Inside::try_enter).flatten();
-    if inside.is_some() || schedule::with_p().is_some() {
+    let inside = switch::with_p().is_none().then(Inside::try_enter).flatten();
+    if inside.is_some() || switch::with_p().is_some() {
         tell_all();
     }
     0
@@ -135,7 +137,7 @@ fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut H
 /// to g0, those that sleep wake up.
 fn tell_all() {
     rt().ps().for_each(|p: PRef| world::ask(p, LOOK));
-    rt().ms_that(|_| true).into_iter().for_each(threads::nudge);
+    rt().ms_that(|_| true).into_iter().for_each(start::nudge);
 }
 
 /// The runtime has ended: no thread has hooks that were removed.
@@ -192,7 +194,7 @@ fn change(m: MRef, to: *const Hooks) {
     leave_entered(m);
     if !m.p.get().is_null() {
         // The M may lose its P, and what is chosen for it waits for no other.
-        schedule::put_back_stash(m, m.p());
+        switch::put_back_stash(m, m.p());
     }
     blocking::off_p(m, || {
         if let Some(old) = of(m) {
@@ -225,7 +227,7 @@ pub fn enter(m: MRef, g: GRef) -> bool {
     }
     // Also where the hooks are gone for which it was held.
     if g.has(flags::HELD) {
-        schedule::release_held(m, g);
+        switch::release_held(m, g);
     }
     true
 }
@@ -246,7 +248,7 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
         wait_for_p(m, g);
         return false;
     }
-    schedule::assign(m, m.p(), g);
+    switch::assign(m, m.p(), g);
     true
 }
 
@@ -262,7 +264,7 @@ fn count(m: MRef, hooks: &Hooks) {
 /// The goroutine has been entered, and there is no P to run it: it waits for one, and until then
 /// belongs to this M, as if pinned.
 fn wait_for_p(m: MRef, g: GRef) {
-    schedule::hold(m, g);
+    switch::hold(m, g);
     // SAFETY: on g0, and it is ours.
     unsafe { blocking::queue_for_p(g.address()) };
 }
@@ -295,7 +297,7 @@ pub fn left(m: MRef, left: Left) {
 /// in the stash.
 fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     let Some(over) = hooks.switch_over else { return false };
-    let Some(to) = schedule::choose_early(m) else { return false };
+    let Some(to) = switch::choose_early(m) else { return false };
     if to == from {
         // On a P that is alone it was published before it left, and is the next one itself.
         return true;

@@ -3,7 +3,6 @@
 pub mod aside;
 pub mod blocking;
 pub mod boundary;
-pub mod cxa;
 pub mod gang;
 pub mod group;
 pub mod hooks;
@@ -11,8 +10,8 @@ pub mod netpoll;
 pub mod park;
 pub mod preempt;
 pub mod ready;
-pub mod schedule;
+pub mod start;
+pub mod switch;
 pub mod template;
-pub mod threads;
 pub mod timers;
 pub mod world;

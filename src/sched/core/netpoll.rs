@@ -10,15 +10,15 @@
 //! functions to [`set_hooks`]. `README.md` says why no event is lost.
 
 use super::ready;
-use super::schedule;
-use super::threads;
+use super::start;
+use super::switch;
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::epoll::{self, Event};
-use crate::sched::life::runtime::Runtime;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::{M, MRef};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::Runtime;
 use crate::sched::who::task::{Batch, Task};
 use core::cell::Cell;
 use core::ptr;
@@ -117,7 +117,7 @@ impl Found {
             push_each(accepts, |task| ready::push_shared(p, task));
         }
         if for_others && !p.alone.get() {
-            schedule::work_added(None, p.node as usize);
+            switch::work_added(None, p.node as usize);
         }
     }
 
@@ -130,7 +130,7 @@ impl Found {
                 }
             });
         }
-        schedule::work_added(Some(p), p.node as usize);
+        switch::work_added(Some(p), p.node as usize);
     }
 }
 
@@ -498,7 +498,7 @@ impl<'a> Post<'a> {
             return;
         }
         match node.pop_idle_m() {
-            Some(m) => threads::give(m, None, None, false),
+            Some(m) => start::give(m, None, None, false),
             // It may have gone to sleep while the M was still there.
             None => rt.sysmon.wake_if_asleep(),
         }
@@ -636,9 +636,9 @@ pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
         return true;
     }
     let idle = || node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m());
-    let m = node.pop_idle_m().or_else(|| threads::new_m(rt, node.id)).or_else(idle);
+    let m = node.pop_idle_m().or_else(|| start::new_m(rt, node.id)).or_else(idle);
     if let Some(m) = m {
-        threads::give(m, None, None, false);
+        start::give(m, None, None, false);
     }
     m.is_some()
 }

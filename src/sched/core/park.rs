@@ -10,7 +10,9 @@
 //! the other cases of a select. Where there can be only one (no deadline, no
 //! select, nobody has a pointer to the goroutine) it costs nothing.
 
-use super::{ready, schedule, timers};
+use super::ready;
+use super::switch;
+use super::timers;
 use crate::arch::{self, prefetch_lines};
 use crate::os::{futex, time};
 use crate::sched::watch::deadlock::{self, Counted};
@@ -400,7 +402,7 @@ impl Haste {
 
     /// Of the caller.
     pub fn of_caller() -> Haste {
-        let Some(m) = schedule::on_goroutine() else { return Haste::PROMPT };
+        let Some(m) = switch::on_goroutine() else { return Haste::PROMPT };
         let g = m.g();
         match g.priority.get() {
             priority::LOW => Haste::LOW,
@@ -714,7 +716,7 @@ impl Block {
         why: Why,
     ) -> Result<Block, i32> {
         let timed = deadline != FOREVER;
-        let Some(m) = schedule::on_goroutine() else {
+        let Some(m) = switch::on_goroutine() else {
             let number = if timed || several { thread.arm() } else { 0 };
             if number != 0 {
                 // A thread has no registers to save first.
@@ -819,16 +821,16 @@ impl Block {
         if self.number == 0 {
             if m.p().alone.get() {
                 // SAFETY: the caller holds what it releases.
-                schedule::switch_away_alone(m, || unsafe { unlock(arg) });
+                switch::switch_away_alone(m, || unsafe { unlock(arg) });
             } else {
                 // SAFETY: the caller holds what it releases.
-                unsafe { schedule::switch_away(m, unlock, arg) };
+                unsafe { switch::switch_away(m, unlock, arg) };
             }
             return Cause::Woken;
         }
         g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg, leave });
         // SAFETY: the request is made.
-        unsafe { schedule::switch_away(m, commit_claim, g.address()) };
+        unsafe { switch::switch_away(m, commit_claim, g.address()) };
         let cause = parker.cause();
         if self.deadline != FOREVER && cause.leaves_deadline() {
             timers::left_early(parker.timer_home.get());
@@ -856,7 +858,7 @@ impl Block {
         // SAFETY: it parks a goroutine, so one runs this.
         let m = unsafe { m::must_current() };
         // SAFETY: the frame with `hand` stays until the commit has published the park.
-        unsafe { schedule::switch_away(m, commit_by_hand, &raw const hand as usize) };
+        unsafe { switch::switch_away(m, commit_by_hand, &raw const hand as usize) };
         g.hand_park.store(0, Ordering::Relaxed);
         let cause = g.parker.cause();
         if hand.timed.get() && cause.leaves_deadline() {

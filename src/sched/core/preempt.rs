@@ -5,18 +5,20 @@
 //! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
 //! only when it has a P again.
 
+use super::blocking;
 use super::boundary::{self, INSIDE, OUTSIDE};
-use super::schedule::{self, release_p};
+use super::ready;
+use super::start;
+use super::switch::{self, release_p};
 use super::world::{self, STOP};
-use super::{blocking, ready, threads};
 use crate::arch;
 use crate::os::spin::backoff;
 use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
-use crate::sched::life::runtime::{Runtime, rt};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{P, PRef, count, status};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use core::ffi::c_void;
 use core::ptr;
@@ -57,7 +59,7 @@ pub fn find_p(m: MRef) -> MRef {
     m.g().set_status(Status::Runnable);
     // SAFETY: `queue_for_p` takes a goroutine's address; and one runs this.
     unsafe {
-        schedule::switch_to_g0(m, Some(queue_for_p));
+        switch::switch_to_g0(m, Some(queue_for_p));
         m::must_current()
     }
 }
@@ -166,7 +168,7 @@ pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
-    if to == status::IDLE && !threads::keep_a_spare(rt, p) {
+    if to == status::IDLE && !start::keep_a_spare(rt, p) {
         return false;
     }
     take(p, m, to)
@@ -183,7 +185,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
         return Sent::Yes;
     }
     let may_wait = rt.template.is_ready(rt);
-    if !(may_wait && (world::is_stopping() || threads::keep_a_spare(rt, p))) {
+    if !(may_wait && (world::is_stopping() || start::keep_a_spare(rt, p))) {
         return Sent::NotYet;
     }
     thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
@@ -230,7 +232,7 @@ pub fn allow() -> Option<thread::SignalMask> {
 
 /// Whether the calling thread, which is inside, holds a P that nobody can take from it.
 pub fn holds_p() -> bool {
-    schedule::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
+    switch::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
 }
 
 /// For a thread that is about to fork, until `template.gate` is open again: no goroutine waits
@@ -243,8 +245,8 @@ pub fn empty_handlers(rt: &Runtime) {
     let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
     let mut round = 0;
     while gate.waiting() > own {
-        while let Some((m, task)) = threads::any_in_handler(rt) {
-            threads::let_go(m, task);
+        while let Some((m, task)) = start::any_in_handler(rt) {
+            start::let_go(m, task);
         }
         // Some are about to look at the gate, or have been given a P.
         round += 1;
@@ -382,7 +384,7 @@ fn stop_here(m: MRef) {
         // Acquire: pairs with the stopper's SeqCst.
         let asked = p.attention.load(Ordering::Acquire);
         let heir = match asked & (STOP | world::SLICE) {
-            world::SLICE => threads::heir_for(rt(), p),
+            world::SLICE => start::heir_for(rt(), p),
             _ => None,
         };
         // Without an heir for the P it goes on; sysmon sees to that and asks again.
@@ -425,7 +427,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
         match heir {
             Some((heir, task)) => {
                 count(&p.stats.handoffs, 1);
-                threads::give(heir, Some(p), task, false);
+                start::give(heir, Some(p), task, false);
             }
             None => {
                 p.set_status(status::STOPPED);
@@ -441,7 +443,7 @@ fn find_p_here(m: MRef) {
         || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
             rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
-            threads::ask_for_m(rt);
+            start::ask_for_m(rt);
         });
     if has_p {
         // Release: pairs with the Acquire of the deadlock watch.
@@ -486,9 +488,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     publish(g);
     // Here the handler sleeps, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
-    // It comes with a P, or with nothing but itself: see `threads::let_go`.
+    // It comes with a P, or with nothing but itself: see `start::let_go`.
     while m.stash.get().is_none() && m.p.get().is_null() {
-        threads::wait_for_gift(m, || {
+        start::wait_for_gift(m, || {
             // SAFETY: `on_signal` was given this context, and has not returned.
             unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
         });
@@ -509,7 +511,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
     m.p().seen_at(tick.wrapping_add(1), time::now());
     m.bind_to(m.p().node as usize);
-    schedule::assign(m, m.p(), g);
+    switch::assign(m, m.p(), g);
     true
 }
 

@@ -2,14 +2,14 @@
 
 use super::park::When;
 use super::preempt;
-use super::schedule::{with_p, work_added};
-use super::threads;
+use super::start;
+use super::switch::{with_p, work_added};
 use crate::os::spin::backoff;
-use crate::sched::life::runtime::{Inside, Runtime, rt};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::{Inside, Runtime, rt};
 use crate::sched::who::task::{Batch, Kind, Task};
 use crate::sched::words::ring::Ring;
 use core::sync::atomic::{Ordering, fence};
@@ -129,7 +129,7 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
         Some(rt.p(id))
     };
     if let Some(p) = idle_p() {
-        return threads::start_with(rt, p, task);
+        return start::start_with(rt, p, task);
     }
     if prio != priority::NORMAL || !n.place(task) {
         rt.push(node, task, prio);
@@ -139,7 +139,7 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
     // find the P.
     fence(Ordering::SeqCst);
     if let Some(p) = idle_p() {
-        threads::start_m(rt, p, false);
+        start::start_m(rt, p, false);
     }
 }
 
@@ -153,7 +153,7 @@ pub fn push_root(task: Task) {
     // then would find it first, which is mostly the P that has accepted.
     if p.of_node().take_idle_p(p) {
         rt.idle.p_taken();
-        return threads::start_with(rt, p, task);
+        return start::start_with(rt, p, task);
     }
     if p.inbox.try_push(task) {
         work_added(Some(p), p.node as usize);

@@ -2,10 +2,10 @@
 //! may have a lock of the C library that `pthread_create` takes. Nobody waits for it.
 //! `README.md` of this room has the protocol. startTemplateThread.
 
-use super::threads;
+use super::start;
 use crate::os::thread::{self, Thread};
 use crate::os::time;
-use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::words::gate::{Gate, Through};
 use crate::sched::words::service::Service;
 use core::ffi::c_void;
@@ -100,7 +100,7 @@ impl Template {
         if self.since.compare_exchange(0, now, order, Ordering::Relaxed).is_err() {
             return;
         }
-        let alone = if threads::is_locked() { None } else { self.gate.make() };
+        let alone = if start::is_locked() { None } else { self.gate.make() };
         if alone.is_some() {
             self.make(rt, node);
         } else if self.is_there() {
@@ -146,7 +146,7 @@ impl Template {
     }
 
     fn make(&self, rt: &Runtime, node: usize) {
-        if !threads::make_spare(rt, node) {
+        if !start::make_spare(rt, node) {
             self.has_come(rt);
         }
     }

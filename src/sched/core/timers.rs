@@ -9,13 +9,13 @@
 
 use super::boundary::Entered;
 use super::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
-use super::schedule;
+use super::switch;
 use crate::arch;
 use crate::os::{heap, spin::SpinLock};
-use crate::sched::life::runtime::{self, Inside, rt};
 use crate::sched::life::spawn;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::{self, Inside, rt};
 use crate::sched::who::task::GoFn;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
@@ -226,7 +226,7 @@ impl Timer {
     /// `-EDEADLK` if its function asks, and then nothing has changed; else as a wait does, and
     /// then it is stopped.
     pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
-        let caller = schedule::current_g();
+        let caller = switch::current_g();
         let me = ptr::from_ref(self);
         if caller.is_some_and(|g| g.has(flags::TIMER) && g.arg.get().cast_const() == me.cast()) {
             return Err(-libc::EDEADLK);
@@ -371,7 +371,7 @@ unsafe extern "C" fn call(timer: *mut c_void) {
     {
         // It is the library's code: it is not preempted here.
         let _entered = Entered::new();
-        let g = schedule::current_g().expect("a goroutine calls this");
+        let g = switch::current_g().expect("a goroutine calls this");
         g.set_flag(flags::TIMER, true);
     }
     // SAFETY: the user gave the function for this argument.
@@ -547,7 +547,7 @@ impl Timers {
             let last = heap.len() - 1;
             sift_up(heap, last);
         });
-        schedule::look_at_the_clock(rt().p(self.id as usize));
+        switch::look_at_the_clock(rt().p(self.id as usize));
         Added { home: self.id, news: Some(entry.when) }
     }
 
@@ -720,10 +720,10 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
         when = entry.when;
         entry
     });
-    if let Some(m) = schedule::with_p() {
+    if let Some(m) = switch::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
-            schedule::look_at_the_clock(m.p());
+            switch::look_at_the_clock(m.p());
         }
         if timers.add(&mut make)? {
             return Ok(Added { home: timers.id, news: None });
@@ -731,10 +731,10 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
     }
     loop {
         let n = rt.procs();
-        let p = rt.p(schedule::random() as usize % n);
+        let p = rt.p(switch::random() as usize % n);
         if p.timers.add(&mut make)? {
             drop(make);
-            schedule::look_at_the_clock(p);
+            switch::look_at_the_clock(p);
             return Ok(Added { home: p.id, news: Some(when) });
         }
     }
@@ -754,8 +754,8 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
 /// A target in the heap of that P has moved on before its time.
 pub fn left_early(home: u16) {
     // A hint only, so without waiting for a shutdown that is under way.
-    let inside = if schedule::with_p().is_none() { Inside::try_enter() } else { None };
-    if inside.is_none() && schedule::with_p().is_none() {
+    let inside = if switch::with_p().is_none() { Inside::try_enter() } else { None };
+    if inside.is_none() && switch::with_p().is_none() {
         return;
     }
     let rt = rt();

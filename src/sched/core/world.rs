@@ -5,16 +5,19 @@
 //! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
 //! when it blocks (`preempt`).
 
+use super::netpoll;
 use super::preempt::{self, Doing};
-use super::schedule::{self, release_p};
-use super::{netpoll, ready, threads, timers};
+use super::ready;
+use super::start;
+use super::switch::{self, release_p};
+use super::timers;
 use crate::arch;
 use crate::os::{futex, spin::SpinLock, time};
-use crate::sched::life::entry;
-use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::life::goroutine;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::MRef;
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use crate::sched::words::limits::PROCS as MAX;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -140,13 +143,13 @@ pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
         // Somebody else does: we may be one of those it waits for.
-        match schedule::on_goroutine() {
-            Some(_) => schedule::give_way(),
+        match switch::on_goroutine() {
+            Some(_) => switch::give_way(),
             None => time::sleep(RECHECK),
         }
     }
     // Whoever holds a P here keeps it.
-    let own = schedule::with_p().map(|m| m.p());
+    let own = switch::with_p().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
     others().for_each(|p| ask(p, STOP));
@@ -222,7 +225,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
 /// Lets everything run again.
 pub fn start(_: Stopped) {
     let rt = rt();
-    let own = schedule::with_p().map(|m| m.p());
+    let own = switch::with_p().map(|m| m.p());
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
@@ -235,17 +238,17 @@ pub fn start(_: Stopped) {
         if p.has_work() {
             with_work.push(p);
         } else {
-            schedule::make_idle(rt, p);
+            switch::make_idle(rt, p);
         }
     }
     for p in with_work {
-        threads::start_m(rt, p, false);
+        start::start_m(rt, p, false);
     }
     rt.world.lock.unlock();
-    if schedule::work_anywhere(rt)
+    if switch::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
     {
-        threads::start_one(one, None, rt.any_node());
+        start::start_one(one, None, rt.any_node());
     }
     rt.timer_added(timers::next_of_idle_ps());
 }
@@ -281,7 +284,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
     for p in rt.ps() {
         p.alone.set(n == 1);
     }
-    if let Some(m) = schedule::with_p()
+    if let Some(m) = switch::with_p()
         && m.p().id as usize >= n
     {
         let old = release_p(m);
@@ -289,7 +292,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
         // As in `retire`, which has found nothing to arm in one that was running.
         fence(Ordering::SeqCst);
         netpoll::nobody_runs(old);
-        schedule::acquire_p(m, first);
+        switch::acquire_p(m, first);
     }
     true
 }
@@ -308,7 +311,7 @@ fn retire(p: PRef, to: PRef) {
         node.runq.push(task);
     }
     p.timers.close(true, Some(to));
-    entry::flush_caches(p, p.of_node());
+    goroutine::flush_caches(p, p.of_node());
     p.set_status(status::DEAD);
     // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
     fence(Ordering::SeqCst);

@@ -8,12 +8,13 @@
 //! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0
 //!   has nothing left to do it switches back there: `detach` returns, on a thread that is no M any more.
 
-use super::entry;
-use super::{run, spawn};
+use super::goroutine;
+use super::run;
+use super::spawn;
 use crate::arch::{self, Place, sanitizer};
 use crate::os::{self, KeepErrno, heap, mem, thread};
 use crate::sched::core::boundary;
-use crate::sched::core::schedule::{self, Left};
+use crate::sched::core::switch::{self, Left};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
 use core::cell::Cell;
@@ -128,7 +129,7 @@ fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
     spawn::share(g);
     g.flags.set(flags::ROOT | flags::PINNED | flags::BOUND | flags::ATTACHED | a.chosen);
     g.bound_m.set(m.as_ptr());
-    entry::count_pinned(m, 1);
+    goroutine::count_pinned(m, 1);
     m.attachment.set(a);
     m.by_g0.set(m.by_g0.get() | m::ATTACHED);
     g.context.store(a.native.get(), Ordering::Relaxed);
@@ -143,7 +144,7 @@ unsafe extern "C" fn no_function(_: *mut c_void) {}
 /// the thread have ended too. `-EPERM`: the caller is something else.
 pub fn detach() -> i32 {
     let Some(m) = m::current() else { return -libc::EPERM };
-    if !schedule::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
+    if !switch::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
         return -libc::EPERM;
     }
     let _errno = KeepErrno::new();
@@ -151,6 +152,6 @@ pub fn detach() -> i32 {
     // SAFETY: `attach` has made it, and let go of it.
     let attachment = unsafe { Box::from_raw(attachment) };
     // SAFETY: the goroutine's own stack; g0 comes back to `native`.
-    unsafe { entry::end_attached(m, attachment.native.as_ptr()) };
+    unsafe { goroutine::end_attached(m, attachment.native.as_ptr()) };
     0
 }

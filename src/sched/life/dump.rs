@@ -6,10 +6,11 @@
 //! the text goes into.
 
 use super::embed::{self, Seen};
-use super::runtime::Inside;
 use crate::os::{self, heap, time};
-use crate::sched::core::{blocking, schedule};
+use crate::sched::core::blocking;
+use crate::sched::core::switch;
 use crate::sched::who::g::Status;
+use crate::sched::who::runtime::Inside;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -49,8 +50,8 @@ impl Records {
 /// Writes a line or two for each goroutine to the file. `-ENOMEM`, or what write(2) gives.
 pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
-    let inside = schedule::with_p().is_none().then(Inside::enter_if_there).flatten();
-    if inside.is_some() || schedule::with_p().is_some() {
+    let inside = switch::with_p().is_none().then(Inside::enter_if_there).flatten();
+    if inside.is_some() || switch::with_p().is_some() {
         // A caller that has stopped the world itself leaves it so.
         let stopped_here = embed::stop() == 0;
         let mut has_room = true;

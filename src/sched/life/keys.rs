@@ -2,7 +2,7 @@
 
 use crate::os::{heap, spin::SpinLock};
 use crate::sched::core::boundary;
-use crate::sched::core::schedule;
+use crate::sched::core::switch;
 use crate::sched::who::g::GRef;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -138,7 +138,7 @@ pub fn delete(key: u32) -> i32 {
 /// Runs `f` with the values of the running goroutine or thread; `create`: make
 /// room for them if there is none.
 fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
-    let Some(g) = schedule::current_g() else {
+    let Some(g) = switch::current_g() else {
         return match OF_THREAD.try_with(UnsafeCell::get) {
             // SAFETY: the thread's own, and `f` calls nothing that comes here.
             Ok(v) => f(Some(unsafe { &mut (*v).0 })),
@@ -162,7 +162,7 @@ pub fn set(key: u32, value: *mut c_void) -> i32 {
     let index = index_of(key);
     with_values(true, |values| {
         let Some(Values(values)) = values else {
-            return if schedule::current_g().is_some() { -libc::ENOMEM } else { -libc::EAGAIN };
+            return if switch::current_g().is_some() { -libc::ENOMEM } else { -libc::EAGAIN };
         };
         if !heap::reserve(values, (index + 1).saturating_sub(values.len())) {
             return -libc::ENOMEM;

@@ -4,14 +4,14 @@
 //! thread; it doesn't serve the timers that would wake them. So of the library's threads
 //! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
 
-use super::runtime::rt;
 use crate::os::spin::SpinLock;
 use crate::sched::core::blocking;
 use crate::sched::core::park::{Block, Parker, WaitQueue, Waiter, When, Why};
-use crate::sched::core::schedule;
+use crate::sched::core::switch;
 use crate::sched::core::world::{self, LOOK};
 use crate::sched::who::g::flags;
 use crate::sched::who::m::{self, MRef};
+use crate::sched::who::runtime::rt;
 use core::cell::Cell;
 
 thread_local! {
@@ -101,7 +101,7 @@ fn needs_slot(m: MRef) -> bool {
 /// From now on only this thread runs the goroutine, and nothing else. Nests.
 /// LockOSThread.
 pub fn lock() {
-    let Some(g) = schedule::current_g() else {
+    let Some(g) = switch::current_g() else {
         PLAIN.set(PLAIN.get() + 1);
         return;
     };
@@ -118,7 +118,7 @@ pub fn lock() {
         if took {
             rt().locked.take();
         }
-        if let Some(m) = schedule::on_goroutine() {
+        if let Some(m) = switch::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
@@ -137,7 +137,7 @@ pub fn lock() {
 
 /// Undoes one lock; `-EPERM` when there is none. UnlockOSThread.
 pub fn unlock() -> i32 {
-    let Some(g) = schedule::current_g() else {
+    let Some(g) = switch::current_g() else {
         return match PLAIN.get() {
             0 => -libc::EPERM,
             n => {
@@ -156,7 +156,7 @@ pub fn unlock() -> i32 {
                 m.bind_to(m.p().node as usize);
             }
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
-            if schedule::is_wanted_back(m) && !m.p.get().is_null() {
+            if switch::is_wanted_back(m) && !m.p.get().is_null() {
                 world::ask(m.p(), LOOK);
             }
         }

@@ -1,17 +1,20 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
-use super::runtime::{Inside, rt};
 use super::spawn;
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
 use crate::os::thread::{ExactTimeouts, NoCancel};
 use crate::sched::core::group;
+use crate::sched::core::preempt;
+use crate::sched::core::ready;
+use crate::sched::core::start;
+use crate::sched::core::switch;
 use crate::sched::core::world::{self, LOOK};
-use crate::sched::core::{preempt, ready, schedule, threads};
 use crate::sched::who::g::GRef;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node;
 use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::{Inside, rt};
 use crate::sched::who::task::{GoFn, Task};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
@@ -54,9 +57,9 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
     group::runner_comes(rt, m);
-    match threads::take_idle_p(rt, None, m.node.get()) {
+    match start::take_idle_p(rt, None, m.node.get()) {
         Some(p) => {
-            schedule::acquire_p(m, p);
+            switch::acquire_p(m, p);
             m.stash.set(Some(Task::goroutine(root)));
             rt.sysmon.wake_if_asleep();
         }
@@ -65,7 +68,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
     drop(inside);
-    schedule::run(m);
+    switch::run(m);
     // SAFETY: it runs no goroutine any more.
     unsafe { m::set_current(None) };
     m.cxa.end();
@@ -88,13 +91,13 @@ pub fn root_ended(runner: MRef) {
             world::ask(p, LOOK);
         }
     }
-    threads::nudge(runner);
+    start::nudge(runner);
 }
 
 /// The M has taken a P: if its thread is wanted back, g0 must see it.
 #[inline(always)]
 pub fn look_if_done(m: MRef, p: PRef) {
-    if schedule::is_wanted_back(m) {
+    if switch::is_wanted_back(m) {
         world::ask(p, LOOK);
     }
 }

@@ -1,8 +1,8 @@
 //! What the scheduler has counted. A P's counters are written by one thread at a time and
 //! read by anybody: a sum is a little older or newer than the next.
 
-use super::runtime::{Runtime, try_rt};
 use crate::sched::who::p::{self, status};
+use crate::sched::who::runtime::{Runtime, try_rt};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Of the whole runtime, or of a node.

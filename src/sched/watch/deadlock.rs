@@ -7,10 +7,11 @@
 //! elsewhere) makes it no deadlock.
 
 use crate::os::{self, log, spin::SpinLock, thread, time};
-use crate::sched::core::{netpoll, schedule};
-use crate::sched::life::runtime::{Inside, Runtime, rt};
+use crate::sched::core::netpoll;
+use crate::sched::core::switch;
 use crate::sched::who::g::{G, Status};
 use crate::sched::who::m;
+use crate::sched::who::runtime::{Inside, Runtime, rt};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -158,7 +159,7 @@ fn waits_for_something(rt: &Runtime) -> bool {
 
 fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
-        && !schedule::work_anywhere(rt)
+        && !switch::work_anywhere(rt)
         && !waits_for_something(rt)
         && rt.aside.is_empty()
         // It may be counted before it is there.

@@ -8,7 +8,7 @@ use crate::os::{
     spin::SpinLock,
     thread::{self, Thread},
 };
-use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::words::service::Service;
 use core::ffi::c_void;
 use core::ptr;

@@ -9,12 +9,16 @@
 use super::deadlock;
 use crate::os::thread::{self, Thread};
 use crate::os::time;
+use crate::sched::core::netpoll;
 use crate::sched::core::park::FOREVER;
 use crate::sched::core::preempt::{self, BACK, Doing, Sent};
-use crate::sched::core::{netpoll, schedule, threads, timers, world};
-use crate::sched::life::entry;
-use crate::sched::life::runtime::{self, Runtime, is_forking, rt};
+use crate::sched::core::start;
+use crate::sched::core::switch;
+use crate::sched::core::timers;
+use crate::sched::core::world;
+use crate::sched::life::goroutine;
 use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::{self, Runtime, is_forking, rt};
 use crate::sched::words::clock;
 use crate::sched::words::service::Service;
 use core::ffi::c_void;
@@ -181,7 +185,7 @@ impl Trimmer {
         }
         let mut left = TRIM_AT_ONCE;
         for node in &rt.nodes {
-            left -= entry::trim(rt, node, left);
+            left -= goroutine::trim(rt, node, left);
             left -= node.stacks.trim(left);
         }
         self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
@@ -370,11 +374,11 @@ fn next_placed(rt: &Runtime) -> i64 {
 /// now, or may be made, now that some time has passed.
 fn create_wanted(rt: &Runtime) -> bool {
     let due = || rt.ps().any(|p| p.timers.next() <= time::now());
-    if !schedule::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
+    if !switch::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
         return false;
     }
-    let Some(p) = threads::take_idle_p(rt, None, rt.any_node()) else { return false };
-    threads::start_m_patiently(rt, p)
+    let Some(p) = start::take_idle_p(rt, None, rt.any_node()) else { return false };
+    start::start_m_patiently(rt, p)
 }
 
 fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
@@ -384,7 +388,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     seen.next = i64::MAX;
     // What it does takes longer than it did: it doesn't keep anything for itself now.
     let decisions = i64::from(tick.wrapping_sub(seen.tick));
-    let is_slow = decisions * schedule::STEAL_TIME < now - seen.looked;
+    let is_slow = decisions * switch::STEAL_TIME < now - seen.looked;
     if is_slow && status == status::RUNNING && !p.private.is_empty() {
         p.set_quick(false);
         wake_one(rt);
@@ -410,7 +414,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         }
         // Only the second look at the same call takes the P: a call is mostly over by
         // the next one if that comes when it would.
-        if status == status::SYSCALL && (p.has_work() || schedule::work_anywhere(rt)) {
+        if status == status::SYSCALL && (p.has_work() || switch::work_anywhere(rt)) {
             seen.next = seen.next.min(now + SHORTEST);
         }
         return false;
@@ -449,7 +453,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
-    let waiting = p.has_work() || due || schedule::work_anywhere(rt);
+    let waiting = p.has_work() || due || switch::work_anywhere(rt);
     let free = rt.idle.ps() + rt.idle.spinning() != 0;
     if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
         return false;
@@ -473,7 +477,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         Doing::Blocked(m) => {
             let taken = preempt::take_blocked(rt, p, m, status::IDLE);
             if taken {
-                threads::hand_off(p);
+                start::hand_off(p);
             }
             taken
         }
@@ -510,11 +514,11 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
         || rt.idle.ps() + rt.idle.spinning() == 0
-        || schedule::work_anywhere(rt);
+        || switch::work_anywhere(rt);
     if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {
         return false;
     }
-    threads::hand_off(p);
+    start::hand_off(p);
     true
 }
 
@@ -526,7 +530,7 @@ fn wake_one(rt: &Runtime) -> bool {
     }
     match rt.idle.work_added() {
         Some(one) => {
-            threads::start_one(one, None, rt.any_node());
+            start::start_one(one, None, rt.any_node());
             true
         }
         None => false,

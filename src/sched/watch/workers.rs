@@ -7,7 +7,7 @@ use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};
 use crate::sched::core::blocking;
 use crate::sched::core::park::{Block, Parker, Waiter, When, Why};
-use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::who::runtime::{Runtime, rt};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ptr;

@@ -1,7 +1,9 @@
 //! M: an OS thread that runs goroutines.
 
+use super::cxa;
 use super::g::{G, GRef};
 use super::p::{P, PRef};
+use super::runtime::rt;
 use super::task::{Fifo, Task};
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
@@ -9,12 +11,10 @@ use crate::os::bell::{AtomicBell, Bell};
 use crate::os::{self, thread, thread::Thread};
 use crate::sched::core::blocking::Call;
 use crate::sched::core::boundary::INSIDE;
-use crate::sched::core::cxa;
 use crate::sched::core::group::Group;
 use crate::sched::core::hooks::Hooks;
 use crate::sched::core::preempt::claim;
 use crate::sched::life::attach::Attachment;
-use crate::sched::life::runtime::rt;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;

@@ -4,11 +4,13 @@ use crate::bursts::Bursts;
 use crate::io::table;
 use crate::machine;
 use crate::os::{self, c_heap, thread::Thread};
+use crate::sched::core::boundary;
 use crate::sched::core::gang::Gang;
-use crate::sched::core::{boundary, schedule};
-use crate::sched::life::{runtime, spawn};
+use crate::sched::core::switch;
+use crate::sched::life::spawn;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m;
+use crate::sched::who::runtime;
 use crate::sched::who::task::GoFn;
 use crate::sched::words::config::Request;
 use core::ffi::c_void;
@@ -214,7 +216,7 @@ pub fn body(f: impl FnOnce() + Send + 'static) -> (GoFn, *mut c_void) {
 
 /// The running goroutine lets others go first.
 pub fn yield_now() {
-    schedule::yield_now(m::current());
+    switch::yield_now(m::current());
 }
 
 /// What a goroutine does in the library, as a function of the C API does it.

@@ -4,7 +4,7 @@
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
 use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
-use shuttle_models::sched::life::entry;
+use shuttle_models::sched::life::goroutine;
 use shuttle_models::sched::who::g::GRef;
 use shuttle_models::{os, with_each_cast};
 use std::mem::MaybeUninit;
@@ -414,8 +414,8 @@ fn a_cancel_meets_a_send() {
             let cancel = Plain::start(cancel(g));
             sender(&pipe, &ledger, 1, soon, libc::ETIMEDOUT)();
             cancel.join();
-            assert_eq!(entry::join(g, FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, FOREVER), 0);
+            goroutine::release(g);
         });
         ledger.expect_all_arrived();
         pipe.expect_nobody_waits();
@@ -443,8 +443,8 @@ fn a_cancel_meets_a_select_and_a_close() {
             sender(&pipe, &ledger, 1, soon, libc::ETIMEDOUT)();
             cancel.join();
             close.join();
-            assert_eq!(entry::join(g, FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, FOREVER), 0);
+            goroutine::release(g);
         });
         assert!(woken.load(Ordering::Relaxed));
         ledger.expect_all_arrived();

@@ -5,7 +5,7 @@ use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::Kind;
 use shuttle_models::sched::core::blocking;
-use shuttle_models::sched::core::park::{self, FOREVER};
+use shuttle_models::sched::core::park::{FOREVER, self};
 use shuttle_models::{os, poll};
 use std::sync::Arc;
 

@@ -5,14 +5,16 @@
 use shuttle_models::machine;
 use shuttle_models::model::{Count, Plain, body, check, go, in_runtime, inside, yield_now};
 use shuttle_models::os;
-use shuttle_models::sched::core::group::{self, Group};
-use shuttle_models::sched::core::hooks::{self, Hooks};
-use shuttle_models::sched::core::{blocking, park, threads};
-use shuttle_models::sched::life::runtime;
-use shuttle_models::sched::life::spawn::{self, Options};
+use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::group::{Group, self};
+use shuttle_models::sched::core::hooks::{Hooks, self};
+use shuttle_models::sched::core::park;
+use shuttle_models::sched::core::start;
+use shuttle_models::sched::life::spawn::{Options, self};
 use shuttle_models::sched::who::g::{GRef, flags};
 use shuttle_models::sched::who::m;
 use shuttle_models::sched::who::p::status;
+use shuttle_models::sched::who::runtime;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr;
@@ -137,7 +139,7 @@ fn take_ps_of_calls(looks: usize) -> Plain {
         for _ in 0..looks {
             for p in runtime::rt().ps() {
                 if p.take_from_call(status::IDLE) {
-                    threads::hand_off(p);
+                    start::hand_off(p);
                 }
             }
             os::time::sleep(2_000);

@@ -4,13 +4,23 @@ use shuttle_models::model::{
     Alone, Count, Owners, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
     yield_now,
 };
-use shuttle_models::sched::core::{
-    blocking, boundary, gang, park, preempt, threads, timers, world,
-};
-use shuttle_models::sched::life::runtime::rt;
-use shuttle_models::sched::life::{cancel, embed, entry, keys, lock_thread, run, runtime};
+use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::boundary;
+use shuttle_models::sched::core::gang;
+use shuttle_models::sched::core::park;
+use shuttle_models::sched::core::preempt;
+use shuttle_models::sched::core::start;
+use shuttle_models::sched::core::timers;
+use shuttle_models::sched::core::world;
+use shuttle_models::sched::life::cancel;
+use shuttle_models::sched::life::embed;
+use shuttle_models::sched::life::goroutine;
+use shuttle_models::sched::life::keys;
+use shuttle_models::sched::life::lock_thread;
+use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::g::{G, GRef};
 use shuttle_models::sched::who::p::{PRef, status};
+use shuttle_models::sched::who::runtime::{rt, self};
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::ffi::c_void;
@@ -211,7 +221,7 @@ fn take_and_hand_off(p: PRef) {
     if let Some(m) = p.runner()
         && preempt::take_blocked(runtime::rt(), p, m, status::IDLE)
     {
-        threads::hand_off(p);
+        start::hand_off(p);
     }
 }
 
@@ -677,7 +687,7 @@ fn a_goroutine_that_parks_by_hand_rests_until_its_commit_is_over() {
             });
             waker.join();
             canceller.join();
-            entry::release(g);
+            goroutine::release(g);
         });
         assert!(hand.commits.get() <= 1 && hand.wakes.get() <= 1);
     });
@@ -716,8 +726,8 @@ fn a_cancel_meets_a_park_at_any_moment() {
                 let _ = time::sleep(200_000);
             });
             cancel::cancel(g);
-            assert_eq!(entry::join(g, park::FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, park::FOREVER), 0);
+            goroutine::release(g);
         });
     });
 }
@@ -737,8 +747,8 @@ fn a_cancel_is_never_overlooked() {
                 os::spin::backoff(0);
             }
             cancel::cancel(g);
-            assert_eq!(entry::join(g, park::FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, park::FOREVER), 0);
+            goroutine::release(g);
         });
     });
 }
@@ -763,8 +773,8 @@ fn a_cancel_waits_until_it_is_enabled() {
                 os::spin::backoff(0);
             }
             cancel::cancel(g);
-            assert_eq!(entry::join(g, park::FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, park::FOREVER), 0);
+            goroutine::release(g);
         });
     });
 }
@@ -792,8 +802,8 @@ fn a_cancel_that_comes_late_leaves_a_later_wait_alone() {
                 os::spin::backoff(0);
             }
             cancel::cancel(g);
-            assert_eq!(entry::join(g, park::FOREVER), 0);
-            entry::release(g);
+            assert_eq!(goroutine::join(g, park::FOREVER), 0);
+            goroutine::release(g);
         });
     });
 }
@@ -853,8 +863,8 @@ fn a_timer_is_stopped_when_its_function_has_ended() {
             };
             let goroutine = go_referenced(waits(used.clone()));
             let plain = Plain::start(waits(used.clone()));
-            assert_eq!(entry::join(goroutine, park::FOREVER), 0);
-            entry::release(goroutine);
+            assert_eq!(goroutine::join(goroutine, park::FOREVER), 0);
+            goroutine::release(goroutine);
             plain.join();
             // A start that the function has made before one of them has looked is over too, unless
             // both had looked before: then it is ours to stop.
@@ -881,17 +891,17 @@ fn the_end_of_a_goroutine_meets_its_joiners() {
             let join = |count: Arc<Count>| {
                 actor(move || {
                     let Shared(g) = { g };
-                    let result = entry::join(g, os::time::now() + 100_000);
+                    let result = goroutine::join(g, os::time::now() + 100_000);
                     assert!(
                         result == -libc::ETIMEDOUT || (result == 0 && count.get() > 0),
                         "{result}"
                     );
-                    entry::release(g);
+                    goroutine::release(g);
                 })
             };
             go(join(count.clone()));
             let plain = Plain::start(join(count.clone()));
-            entry::release(g.0);
+            goroutine::release(g.0);
             plain.join();
         });
     });

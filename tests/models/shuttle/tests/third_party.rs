@@ -7,9 +7,15 @@ use shuttle_models::model::{
     in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
-use shuttle_models::sched::core::{blocking, park, preempt, threads, world};
-use shuttle_models::sched::life::{lock_thread, run, runtime};
+use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::park;
+use shuttle_models::sched::core::preempt;
+use shuttle_models::sched::core::start;
+use shuttle_models::sched::core::world;
+use shuttle_models::sched::life::lock_thread;
+use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::p::status;
+use shuttle_models::sched::who::runtime;
 use shuttle_models::sync::Sem;
 use std::sync::Arc;
 
@@ -48,14 +54,14 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
     match way {
         Look::Calls => {
             if p.take_from_call(status::IDLE) {
-                threads::hand_off(p);
+                start::hand_off(p);
             }
         }
         Look::Blocks => {
             if let Some(m) = p.runner()
                 && preempt::take_blocked(rt, p, m, status::IDLE)
             {
-                threads::hand_off(p);
+                start::hand_off(p);
             }
         }
         Look::Slices => {

@@ -2,19 +2,22 @@
 
 use super::cancel;
 use super::keys;
-use super::runtime::{self, Inside, Runtime, rt, try_rt};
 use crate::arch::{self, Place, sanitizer};
-use crate::sched::core::cxa;
+use crate::sched::core::blocking;
+use crate::sched::core::boundary;
 use crate::sched::core::gang;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
 use crate::sched::core::park::{Block, Cause, Parker, Why, ready_all};
-use crate::sched::core::schedule::Left;
-use crate::sched::core::{blocking, boundary, schedule, timers, world};
+use crate::sched::core::switch::{self, Left};
+use crate::sched::core::timers;
+use crate::sched::core::world;
+use crate::sched::who::cxa;
 use crate::sched::who::g::{G, GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::{PRef, count};
+use crate::sched::who::runtime::{self, Inside, Runtime, rt, try_rt};
 use crate::sched::who::task::{GoFn, Kind, Newborn, Task};
 use crate::sched::words::limits::{FREE_GS, NEWBORNS};
 use core::ffi::c_void;
@@ -52,7 +55,7 @@ pub unsafe extern "C" fn goroutine_begin(first: usize, second: usize, third: usi
 /// The goroutine of this M begins.
 #[inline(always)]
 fn begin(m: MRef) -> Begin {
-    schedule::fresh_errno(m);
+    switch::fresh_errno(m);
     let g = m.g();
     boundary::leave(m);
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
@@ -108,7 +111,7 @@ fn end_current(mut m: MRef) -> MRef {
     if rt().watches_ends() {
         rt().one_ended(p);
     }
-    let next = schedule::next_direct(m, p);
+    let next = switch::next_direct(m, p);
     m.returns_to.set(NOWHERE);
     if let Some(Kind::Newborn(n)) = next.map(Task::kind)
         && g.stack_of_running().kind() == p.stack_kind
@@ -127,7 +130,7 @@ fn end_current(mut m: MRef) -> MRef {
         return m;
     }
     // SAFETY: the goroutine has ended, and is this M's until it is left.
-    unsafe { schedule::leave_for(m, g, commit_end, next, &mut here) }
+    unsafe { switch::leave_for(m, g, commit_end, next, &mut here) }
 }
 
 /// What the goroutine has left undone; gives the M.
@@ -155,7 +158,7 @@ pub unsafe fn end_attached(m: MRef, save: *mut usize) {
     let mut here = Place::new();
     here.note_modes();
     // SAFETY: the goroutine has ended, and is this M's until it is left.
-    unsafe { schedule::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
+    unsafe { switch::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
 }
 
 /// The end of a goroutine to which there are references, of `gs_run`'s, of a goroutine that
@@ -167,7 +170,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
     let mut here = Place::new();
     here.note_modes();
     // SAFETY: the goroutine has ended, and is this M's until it is left.
-    unsafe { schedule::leave_for(m, g, commit_special_end, next, &mut here) }
+    unsafe { switch::leave_for(m, g, commit_special_end, next, &mut here) }
 }
 
 /// Undoes what the goroutine is to its M, its gang and its group; gives the task that runs next.
@@ -194,11 +197,11 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if rt().watches_ends() {
         rt().one_ended(m.p());
     }
-    if m.ended.load(Ordering::Relaxed) || schedule::is_wanted_back(m) {
+    if m.ended.load(Ordering::Relaxed) || switch::is_wanted_back(m) {
         // Not a direct switch: this thread runs nothing any more, or may go back now.
         world::ask(m.p(), world::LOOK);
     }
-    schedule::successor(m)
+    switch::successor(m)
 }
 
 /// Frees the descriptor and the stack that have just been left.
@@ -276,7 +279,7 @@ fn recycle_shared(g: GRef) {
 /// Gives a reference back; the last one frees the descriptor.
 pub fn release(g: GRef) {
     // First: a shutdown unmaps the descriptor's memory once it has no reference.
-    let _inside = schedule::with_p().is_none().then(Inside::enter_if_there);
+    let _inside = switch::with_p().is_none().then(Inside::enter_if_there);
     let others = |refs: u32| (refs > 1).then_some(refs - 1);
     // AcqRel: who frees it comes after all others' uses.
     if g.refs.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_ok() {
@@ -465,7 +468,7 @@ unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.priority.set(priority::NORMAL);
     g.data.store(ptr::null_mut(), Ordering::Relaxed);
     g.id.store(next_id(p), Ordering::Relaxed);
-    schedule::assign(m, p, g);
+    switch::assign(m, p, g);
     if p.newborns.is_full() {
         p.of_node().newborns.take_back(&p.newborns, NEWBORNS / 2);
     }
@@ -504,7 +507,7 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
     if has_ended(g) {
         return 0;
     }
-    if schedule::current_g() == Some(g) {
+    if switch::current_g() == Some(g) {
         return -libc::EDEADLK;
     }
     let thread = Parker::for_thread();

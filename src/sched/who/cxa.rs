@@ -6,16 +6,16 @@
 //! implementation. Each has two words of its own. `README.md` of this room, "C++ exceptions",
 //! has the protocol.
 
-use super::boundary;
-use super::hooks;
-use super::{blocking, ready};
+use super::m::{self, MRef};
+use super::runtime::{self, rt};
 use crate::arch::{self, TlsSlot};
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::thread::Thread;
 use crate::os::{self, futex, time};
-use crate::sched::life::runtime;
-use crate::sched::life::runtime::rt;
-use crate::sched::who::m::{self, MRef};
+use crate::sched::core::blocking;
+use crate::sched::core::boundary;
+use crate::sched::core::hooks;
+use crate::sched::core::ready;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::sched::core::netpoll::{Class, Found};
-use crate::sched::life::runtime;
 use crate::sched::who::node::priority;
+use crate::sched::who::runtime;
 use crate::sched::who::task::Newborn;
 use crate::sched::words::config::Request;
 use core::ffi::c_void;
@@ -267,9 +267,9 @@ fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
             node.add_idle_m(m, false);
         }
         s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
-        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[0]));
+        assert!(start::m_for(s.rt, s.p(1), false) == Some(ms[0]));
         // It is not idle now: whoever went idle last is still warm.
-        assert!(threads::m_for(s.rt, s.p(1), false) == Some(ms[2]));
+        assert!(start::m_for(s.rt, s.p(1), false) == Some(ms[2]));
         assert!(node.take_idle_m(ms[1]));
         s.p(1).last_m.store(ptr::null_mut(), Ordering::Relaxed);
     });

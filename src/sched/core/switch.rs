@@ -5,19 +5,25 @@
 //! idle, handing a P to another thread, stopping) happens on g0, the thread's
 //! own stack, in [`run`].
 
-use super::cxa;
+use super::blocking;
 use super::gang;
 use super::group;
+use super::hooks;
 use super::netpoll::{self, Post};
-use super::{blocking, hooks, preempt, ready, threads, timers, world};
+use super::preempt;
+use super::ready;
+use super::start;
+use super::timers;
+use super::world;
 use crate::arch::{self, Place, sanitizer};
 use crate::os::{spin::backoff, time};
-use crate::sched::life::entry;
-use crate::sched::life::runtime::{Runtime, rt};
+use crate::sched::life::goroutine;
+use crate::sched::who::cxa;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Commit, M, MRef};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{P, PRef, count, status};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use crate::sched::words::idle::StartOne;
 use crate::sched::words::ring::Taken;
@@ -135,14 +141,14 @@ pub fn hold(m: MRef, g: GRef) {
     if !g.has(flags::BOUND) {
         g.bound_m.set(m.as_ptr());
         g.set_flag(flags::BOUND | flags::HELD, true);
-        entry::count_pinned(m, 1);
+        goroutine::count_pinned(m, 1);
     }
 }
 
 /// Undoes a [`hold`].
 pub fn release_held(m: MRef, g: GRef) {
     g.set_flag(flags::BOUND | flags::HELD, false);
-    entry::count_pinned(m, -1);
+    goroutine::count_pinned(m, -1);
 }
 
 /// What the C library and the C++ runtime keep for each thread goes along with
@@ -383,7 +389,7 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
             // SAFETY: the cache holds descriptors.
             let g = unsafe { GRef::from_non_null(p.free_gs.pop()?) };
             // SAFETY: it came out of a queue.
-            unsafe { entry::begin_on(m, p, n, g) };
+            unsafe { goroutine::begin_on(m, p, n, g) };
             Some(g)
         }
     }
@@ -748,9 +754,9 @@ fn next(m: MRef) -> Option<GRef> {
                 return None;
             }
             if m.is_locked() {
-                threads::stop_locked(m);
+                start::stop_locked(m);
             } else {
-                threads::stop(m, None);
+                start::stop(m, None);
             }
             continue;
         }
@@ -773,7 +779,7 @@ fn next(m: MRef) -> Option<GRef> {
                 // Whoever took over would leave too, and start the next one.
                 make_idle(rt(), p);
             } else {
-                threads::hand_off(p);
+                start::hand_off(p);
             }
             return None;
         }
@@ -782,7 +788,7 @@ fn next(m: MRef) -> Option<GRef> {
             let Some(task) = next_bound(m, p, task) else {
                 stop_spinning(m);
                 hooks::idle(m);
-                threads::hand_off(release_p(m));
+                start::hand_off(release_p(m));
                 continue;
             };
             task
@@ -796,10 +802,10 @@ fn next(m: MRef) -> Option<GRef> {
             Kind::Goroutine(g) if !may_run(m, g) => {
                 hooks::leave_entered(m);
                 hooks::idle(m);
-                threads::pass_on(m, g);
+                start::pass_on(m, g);
             }
-            _ if m.is_attached() && !is_own(m, task) && threads::move_away(m, task) => {}
-            Kind::Goroutine(g) if !g.has(flags::UNBORN) || entry::equip(m, g).is_some() => {
+            _ if m.is_attached() && !is_own(m, task) && start::move_away(m, task) => {}
+            Kind::Goroutine(g) if !g.has(flags::UNBORN) || goroutine::equip(m, g).is_some() => {
                 if g.has(flags::REMOTE) {
                     run_remote(m.p(), g);
                 }
@@ -807,10 +813,10 @@ fn next(m: MRef) -> Option<GRef> {
                 return Some(g);
             }
             Kind::Goroutine(g) => rt().aside.wait_for_stack(task, g.stack_class.get().is_none()),
-            Kind::Newborn(n) => match entry::descriptor(m.p()) {
+            Kind::Newborn(n) => match goroutine::descriptor(m.p()) {
                 Some(g) => {
                     // SAFETY: it came out of a queue.
-                    unsafe { entry::begin_on(m, m.p(), n, g) };
+                    unsafe { goroutine::begin_on(m, m.p(), n, g) };
                     if rt().aside.lacks_stacks() {
                         // There may be more.
                         rt().aside.stack_is_free(m.p());
@@ -895,7 +901,7 @@ fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
         && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
     {
-        threads::start_one(one, None, m.node.get());
+        start::start_one(one, None, m.node.get());
     }
 }
 
@@ -1137,7 +1143,7 @@ fn go_idle(rt: &Runtime, m: MRef) {
     // Work that came before the counters changed was not announced to us.
     let due = timers::next_of_idle_ps();
     if (work_for_thieves(rt, p.node as usize) || due <= time::now())
-        && let Some(new) = threads::take_idle_p(rt, Some(p), m.node.get())
+        && let Some(new) = start::take_idle_p(rt, Some(p), m.node.get())
     {
         acquire_p(m, new);
         m.spinning.set(true);
@@ -1148,7 +1154,7 @@ fn go_idle(rt: &Runtime, m: MRef) {
         }
         return;
     }
-    threads::stop(m, attended);
+    start::stop(m, attended);
 }
 
 /// Whether there is work that an idle P could take, now or soon.
@@ -1338,7 +1344,7 @@ pub fn share_what_is_kept(p: PRef) {
 #[cold]
 #[inline(never)]
 fn wake(one: StartOne, near: Option<PRef>, node: usize) {
-    threads::start_one(one, near, node);
+    start::start_one(one, near, node);
 }
 
 /// A random number.

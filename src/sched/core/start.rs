@@ -6,16 +6,16 @@ use super::hooks;
 use super::netpoll::{self, Post};
 use super::preempt;
 use super::ready;
-use super::schedule::{self, acquire_p, make_idle, release_p};
+use super::switch::{self, acquire_p, make_idle, release_p};
 use super::timers;
 use crate::os::signal::AltStack;
 use crate::os::thread::{self, Thread};
 use crate::os::time;
-use crate::sched::life::runtime::{Runtime, is_forking, rt};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, M, MRef};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, count, status};
+use crate::sched::who::runtime::{Runtime, is_forking, rt};
 use crate::sched::who::task::{Kind, Task};
 use crate::sched::words::idle::StartOne;
 use core::ffi::c_void;
@@ -36,7 +36,7 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     // Others have taken them all and will look for work. But a P may have become
     // idle since, and whoever added work since then has relied on us.
     rt.idle.spin_ended();
-    if schedule::work_anywhere(rt)
+    if switch::work_anywhere(rt)
         && let Some(p) = take_idle_p(rt, near, node)
     {
         rt.idle.spin_begins();
@@ -193,7 +193,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         // published something for it.
         fence(Ordering::SeqCst);
         rt.aside.thread_is_idle(rt, m);
-        let called = !m.pinned.is_empty() || schedule::must_leave(m);
+        let called = !m.pinned.is_empty() || switch::must_leave(m);
         if called && node.leave_idle_ms(m) {
             post.leave();
             if answer_call(m) {
@@ -227,7 +227,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             woken.leave_ps(rt);
             woken.deliver(m, &post);
             post.leave();
-            if !m.p.get().is_null() || schedule::must_leave(m) {
+            if !m.p.get().is_null() || switch::must_leave(m) {
                 post.pass_on(rt);
             }
             return;
@@ -259,7 +259,7 @@ fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
 /// The M is not in its pool. True: it has a P, or is to leave.
 fn answer_call(m: MRef) -> bool {
     let rt = rt();
-    if schedule::must_leave(m) {
+    if switch::must_leave(m) {
         return true;
     }
     if let Some(p) = take_idle_p(rt, None, m.node.get()) {
@@ -280,7 +280,7 @@ pub fn stop_locked(m: MRef) {
         // Pairs with the fence in `hand_over`: either that M sees that we sleep, or we see the
         // task it has pushed.
         fence(Ordering::SeqCst);
-        let notified = m.pinned.is_empty() && !schedule::must_leave(m) && m.sleep(-1);
+        let notified = m.pinned.is_empty() && !switch::must_leave(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives it a P, and notifies it once.
             return if notified {
@@ -292,7 +292,7 @@ pub fn stop_locked(m: MRef) {
             };
         }
         // Nobody has given it a P: there is a task, or the runtime ends.
-        if schedule::must_leave(m) {
+        if switch::must_leave(m) {
             return;
         }
         if let Some(p) = take_idle_p(rt, None, m.node.get()) {
@@ -383,14 +383,14 @@ pub fn move_away(m: MRef, task: Task) -> bool {
     true
 }
 
-/// The goroutine wants another thread than that of `m`: see `schedule::avoids`. It goes along
+/// The goroutine wants another thread than that of `m`: see `switch::avoids`. It goes along
 /// with the P to an M that will do. Without one it waits aside, and `m` keeps its P.
 fn move_off(m: MRef, g: GRef) {
     let rt = rt();
     let task = Task::goroutine(g);
     let find = || {
         let mut nodes = rt.nodes_from(m.p().node as usize);
-        nodes.find_map(|n| n.pop_idle_m_that(|m| !schedule::avoids(g, m)))
+        nodes.find_map(|n| n.pop_idle_m_that(|m| !switch::avoids(g, m)))
     };
     let give_it = |other| give(other, Some(release_p(m)), Some(task), false);
     if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
@@ -402,7 +402,7 @@ fn move_off(m: MRef, g: GRef) {
         // parked.
         let beside = g.has(flags::AVOID_PINNED);
         g.set_flag(flags::AVOID_PINNED, false);
-        if !schedule::avoids(g, m) {
+        if !switch::avoids(g, m) {
             return m.stash.set(Some(task));
         }
         if let Some(other) = find() {
@@ -503,13 +503,13 @@ pub fn hand_off(p: PRef) {
         give(m, Some(p), Some(task), false);
         return;
     }
-    if p.has_work() || schedule::work_anywhere(rt) {
+    if p.has_work() || switch::work_anywhere(rt) {
         start_m(rt, p, false);
         return;
     }
     make_idle(rt, p);
     // Work that came in between was not announced to this P.
-    if schedule::work_anywhere(rt)
+    if switch::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
     {
         start_one(one, Some(p), p.node as usize);
@@ -607,7 +607,7 @@ extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     }
     m.sleep(-1);
     take_gift(m);
-    schedule::run(m);
+    switch::run(m);
     // SAFETY: it has left its last goroutine.
     unsafe { m::set_current(None) };
     drop(alt);

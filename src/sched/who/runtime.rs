@@ -1,7 +1,11 @@
 //! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
 
-use super::lock_thread::Slots;
-use super::{embed, keys};
+use super::cxa;
+use super::g::{G, GRef, Status};
+use super::m::{self, M, MRef};
+use super::node::{LONGEST_THEFT, Node, priority};
+use super::p::{P, PRef, status};
+use super::task::Task;
 use crate::arch::{self, FpControl, sanitizer};
 use crate::numa::Topology;
 use crate::os::cpu::{self, CpuSet};
@@ -9,23 +13,23 @@ use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
 use crate::sched::core::aside::Aside;
 use crate::sched::core::boundary;
-use crate::sched::core::cxa;
 use crate::sched::core::gang::{self, Gangs};
 use crate::sched::core::group;
+use crate::sched::core::hooks;
+use crate::sched::core::netpoll;
 use crate::sched::core::preempt::{self, claim};
+use crate::sched::core::start;
+use crate::sched::core::switch;
 use crate::sched::core::template::Template;
+use crate::sched::core::timers;
 use crate::sched::core::world::World;
-use crate::sched::core::{hooks, netpoll, schedule, threads, timers};
-use crate::sched::watch::deadlock;
-use crate::sched::watch::deadlock::Counted;
+use crate::sched::life::embed;
+use crate::sched::life::keys;
+use crate::sched::life::lock_thread::Slots;
+use crate::sched::watch::deadlock::{self, Counted};
 use crate::sched::watch::inspector::Inspector;
 use crate::sched::watch::sysmon::Sysmon;
 use crate::sched::watch::workers::Workers;
-use crate::sched::who::g::{G, GRef, Status};
-use crate::sched::who::m::{self, M, MRef};
-use crate::sched::who::node::{LONGEST_THEFT, Node, priority};
-use crate::sched::who::p::{P, PRef, status};
-use crate::sched::who::task::Task;
 use crate::sched::words::clock;
 use crate::sched::words::config::{Config, Request};
 use crate::sched::words::debug::Debug;
@@ -207,7 +211,7 @@ impl Inside {
     /// Enters for a caller that may be a goroutine, which is inside already: `None`.
     /// Fails as [`Inside::enter`].
     pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
-        if schedule::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
+        if switch::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
     }
 
     /// One that was forgotten.
@@ -514,7 +518,7 @@ impl Runtime {
             return gang::push(self, task);
         }
         let taken = self.push_quietly(node, task, priority);
-        schedule::work_added(None, taken);
+        switch::work_added(None, taken);
     }
 
     /// The same without announcing it; gives the node that has it.
@@ -546,7 +550,7 @@ impl Runtime {
         }
         self.set_proc_count(n);
         for p in self.ps() {
-            schedule::make_idle(self, p);
+            switch::make_idle(self, p);
         }
         Ok(())
     }
@@ -972,10 +976,10 @@ impl Runtime {
         match watcher {
             None => {}
             // SAFETY: M's stay mapped.
-            Some(m) if !m.is_null() => threads::nudge(unsafe { MRef::from_ptr(m) }),
+            Some(m) if !m.is_null() => start::nudge(unsafe { MRef::from_ptr(m) }),
             Some(_) => {
                 if let Some(one) = self.idle.work_added() {
-                    threads::start_one(one, None, self.any_node());
+                    start::start_one(one, None, self.any_node());
                 }
             }
         }
@@ -1240,7 +1244,7 @@ fn on_fault(address: usize) {
     if arch::tls_get() == 0 {
         return;
     }
-    let Some(g) = schedule::current_g() else { return };
+    let Some(g) = switch::current_g() else { return };
     let Some(stack) = g.stack.get() else { return };
     if !stack.guards(address) {
         return;
