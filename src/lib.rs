@@ -68,7 +68,7 @@ mod time;
 /// Called when the library is loaded: from then on a fork finds every lock free in the child.
 /// Later would be too late, because another thread may fork beside the first call.
 extern "C" fn on_load() {
-    sched::who::runtime::on_load();
+    sched::life::init::on_load();
     io::on_load();
 }
 

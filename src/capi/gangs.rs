@@ -4,7 +4,8 @@ use super::goroutines::spawn_in;
 use super::{EINVAL, gs_fn, gs_g, gs_spawn_opts};
 use crate::arch::with_return_address;
 use crate::sched::core::boundary::Entered;
-use crate::sched::core::gang::{self, Gang};
+use crate::sched::core::gang;
+use crate::sched::who::gang::Gang;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 

@@ -4,14 +4,16 @@ use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_deadline, gs_duration, gs_fn};
 use crate::arch::with_return_address;
 use crate::sched::core::boundary::Entered;
-use crate::sched::core::gang::Gang;
-use crate::sched::core::group::{self, Group};
-use crate::sched::core::switch;
+use crate::sched::core::group;
+use crate::sched::core::yielding;
 use crate::sched::life::cancel;
 use crate::sched::life::goroutine;
 use crate::sched::life::keys;
 use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::{G, GRef, flags};
+use crate::sched::who::gang::Gang;
+use crate::sched::who::group::{Group, LARGEST};
+use crate::sched::who::m;
 use crate::sched::who::node::priority;
 use crate::sched::who::runtime::{self, Inside};
 use crate::stack::Class;
@@ -79,7 +81,7 @@ pub const GS_WORKERS_RUNNER: u32 = 1;
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
     let _entered = Entered::new();
-    let known = (1..=group::LARGEST as c_int).contains(&n) && flags & !GS_WORKERS_RUNNER == 0;
+    let known = (1..=LARGEST as c_int).contains(&n) && flags & !GS_WORKERS_RUNNER == 0;
     let group = known.then(|| group::create(n as usize, flags & GS_WORKERS_RUNNER != 0)).flatten();
     group.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut().cast())
 }
@@ -365,7 +367,7 @@ pub extern "C" fn gs_uncancel() -> c_int {
 /// good until the goroutine ends, or gs_retain it.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_self() -> *mut gs_g {
-    switch::current_g().map_or(ptr::null_mut(), |g| {
+    m::current_g().map_or(ptr::null_mut(), |g| {
         spawn::share(g);
         g.as_ptr().cast()
     })
@@ -413,7 +415,7 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
     let entered = Entered::new();
-    let m = switch::yield_now(entered.m());
+    let m = yielding::yield_now(entered.m());
     entered.back_on(m);
 }
 
@@ -425,7 +427,7 @@ pub extern "C" fn gs_yield() {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
-    if let Some(m) = switch::on_goroutine() {
+    if let Some(m) = m::on_goroutine() {
         goroutine::exit_current(m);
     }
 }
@@ -452,7 +454,7 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
-    let _inside = switch::with_p().is_none().then(Inside::enter_if_there);
+    let _inside = m::with_p().is_none().then(Inside::enter_if_there);
     runtime::try_rt().map_or(0, |rt| rt.goroutines())
 }
 

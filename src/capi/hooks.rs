@@ -3,8 +3,9 @@
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_g};
 use crate::sched::core::boundary::Entered;
-use crate::sched::core::hooks::{self, Hooks};
+use crate::sched::core::hooks;
 use crate::sched::who::g::{G, GRef};
+use crate::sched::who::hooks::{HookOfG, HookOver, Hooks};
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn gs_set_hooks(hooks: *const gs_hooks) -> c_int {
 
 fn inner(h: &gs_hooks) -> Hooks {
     // SAFETY: a gs_g is a descriptor, and a `GRef` a pointer to one.
-    let of_g = |f| unsafe { core::mem::transmute::<gs_g_hook, hooks::OfG>(f) };
+    let of_g = |f| unsafe { core::mem::transmute::<gs_g_hook, HookOfG>(f) };
     Hooks {
         ctx: h.ctx,
         thread_start: h.thread_start,
@@ -143,7 +144,7 @@ fn inner(h: &gs_hooks) -> Hooks {
         switch_in: of_g(h.switch_in),
         switch_out: of_g(h.switch_out),
         // SAFETY: likewise.
-        switch_over: unsafe { core::mem::transmute::<gs_switch_hook, hooks::Over>(h.switch_over) },
+        switch_over: unsafe { core::mem::transmute::<gs_switch_hook, HookOver>(h.switch_over) },
         idle: h.idle,
         goexit: of_g(h.goexit),
         dead: of_g(h.dead),

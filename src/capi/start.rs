@@ -5,7 +5,7 @@ use crate::arch::with_return_address;
 use crate::os::time;
 use crate::sched::core::boundary::Entered;
 use crate::sched::life::attach;
-use crate::sched::who::runtime;
+use crate::sched::life::init;
 use crate::sched::words::config::Request;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     // SAFETY: `cfg` is null or of the size that it says.
     let request =
         unsafe { sized::read(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
-    match request.and_then(|r| runtime::init(&r)) {
+    match request.and_then(|r| init::init(&r)) {
         Ok(()) => 0,
         Err(e) => e,
     }
@@ -290,7 +290,7 @@ pub extern "C" fn gs_detach() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_shutdown(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
-    runtime::shutdown(deadline)
+    init::shutdown(deadline)
 }
 
 /// The time of all deadlines: CLOCK_MONOTONIC in ns.

@@ -8,7 +8,8 @@ mod select;
 pub use select::{Case, Op, PerCase, select};
 
 use crate::os::{heap, spin::SpinLock};
-use crate::sched::core::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
+use crate::sched::core::park::{Block, ready_all};
+use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

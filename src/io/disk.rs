@@ -7,9 +7,10 @@ use super::wait::is_past;
 use crate::os::file::{self, Buffer};
 use crate::os::heap;
 use crate::sched::core::blocking;
+use crate::sched::core::order;
 use crate::sched::core::park::NOWAIT;
-use crate::sched::core::switch;
 use crate::sched::watch::workers;
+use crate::sched::who::m;
 use crate::sched::who::runtime::rt;
 use crate::sync::Sem;
 
@@ -36,7 +37,7 @@ pub(super) enum Kept {
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the
 /// deadline passes before its turn comes.
 pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
-    let Some(m) = switch::on_goroutine() else { return f() };
+    let Some(m) = m::on_goroutine() else { return f() };
     // What is special about its thread (its own table of files, say) is wanted here too.
     let is_locked = m.is_locked();
     let e = USERS.acquire(1, deadline);
@@ -46,8 +47,7 @@ pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isi
     let rt = rt();
     // Alone it is quicker on the own thread: nobody needs the P.
     let alone = || {
-        switch::on_goroutine().is_some_and(|m| switch::nothing_else(m, m.p()))
-            && rt.workers.is_unused()
+        m::on_goroutine().is_some_and(|m| order::nothing_else(m, m.p())) && rt.workers.is_unused()
     };
     let left = match kept {
         Kept::ForLong if !is_locked && !alone() => rt.workers.call(rt, f),

@@ -8,9 +8,10 @@ use crate::os::file::{self, Kind};
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::netpoll::{self, Class, Found};
-use crate::sched::core::park::{self, WaitQueue, Waiter};
+use crate::sched::core::park;
 use crate::sched::who::p::{PRef, status};
 use crate::sched::who::runtime::Runtime;
+use crate::sched::who::waiter::{WaitQueue, Waiter};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -305,7 +306,7 @@ impl File {
         let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
             // SAFETY: popped, so ours.
-            unsafe { Waiter::ready(waiter, crate::sched::core::park::When::Soon) };
+            unsafe { Waiter::ready(waiter, crate::sched::who::waiter::When::Soon) };
         }
     }
 

@@ -10,11 +10,11 @@ use crate::os::file::{self, Buffer, Kind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
 use crate::sched::core::blocking;
-use crate::sched::core::park::{Cause, FOREVER, NOWAIT, Why, sleep_until};
-use crate::sched::core::switch;
+use crate::sched::core::park::{FOREVER, NOWAIT, sleep_until};
 use crate::sched::who::g::flags;
 use crate::sched::who::m;
 use crate::sched::who::runtime::{Inside, rt};
+use crate::sched::who::waiter::{Cause, Why};
 
 const EAGAIN: isize = -libc::EAGAIN as isize;
 const EBADF: isize = -libc::EBADF as isize;
@@ -249,7 +249,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) 
     });
     if new >= 0 {
         made(new as i32, Kind::Socket);
-        if let Some(m) = switch::on_goroutine() {
+        if let Some(m) = m::on_goroutine() {
             m.g().set_flag(flags::ACCEPTS, true);
         }
     }
@@ -387,8 +387,8 @@ pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> i
 pub fn close(fd: i32) -> i32 {
     if let Some(file) = table::known(fd) {
         // Without a runtime it is in no instance any more.
-        let inside = if switch::with_p().is_none() { Inside::try_enter() } else { None };
-        let runtime = (inside.is_some() || switch::with_p().is_some()).then(rt);
+        let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
+        let runtime = (inside.is_some() || m::with_p().is_some()).then(rt);
         let e = file.begin_closing(fd, runtime);
         if e != 0 {
             return e;

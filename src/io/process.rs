@@ -5,7 +5,7 @@ use super::wait::is_past;
 use crate::os::file::Buffer;
 use crate::os::process::{self, Record, SignalSet};
 use crate::sched::core::park::NOWAIT;
-use crate::sched::core::switch;
+use crate::sched::who::m;
 use crate::sched::who::runtime::{Inside, try_rt};
 
 /// waitpid(2). A child by its number is waited for by a file that tells its end, any other by
@@ -78,6 +78,6 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
 /// The signal that preempts goroutines, or will in the runtime to come; 0: none.
 fn preempt_signal() -> i32 {
     // Nobody ends the runtime meanwhile.
-    let _inside = switch::with_p().is_none().then(Inside::enter_if_there);
+    let _inside = m::with_p().is_none().then(Inside::enter_if_there);
     try_rt().map_or(libc::SIGURG, |rt| rt.preempt_signal)
 }

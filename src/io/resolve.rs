@@ -8,10 +8,10 @@ use crate::os::socket::{self, Info};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::park::{FOREVER, NOWAIT};
-use crate::sched::core::switch;
 use crate::sched::life::goroutine;
 use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::GRef;
+use crate::sched::who::m;
 use crate::sync::Sem;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
@@ -176,7 +176,7 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
             _ => Answer::system(-libc::EAGAIN),
         };
     }
-    if switch::on_goroutine().is_none() && deadline == FOREVER {
+    if m::on_goroutine().is_none() && deadline == FOREVER {
         return q.ask(0);
     }
     q.refs.fetch_add(1, Ordering::Relaxed);
@@ -243,14 +243,14 @@ thread_local! {
 
 /// The error behind the last `EAI_SYSTEM` of the caller, goroutine or thread.
 pub fn last_error() -> i32 {
-    match switch::current_g() {
+    match m::current_g() {
         Some(g) => g.last_error.get(),
         None => LAST_ERROR.get(),
     }
 }
 
 pub fn set_last_error(e: i32) {
-    match switch::current_g() {
+    match m::current_g() {
         Some(g) => g.last_error.set(e),
         None => LAST_ERROR.set(e),
     }

@@ -45,7 +45,7 @@ pub fn known(fd: i32) -> Option<&'static File> {
     }
 }
 
-/// Once, when the library is loaded: see `sched::who::runtime::on_load`.
+/// Once, when the library is loaded: see `sched::life::init::on_load`.
 pub fn on_load() {
     thread::at_fork(nothing, nothing, forget_all);
     super::hooks::set();

@@ -8,9 +8,10 @@ use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
 use crate::os::time;
 use crate::sched::core::netpoll::{self, Class};
-use crate::sched::core::park::{self, Block, Cause, FOREVER, NOWAIT, Parker, Why};
-use crate::sched::core::switch;
+use crate::sched::core::park::{self, Block, FOREVER, NOWAIT};
+use crate::sched::who::m;
 use crate::sched::who::runtime::rt;
+use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
 
 /// Who has been woken in vain so often makes pauses, in ns: some files are said
@@ -124,7 +125,7 @@ pub fn until_done(
     // Woken by an event, as a taker: then the next one is woken if there may be more.
     let mut woken = false;
     let (mut may_be_done, mut in_vain) = (false, 0);
-    let may_skip = want.room > 0 && deadline != NOWAIT && switch::on_goroutine().is_some();
+    let may_skip = want.room > 0 && deadline != NOWAIT && m::on_goroutine().is_some();
     let mut drained = if may_skip { file.drained() } else { None };
     loop {
         let skipped = drained.take();
@@ -149,7 +150,7 @@ pub fn until_done(
             let until = if deadline == FOREVER { until } else { until.min(deadline) };
             let _ = park::sleep_until(until, Why::File);
         }
-        let waited = match switch::on_goroutine() {
+        let waited = match m::on_goroutine() {
             Some(_) => wait(fd, file, want, deadline, generation, seen, woken),
             None => wait_as_thread(fd, file, want, deadline, generation),
         };
@@ -198,7 +199,7 @@ fn wait(
     seen: super::file::Seen,
     again: bool,
 ) -> Result<bool, i32> {
-    let (rt, p) = (rt(), switch::with_p().expect("a goroutine has a P").p());
+    let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());
     let waiting = match file.lock_to_wait(generation, &want, seen) {
         Locked::Yes(waiting) => waiting,
         Locked::Closed => return Err(-libc::ECANCELED),

@@ -2,7 +2,8 @@
 
 use super::{Mutex, unlock};
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
+use crate::sched::core::park::{Block, ready_all};
+use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 
 /// gs_cond. sync.Cond.
 #[repr(C)]

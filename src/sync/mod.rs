@@ -20,7 +20,8 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, Leave, Parker, WaitQueue, Waiter, Why, ready_all};
+use crate::sched::core::park::{Block, ready_all};
+use crate::sched::who::waiter::{Leave, Parker, WaitQueue, Waiter, Why};
 
 /// A waiter whose wait a deadline or a cancel may end, for the thread that ends it.
 struct InLine<'a, F> {

@@ -14,10 +14,9 @@
 use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
-use crate::sched::core::park::{
-    Block, Cause, FOREVER, Haste, Parker, WaitQueue, Waiter, When, Why,
-};
-use crate::sched::core::switch;
+use crate::sched::core::order;
+use crate::sched::core::park::{Block, FOREVER, Haste};
+use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Somebody has it.
@@ -104,7 +103,7 @@ impl Mutex {
 
     /// Waits a little, in case the owner is about to unlock it on another P.
     fn spin(&self) -> bool {
-        if !switch::may_spin() {
+        if !order::may_spin() {
             return false;
         }
         for round in 0..SPINS {

@@ -3,8 +3,9 @@
 use super::wait_in;
 use crate::os::spin::SpinLock;
 use crate::sched::core::boundary;
-use crate::sched::core::park::{FOREVER, WaitQueue, Why, ready_all};
-use crate::sched::core::switch;
+use crate::sched::core::park::{FOREVER, ready_all};
+use crate::sched::who::m;
+use crate::sched::who::waiter::{WaitQueue, Why};
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -47,14 +48,14 @@ impl Once {
                 self.lock.unlock();
                 0
             }
-            RUNNING if self.owner.get() == switch::caller() => {
+            RUNNING if self.owner.get() == m::caller() => {
                 self.lock.unlock();
                 -libc::EDEADLK
             }
             RUNNING => wait_in(&self.lock, &self.queue, FOREVER, Why::Once),
             _ => {
                 self.state.store(RUNNING, Ordering::Relaxed);
-                self.owner.set(switch::caller());
+                self.owner.set(m::caller());
                 self.lock.unlock();
                 boundary::outside(f);
                 self.lock.lock();

@@ -3,7 +3,8 @@
 
 use super::{wait_in, wait_in_line};
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{WaitQueue, Waiter, Why, ready_all};
+use crate::sched::core::park::ready_all;
+use crate::sched::who::waiter::{WaitQueue, Waiter, Why};
 use core::cell::Cell;
 use core::ptr;
 

@@ -1,11 +1,12 @@
 //! Deadlines, sleeping, and timers that call a function.
 
 use crate::os::time;
-use crate::sched::core::park::{Cause, FOREVER, Why, sleep_to};
-use crate::sched::core::timers::NoMemory;
-pub use crate::sched::core::timers::{After, Fire, Timer};
+use crate::sched::core::park::{FOREVER, sleep_to};
 use crate::sched::who::runtime::Inside;
 use crate::sched::who::task::GoFn;
+pub use crate::sched::who::timer::{After, Timer};
+use crate::sched::who::timer::{Fire, NoMemory};
+use crate::sched::who::waiter::{Cause, Why};
 use core::ffi::c_void;
 
 /// The time `n` units of `unit` ns from now; at least 1, and never beyond the

@@ -6,54 +6,20 @@
 //! while a task waits here.
 
 use super::ready;
+use crate::os::futex;
+use crate::sched::who::aside::Aside;
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::priority;
 use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{Runtime, is_forking, rt};
+use crate::sched::who::runtime::{Runtime, ends, rt};
 use crate::sched::who::task::{Fifo, Kind, Task};
-use core::sync::atomic::{AtomicI64, Ordering};
+use crate::sched::words::forking::is_forking;
+use core::sync::atomic::Ordering;
 
 /// How often one task of each kind tries again without a reason to, in ns.
 const RETRY: i64 = 1_000_000;
 
-/// See the module.
-pub struct Aside {
-    /// Tasks for which there was no stack of the default size, and of another one.
-    default_stacks: Fifo,
-    other_stacks: Fifo,
-    /// Goroutines that must not run on a thread that `gs_run` has borrowed, when no other was to be had.
-    threads: Fifo,
-    /// When sysmon lets some try again, in ns.
-    next_try: AtomicI64,
-}
-
 impl Aside {
-    pub fn new() -> Aside {
-        Aside {
-            default_stacks: Fifo::new(),
-            other_stacks: Fifo::new(),
-            threads: Fifo::new(),
-            next_try: AtomicI64::new(0),
-        }
-    }
-
-    /// Whether no task waits.
-    pub fn is_empty(&self) -> bool {
-        !self.lacks_stacks() && !self.lacks_threads()
-    }
-
-    /// Whether tasks wait for a stack.
-    #[inline(always)]
-    pub fn lacks_stacks(&self) -> bool {
-        !self.default_stacks.is_empty() || !self.other_stacks.is_empty()
-    }
-
-    /// Whether goroutines wait for a thread.
-    #[inline(always)]
-    pub fn lacks_threads(&self) -> bool {
-        !self.threads.is_empty()
-    }
-
     /// There is no memory for a stack of the default size, or of another one. The
     /// task waits until goroutines give theirs back.
     #[cold]
@@ -123,5 +89,26 @@ fn priority_of(task: Task) -> i8 {
     match task.kind() {
         Kind::Goroutine(g) => g.priority.get(),
         Kind::Newborn(_) => priority::NORMAL,
+    }
+}
+
+impl Runtime {
+    /// A goroutine that this P runs ends, and gives its stack back soon.
+    #[cold]
+    pub fn one_ended(&self, p: PRef) {
+        let told = self.ends.load(Ordering::Relaxed);
+        if told & ends::STACKS != 0 {
+            self.aside.stack_is_free(p);
+            if !self.aside.lacks_stacks() {
+                self.ends.fetch_and(!ends::STACKS, Ordering::SeqCst);
+            }
+            if self.aside.lacks_stacks() {
+                self.watch_ends_for_stacks();
+            }
+        }
+        if told & ends::DRAIN != 0 && self.goroutines() == 0 {
+            self.drained.fetch_add(1, Ordering::Release);
+            futex::wake(&self.drained, i32::MAX);
+        }
     }
 }

@@ -7,17 +7,21 @@
 //! Between the two the thread counts as a plain one: functions that block, block
 //! the thread.
 
+use super::bound;
 use super::boundary;
 use super::hooks;
+use super::owner;
 use super::preempt;
 use super::ready;
 use super::start;
-use super::switch::{self, Left, switch_away, yield_commit};
+use super::steal;
+use super::switch::{self, Left, switch_away};
+use super::yielding::yield_commit;
 use crate::arch::{FpControl, Place};
 use crate::os::time;
 use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, Blocking, MRef};
+use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
 use crate::sched::who::p::{PRef, status};
 use crate::sched::who::runtime::rt;
 use crate::sched::who::task::Task;
@@ -82,7 +86,7 @@ fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
         return m;
     }
     g.set_flag(avoid, true);
-    if !switch::avoids(g, m) {
+    if !bound::avoids(g, m) {
         g.set_flag(avoid, false);
         return m;
     }
@@ -100,7 +104,7 @@ fn move_away(m: MRef, g: GRef) -> MRef {
 /// A call begins. `at_once`: others get the P now, and not when they need it.
 #[inline(always)]
 fn leave_p(m: MRef, g: GRef, at_once: bool) {
-    switch::share_what_is_kept(m.p());
+    start::share_what_is_kept(m.p());
     let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
     if at_once && p.take_from_call(status::IDLE) {
@@ -119,7 +123,7 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn begins_another(m: MRef, g: GRef) -> bool {
     g.left_at.set(time::now());
-    m.p().has_work() || switch::work_anywhere(rt())
+    m.p().has_work() || steal::work_anywhere(rt())
 }
 
 /// The call is over; `kept`: its P was still there.
@@ -159,7 +163,7 @@ pub fn retake(m: MRef, g: GRef) -> bool {
     }
     m.in_syscall.store(false, Ordering::Relaxed);
     m.p.set(old.as_ptr());
-    crate::sched::life::run::look_if_done(m, old);
+    crate::sched::core::owner::look_if_done(m, old);
     true
 }
 
@@ -167,9 +171,9 @@ pub fn retake(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn take_another(m: MRef, old: PRef) -> bool {
     let rt = rt();
-    match start::take_idle_p(rt, Some(old), m.node.get()) {
+    match owner::take_idle_p(rt, Some(old), m.node.get()) {
         Some(p) => {
-            switch::acquire_p(m, p);
+            owner::acquire_p(m, p);
             m.in_syscall.store(false, Ordering::Relaxed);
             rt.sysmon.wake_if_asleep();
             true
@@ -222,18 +226,6 @@ pub unsafe fn queue_for_p(g: usize) {
     }
 }
 
-/// A call on the thread's own stack; it lives on the goroutine's.
-pub struct Call {
-    f: Blocking,
-    arg: *mut c_void,
-    result: *mut c_void,
-    /// The goroutine's rounding modes, and errno as the function left it.
-    fp: FpControl,
-    errno: i32,
-    /// The exceptions that the goroutine has, when the thread is left.
-    exceptions: Saved,
-}
-
 /// Calls `f(arg)` on the thread's own stack with the P released; gives what it
 /// returns, and its errno. On a plain thread, or in such a call already, just
 /// calls it.
@@ -241,11 +233,11 @@ pub struct Call {
 /// # Safety
 /// Calling `f` with `arg` is the caller's business.
 pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
-    let Some(m) = switch::on_goroutine() else {
+    let Some(m) = m::on_goroutine() else {
         // SAFETY: the caller says that `f` may be called with `arg`.
         return unsafe { f(arg) };
     };
-    let mut call = Call::new(f, arg);
+    let mut call = BlockingCall::new(f, arg);
     if call.make(leave_runner(m, m.g())) {
         call.exceptions.restore();
     }
@@ -257,12 +249,12 @@ pub fn leave_exceptions(m: MRef) {
     unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
         arg
     }
-    Call::new(nothing, ptr::null_mut()).make(m);
+    BlockingCall::new(nothing, ptr::null_mut()).make(m);
 }
 
-impl Call {
-    fn new(f: Blocking, arg: *mut c_void) -> Call {
-        Call {
+impl BlockingCall {
+    fn new(f: Blocking, arg: *mut c_void) -> BlockingCall {
+        BlockingCall {
             f,
             arg,
             result: ptr::null_mut(),
@@ -298,7 +290,7 @@ impl Call {
 /// none afterwards.
 pub fn off_p(m: MRef, f: impl FnOnce()) {
     let p = (!m.p.get().is_null()).then(|| {
-        switch::share_what_is_kept(m.p());
+        start::share_what_is_kept(m.p());
         mark(m)
     });
     m.in_syscall.store(true, Ordering::Relaxed);
@@ -306,7 +298,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     match p {
         Some(p) if p.take_back(m) => {
             m.p.set(p.as_ptr());
-            crate::sched::life::run::look_if_done(m, p);
+            crate::sched::core::owner::look_if_done(m, p);
         }
         Some(p) => {
             take_another(m, p);

@@ -6,15 +6,12 @@
 //! P and whether somebody wants something of it. Both are plain operations; who
 //! wants to take the P makes up for that with `membarrier`.
 
+use super::order;
 use super::preempt;
-use super::switch;
 use super::world;
-use crate::sched::who::m::{self, MRef};
+use super::yielding;
+use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
-
-/// Values of [`crate::sched::who::m::M::outside`].
-pub const INSIDE: u8 = 0;
-pub const OUTSIDE: u8 = 1;
 
 /// The library runs on behalf of the caller, until it is dropped. On a plain
 /// thread it does nothing.
@@ -166,8 +163,8 @@ fn look(m: MRef) -> MRef {
 
 /// Lets others go first if somebody wants that; may come back on another M.
 pub fn give_way_if_asked(m: MRef) {
-    let wanted = !m.p.get().is_null() && switch::is_asked(m.p());
+    let wanted = !m.p.get().is_null() && order::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {
-        switch::give_way();
+        yielding::give_way();
     }
 }

@@ -8,126 +8,27 @@
 //! member becomes ready. P's with nothing at all to do take members out of turn.
 //! `README.md` of this room has the protocol.
 
+use super::order::{self, is_asked};
 use super::preempt::{self, Sent};
 use super::start;
-use super::switch::{self, is_asked};
 use super::world;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::{heap, time};
+use crate::sched::who::attention;
 use crate::sched::who::g::GRef;
+use crate::sched::who::gang::{Gang, Gangs, Matrix};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, status};
-use crate::sched::who::runtime::{Runtime, is_forking};
+use crate::sched::who::runtime::Runtime;
 use crate::sched::who::task::{Fifo, Kind, Task};
-use core::cell::{Cell, UnsafeCell};
+use crate::sched::words::forking::is_forking;
+use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// How long a P whose member has parked waits for the next one, in ns: about what it
 /// costs to fill the slot and to get it back.
 const LINGER: i64 = 100_000;
-
-/// A gang. It stays mapped for ever and is used again, so that a stale pointer still
-/// points at one.
-pub struct Gang {
-    /// Members that are ready to run.
-    ready: Fifo,
-    /// The creator's reference, and one for each member that has not ended.
-    refs: AtomicU32,
-    members: AtomicU32,
-    /// P's that run a member in its turn, and those that wait for one to become ready.
-    running: AtomicU32,
-    lingering: AtomicU32,
-    /// P's whose turn it is.
-    columns: AtomicU32,
-    /// The link of the list that it is in: the runtime's, or that of free ones.
-    next: Cell<*const Gang>,
-    listed: Cell<bool>,
-    /// The runtime of its members.
-    runtime: Cell<u32>,
-    /// The node where it had its turn last.
-    node: Cell<usize>,
-}
-
-// SAFETY: the cells are used with the lock of the list held.
-unsafe impl Sync for Gang {}
-
-impl Gang {
-    /// Its members were another runtime's: that before a fork, of which this is the
-    /// child, or none was left.
-    fn forget_members(&self) {
-        // SAFETY: no thread of that runtime is there any more.
-        unsafe { self.ready.forget() };
-        self.refs.store(1, Ordering::Relaxed);
-        for count in [&self.members, &self.running, &self.lingering, &self.columns] {
-            count.store(0, Ordering::Relaxed);
-        }
-        self.listed.set(false);
-    }
-}
-
-/// What a P knows of gangs.
-pub struct OfP {
-    /// The gang whose turn it is here; null: everybody else's. Changed with the lock of
-    /// [`Gangs`] held.
-    turn: AtomicPtr<Gang>,
-    /// Something else runs in the gang's turn, and gives way when a member is ready.
-    filling: AtomicBool,
-    /// Whoever runs is to be interrupted; for sysmon.
-    called: AtomicBool,
-    /// The gang whose member runs here, in its turn. Changed by the P's owner.
-    member: AtomicPtr<Gang>,
-}
-
-impl OfP {
-    pub fn new() -> OfP {
-        OfP {
-            turn: AtomicPtr::new(ptr::null_mut()),
-            filling: AtomicBool::new(false),
-            called: AtomicBool::new(false),
-            member: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    fn turn(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release
-        // where it is set.
-        unsafe { self.turn.load(Ordering::Acquire).as_ref() }
-    }
-
-    fn is_turn_of(&self, gang: &Gang) -> bool {
-        ptr::eq(self.turn.load(Ordering::Relaxed), gang)
-    }
-
-    fn runs_member(&self) -> bool {
-        !self.member.load(Ordering::Relaxed).is_null()
-    }
-}
-
-/// The gangs of a runtime that have members, and whose turn it is.
-pub struct Gangs {
-    /// Members in the queues of all gangs.
-    ready: AtomicUsize,
-    count: AtomicUsize,
-    lock: SpinLock,
-    matrix: UnsafeCell<Matrix>,
-}
-
-// SAFETY: `matrix` is used with `lock` held.
-unsafe impl Sync for Gangs {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Gangs {}
-
-struct Matrix {
-    /// The gangs in the order of their turns.
-    first: *const Gang,
-    last: *const Gang,
-    /// When the row under way ends, if it is one of gangs.
-    ends: Option<i64>,
-    /// Since when it has been everybody else's turn, and what the P's had done by then.
-    others_since: i64,
-    ticks: u32,
-}
 
 // The API's side
 
@@ -229,7 +130,7 @@ pub fn push(rt: &Runtime, task: Task) {
         if rt.ps().any(|p| p.gang.called.load(Ordering::Relaxed)) {
             rt.sysmon.wake();
         }
-        switch::work_added(None, rt.any_node());
+        start::work_added(None, rt.any_node());
     }
 }
 
@@ -264,14 +165,14 @@ fn call_one(rt: &Runtime, gang: &Gang) {
         }
     }
     if rt.idle.ps() > 0 {
-        switch::work_added(None, rt.any_node());
+        start::work_added(None, rt.any_node());
     }
 }
 
 /// Whatever runs on the P is to give way, interrupted if need be.
 fn call(p: PRef) {
     p.gang.called.store(true, Ordering::Relaxed);
-    world::ask(p, world::SLICE);
+    world::ask(p, attention::SLICE);
 }
 
 // The P's side
@@ -290,14 +191,14 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
         && let Some(task) = p.of_node().low.pop()
     {
         p.gang.filling.store(false, Ordering::Relaxed);
-        switch::next_tick(p);
+        order::next_tick(p);
         return Some(task);
     }
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
     // For sysmon it has a time slice of its own.
-    switch::next_tick(p);
+    order::next_tick(p);
     if !gang.ready.is_empty() {
         call_one(rt, gang);
     }
@@ -307,7 +208,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
 /// Whether one of low priority has its turn on the P, as it has now and then beside all
 /// others.
 fn is_time_for_low(p: PRef) -> bool {
-    p.tick.load(Ordering::Relaxed).is_multiple_of(switch::OTHERS)
+    p.tick.load(Ordering::Relaxed).is_multiple_of(order::OTHERS)
 }
 
 /// What ran on the P last doesn't any more. True: it was a member in its turn.
@@ -368,10 +269,10 @@ fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
 /// The P looks for gangs no more, unless its turn has just begun.
 fn turn_is_over(p: PRef) {
     p.gang.filling.store(false, Ordering::Relaxed);
-    p.attention.fetch_and(!world::GANG, Ordering::SeqCst);
+    p.attention.fetch_and(!attention::GANG, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if p.gang.turn().is_some() {
-        p.attention.fetch_or(world::GANG, Ordering::SeqCst);
+        p.attention.fetch_or(attention::GANG, Ordering::SeqCst);
     }
 }
 
@@ -423,59 +324,7 @@ fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
 
 // The matrix
 
-impl Matrix {
-    fn iter(&self) -> impl Iterator<Item = &'static Gang> + use<> {
-        // SAFETY: the list holds gangs, which stay mapped.
-        let at = |gang: *const Gang| unsafe { gang.as_ref() };
-        core::iter::successors(at(self.first), move |gang| at(gang.next.get()))
-    }
-
-    fn append(&mut self, gang: &'static Gang) {
-        gang.next.set(ptr::null());
-        gang.listed.set(true);
-        // SAFETY: null or a gang.
-        match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(gang),
-            None => self.first = gang,
-        }
-        self.last = gang;
-    }
-
-    fn remove(&mut self, gang: &'static Gang) {
-        let before = self.iter().find(|g| ptr::eq(g.next.get(), gang));
-        match before {
-            Some(before) => before.next.set(gang.next.get()),
-            None => self.first = gang.next.get(),
-        }
-        if ptr::eq(self.last, gang) {
-            self.last = before.map_or(ptr::null(), ptr::from_ref);
-        }
-        gang.listed.set(false);
-    }
-}
-
 impl Gangs {
-    pub fn new() -> Gangs {
-        let (first, last) = (ptr::null(), ptr::null());
-        let matrix = Matrix { first, last, ends: None, others_since: 0, ticks: 0 };
-        Gangs {
-            ready: AtomicUsize::new(0),
-            count: AtomicUsize::new(0),
-            lock: SpinLock::new(),
-            matrix: UnsafeCell::new(matrix),
-        }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Matrix) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.matrix.get() }))
-    }
-
-    /// Whether a member waits for a P.
-    pub fn any_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed) > 0
-    }
-
     fn add(&self, rt: &Runtime, gang: &'static Gang) {
         self.with(|m| {
             if gang.runtime.replace(rt.number) != rt.number {
@@ -511,7 +360,7 @@ impl Gangs {
         let next = self.look(rt, now);
         for p in rt.ps().filter(|p| p.gang.called.load(Ordering::Relaxed)) {
             p.gang.called.store(false, Ordering::Relaxed);
-            if p.attention.load(Ordering::Relaxed) & world::SLICE != 0 && !is_forking() {
+            if p.attention.load(Ordering::Relaxed) & attention::SLICE != 0 && !is_forking() {
                 // At the next look again, if it can't be now.
                 if preempt::interrupt(rt, p) == Sent::NotYet {
                     p.gang.called.store(true, Ordering::Relaxed);
@@ -682,9 +531,9 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     };
     // Then any: one may have gone idle since.
     for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
-        // Release: pairs with the Acquire in `OfP::turn`. SeqCst: pairs with `turn_is_over`.
+        // Release: pairs with the Acquire in `Column::turn`. SeqCst: pairs with `turn_is_over`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
-        p.attention.fetch_or(world::GANG, Ordering::SeqCst);
+        p.attention.fetch_or(attention::GANG, Ordering::SeqCst);
         if !is_idle(p) {
             call(p);
         }

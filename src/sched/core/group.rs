@@ -3,12 +3,14 @@
 //!
 //! A member is an ordinary M that has joined the group; it runs other goroutines too.
 
+use super::bound;
+use super::owner::release_p;
 use super::ready;
 use super::start;
-use super::switch::release_p;
 use crate::os::heap;
 use crate::os::spin::SpinLock;
 use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::group::Group;
 use crate::sched::who::m::{M, MRef};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::runtime::{Inside, Runtime, rt};
@@ -16,25 +18,6 @@ use crate::sched::who::task::{Fifo, Kind, Task};
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-
-/// The most threads that a group may have.
-pub const LARGEST: usize = crate::sched::words::limits::PROCS;
-
-/// Goroutines that all begin on the same few threads.
-pub struct Group {
-    /// The threads; null: not there yet. Changed with `ALL`'s lock held.
-    members: Vec<AtomicPtr<M>>,
-    /// The first member is the thread that calls `gs_run`, and no other.
-    wants_runner: bool,
-    /// The runtime to which the members belong.
-    runtime: AtomicU32,
-    /// Goroutines that were spawned and have not ended.
-    alive: AtomicUsize,
-    /// Those that wait for a thread to call `gs_run`: there is no other that they could begin on.
-    waiting: Fifo,
-    /// `gs_workers_free` was called.
-    freed: AtomicBool,
-}
 
 /// All groups. Those that were freed stay until the runtime ends: an M may still look at one.
 struct All {
@@ -255,7 +238,7 @@ pub fn pass_on(m: MRef, g: GRef) {
     match member {
         // If it stays awake, a member that has gone to sleep meanwhile takes the task from it.
         Some(member) => {
-            if !start::wake_owner(m, member)
+            if !bound::wake_owner(m, member)
                 && let Some(other) = group.members().find(|&other| take_idle(rt, other))
             {
                 start::give(other, Some(release_p(m)), None, false);

@@ -6,76 +6,23 @@
 //! for nothing but the look at [`M::by_g0`](crate::sched::who::m::M::by_g0) that a locked thread needs anyway.
 
 use super::blocking;
+use super::bound;
 use super::boundary;
+use super::g0;
 use super::start;
 use super::switch::{self, Left};
-use super::world::{self, LOOK};
+use super::world;
 use crate::os::heap;
 use crate::os::spin::SpinLock;
+use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::hooks::Hooks;
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, rt};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
-
-/// A hook of a thread.
-pub type OfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
-/// A hook of a goroutine.
-pub type OfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
-/// The hook of a hand-over.
-pub type Over = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
-
-/// What an embedder wants to be called, with `ctx`; `gs_hooks` says when.
-#[derive(Clone, Copy)]
-pub struct Hooks {
-    pub ctx: *mut c_void,
-    pub thread_start: OfThread,
-    pub thread_stop: OfThread,
-    pub switch_in: OfG,
-    pub switch_out: OfG,
-    pub switch_over: Over,
-    pub idle: OfThread,
-    pub goexit: OfG,
-    pub dead: OfG,
-    pub tick: OfThread,
-    pub fork_child: OfThread,
-    pub shutdown: OfThread,
-    /// Switches of a thread between two calls of `tick`; not 0.
-    pub tick_every: u32,
-}
-
-impl Hooks {
-    /// Whether both call the same functions with the same argument.
-    fn is_like(&self, other: &Hooks) -> bool {
-        let words = |h: &Hooks| {
-            let of_thread =
-                [h.thread_start, h.thread_stop, h.idle, h.tick, h.fork_child, h.shutdown];
-            let of_g = [h.switch_in, h.switch_out, h.goexit, h.dead];
-            let over = h.switch_over.map_or(0, |f| f as usize);
-            (
-                of_thread.map(|f| f.map_or(0, |f| f as usize)),
-                of_g.map(|f| f.map_or(0, |f| f as usize)),
-                (over, h.ctx as usize, h.tick_every),
-            )
-        };
-        words(self) == words(other)
-    }
-
-    /// Calls a hook of a thread, if there is one.
-    fn of_thread(&self, hook: OfThread) {
-        // SAFETY: the embedder has given the function for this argument.
-        hook.inspect(|f| unsafe { f(self.ctx) });
-    }
-
-    /// Calls a hook of a goroutine, if there is one.
-    fn of_g(&self, hook: OfG, g: GRef) {
-        // SAFETY: the embedder has given the function for this argument.
-        hook.inspect(|f| unsafe { f(self.ctx, g) });
-    }
-}
 
 /// All hooks that were set while a runtime lived: an M may still have to stop with those that have
 /// been removed.
@@ -111,8 +58,8 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     if is_set.is_none() {
         return -libc::ENOMEM;
     }
-    let inside = switch::with_p().is_none().then(Inside::try_enter).flatten();
-    if inside.is_some() || switch::with_p().is_some() {
+    let inside = m::with_p().is_none().then(Inside::try_enter).flatten();
+    if inside.is_some() || m::with_p().is_some() {
         tell_all();
     }
     0
@@ -194,7 +141,7 @@ fn change(m: MRef, to: *const Hooks) {
     leave_entered(m);
     if !m.p.get().is_null() {
         // The M may lose its P, and what is chosen for it waits for no other.
-        switch::put_back_stash(m, m.p());
+        g0::put_back_stash(m, m.p());
     }
     blocking::off_p(m, || {
         if let Some(old) = of(m) {
@@ -227,7 +174,7 @@ pub fn enter(m: MRef, g: GRef) -> bool {
     }
     // Also where the hooks are gone for which it was held.
     if g.has(flags::HELD) {
-        switch::release_held(m, g);
+        bound::release_held(m, g);
     }
     true
 }
@@ -264,7 +211,7 @@ fn count(m: MRef, hooks: &Hooks) {
 /// The goroutine has been entered, and there is no P to run it: it waits for one, and until then
 /// belongs to this M, as if pinned.
 fn wait_for_p(m: MRef, g: GRef) {
-    switch::hold(m, g);
+    bound::hold(m, g);
     // SAFETY: on g0, and it is ours.
     unsafe { blocking::queue_for_p(g.address()) };
 }

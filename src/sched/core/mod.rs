@@ -2,16 +2,29 @@
 
 pub mod aside;
 pub mod blocking;
+pub mod bound;
 pub mod boundary;
+pub mod exceptions;
+pub mod g0;
 pub mod gang;
 pub mod group;
+pub mod handler;
 pub mod hooks;
 pub mod netpoll;
+pub mod order;
+pub mod owner;
 pub mod park;
 pub mod preempt;
 pub mod ready;
+pub mod stacks;
 pub mod start;
+pub mod steal;
+pub mod stop;
 pub mod switch;
 pub mod template;
 pub mod timers;
 pub mod world;
+pub mod yielding;
+
+#[cfg(test)]
+mod tests;

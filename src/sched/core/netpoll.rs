@@ -11,18 +11,16 @@
 
 use super::ready;
 use super::start;
-use super::switch;
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::epoll::{self, Event};
 use crate::sched::who::g::{GRef, Status};
-use crate::sched::who::m::{M, MRef};
+use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, status};
 use crate::sched::who::runtime::Runtime;
 use crate::sched::who::task::{Batch, Task};
-use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
 
 /// Events taken with one look.
 const EVENTS: usize = 128;
@@ -117,7 +115,7 @@ impl Found {
             push_each(accepts, |task| ready::push_shared(p, task));
         }
         if for_others && !p.alone.get() {
-            switch::work_added(None, p.node as usize);
+            start::work_added(None, p.node as usize);
         }
     }
 
@@ -130,7 +128,7 @@ impl Found {
                 }
             });
         }
-        switch::work_added(Some(p), p.node as usize);
+        start::work_added(Some(p), p.node as usize);
     }
 }
 
@@ -140,87 +138,6 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
         if !ready::ready_if_special(task) {
             push(task);
         }
-    }
-}
-
-/// The poller's part of a P.
-pub struct OfP {
-    /// -1: none yet.
-    epoll: AtomicI32,
-    /// The bell in it, which ends a sleep there.
-    bell: AtomicBell,
-    /// Goroutines that wait for files of this instance.
-    waiting: AtomicU32,
-    /// An M sleeps in the instance, or is about to: the one that ran the P last.
-    attended: AtomicBool,
-    /// The next event ends the watcher's sleep; cleared when it has.
-    armed: AtomicBool,
-    /// The tick of the owner's last look.
-    looked_at: Cell<u32>,
-    /// When somebody has last looked, in ns.
-    last_look: AtomicI64,
-}
-
-impl OfP {
-    pub fn new() -> OfP {
-        OfP {
-            epoll: AtomicI32::new(-1),
-            bell: AtomicBell::none(),
-            waiting: AtomicU32::new(0),
-            attended: AtomicBool::new(false),
-            armed: AtomicBool::new(false),
-            looked_at: Cell::new(0),
-            last_look: AtomicI64::new(0),
-        }
-    }
-
-    /// Whether a look could find somebody.
-    #[inline(always)]
-    pub fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) != 0
-    }
-
-    /// The epoll instance, to add files to.
-    pub fn epoll(&self) -> i32 {
-        // Acquire: pairs with the Release in `make_instance`.
-        self.epoll.load(Ordering::Acquire)
-    }
-
-    /// When somebody has last looked, in ns.
-    pub fn last_look(&self) -> i64 {
-        self.last_look.load(Ordering::Relaxed)
-    }
-
-    fn is_attended(&self) -> bool {
-        self.attended.load(Ordering::Relaxed)
-    }
-}
-
-/// The poller's part of a node.
-pub struct OfNode {
-    epoll: AtomicI32,
-    /// The bell in it, which ends the watcher's sleep.
-    bell: AtomicBell,
-    /// The M that sleeps in it, or is about to.
-    watcher: AtomicPtr<M>,
-}
-
-impl OfNode {
-    pub fn new() -> OfNode {
-        OfNode {
-            epoll: AtomicI32::new(-1),
-            bell: AtomicBell::none(),
-            watcher: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    fn epoll(&self) -> Option<i32> {
-        // Acquire: pairs with the Release in `make_instance`.
-        Some(self.epoll.load(Ordering::Acquire)).filter(|&fd| fd >= 0)
-    }
-
-    fn has_watcher(&self) -> bool {
-        !self.watcher.load(Ordering::Relaxed).is_null()
     }
 }
 

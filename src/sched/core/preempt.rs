@@ -6,16 +6,20 @@
 //! only when it has a P again.
 
 use super::blocking;
-use super::boundary::{self, INSIDE, OUTSIDE};
+use super::boundary;
+use super::handler;
+use super::owner::release_p;
 use super::ready;
 use super::start;
-use super::switch::{self, release_p};
-use super::world::{self, STOP};
+use super::stop;
+use super::switch;
+use super::world;
 use crate::arch;
 use crate::os::spin::backoff;
 use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
+use crate::sched::who::attention::{self, STOP};
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, MRef};
+use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE, claim};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{P, PRef, count, status};
 use crate::sched::who::runtime::{Runtime, rt};
@@ -27,17 +31,6 @@ use core::sync::atomic::{Ordering, compiler_fence};
 /// A goroutine runs for so long before it makes room for one that is back from a system
 /// call, which has waited already, in ns.
 pub const BACK: i64 = 100_000;
-
-/// Who has the P of an M that is outside: see [`crate::sched::who::m::M::claim`].
-pub mod claim {
-    /// The M.
-    pub const NONE: u8 = 0;
-    /// Somebody asks for it. Whoever changes this first has it: the asker, to
-    /// `TAKEN`, or the M, back to `NONE`.
-    pub const ASKED: u8 = 1;
-    /// The asker. The M finds out when it comes back.
-    pub const TAKEN: u8 = 2;
-}
 
 /// Whether somebody asks for the M's P, or has taken it.
 #[inline(always)]
@@ -168,7 +161,7 @@ pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
-    if to == status::IDLE && !start::keep_a_spare(rt, p) {
+    if to == status::IDLE && !handler::keep_a_spare(rt, p) {
         return false;
     }
     take(p, m, to)
@@ -185,7 +178,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
         return Sent::Yes;
     }
     let may_wait = rt.template.is_ready(rt);
-    if !(may_wait && (world::is_stopping() || start::keep_a_spare(rt, p))) {
+    if !(may_wait && (world::is_stopping() || handler::keep_a_spare(rt, p))) {
         return Sent::NotYet;
     }
     thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
@@ -211,7 +204,7 @@ pub fn make_room(rt: &Runtime, p: PRef) -> bool {
         return false;
     }
     p.seen_at(p.tick.load(Ordering::Relaxed), now);
-    world::ask(p, world::SLICE);
+    world::ask(p, attention::SLICE);
     interrupt(rt, p) == Sent::Yes
 }
 
@@ -232,7 +225,7 @@ pub fn allow() -> Option<thread::SignalMask> {
 
 /// Whether the calling thread, which is inside, holds a P that nobody can take from it.
 pub fn holds_p() -> bool {
-    switch::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
+    m::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
 }
 
 /// For a thread that is about to fork, until `template.gate` is open again: no goroutine waits
@@ -245,8 +238,8 @@ pub fn empty_handlers(rt: &Runtime) {
     let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
     let mut round = 0;
     while gate.waiting() > own {
-        while let Some((m, task)) = start::any_in_handler(rt) {
-            start::let_go(m, task);
+        while let Some((m, task)) = handler::any_in_handler(rt) {
+            handler::let_go(m, task);
         }
         // Some are about to look at the gate, or have been given a P.
         round += 1;
@@ -383,8 +376,8 @@ fn stop_here(m: MRef) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
         let asked = p.attention.load(Ordering::Acquire);
-        let heir = match asked & (STOP | world::SLICE) {
-            world::SLICE => start::heir_for(rt(), p),
+        let heir = match asked & (STOP | attention::SLICE) {
+            attention::SLICE => handler::heir_for(rt(), p),
             _ => None,
         };
         // Without an heir for the P it goes on; sysmon sees to that and asks again.
@@ -420,7 +413,7 @@ fn is_interruptible(g: GRef) -> bool {
 fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
     // The borrowed thread's `LOOK` comes again with the next P.
-    p.attention.fetch_and(!(world::LOOK | world::SLICE), Ordering::Relaxed);
+    p.attention.fetch_and(!(attention::LOOK | attention::SLICE), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
         queue(p, g);
         release_p(m);
@@ -488,9 +481,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     publish(g);
     // Here the handler sleeps, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
-    // It comes with a P, or with nothing but itself: see `start::let_go`.
+    // It comes with a P, or with nothing but itself: see `handler::let_go`.
     while m.stash.get().is_none() && m.p.get().is_null() {
-        start::wait_for_gift(m, || {
+        stop::wait_for_gift(m, || {
             // SAFETY: `on_signal` was given this context, and has not returned.
             unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
         });

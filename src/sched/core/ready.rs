@@ -1,17 +1,18 @@
 //! Making a goroutine runnable: into which queue it goes.
 
-use super::park::When;
+use super::gang;
 use super::preempt;
-use super::start;
-use super::switch::{with_p, work_added};
+use super::start::{self, work_added};
 use crate::os::spin::backoff;
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::MRef;
+use crate::sched::who::m::{MRef, with_p};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, Runtime, rt};
 use crate::sched::who::task::{Batch, Kind, Task};
+use crate::sched::who::waiter::When;
 use crate::sched::words::ring::Ring;
+use core::iter;
 use core::sync::atomic::{Ordering, fence};
 
 /// The caller owns the goroutine, whose registers are saved, or will be before its P, which
@@ -289,4 +290,28 @@ fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
 pub fn ready_global(g: GRef) {
     g.set_status(Status::Runnable);
     push_global(Task::goroutine(g), g.priority.get());
+}
+
+impl Runtime {
+    /// Puts a task into the queue of a node, or of the nearest that has P's, and
+    /// announces it.
+    pub fn push(&self, node: usize, task: Task, priority: i8) {
+        if priority == priority::MEMBER {
+            return gang::push(self, task);
+        }
+        let taken = self.push_quietly(node, task, priority);
+        start::work_added(None, taken);
+    }
+
+    /// The same without announcing it; gives the node that has it.
+    pub fn push_quietly(&self, node: usize, task: Task, priority: i8) -> usize {
+        if priority == priority::MEMBER {
+            gang::push_quietly(self, task);
+            return node;
+        }
+        let wanted = &self.nodes[node];
+        let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
+        // Ends: P 0's node is always open.
+        *candidates.find(|&&n| self.nodes[n].push(task, priority)).unwrap_or(&node)
+    }
 }

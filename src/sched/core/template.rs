@@ -3,57 +3,15 @@
 //! `README.md` of this room has the protocol. startTemplateThread.
 
 use super::start;
-use crate::os::thread::{self, Thread};
+use crate::os::thread::{self};
 use crate::os::time;
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::words::gate::{Gate, Through};
-use crate::sched::words::service::Service;
+use crate::sched::who::template::{ABSENT, FAILED, NONE, THERE, Template};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
-
-/// Making a thread takes less, in ns, unless it waits for one who waits for a P.
-const STUCK: i64 = 1_000_000;
-
-/// Values of `Template::state`.
-const ABSENT: u8 = 0;
-const THERE: u8 = 1;
-/// The system gave no thread.
-const FAILED: u8 = 2;
-
-/// The thread, and whom it excludes.
-pub struct Template {
-    pub gate: Gate,
-    state: AtomicU8,
-    /// Somebody is to wait in the handler and can't before sysmon has started the thread.
-    needed: AtomicBool,
-    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is.
-    since: AtomicI64,
-    /// The node for which the thread is to make it; `NONE`: it isn't, or has begun.
-    node: AtomicUsize,
-    service: Service,
-}
-
-/// A value of `Template::node`.
-const NONE: usize = usize::MAX;
+use core::sync::atomic::Ordering;
 
 impl Template {
-    pub fn new() -> Template {
-        Template {
-            gate: Gate::new(),
-            state: AtomicU8::new(ABSENT),
-            needed: AtomicBool::new(false),
-            since: AtomicI64::new(0),
-            node: AtomicUsize::new(NONE),
-            service: Service::new(),
-        }
-    }
-
-    /// Whether the thread runs.
-    pub fn is_there(&self) -> bool {
-        self.state.load(Ordering::Acquire) == THERE
-    }
-
     /// Whether goroutines may be made to wait in the handler. If not, sysmon starts the
     /// thread.
     pub fn is_ready(&self, rt: &Runtime) -> bool {
@@ -62,16 +20,6 @@ impl Template {
             rt.sysmon.wake();
         }
         state != ABSENT
-    }
-
-    /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
-    pub fn may_wait(&self) -> Option<Through<'_>> {
-        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.wait()).flatten()
-    }
-
-    /// Whether somebody waits for the thread to be started.
-    pub fn is_needed(&self) -> bool {
-        self.needed.load(Ordering::Acquire)
     }
 
     /// For sysmon: starts the thread if it is needed.
@@ -122,17 +70,6 @@ impl Template {
         }
     }
 
-    /// Whether one is wanted and not there yet.
-    pub fn is_asked(&self) -> bool {
-        self.since.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether that takes so long that somebody may wait for a lock whose owner waits for a P.
-    pub fn is_stuck(&self) -> bool {
-        let since = self.since.load(Ordering::Relaxed);
-        since != 0 && time::now() - since >= STUCK
-    }
-
     /// For sysmon: joins the threads that have left, or has them joined. At its end a thread
     /// takes the C library's heap too.
     pub fn reap(&self, rt: &Runtime) {
@@ -149,11 +86,6 @@ impl Template {
         if !start::make_spare(rt, node) {
             self.has_come(rt);
         }
-    }
-
-    /// See [`Service::end`].
-    pub fn end(&self) -> Option<Thread> {
-        self.service.end()
     }
 }
 

@@ -7,64 +7,18 @@
 //! Locks: a timer's first, then a heap's. Nothing is woken and no thread is made with
 //! either of them held.
 
-use super::boundary::Entered;
-use super::park::{Block, Cause, Parker, WaitQueue, Waiter, When, Why, ready_all};
-use super::switch;
-use crate::arch;
+use super::park::{Block, ready_all};
+use super::start;
 use crate::os::{heap, spin::SpinLock};
-use crate::sched::life::spawn;
 use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::p::{PRef, status};
-use crate::sched::who::runtime::{self, Inside, rt};
-use crate::sched::who::task::GoFn;
+use crate::sched::who::m::{self, MRef};
+use crate::sched::who::p::{self, status};
+use crate::sched::who::runtime::{self, Inside, Runtime, rt};
+use crate::sched::who::timer::{Added, After, Entry, Fire, NoMemory, Target, Timer, Timers, pop};
+use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::{Cell, UnsafeCell};
-use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
-
-/// A timer of the rooms above: calls a function when it fires.
-pub struct Timer {
-    lock: SpinLock,
-    /// The number of the start under way; odd while it is to fire.
-    number: AtomicU64,
-    /// The user's reference and one for each entry in a heap.
-    refs: AtomicU32,
-    /// The P whose heap has the entry of the start under way. Used with the lock held, as
-    /// `period` is.
-    home: Cell<u16>,
-    /// In ns; 0: fires once.
-    period: Cell<i64>,
-    /// Calls of its function that have been decided and have not returned, each with a reference,
-    /// and the number of the runtime that makes them: the child of a fork doesn't. Used
-    /// with the lock held, as `waiters` is.
-    runs: Cell<u32>,
-    runs_in: Cell<u32>,
-    /// Those who wait until there are no such calls.
-    waiters: UnsafeCell<WaitQueue>,
-    fire: Fire,
-    /// For the use of `fire`.
-    pub data: [usize; 2],
-}
-
-/// What a timer does when it fires, with the time in ns. It runs with the timer's lock
-/// held, so it only decides what is to be done afterwards.
-pub type Fire = fn(&Timer, i64) -> After;
-
-/// There is no memory for another entry.
-pub struct NoMemory;
-
-/// What is done for a timer that has fired once its lock is released: it may wake a thread,
-/// or make one.
-#[must_use]
-pub enum After {
-    Nothing,
-    /// A waiter to be made ready, taken out of its queue and claimed.
-    Ready(*const Waiter),
-    /// The timer's function is to be called, in a goroutine: see [`Timer::of_function`].
-    Call,
-}
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 impl After {
     /// For this timer. False: there is no memory for the goroutine.
@@ -76,12 +30,12 @@ impl After {
                 unsafe { Waiter::ready(waiter, When::Next) };
                 true
             }
-            After::Call => {
-                let timer = ptr::from_ref(timer).cast_mut().cast();
-                let spawned = spawn::spawn(call, timer, 0) == 0;
+            After::Call(spawn) => {
+                let timer = ptr::from_ref(timer);
+                let spawned = spawn(timer);
                 if !spawned {
                     // SAFETY: the call that was counted is not made.
-                    unsafe { Timer::call_ended(timer.cast()) };
+                    unsafe { Timer::call_ended(timer) };
                 }
                 spawned
             }
@@ -106,17 +60,6 @@ impl Timer {
             data,
         });
         timer.map(|timer| Box::into_raw(timer).cast_const())
-    }
-
-    /// A timer that isn't started, and calls `f(arg)` in a goroutine each time it fires. As `new`.
-    pub fn of_function(f: GoFn, arg: *mut c_void) -> Option<*const Timer> {
-        Timer::new(|_, _| After::Call, [f as usize, arg as usize])
-    }
-
-    /// Its function and argument, if it has been made with one.
-    fn function(&self) -> (GoFn, *mut c_void) {
-        // SAFETY: only those of `of_function` are asked, which has put a GoFn there.
-        (unsafe { core::mem::transmute::<usize, GoFn>(self.data[0]) }, self.data[1] as *mut c_void)
     }
 
     /// Lets it fire at `when` and then each `period` ns (0: once), instead of
@@ -204,7 +147,7 @@ impl Timer {
     ///
     /// # Safety
     /// It was counted by `count_call` and is ended once; the timer is used no more.
-    unsafe fn call_ended(timer: *const Timer) {
+    pub unsafe fn call_ended(timer: *const Timer) {
         // SAFETY: the call's reference.
         let this = unsafe { &*timer };
         let waiters = this.lock.with(|| {
@@ -226,7 +169,7 @@ impl Timer {
     /// `-EDEADLK` if its function asks, and then nothing has changed; else as a wait does, and
     /// then it is stopped.
     pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
-        let caller = switch::current_g();
+        let caller = m::current_g();
         let me = ptr::from_ref(self);
         if caller.is_some_and(|g| g.has(flags::TIMER) && g.arg.get().cast_const() == me.cast()) {
             return Err(-libc::EDEADLK);
@@ -282,21 +225,6 @@ impl Timer {
         unsafe { Timer::release(timer) };
     }
 
-    /// # Safety
-    /// The caller has a reference and uses it no more.
-    unsafe fn release(timer: *const Timer) {
-        // AcqRel: whoever frees it comes after all others' uses.
-        // SAFETY: the caller's reference keeps it alive.
-        if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: the last reference; it was made by `Box::into_raw`.
-            drop(unsafe { Box::from_raw(timer.cast_mut()) });
-        }
-    }
-
-    fn waits(&self, number: u64) -> bool {
-        self.number.load(Ordering::Relaxed) == number
-    }
-
     /// An entry of it is due. False: it was dead. With a period there is a new entry then,
     /// and [`Timer::home`] says where.
     ///
@@ -321,7 +249,7 @@ impl Timer {
                 this.number.store(entry.number + 1, Ordering::Relaxed);
             }
             let after = (this.fire)(this, now);
-            if let After::Call = after {
+            if let After::Call(_) = after {
                 this.count_call();
             }
             Some((after, again))
@@ -364,91 +292,7 @@ unsafe fn unlock_timer(timer: usize) {
     unsafe { (*(timer as *const Timer)).lock.unlock() };
 }
 
-/// What the goroutine of a timer runs.
-unsafe extern "C" fn call(timer: *mut c_void) {
-    // SAFETY: `count_call` has counted a reference for this call, which `call_ends` gives back.
-    let (f, arg) = unsafe { (*timer.cast::<Timer>()).function() };
-    {
-        // It is the library's code: it is not preempted here.
-        let _entered = Entered::new();
-        let g = switch::current_g().expect("a goroutine calls this");
-        g.set_flag(flags::TIMER, true);
-    }
-    // SAFETY: the user gave the function for this argument.
-    unsafe { f(arg) };
-}
-
-/// A goroutine with the flag `TIMER` ends, in whatever way.
-pub fn call_ends(g: GRef) {
-    // SAFETY: its argument is the timer, with the reference of the call, which ends now.
-    unsafe { Timer::call_ended(g.arg.get().cast_const().cast()) };
-}
-
-/// The argument that a goroutine's function has for the user.
-///
-/// # Safety
-/// The goroutine with this function and argument has not ended.
-pub unsafe fn argument(f: Option<GoFn>, arg: *mut c_void) -> *mut c_void {
-    if f.map(|f| f as usize) != Some(call as *const () as usize) {
-        return arg;
-    }
-    // SAFETY: the timer of a call that has not ended is there.
-    unsafe { (*arg.cast::<Timer>()).function().1 }
-}
-
-/// Whom an entry is for: the parker of a goroutine, or a [`Timer`] (lowest bit
-/// set).
-#[derive(Clone, Copy)]
-struct Target(usize);
-
-impl Target {
-    fn parker(p: &Parker) -> Target {
-        Target(core::ptr::from_ref(p) as usize)
-    }
-
-    fn timer(t: &Timer) -> Target {
-        Target(core::ptr::from_ref(t) as usize | 1)
-    }
-
-    fn as_timer(self) -> Option<*const Timer> {
-        (self.0 & 1 == 1).then_some((self.0 & !1) as *const Timer)
-    }
-
-    fn as_parker(self) -> *const Parker {
-        self.0 as *const Parker
-    }
-
-    /// Lets the processor get it.
-    fn fetch(self) {
-        arch::prefetch(self.0);
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    when: i64,
-    number: u64,
-    target: Target,
-}
-
 impl Entry {
-    fn alive(&self) -> bool {
-        match self.target.as_timer() {
-            // SAFETY: the entry has a reference.
-            Some(t) => unsafe { &*t }.waits(self.number),
-            // SAFETY: descriptors stay mapped.
-            None => unsafe { &*self.target.as_parker() }.waits(self.number),
-        }
-    }
-
-    /// Ends what the entry holds.
-    fn forget(self) {
-        if let Some(t) = self.target.as_timer() {
-            // SAFETY: the entry's reference.
-            unsafe { Timer::release(t) };
-        }
-    }
-
     /// Its time has come, and it is out of its heap. False: its target had moved on.
     fn due(self, now: i64, from: &Timers) -> bool {
         match self.target.as_timer() {
@@ -460,145 +304,10 @@ impl Entry {
     }
 }
 
-/// The timers of one P.
-pub struct Timers {
-    lock: SpinLock,
-    heap: UnsafeCell<Vec<Entry>>,
-    /// When the first is due, in ns; `i64::MAX`: never.
-    next: AtomicI64,
-    /// Entries whose target has moved on. Below 0 for a moment where one is taken out before
-    /// it is counted.
-    dead: AtomicI32,
-    /// Places that are kept for entries that may come back: those that are out to fire. Grows
-    /// with `lock` held.
-    kept: AtomicUsize,
-    /// The P is gone, and its entries are another's. Changed with `lock` held.
-    closed: AtomicBool,
-    id: u16,
-}
-
-// SAFETY: `heap` is only used with `lock` held.
-unsafe impl Sync for Timers {}
-
-/// Children of a heap's node: four have better locality than two.
-const FANOUT: usize = 4;
-/// Heaps smaller than this aren't swept.
-const SWEEP_FROM: usize = 64;
 /// ns until a timer fires again that found no memory for its goroutine.
 const RETRY: i64 = 1_000_000;
 
 impl Timers {
-    pub fn new(id: u16) -> Timers {
-        Timers {
-            lock: SpinLock::new(),
-            heap: UnsafeCell::default(),
-            next: AtomicI64::new(i64::MAX),
-            dead: AtomicI32::new(0),
-            kept: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
-            id,
-        }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
-        self.lock.with(|| {
-            // SAFETY: the lock is held.
-            let heap = unsafe { &mut *self.heap.get() };
-            let r = f(heap);
-            let next = heap.first().map_or(i64::MAX, |e| e.when);
-            self.next.store(next, Ordering::Release);
-            r
-        })
-    }
-
-    /// When the first is due, in ns; `i64::MAX`: never.
-    #[inline(always)]
-    pub fn next(&self) -> i64 {
-        self.next.load(Ordering::Acquire)
-    }
-
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        self.with(|heap| heap.len())
-    }
-
-    /// Keeps places for `n` entries that [`Timers::put_back`] brings. False: there is no
-    /// memory.
-    pub fn keep_places(&self, n: usize) -> bool {
-        self.with(|heap| {
-            let kept = self.kept.load(Ordering::Relaxed) + n;
-            let has_room = heap::reserve(heap, kept);
-            if has_room {
-                self.kept.store(kept, Ordering::Relaxed);
-            }
-            has_room
-        })
-    }
-
-    /// The places aren't needed any more.
-    pub fn give_places_back(&self, n: usize) {
-        self.kept.fetch_sub(n, Ordering::Relaxed);
-    }
-
-    /// Adds an entry for which a place is kept.
-    fn put_back(&self, entry: Entry) -> Added {
-        self.with(|heap| {
-            heap.push(entry);
-            let last = heap.len() - 1;
-            sift_up(heap, last);
-        });
-        switch::look_at_the_clock(rt().p(self.id as usize));
-        Added { home: self.id, news: Some(entry.when) }
-    }
-
-    /// Adds the entry that `make` gives, which is called when there is room. False: the P is
-    /// gone.
-    fn add<F: FnOnce() -> Entry>(&self, make: &mut Option<F>) -> Result<bool, NoMemory> {
-        self.with(|heap| {
-            if self.closed.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
-            if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
-                self.sweep(heap);
-            }
-            let kept = self.kept.load(Ordering::Relaxed);
-            if !heap::reserve(heap, 1 + kept) {
-                self.sweep(heap);
-                if heap.capacity() - heap.len() <= kept {
-                    return Err(NoMemory);
-                }
-            }
-            heap.extend(make.take().map(|make| make()));
-            let last = heap.len() - 1;
-            sift_up(heap, last);
-            Ok(true)
-        })
-    }
-
-    /// Drops the dead entries. Counts anew: deaths that were counted here by mistake (of an
-    /// entry that has moved with GOMAXPROCS) cause one sweep and no more.
-    fn sweep(&self, heap: &mut Vec<Entry>) {
-        heap.retain(|e| {
-            let keep = e.alive();
-            if !keep {
-                e.forget();
-            }
-            keep
-        });
-        for i in (0..heap.len() / FANOUT + 1).rev() {
-            sift_down(heap, i);
-        }
-        self.dead.store(0, Ordering::Relaxed);
-    }
-
-    /// How many entries are counted as dead, and how many are.
-    #[cfg(test)]
-    pub fn census(&self) -> (i32, i32) {
-        let dead = self.with(|heap| heap.iter().filter(|e| !e.alive()).count());
-        (self.dead.load(Ordering::Relaxed), dead as i32)
-    }
-
     /// Lets everything fire that is due. Gives how many there were.
     pub fn run(&self, now: i64) -> usize {
         let mut fired = 0;
@@ -629,76 +338,6 @@ impl Timers {
         }
         fired
     }
-
-    /// Opens or closes it; gives what is in it to `into`, which keeps places for that.
-    pub fn close(&self, closed: bool, into: Option<PRef>) {
-        let entries = self.with(|heap| {
-            self.closed.store(closed, Ordering::Relaxed);
-            self.dead.store(0, Ordering::Relaxed);
-            core::mem::take(heap)
-        });
-        for entry in entries {
-            match into {
-                // Who stops the world announces them when it starts again.
-                Some(p) if entry.alive() => drop(p.timers.put_back(entry)),
-                _ => entry.forget(),
-            }
-        }
-    }
-}
-
-fn sift_up(heap: &mut [Entry], mut i: usize) {
-    let entry = heap[i];
-    while i > 0 {
-        let parent = (i - 1) / FANOUT;
-        if heap[parent].when <= entry.when {
-            break;
-        }
-        heap[i] = heap[parent];
-        i = parent;
-    }
-    heap[i] = entry;
-}
-
-fn sift_down(heap: &mut [Entry], mut i: usize) {
-    let Some(&entry) = heap.get(i) else { return };
-    while let Some(least) = least_child(heap, i) {
-        if entry.when <= heap[least].when {
-            break;
-        }
-        heap[i] = heap[least];
-        i = least;
-    }
-    heap[i] = entry;
-}
-
-/// The child that is due first. Without branches where there are all four: which one it
-/// is can't be predicted.
-#[inline(always)]
-fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
-    let first = i * FANOUT + 1;
-    let least = |a: usize, b: usize| if heap[b].when < heap[a].when { b } else { a };
-    match heap.get(first..)?.len() {
-        0 => None,
-        n if n < FANOUT => (first..first + n).reduce(least),
-        _ => Some(least(least(first, first + 1), least(first + 2, first + 3))),
-    }
-}
-
-/// Takes the first entry; there is one.
-fn pop(heap: &mut Vec<Entry>) -> Entry {
-    let first = heap.swap_remove(0);
-    sift_down(heap, 0);
-    first
-}
-
-/// An entry is in a heap.
-#[must_use]
-struct Added {
-    /// The P whose heap it is.
-    home: u16,
-    /// When it is due, if that is to be told to whoever waits for the timers of idle P's.
-    news: Option<i64>,
 }
 
 impl Added {
@@ -720,10 +359,10 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
         when = entry.when;
         entry
     });
-    if let Some(m) = switch::with_p() {
+    if let Some(m) = m::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
-            switch::look_at_the_clock(m.p());
+            p::look_at_the_clock(m.p());
         }
         if timers.add(&mut make)? {
             return Ok(Added { home: timers.id, news: None });
@@ -731,10 +370,10 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
     }
     loop {
         let n = rt.procs();
-        let p = rt.p(switch::random() as usize % n);
+        let p = rt.p(m::random() as usize % n);
         if p.timers.add(&mut make)? {
             drop(make);
-            switch::look_at_the_clock(p);
+            p::look_at_the_clock(p);
             return Ok(Added { home: p.id, news: Some(when) });
         }
     }
@@ -754,8 +393,8 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
 /// A target in the heap of that P has moved on before its time.
 pub fn left_early(home: u16) {
     // A hint only, so without waiting for a shutdown that is under way.
-    let inside = if switch::with_p().is_none() { Inside::try_enter() } else { None };
-    if inside.is_none() && switch::with_p().is_none() {
+    let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
+    if inside.is_none() && m::with_p().is_none() {
         return;
     }
     let rt = rt();
@@ -782,24 +421,62 @@ fn next_of(which: impl Fn(u32) -> bool) -> i64 {
     ps.map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Runtime {
+    /// An M is about to sleep: until when, so that timers of idle P's are seen
+    /// to. One M at a time does that; -1 for the others.
+    pub fn watch(&self, m: MRef) -> i64 {
+        self.watch.with(|| {
+            let next = next_of_idle_ps();
+            if next == i64::MAX || next >= self.watching_until.load(Ordering::Relaxed) {
+                return -1;
+            }
+            self.watcher.store(m.as_ptr(), Ordering::Relaxed);
+            self.watching_until.store(next, Ordering::Relaxed);
+            next
+        })
+    }
 
-    #[test]
-    fn a_heap_gives_its_entries_in_the_order_of_their_times() {
-        let mut heap = Vec::new();
-        for i in 0..1000u64 {
-            let when = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as i64;
-            heap.push(Entry { when, number: i, target: Target(1) });
-            let last = heap.len() - 1;
-            sift_up(&mut heap, last);
+    /// The M no longer sleeps.
+    pub fn unwatch(&self, m: MRef) {
+        if self.watcher.load(Ordering::Relaxed) != m.as_ptr() {
+            return;
         }
-        let mut before = i64::MIN;
-        while !heap.is_empty() {
-            let e = pop(&mut heap);
-            assert!(before <= e.when);
-            before = e.when;
+        self.watch.with(|| {
+            if self.watcher.load(Ordering::Relaxed) == m.as_ptr() {
+                self.watcher.store(ptr::null_mut(), Ordering::Relaxed);
+                self.watching_until.store(i64::MAX, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Whether an M sleeps until then, or until before.
+    pub fn is_watched_until(&self, when: i64) -> bool {
+        when >= self.watching_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether a timer of an idle P runs and no M sleeps until it is due.
+    pub fn lacks_watcher(&self) -> bool {
+        next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
+    }
+
+    /// A timer was added to a P that the caller doesn't hold.
+    pub fn timer_added(&self, when: i64) {
+        if when == i64::MAX {
+            return;
+        }
+        let watcher = self.watch.with(|| {
+            (when < self.watching_until.load(Ordering::Relaxed))
+                .then(|| self.watcher.load(Ordering::Relaxed))
+        });
+        match watcher {
+            None => {}
+            // SAFETY: M's stay mapped.
+            Some(m) if !m.is_null() => start::nudge(unsafe { MRef::from_ptr(m) }),
+            Some(_) => {
+                if let Some(one) = self.idle.work_added() {
+                    start::start_one(one, None, self.any_node());
+                }
+            }
         }
     }
 }

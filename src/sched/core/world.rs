@@ -6,31 +6,24 @@
 //! when it blocks (`preempt`).
 
 use super::netpoll;
+use super::owner::{self, release_p};
 use super::preempt::{self, Doing};
 use super::ready;
+use super::stacks;
 use super::start;
-use super::switch::{self, release_p};
+use super::steal;
 use super::timers;
+use super::yielding;
 use crate::arch;
-use crate::os::{futex, spin::SpinLock, time};
-use crate::sched::life::goroutine;
+use crate::os::{futex, time};
+use crate::sched::who::attention::{GANG, LOOK, SLICE, STOP};
 use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::m::MRef;
+use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::{PRef, status};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use crate::sched::words::limits::PROCS as MAX;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-
-/// Bits of [`crate::sched::who::p::P::attention`]: the world is being stopped.
-pub const STOP: u32 = 1;
-/// Something has changed that g0 should look at.
-pub const LOOK: u32 = 2;
-/// The running goroutine's time slice is over: others have their turn.
-pub const SLICE: u32 = 4;
-/// Nobody is asked for anything: it may be a gang's turn here, so whoever picks the next
-/// task looks there first.
-pub const GANG: u32 = 8;
 
 /// How long a stopper sleeps before it looks again whether a P has entered a
 /// system call, in ns.
@@ -87,31 +80,6 @@ pub fn forget_answered(rt: &Runtime) {
     }
 }
 
-/// The state of stopping, one for each runtime.
-pub struct World {
-    /// Held from stop to start.
-    lock: SpinLock,
-    stopping: AtomicBool,
-    /// Changes when a P has stopped.
-    note: AtomicU32,
-}
-
-impl World {
-    pub fn new() -> World {
-        World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
-    }
-
-    /// Keeps everybody else from stopping the world until [`World::unlock`]; false: a stopper
-    /// has the lock.
-    pub fn try_lock(&self) -> bool {
-        self.lock.try_lock()
-    }
-
-    pub fn unlock(&self) {
-        self.lock.unlock();
-    }
-}
-
 /// Whoever has it has stopped the world.
 #[must_use]
 pub struct Stopped(());
@@ -143,13 +111,13 @@ pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
         // Somebody else does: we may be one of those it waits for.
-        match switch::on_goroutine() {
-            Some(_) => switch::give_way(),
+        match m::on_goroutine() {
+            Some(_) => yielding::give_way(),
             None => time::sleep(RECHECK),
         }
     }
     // Whoever holds a P here keeps it.
-    let own = switch::with_p().map(|m| m.p());
+    let own = m::with_p().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
     others().for_each(|p| ask(p, STOP));
@@ -225,7 +193,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
 /// Lets everything run again.
 pub fn start(_: Stopped) {
     let rt = rt();
-    let own = switch::with_p().map(|m| m.p());
+    let own = m::with_p().map(|m| m.p());
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
@@ -238,14 +206,14 @@ pub fn start(_: Stopped) {
         if p.has_work() {
             with_work.push(p);
         } else {
-            switch::make_idle(rt, p);
+            owner::make_idle(rt, p);
         }
     }
     for p in with_work {
         start::start_m(rt, p, false);
     }
     rt.world.lock.unlock();
-    if switch::work_anywhere(rt)
+    if steal::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
     {
         start::start_one(one, None, rt.any_node());
@@ -284,7 +252,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
     for p in rt.ps() {
         p.alone.set(n == 1);
     }
-    if let Some(m) = switch::with_p()
+    if let Some(m) = m::with_p()
         && m.p().id as usize >= n
     {
         let old = release_p(m);
@@ -292,7 +260,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
         // As in `retire`, which has found nothing to arm in one that was running.
         fence(Ordering::SeqCst);
         netpoll::nobody_runs(old);
-        switch::acquire_p(m, first);
+        owner::acquire_p(m, first);
     }
     true
 }
@@ -311,7 +279,7 @@ fn retire(p: PRef, to: PRef) {
         node.runq.push(task);
     }
     p.timers.close(true, Some(to));
-    goroutine::flush_caches(p, p.of_node());
+    stacks::flush_caches(p, p.of_node());
     p.set_status(status::DEAD);
     // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
     fence(Ordering::SeqCst);

@@ -12,66 +12,15 @@ use super::goroutine;
 use super::run;
 use super::spawn;
 use crate::arch::{self, Place, sanitizer};
-use crate::os::{self, KeepErrno, heap, mem, thread};
+use crate::os::KeepErrno;
 use crate::sched::core::boundary;
-use crate::sched::core::switch::{self, Left};
+use crate::sched::core::switch::Left;
+use crate::sched::who::attachment::{Attachment, G0_STACK};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
-use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
-
-/// Bytes of address space for g0's stack: what the system gives a thread by default, because
-/// `gs_blocking` calls its function there. They take memory only as they are touched.
-const G0_STACK: usize = 8 << 20;
-
-/// What an attached thread has besides its M.
-pub struct Attachment {
-    /// The lowest byte of g0's stack, whose lowest page is a guard.
-    stack: usize,
-    /// The context that the thread's own stack has at rest, before the goroutine and after it.
-    native: Cell<usize>,
-    /// Why there is no goroutine; 0: there is one.
-    error: Cell<i32>,
-    /// The goroutine's flags that the caller has chosen.
-    chosen: u32,
-    /// The lowest address and the size of the thread's own stack.
-    bounds: (usize, usize),
-}
-
-impl Attachment {
-    /// The lowest address and the size of the stack on which the goroutine runs.
-    pub fn bounds(&self) -> (usize, usize) {
-        self.bounds
-    }
-
-    fn new(chosen: u32) -> Option<Box<Attachment>> {
-        let stack = mem::reserve(G0_STACK, os::PAGE)?;
-        // SAFETY: the lowest page of the new range, which nothing uses.
-        let attachment = unsafe { mem::protect_none(stack, os::PAGE) }
-            .then(|| Attachment {
-                stack,
-                native: Cell::new(0),
-                error: Cell::new(0),
-                chosen,
-                bounds: thread::stack_bounds(),
-            })
-            .and_then(heap::boxed);
-        if attachment.is_none() {
-            // SAFETY: reserved above, and nothing uses it.
-            unsafe { mem::release(stack, G0_STACK) };
-        }
-        attachment
-    }
-}
-
-impl Drop for Attachment {
-    fn drop(&mut self) {
-        // SAFETY: g0 has left it for ever, or has never run.
-        unsafe { mem::release(self.stack, G0_STACK) };
-    }
-}
 
 /// Attaches the calling thread; `chosen`: flags of [`flags::PUBLIC`]. `-EBUSY`: it is an M already;
 /// `-ENOSYS`: a sanitizer watches the stacks.
@@ -129,7 +78,7 @@ fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
     spawn::share(g);
     g.flags.set(flags::ROOT | flags::PINNED | flags::BOUND | flags::ATTACHED | a.chosen);
     g.bound_m.set(m.as_ptr());
-    goroutine::count_pinned(m, 1);
+    m::count_pinned(m, 1);
     m.attachment.set(a);
     m.by_g0.set(m.by_g0.get() | m::ATTACHED);
     g.context.store(a.native.get(), Ordering::Relaxed);
@@ -144,7 +93,7 @@ unsafe extern "C" fn no_function(_: *mut c_void) {}
 /// the thread have ended too. `-EPERM`: the caller is something else.
 pub fn detach() -> i32 {
     let Some(m) = m::current() else { return -libc::EPERM };
-    if !switch::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
+    if !m::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
         return -libc::EPERM;
     }
     let _errno = KeepErrno::new();

@@ -1,9 +1,9 @@
 //! Cancelling: a goroutine that is cancelled gets `-ECANCELED` from every call that would block,
 //! unless it has disabled that.
 
-use crate::sched::core::park::Parker;
-use crate::sched::core::switch;
 use crate::sched::who::g::{G, GRef, flags};
+use crate::sched::who::m;
+use crate::sched::who::waiter::Parker;
 use core::sync::atomic::Ordering;
 
 /// Cancels a goroutine that has not ended.
@@ -14,18 +14,18 @@ pub fn cancel(g: GRef) {
 
 /// Whether the caller is cancelled. A plain thread never is.
 pub fn is_cancelled() -> bool {
-    switch::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
+    m::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
 }
 
 /// The caller is not cancelled any more. Whether it was.
 pub fn take_back() -> bool {
     // SeqCst, as in `cancel`: a cancel that comes after this is seen by the next wait.
-    switch::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))
+    m::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))
 }
 
 /// From now on no wait of the caller is cancelled. Nests.
 pub fn disable() {
-    let Some(g) = switch::current_g() else { return };
+    let Some(g) = m::current_g() else { return };
     let depth = g.cancel_off.get();
     g.cancel_off.set(depth + 1);
     if depth == 0 {
@@ -35,7 +35,7 @@ pub fn disable() {
 
 /// Undoes one `disable`. `-EPERM`: there was none.
 pub fn enable() -> i32 {
-    let Some(g) = switch::current_g() else { return 0 };
+    let Some(g) = m::current_g() else { return 0 };
     let depth = g.cancel_off.get();
     if depth == 0 {
         return -libc::EPERM;

@@ -8,8 +8,8 @@
 use super::embed::{self, Seen};
 use crate::os::{self, heap, time};
 use crate::sched::core::blocking;
-use crate::sched::core::switch;
 use crate::sched::who::g::Status;
+use crate::sched::who::m;
 use crate::sched::who::runtime::Inside;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -50,8 +50,8 @@ impl Records {
 /// Writes a line or two for each goroutine to the file. `-ENOMEM`, or what write(2) gives.
 pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
-    let inside = switch::with_p().is_none().then(Inside::enter_if_there).flatten();
-    if inside.is_some() || switch::with_p().is_some() {
+    let inside = m::with_p().is_none().then(Inside::enter_if_there).flatten();
+    if inside.is_some() || m::with_p().is_some() {
         // A caller that has stopped the world itself leaves it so.
         let stopped_here = embed::stop() == 0;
         let mut has_room = true;

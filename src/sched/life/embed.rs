@@ -2,18 +2,18 @@
 //! hand, stopping the world and looking at everybody's stack.
 
 use super::spawn;
+use super::timer_calls;
 use crate::arch;
 use crate::os::time;
 use crate::sched::core::boundary;
-use crate::sched::core::park::{Block, Parker, Why, sleep_until};
-use crate::sched::core::preempt::{self, claim};
-use crate::sched::core::switch;
-use crate::sched::core::timers;
+use crate::sched::core::park::{Block, sleep_until};
+use crate::sched::core::preempt;
 use crate::sched::core::world;
 use crate::sched::who::g::{G, GRef, Status, flags};
-use crate::sched::who::m::MRef;
+use crate::sched::who::m::{self, MRef, claim};
 use crate::sched::who::runtime::{Inside, rt, try_rt};
 use crate::sched::who::task::Newborn;
+use crate::sched::who::waiter::{Parker, Why};
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ struct Parked {
 /// # Safety
 /// `commit` may be called with `arg` and doesn't block.
 pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i32 {
-    let Some(m) = switch::on_goroutine() else {
+    let Some(m) = m::on_goroutine() else {
         // SAFETY: the caller says that it may be called.
         let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
         return match deadline {
@@ -79,12 +79,12 @@ pub fn ready(g: GRef) -> bool {
     }
 }
 
-/// Who has stopped the world, by `switch::caller`; 0: nobody.
+/// Who has stopped the world, by `m::caller`; 0: nobody.
 static STOPPER: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the caller has stopped the world.
 pub fn has_stopped() -> bool {
-    STOPPER.load(Ordering::Relaxed) == switch::caller()
+    STOPPER.load(Ordering::Relaxed) == m::caller()
 }
 
 /// Stops all goroutines but the caller. `-EDEADLK`: it has done so already. Fails as
@@ -104,7 +104,7 @@ pub fn stop() -> i32 {
         time::sleep(100_000);
     }
     disable_preemption();
-    STOPPER.store(switch::caller(), Ordering::Relaxed);
+    STOPPER.store(m::caller(), Ordering::Relaxed);
     0
 }
 
@@ -117,10 +117,10 @@ pub fn start() -> i32 {
     preempt::stop_showing(rt());
     // SAFETY: `stop` has forgotten one.
     world::start(unsafe { world::Stopped::again() });
-    if let Some(g) = switch::current_g() {
+    if let Some(g) = m::current_g() {
         change_preempt_off(g, -1);
     }
-    if switch::with_p().is_none() {
+    if m::with_p().is_none() {
         // SAFETY: `stop` has forgotten one.
         drop(unsafe { Inside::again() });
     }
@@ -164,7 +164,7 @@ impl Seen {
     /// the caller has a reference.
     pub fn at_any_time(g: GRef) -> Seen {
         // Nobody ends the runtime meanwhile.
-        let _inside = switch::with_p().is_none().then(Inside::enter_if_there);
+        let _inside = m::with_p().is_none().then(Inside::enter_if_there);
         Seen::with_status(g, g.status())
     }
 
@@ -180,7 +180,7 @@ impl Seen {
             sp: 0,
             context: ptr::null(),
             // SAFETY: it has not ended, or the caller has a reference, and nothing is reset.
-            arg: unsafe { timers::argument(g.f.get(), g.arg.get()) },
+            arg: unsafe { timer_calls::argument(g.f.get(), g.arg.get()) },
             name: g.name.load(Ordering::Relaxed),
             pc: g.pc.seen(),
             creator: g.creator.seen(),
@@ -199,7 +199,7 @@ impl Seen {
             sp: 0,
             context: ptr::null(),
             // SAFETY: the world is stopped, and a newborn has not ended.
-            arg: unsafe { timers::argument(n.f.seen(), n.arg.seen()) },
+            arg: unsafe { timer_calls::argument(n.f.seen(), n.arg.seen()) },
             name: ptr::null(),
             pc: n.pc.seen(),
             creator: n.creator.seen(),
@@ -252,7 +252,7 @@ fn for_each_newborn(mut f: impl FnMut(&Seen)) {
 pub fn for_each(mut f: impl FnMut(&Seen)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
-    let me = switch::current_g();
+    let me = m::current_g();
     preempt::show_all_registers(rt);
     let running = rt.ms_that(|m| !m.curg.seen().is_null());
     rt.for_each_g(|g| {
@@ -321,14 +321,14 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
 
 /// `gs_preempt_disable`.
 pub fn disable_preemption() {
-    if let Some(g) = switch::current_g() {
+    if let Some(g) = m::current_g() {
         change_preempt_off(g, 1);
     }
 }
 
 /// `gs_preempt_enable`: gives way if somebody has asked for it meanwhile.
 pub fn enable_preemption() {
-    let Some(g) = switch::current_g() else { return };
+    let Some(g) = m::current_g() else { return };
     match g.preempt_off.load(Ordering::Relaxed) {
         0 => {}
         1 => {

@@ -2,8 +2,9 @@
 
 use crate::os::{heap, spin::SpinLock};
 use crate::sched::core::boundary;
-use crate::sched::core::switch;
 use crate::sched::who::g::GRef;
+use crate::sched::who::m;
+use crate::sched::who::values::Values;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
@@ -18,10 +19,6 @@ const MAX_KEYS: usize = 1 << 16;
 const ROUNDS: usize = 4;
 /// The generation of the last key of a place. With the next key its number would come twice.
 const LAST: u32 = 0xffff;
-
-/// The values of one goroutine, by the index of the key: each with the key's number.
-#[derive(Default)]
-pub struct Values(Vec<(u32, *mut c_void)>);
 
 /// The place of a key. It is used again, in its next generation, until those are used up.
 ///
@@ -138,7 +135,7 @@ pub fn delete(key: u32) -> i32 {
 /// Runs `f` with the values of the running goroutine or thread; `create`: make
 /// room for them if there is none.
 fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
-    let Some(g) = switch::current_g() else {
+    let Some(g) = m::current_g() else {
         return match OF_THREAD.try_with(UnsafeCell::get) {
             // SAFETY: the thread's own, and `f` calls nothing that comes here.
             Ok(v) => f(Some(unsafe { &mut (*v).0 })),
@@ -162,7 +159,7 @@ pub fn set(key: u32, value: *mut c_void) -> i32 {
     let index = index_of(key);
     with_values(true, |values| {
         let Some(Values(values)) = values else {
-            return if switch::current_g().is_some() { -libc::ENOMEM } else { -libc::EAGAIN };
+            return if m::current_g().is_some() { -libc::ENOMEM } else { -libc::EAGAIN };
         };
         if !heap::reserve(values, (index + 1).saturating_sub(values.len())) {
             return -libc::ENOMEM;

@@ -4,14 +4,16 @@
 //! thread; it doesn't serve the timers that would wake them. So of the library's threads
 //! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
 
-use crate::os::spin::SpinLock;
 use crate::sched::core::blocking;
-use crate::sched::core::park::{Block, Parker, WaitQueue, Waiter, When, Why};
-use crate::sched::core::switch;
-use crate::sched::core::world::{self, LOOK};
+use crate::sched::core::g0;
+use crate::sched::core::park::Block;
+use crate::sched::core::world;
+use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::flags;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::runtime::rt;
+use crate::sched::who::slots::Slots;
+use crate::sched::who::waiter::{Parker, Waiter, When, Why};
 use core::cell::Cell;
 
 thread_local! {
@@ -19,26 +21,7 @@ thread_local! {
     static PLAIN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How many threads are locked, and who waits to lock one.
-pub struct Slots {
-    lock: SpinLock,
-    taken: Cell<usize>,
-    queue: WaitQueue,
-}
-
-// SAFETY: all is used with `lock` held.
-unsafe impl Sync for Slots {}
-
 impl Slots {
-    pub fn new() -> Slots {
-        Slots { lock: SpinLock::new(), taken: Cell::new(0), queue: WaitQueue::default() }
-    }
-
-    /// How many threads are locked.
-    pub fn taken(&self) -> usize {
-        self.lock.with(|| self.taken.get())
-    }
-
     fn take(&self) {
         self.lock.lock();
         if self.taken.get() < rt().lockable_threads() {
@@ -101,7 +84,7 @@ fn needs_slot(m: MRef) -> bool {
 /// From now on only this thread runs the goroutine, and nothing else. Nests.
 /// LockOSThread.
 pub fn lock() {
-    let Some(g) = switch::current_g() else {
+    let Some(g) = m::current_g() else {
         PLAIN.set(PLAIN.get() + 1);
         return;
     };
@@ -118,7 +101,7 @@ pub fn lock() {
         if took {
             rt().locked.take();
         }
-        if let Some(m) = switch::on_goroutine() {
+        if let Some(m) = m::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
@@ -137,7 +120,7 @@ pub fn lock() {
 
 /// Undoes one lock; `-EPERM` when there is none. UnlockOSThread.
 pub fn unlock() -> i32 {
-    let Some(g) = switch::current_g() else {
+    let Some(g) = m::current_g() else {
         return match PLAIN.get() {
             0 => -libc::EPERM,
             n => {
@@ -156,7 +139,7 @@ pub fn unlock() -> i32 {
                 m.bind_to(m.p().node as usize);
             }
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
-            if switch::is_wanted_back(m) && !m.p.get().is_null() {
+            if g0::is_wanted_back(m) && !m.p.get().is_null() {
                 world::ask(m.p(), LOOK);
             }
         }

@@ -4,16 +4,17 @@ use super::spawn;
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
 use crate::os::thread::{ExactTimeouts, NoCancel};
+use crate::sched::core::g0;
 use crate::sched::core::group;
+use crate::sched::core::owner;
 use crate::sched::core::preempt;
 use crate::sched::core::ready;
 use crate::sched::core::start;
-use crate::sched::core::switch;
-use crate::sched::core::world::{self, LOOK};
+use crate::sched::core::world;
+use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::GRef;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node;
-use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, rt};
 use crate::sched::who::task::{GoFn, Task};
 use core::ffi::c_void;
@@ -57,9 +58,9 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
     group::runner_comes(rt, m);
-    match start::take_idle_p(rt, None, m.node.get()) {
+    match owner::take_idle_p(rt, None, m.node.get()) {
         Some(p) => {
-            switch::acquire_p(m, p);
+            owner::acquire_p(m, p);
             m.stash.set(Some(Task::goroutine(root)));
             rt.sysmon.wake_if_asleep();
         }
@@ -68,7 +69,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
     drop(inside);
-    switch::run(m);
+    g0::run(m);
     // SAFETY: it runs no goroutine any more.
     unsafe { m::set_current(None) };
     m.cxa.end();
@@ -92,12 +93,4 @@ pub fn root_ended(runner: MRef) {
         }
     }
     start::nudge(runner);
-}
-
-/// The M has taken a P: if its thread is wanted back, g0 must see it.
-#[inline(always)]
-pub fn look_if_done(m: MRef, p: PRef) {
-    if switch::is_wanted_back(m) {
-        world::ask(p, LOOK);
-    }
 }

@@ -1,12 +1,13 @@
 //! Starting goroutines.
 
-use super::goroutine;
 use crate::os::heap;
-use crate::sched::core::gang::{self, Gang};
-use crate::sched::core::group::{self, Group};
+use crate::sched::core::gang;
+use crate::sched::core::group;
 use crate::sched::core::ready;
-use crate::sched::core::switch;
+use crate::sched::core::stacks;
 use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::gang::Gang;
+use crate::sched::who::group::Group;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::count;
@@ -51,7 +52,7 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         return spawn_from_outside(f, arg, pc);
     };
     let p = m.p();
-    let Some(n) = goroutine::newborn(p) else { return -libc::ENOMEM };
+    let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
     // SAFETY: null or a descriptor.
     let spawner = unsafe { GRef::from_nullable(m.curg.get()) };
     fill(n, f, arg, pc, id_of(spawner));
@@ -100,7 +101,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     };
     let rt = rt();
     let Some(n) = rt.nodes[rt.any_node()].newborns.get() else { return -libc::ENOMEM };
-    fill(n, f, arg, pc, id_of(switch::current_g()));
+    fill(n, f, arg, pc, id_of(m::current_g()));
     rt.created_outside.fetch_add(1, Ordering::Relaxed);
     ready::push_global(Task::newborn(n), priority::NORMAL);
     0
@@ -109,7 +110,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// Spawns `f(arg)` with options; gives the descriptor, with a reference for the
 /// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
-    let m = switch::with_p();
+    let m = m::with_p();
     let _inside = Inside::enter_from_outside()?;
     let rt = rt();
     if options.node.is_some_and(|n| n >= rt.nodes.len()) {
@@ -149,7 +150,7 @@ fn create(
     g.f.set(Some(f));
     g.arg.set(arg);
     g.pc.set(pc);
-    g.creator.set(id_of(switch::current_g()));
+    g.creator.set(id_of(m::current_g()));
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
     // A pinned one would keep a thread that `gs_run` has borrowed.
@@ -195,7 +196,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
                 && g.priority.get() == priority::NORMAL
                 && !m.p().migrates =>
         {
-            if spawns_roots(switch::current_g()) {
+            if spawns_roots(m::current_g()) {
                 ready::push_root(task);
             } else {
                 ready::push_private(m.p(), task);

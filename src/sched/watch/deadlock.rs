@@ -8,20 +8,13 @@
 
 use crate::os::{self, log, spin::SpinLock, thread, time};
 use crate::sched::core::netpoll;
-use crate::sched::core::switch;
+use crate::sched::core::steal;
+use crate::sched::who::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
 use crate::sched::who::g::{G, Status};
-use crate::sched::who::m;
+use crate::sched::who::m::{M, claim};
 use crate::sched::who::runtime::{Inside, Runtime, rt};
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Plain threads that are blocked in this library without a deadline, and that no waker has
-/// taken yet.
-static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
-/// M's in an announced call that are blocked in this library as a plain thread would be.
-static BLOCKED_CALLS: AtomicU32 = AtomicU32::new(0);
-/// How often a thread has begun to block in either way.
-static BLOCKS: AtomicU64 = AtomicU64::new(0);
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Holds of embedders: as long as there is one, something outside can wake goroutines.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
@@ -42,43 +35,6 @@ pub fn unhold() -> bool {
         rt().sysmon.wake();
     }
     less.is_ok()
-}
-
-/// How a thread that blocks without a deadline is counted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
-    Not,
-    Thread,
-    /// The thread is counted among the M's, one of which is in a call.
-    Call,
-}
-
-/// A plain thread, or one in a system call, is about to block without a deadline.
-pub fn thread_blocks() -> Counted {
-    let counted = if m::current().is_some() { Counted::Call } else { Counted::Thread };
-    change(counted, 1);
-    BLOCKS.fetch_add(1, Ordering::SeqCst);
-    counted
-}
-
-/// The thread is about to be woken. The waker says so before it wakes, because a thread
-/// that is on its way may be long in coming and can wake others.
-pub fn thread_wakes(counted: Counted) {
-    change(counted, -1);
-}
-
-fn change(counted: Counted, by: i32) {
-    let count = match counted {
-        Counted::Not => return,
-        Counted::Thread => &BLOCKED_THREADS,
-        Counted::Call => &BLOCKED_CALLS,
-    };
-    count.fetch_add(by as u32, Ordering::SeqCst);
-}
-
-/// How many of the M's in a call are blocked in this library without a deadline.
-pub fn blocked_calls() -> usize {
-    BLOCKED_CALLS.load(Ordering::SeqCst) as usize
 }
 
 /// In the child of a fork no other thread is left.
@@ -159,7 +115,7 @@ fn waits_for_something(rt: &Runtime) -> bool {
 
 fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
-        && !switch::work_anywhere(rt)
+        && !steal::work_anywhere(rt)
         && !waits_for_something(rt)
         && rt.aside.is_empty()
         // It may be counted before it is there.
@@ -252,4 +208,32 @@ fn line(g: &G) -> String {
         "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
         g.why.get().text()
     )
+}
+
+impl Runtime {
+    /// Threads that can't wake a goroutine by themselves: ours, sysmon, the template thread,
+    /// the inspector, and workers without a job.
+    pub fn threads_that_cannot_wake(&self) -> usize {
+        // Acquire: pairs with the Release in `add_runner`.
+        let own =
+            1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
+        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
+    }
+
+    /// Whether an M without a P may come back with a goroutine, or its thread go
+    /// back to `gs_run`'s caller.
+    pub fn any_m_may_bring_work(&self) -> bool {
+        // Before the M's: one that is woken has been counted out before.
+        let blocked = blocked::blocked_calls();
+        // Acquire: pairs with the Release after the goroutine was queued.
+        let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);
+        let may = |m: &M| {
+            m.claim.load(Ordering::Acquire) != claim::NONE
+                || !m.pinned.is_empty()
+                || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
+        };
+        self.with_ms(|all, _, _| {
+            all.iter().filter(|m| in_call(m)).count() > blocked || all.iter().any(|m| may(m))
+        })
+    }
 }

@@ -7,23 +7,25 @@
 //! shortly after the next timer.
 
 use super::deadlock;
-use crate::os::thread::{self, Thread};
+use crate::os::thread::{self};
 use crate::os::time;
 use crate::sched::core::netpoll;
+use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
 use crate::sched::core::preempt::{self, BACK, Doing, Sent};
+use crate::sched::core::stacks;
 use crate::sched::core::start;
-use crate::sched::core::switch;
+use crate::sched::core::steal;
 use crate::sched::core::timers;
 use crate::sched::core::world;
-use crate::sched::life::goroutine;
+use crate::sched::who::attention;
 use crate::sched::who::p::{PRef, status};
-use crate::sched::who::runtime::{self, Runtime, is_forking, rt};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::words::clock;
-use crate::sched::words::service::Service;
+use crate::sched::words::forking::{self, is_forking};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicI64, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 /// The shortest and the longest sleep in ns.
 const SHORTEST: i64 = 20_000;
@@ -35,7 +37,6 @@ const DEEP_AFTER: i64 = 4_000_000;
 /// It ends its sleep so long after a timer is due, and whoever starts a P before that need
 /// not wake it.
 const AFTER_TIMER: i64 = 500_000;
-const SOON: i64 = 1_000_000;
 /// A P in a system call is left to its M for so long when nobody needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
@@ -62,67 +63,6 @@ const TRIM_PAUSE: i64 = 1_000_000;
 
 /// A look takes less, in ns; the least that the kernel knows.
 const TURN: u64 = 100_000;
-
-/// What others know of it.
-pub struct Sysmon {
-    service: Service,
-    /// It sleeps until woken, or this time, in ns; 0: it doesn't.
-    deep_until: AtomicI64,
-}
-
-impl Sysmon {
-    pub fn new() -> Sysmon {
-        Sysmon { service: Service::new(), deep_until: AtomicI64::new(0) }
-    }
-
-    /// See [`Service::start`].
-    pub fn start(&self) -> Result<(), i32> {
-        self.service.start(main)
-    }
-
-    /// See [`Service::end`].
-    pub fn end(&self) -> Option<Thread> {
-        self.service.end()
-    }
-
-    /// Lets it look now.
-    pub fn wake(&self) {
-        self.service.wake();
-    }
-
-    /// Ends its deep sleep.
-    #[inline]
-    pub fn wake_if_asleep(&self) {
-        // Pairs with the SeqCst store before it looks for the last time.
-        if self.deep_until.load(Ordering::SeqCst) != 0 {
-            clock::set(time::now());
-            self.end_deep_sleep();
-        }
-    }
-
-    /// The same unless it ends soon: a P has been started, which needs nobody to watch it
-    /// yet. To wake a thread takes as long as all else when a timer fires.
-    #[inline]
-    pub fn wake_if_long_asleep(&self) {
-        // As in `wake_if_asleep`.
-        let until = self.deep_until.load(Ordering::SeqCst);
-        if until != 0 {
-            let now = time::now();
-            clock::set(now);
-            if until - now > SOON {
-                self.end_deep_sleep();
-            }
-        }
-    }
-
-    /// One wakes it for all.
-    #[cold]
-    fn end_deep_sleep(&self) {
-        if self.deep_until.swap(0, Ordering::SeqCst) != 0 {
-            self.wake();
-        }
-    }
-}
 
 /// What it remembers of each P.
 #[derive(Clone, Copy)]
@@ -185,7 +125,7 @@ impl Trimmer {
         }
         let mut left = TRIM_AT_ONCE;
         for node in &rt.nodes {
-            left -= goroutine::trim(rt, node, left);
+            left -= stacks::trim(rt, node, left);
             left -= node.stacks.trim(left);
         }
         self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
@@ -195,6 +135,11 @@ impl Trimmer {
     fn is_needed(rt: &Runtime) -> bool {
         rt.nodes.iter().any(|n| n.with_stack.has_spare() || n.stacks.has_spare())
     }
+}
+
+/// Starts the thread. Fails with a negative errno value.
+pub fn start(rt: &Runtime) -> Result<(), i32> {
+    rt.sysmon.service.start(main)
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
@@ -219,7 +164,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         // Before it looks at anything: only if this still stands when those who start a P are
         // to wake it has nothing happened since that it has not seen.
         let before = decisions(rt);
-        let allocates = runtime::keep_from_forking();
+        let allocates = forking::keep_from_forking();
         if allocates {
             seen.resize(rt.procs(), Seen::new(now));
         }
@@ -256,7 +201,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let deep = allocates && long_idle && !waits && !due && netpoll::Sysmon::may_sleep(rt);
         let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
-            runtime::may_fork();
+            forking::may_fork();
         }
         match deep {
             true => {
@@ -374,10 +319,10 @@ fn next_placed(rt: &Runtime) -> i64 {
 /// now, or may be made, now that some time has passed.
 fn create_wanted(rt: &Runtime) -> bool {
     let due = || rt.ps().any(|p| p.timers.next() <= time::now());
-    if !switch::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
+    if !steal::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
         return false;
     }
-    let Some(p) = start::take_idle_p(rt, None, rt.any_node()) else { return false };
+    let Some(p) = owner::take_idle_p(rt, None, rt.any_node()) else { return false };
     start::start_m_patiently(rt, p)
 }
 
@@ -388,7 +333,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     seen.next = i64::MAX;
     // What it does takes longer than it did: it doesn't keep anything for itself now.
     let decisions = i64::from(tick.wrapping_sub(seen.tick));
-    let is_slow = decisions * switch::STEAL_TIME < now - seen.looked;
+    let is_slow = decisions * steal::STEAL_TIME < now - seen.looked;
     if is_slow && status == status::RUNNING && !p.private.is_empty() {
         p.set_quick(false);
         wake_one(rt);
@@ -398,7 +343,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         (seen.slice, seen.asked) = (now, false);
     } else if now - seen.slice >= rt.slice && !seen.asked {
         seen.asked = true;
-        world::ask(p, world::SLICE);
+        world::ask(p, attention::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
         p.seen_at(tick, now);
@@ -414,7 +359,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         }
         // Only the second look at the same call takes the P: a call is mostly over by
         // the next one if that comes when it would.
-        if status == status::SYSCALL && (p.has_work() || switch::work_anywhere(rt)) {
+        if status == status::SYSCALL && (p.has_work() || steal::work_anywhere(rt)) {
             seen.next = seen.next.min(now + SHORTEST);
         }
         return false;
@@ -453,7 +398,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
-    let waiting = p.has_work() || due || switch::work_anywhere(rt);
+    let waiting = p.has_work() || due || steal::work_anywhere(rt);
     let free = rt.idle.ps() + rt.idle.spinning() != 0;
     if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
         return false;
@@ -484,7 +429,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         Doing::Computes => {
             if must_ask {
                 seen.asked = true;
-                world::ask(p, world::SLICE);
+                world::ask(p, attention::SLICE);
             }
             if seen.asked && waiting {
                 // It has answered soon, or is not to be preempted.
@@ -514,7 +459,7 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
         || rt.idle.ps() + rt.idle.spinning() == 0
-        || switch::work_anywhere(rt);
+        || steal::work_anywhere(rt);
     if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {
         return false;
     }

@@ -2,54 +2,20 @@
 //! writes of disks. Whoever wants such a call done parks, so it costs its P nothing,
 //! and no P changes hands. `README.md` states the protocol.
 
-use crate::os::spin::SpinLock;
 use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};
 use crate::sched::core::blocking;
-use crate::sched::core::park::{Block, Parker, Waiter, When, Why};
+use crate::sched::core::park::Block;
 use crate::sched::who::runtime::{Runtime, rt};
-use core::cell::{Cell, UnsafeCell};
+use crate::sched::who::waiter::{Parker, Waiter, When, Why};
+use crate::sched::who::workers::{Job, Workers};
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 /// At most so many threads.
 pub const LIMIT: usize = 64;
-
-/// The pool. Its threads are started when they are first needed, and end with the
-/// runtime.
-pub struct Workers {
-    lock: SpinLock,
-    /// Threads that sleep for want of a job. Changes with the lock held.
-    asleep: AtomicUsize,
-    /// Threads there are: those that have been started. Changes with the lock held.
-    count: AtomicUsize,
-    /// How many sleepers may wake.
-    permits: AtomicU32,
-
-    // The rest is used with the lock held.
-    /// Jobs that wait for a thread, the oldest first.
-    first: Cell<*const Job>,
-    last: Cell<*const Job>,
-    /// These, and those under way.
-    jobs: Cell<usize>,
-    /// Threads that are being started, and those asleep that are to end.
-    starting: Cell<usize>,
-    surplus: Cell<usize>,
-    stopping: Cell<bool>,
-    threads: UnsafeCell<Vec<Thread>>,
-}
-
-// SAFETY: the cells are only used with `lock` held.
-unsafe impl Sync for Workers {}
-
-/// A call that somebody waits for, on his stack.
-struct Job {
-    next: Cell<*const Job>,
-    waiter: Cell<*const Waiter>,
-    /// Makes the call.
-    run: unsafe fn(*const Job),
-}
 
 #[repr(C)]
 struct JobOf<F> {
@@ -71,37 +37,6 @@ impl<F: FnOnce() -> isize> JobOf<F> {
 }
 
 impl Workers {
-    pub fn new() -> Workers {
-        Workers {
-            lock: SpinLock::new(),
-            asleep: AtomicUsize::new(0),
-            count: AtomicUsize::new(0),
-            permits: AtomicU32::new(0),
-            first: Cell::new(ptr::null()),
-            last: Cell::new(ptr::null()),
-            jobs: Cell::new(0),
-            starting: Cell::new(0),
-            surplus: Cell::new(0),
-            stopping: Cell::new(false),
-            threads: UnsafeCell::new(Vec::new()),
-        }
-    }
-
-    /// How many threads there are.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Threads that will wake nobody by themselves.
-    pub fn asleep(&self) -> usize {
-        self.asleep.load(Ordering::SeqCst)
-    }
-
-    /// Whether no job is waiting or under way; a hint.
-    pub fn is_unused(&self) -> bool {
-        self.lock.with(|| self.jobs.get()) == 0
-    }
-
     /// Has `f` called by a thread of the pool; the calling goroutine parks. Gives `f`
     /// back if there is no thread to be had.
     pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
@@ -184,27 +119,6 @@ impl Workers {
             });
             self.give_back();
         }
-    }
-
-    /// A thread is wanted for goroutines, and the limit is reached: one of those asleep
-    /// ends, if there is one.
-    pub fn give_one_up(&self) {
-        let wakes = self.lock.with(|| {
-            let wakes = self.asleep.load(Ordering::Relaxed) > 0;
-            if wakes {
-                self.asleep.fetch_sub(1, Ordering::SeqCst);
-                self.surplus.set(self.surplus.get() + 1);
-            }
-            wakes
-        });
-        if wakes {
-            self.permit(1);
-        }
-    }
-
-    fn permit(&self, n: u32) {
-        self.permits.fetch_add(n, Ordering::Release);
-        futex::wake(&self.permits, n as i32);
     }
 
     /// With the lock held.

@@ -1,21 +1,11 @@
-//! The state of C++ exceptions, which belongs to the goroutine.
-//!
-//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
-//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
-//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
-//! implementation. Each has two words of its own. `README.md` of this room, "C++ exceptions",
-//! has the protocol.
+//! The copies of the C++ runtime that a process has, and what a thread knows of them.
 
-use super::m::{self, MRef};
-use super::runtime::{self, rt};
+use super::runtime::rt;
 use crate::arch::{self, TlsSlot};
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::thread::Thread;
 use crate::os::{self, futex, time};
-use crate::sched::core::blocking;
-use crate::sched::core::boundary;
-use crate::sched::core::hooks;
-use crate::sched::core::ready;
+use crate::sched::words::forking;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -25,7 +15,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 /// `__cxa_eh_globals` of the Itanium C++ ABI: libstdc++, libc++abi and libcxxrt agree.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Globals {
+pub struct Globals {
     caught: usize,
     uncaught: u32,
 }
@@ -35,23 +25,23 @@ impl Globals {
 
     /// 0: no exception.
     #[inline(always)]
-    fn bits(self) -> usize {
+    pub fn bits(self) -> usize {
         self.caught | self.uncaught as usize
     }
 }
 
 /// What a thread watches that has no copy to watch.
-static NOTHING: Globals = Globals::NONE;
+pub static NOTHING: Globals = Globals::NONE;
 
 /// `__cxa_get_globals` of a copy, which stands for the copy on all threads.
-type Get = extern "C" fn() -> *mut Globals;
+pub type Get = extern "C" fn() -> *mut Globals;
 
 /// No thread has this generation: see [`arch::tls_generation`].
-const NEVER: usize = usize::MAX;
+pub const NEVER: usize = usize::MAX;
 
 /// Where a copy has its words.
 #[derive(Clone, Copy, PartialEq)]
-enum Offset {
+pub enum Offset {
     /// Bytes from the beginning of its object's block of thread-local storage. A thread of this
     /// generation had such a block: with a lower one an entry may be that of an object that was
     /// unloaded, and had the same number.
@@ -64,7 +54,7 @@ enum Offset {
 
 /// A copy that is loaded.
 #[derive(Clone, Copy)]
-struct Copy {
+pub struct Copy {
     get: Get,
     /// Its object's number among those with thread-local storage; 0: it has none.
     module: usize,
@@ -73,7 +63,7 @@ struct Copy {
 
 /// A copy on one thread.
 #[derive(Clone, Copy)]
-struct Place {
+pub struct Place {
     copy: Copy,
     /// Null as long as the thread has not used it.
     at: *mut Globals,
@@ -83,7 +73,7 @@ struct Place {
 
 impl Place {
     /// Of a thread that has looked. `block`: its object's on this thread, or 0.
-    fn seen(copy: Copy, at: *mut Globals, block: usize) -> Place {
+    pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> Place {
         let slot = arch::tls_slot(copy.module);
         // SAFETY: null, or an entry of this thread's vector.
         let is_watchable =
@@ -92,7 +82,7 @@ impl Place {
     }
 
     /// Of a thread of this generation that has not looked; `None`: it has to.
-    fn of(copy: Copy, generation: usize) -> Option<Place> {
+    pub fn of(copy: Copy, generation: usize) -> Option<Place> {
         // SAFETY: null, or an entry of this thread's vector.
         let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
         let unused = Place { copy, at: ptr::null_mut(), slot: ptr::null() };
@@ -110,7 +100,7 @@ impl Place {
     }
 
     /// Whether the copy is unused as it was, or its words are known.
-    fn is_found(&mut self) -> bool {
+    pub fn is_found(&mut self) -> bool {
         if !self.at.is_null() {
             return true;
         }
@@ -159,13 +149,13 @@ impl Copies {
         self.lock.unlock();
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {
         // SAFETY: the lock is held.
         self.lock.with(|| f(unsafe { &mut *self.list.get() }))
     }
 
     /// A thread has looked: what it has found is known to all that know of nothing newer.
-    fn learn(&self, generation: usize, found: &mut [Place]) {
+    pub fn learn(&self, generation: usize, found: &mut [Place]) {
         self.with(|(known, list)| {
             if generation < *known {
                 return;
@@ -184,7 +174,7 @@ impl Copies {
 
     /// The copies on the calling thread, if a look of another thread has found all that this one
     /// can have used.
-    fn places(&self, generation: usize) -> Option<Vec<Place>> {
+    pub fn places(&self, generation: usize) -> Option<Vec<Place>> {
         self.with(|(known, list)| {
             if generation > *known {
                 return None;
@@ -194,27 +184,27 @@ impl Copies {
     }
 
     /// The copies on the calling thread, as far as that can be told without a look.
-    fn some_places(&self, generation: usize) -> Vec<Place> {
+    pub fn some_places(&self, generation: usize) -> Vec<Place> {
         self.with(|(_, list)| list.iter().filter_map(|&copy| Place::of(copy, generation)).collect())
     }
 }
 
 /// Threads that look, or are about to. glibc leaves the loader's lock as it is in the child of
 /// a fork, so no thread has it because of us while another one forks.
-static LOOKING: AtomicUsize = AtomicUsize::new(0);
+pub static LOOKING: AtomicUsize = AtomicUsize::new(0);
 
 /// How long a look waits before it asks again whether another thread still forks, in ns.
-const FORK_RETRY: i64 = 50_000;
+pub const FORK_RETRY: i64 = 50_000;
 
 /// No other thread forks until it is dropped.
-struct Looking(());
+pub struct Looking(());
 
 impl Looking {
-    fn begin() -> Looking {
+    pub fn begin() -> Looking {
         loop {
             // SeqCst, here and there: either the forking thread sees us, or we see that it forks.
             LOOKING.fetch_add(1, Ordering::SeqCst);
-            if !runtime::forks() {
+            if !forking::forks() {
                 return Looking(());
             }
             LOOKING.fetch_sub(1, Ordering::SeqCst);
@@ -253,31 +243,31 @@ pub fn forked(parent: Option<&Copies>) {
 }
 
 /// What a parent has found, for the runtime of its child.
-struct Inherited(SpinLock, UnsafeCell<Option<(usize, Vec<Copy>)>>);
+pub struct Inherited(SpinLock, UnsafeCell<Option<(usize, Vec<Copy>)>>);
 
 // SAFETY: the list is used with the lock held; what it points at is code.
 unsafe impl Sync for Inherited {}
 
-static INHERITED: Inherited = Inherited(SpinLock::new(), UnsafeCell::new(None));
+pub static INHERITED: Inherited = Inherited(SpinLock::new(), UnsafeCell::new(None));
 
 impl Inherited {
-    fn set(&self, list: (usize, Vec<Copy>)) {
+    pub fn set(&self, list: (usize, Vec<Copy>)) {
         // SAFETY: the lock is held.
         self.0.with(|| unsafe { *self.1.get() = Some(list) });
     }
 
-    fn take(&self) -> Option<(usize, Vec<Copy>)> {
+    pub fn take(&self) -> Option<(usize, Vec<Copy>)> {
         // SAFETY: the lock is held.
         self.0.with(|| unsafe { (*self.1.get()).take() })
     }
 }
 
 /// Whether the loader's lock can be had; one of the states in [`loader`].
-static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
+pub static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
 
 /// States of the loader's lock. In the child of a fork glibc leaves it as it was, so a thread of the
 /// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
-mod loader {
+pub mod loader {
     pub const FREE: u8 = 0;
     /// This is the child of a fork, and no thread has looked yet.
     pub const UNSURE: u8 = 1;
@@ -290,8 +280,8 @@ mod loader {
 
 /// Whether the loader's lock will be free again. In the child of a fork another thread tries it
 /// first.
-fn is_loader_usable() -> bool {
-    extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
+pub fn is_loader_usable() -> bool {
+    pub extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
         os::loader::take_lock_once();
         // Release: pairs with the Acquire below.
         TRIED.store(1, Ordering::Release);
@@ -317,7 +307,7 @@ fn is_loader_usable() -> bool {
 
 /// The copies that are loaded, on the calling thread, and the generation for which that holds.
 /// It waits for the loader's lock. `None`: that will never be free again.
-fn look() -> Option<(usize, Vec<Place>)> {
+pub fn look() -> Option<(usize, Vec<Place>)> {
     let _looking = Looking::begin();
     if !is_loader_usable() {
         return None;
@@ -356,28 +346,28 @@ fn look() -> Option<(usize, Vec<Place>)> {
 }
 
 /// What an M knows of the copies on its thread. Used by that thread only.
-pub struct OfThread {
+pub struct ThreadCopies {
     /// With this generation the thread has used no copy. [`NEVER`]: it has, or may have without
     /// getting another one.
-    without: Cell<usize>,
+    pub without: Cell<usize>,
     /// As long as the thread has this generation, and `watched` has these bits, no exception is
     /// there that a switch would have to take along. [`NEVER`]: there is more to look at.
-    generation: Cell<usize>,
-    watched: Cell<*const Globals>,
-    bits: Cell<usize>,
+    pub generation: Cell<usize>,
+    pub watched: Cell<*const Globals>,
+    pub bits: Cell<usize>,
     /// The generation for which `places` holds.
-    known: Cell<usize>,
-    places: UnsafeCell<Vec<Place>>,
+    pub known: Cell<usize>,
+    pub places: UnsafeCell<Vec<Place>>,
     /// What was there before the first goroutine ran here: `gs_run` may be called in a catch
     /// block.
-    own: UnsafeCell<Saved>,
+    pub own: UnsafeCell<Saved>,
     /// Of the goroutine that has been left just now: g0 is to save it. Null: nothing is.
-    unsaved: Cell<*const Unsaved>,
+    pub unsaved: Cell<*const Unsaved>,
 }
 
-impl OfThread {
-    pub fn new() -> OfThread {
-        OfThread {
+impl ThreadCopies {
+    pub fn new() -> ThreadCopies {
+        ThreadCopies {
             without: Cell::new(NEVER),
             generation: Cell::new(NEVER),
             watched: Cell::new(&raw const NOTHING),
@@ -402,19 +392,19 @@ impl OfThread {
     }
 
     #[allow(clippy::mut_from_ref)]
-    fn places(&self) -> &mut Vec<Place> {
+    pub fn places(&self) -> &mut Vec<Place> {
         // SAFETY: the thread's own; no method keeps it over a call of another method.
         unsafe { &mut *self.places.get() }
     }
 
-    fn know(&self, generation: usize, places: Vec<Place>) {
+    pub fn know(&self, generation: usize, places: Vec<Place>) {
         self.known.set(generation);
         *self.places() = places;
         self.watch();
     }
 
-    /// Sets what [`OfThread::is_clean`] looks at.
-    fn watch(&self) {
+    /// Sets what [`ThreadCopies::is_clean`] looks at.
+    pub fn watch(&self) {
         let known = self.known.get();
         let nothing = &raw const NOTHING;
         let (without, generation, watched, bits) = match self.places()[..] {
@@ -432,7 +422,7 @@ impl OfThread {
     }
 
     /// Whether the places of all copies are known that the thread has used, now at least.
-    fn knows_all(&self) -> bool {
+    pub fn knows_all(&self) -> bool {
         let generation = arch::tls_generation();
         if self.known.get() != generation {
             match rt().copies.places(generation) {
@@ -453,7 +443,7 @@ impl OfThread {
 
     /// Finds all copies. The caller has no P, because this waits for locks that a goroutine may
     /// have.
-    fn look(&self) {
+    pub fn look(&self) {
         while !self.knows_all() {
             if let Some((generation, mut places)) = look() {
                 rt().copies.learn(generation, &mut places);
@@ -466,7 +456,7 @@ impl OfThread {
     }
 
     /// Moves what the thread has to `saved`. The places are known.
-    fn take(&self, saved: &mut Saved) {
+    pub fn take(&self, saved: &mut Saved) {
         for place in self.places().iter().filter(|p| !p.at.is_null()) {
             // SAFETY: the thread's own words.
             unsafe {
@@ -480,7 +470,7 @@ impl OfThread {
     }
 
     /// Where a copy has its words on this thread, if that can be told at once.
-    fn place_of(&self, get: Get) -> Option<*mut Globals> {
+    pub fn place_of(&self, get: Get) -> Option<*mut Globals> {
         if !self.knows_all() {
             return None;
         }
@@ -523,9 +513,9 @@ impl OfThread {
 
 /// What a goroutine takes along: copies with exceptions.
 pub struct Saved {
-    count: usize,
-    few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
-    more: Vec<(Get, Globals)>,
+    pub count: usize,
+    pub few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
+    pub more: Vec<(Get, Globals)>,
 }
 
 impl Saved {
@@ -537,7 +527,7 @@ impl Saved {
         Saved { count: 0, few: [const { MaybeUninit::uninit() }; Saved::FEW], more: Vec::new() }
     }
 
-    fn push(&mut self, one: (Get, Globals)) {
+    pub fn push(&mut self, one: (Get, Globals)) {
         if self.count < Saved::FEW {
             self.few[self.count].write(one);
             self.count += 1;
@@ -546,133 +536,23 @@ impl Saved {
         }
     }
 
-    fn drain(&mut self) -> impl Iterator<Item = (Get, Globals)> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = (Get, Globals)> + '_ {
         let count = core::mem::take(&mut self.count);
         // SAFETY: `push` has written the first `count`.
         let few = self.few[..count].iter().map(|one| unsafe { one.assume_init_read() });
         few.chain(self.more.drain(..))
-    }
-
-    /// On the goroutine, wherever it runs now. May switch.
-    pub fn restore(mut self) {
-        for (get, globals) in self.drain() {
-            put(get, globals);
-        }
-    }
-}
-
-/// Gives the running goroutine its exceptions of one copy back.
-fn put(get: Get, globals: Globals) {
-    loop {
-        // SAFETY: `restore` is called on a goroutine.
-        let m = unsafe { m::must_current() };
-        let mut at = m.cxa.place_of(get);
-        if at.is_none() {
-            // It takes the C library's heap, as the goroutine's own code would.
-            at = boundary::outside(|| Some(get()));
-        }
-        // It may have come back on another thread.
-        // SAFETY: likewise.
-        if unsafe { m::must_current() } == m
-            && let Some(at) = at
-        {
-            // SAFETY: the words of this thread.
-            unsafe { at.write(globals) };
-            return;
-        }
     }
 }
 
 /// The exceptions of a goroutine that is left while it isn't known where they are. The thread's
 /// g0 finds and saves them; the goroutine, which may be resumed before, waits for that.
 pub struct Unsaved {
-    is_saved: AtomicU32,
-    saved: UnsafeCell<Saved>,
+    pub is_saved: AtomicU32,
+    pub saved: UnsafeCell<Saved>,
 }
 
 impl Unsaved {
-    fn new() -> Unsaved {
+    pub fn new() -> Unsaved {
         Unsaved { is_saved: AtomicU32::new(0), saved: UnsafeCell::new(Saved::new()) }
     }
-
-    /// On the goroutine, after it was resumed: waits until g0, which has the address, is done
-    /// with it. May switch.
-    fn wait(&self) {
-        // Acquire: pairs with the Release in `save_unsaved`.
-        while self.is_saved.load(Ordering::Acquire) == 0 {
-            // It blocks, and others may have the P: g0 may wait for one of them.
-            boundary::outside(|| futex::wait(&self.is_saved, 0, -1));
-        }
-    }
-}
-
-/// Leaves the running goroutine by `switch`, which is told whether that must be for g0, and takes
-/// its exceptions along. Gives the M on which it goes on.
-pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
-    if !m.blocking.get().is_null() {
-        // The thread stays the goroutine's, for the function on g0.
-        return switch(false);
-    }
-    if m.cxa.knows_all() {
-        let mut saved = Saved::new();
-        m.cxa.take(&mut saved);
-        let m = switch(false);
-        if saved.count == 0 {
-            return m;
-        }
-        saved.restore();
-    } else {
-        let unsaved = Unsaved::new();
-        m.cxa.unsaved.set(&raw const unsaved);
-        switch(true);
-        unsaved.wait();
-        unsaved.saved.into_inner().restore();
-    }
-    // SAFETY: a goroutine runs this: it has gone on.
-    unsafe { m::must_current() }
-}
-
-/// On g0: saves the exceptions of the goroutine that has been left, if it could not do so.
-#[inline(always)]
-pub fn save_left(m: MRef) {
-    if !m.cxa.unsaved.get().is_null() {
-        save_unsaved(m);
-    }
-}
-
-#[cold]
-fn save_unsaved(m: MRef) {
-    let unsaved = m.cxa.unsaved.replace(ptr::null());
-    // The P may be gone afterwards.
-    hooks::leave_entered(m);
-    if let Some(task) = m.stash.take() {
-        ready::put_back(m.p(), task);
-    }
-    blocking::off_p(m, || {
-        // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.
-        let unsaved = unsafe { &*unsaved };
-        m.cxa.look();
-        // SAFETY: until then it doesn't look at this.
-        m.cxa.take(unsafe { &mut *unsaved.saved.get() });
-        let note = &raw const unsaved.is_saved;
-        // Release: pairs with the Acquire in `wait`. It may be gone from here on.
-        unsaved.is_saved.store(1, Ordering::Release);
-        futex::wake(note, 1);
-    });
-}
-
-/// The goroutine ends in the middle of what it does: its exceptions are lost. Gives the M on
-/// which it goes on.
-pub fn forget(m: MRef) -> MRef {
-    if m.cxa.is_clean() {
-        return m;
-    }
-    let mut lost = Saved::new();
-    if m.cxa.knows_all() {
-        m.cxa.take(&mut lost);
-    } else {
-        blocking::leave_exceptions(m);
-    }
-    // SAFETY: the goroutine that ends runs this.
-    unsafe { m::must_current() }
 }

@@ -1,14 +1,15 @@
 //! G: a goroutine.
 
+use super::gang::Gang;
+use super::group::Group;
 use super::m::M;
 use super::task::GoFn;
+use super::values::Values;
+use super::waiter::{Parker, Request, WaitQueue, Why};
 use crate::arch::{self, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::spin::SpinLock;
-use crate::sched::core::gang::Gang;
-use crate::sched::core::group::Group;
-use crate::sched::core::park::{Parker, Request, WaitQueue, Why};
-use crate::sched::life::keys::Values;
+use crate::sched::words::pool::Pooled;
 use crate::stack::{Class, Stack};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
@@ -180,6 +181,10 @@ pub struct G {
     /// A C string of its own, or null.
     pub name: AtomicPtr<i8>,
 }
+
+// SAFETY: zeros are null, `None`, false and the first variants; the comment of the struct says who
+// may use which field.
+unsafe impl Pooled for G {}
 
 const _: () =
     assert!(size_of::<G>() <= 320 + size_of::<Fiber>(), "a million goroutines have one each");

@@ -1,20 +1,19 @@
 //! M: an OS thread that runs goroutines.
 
-use super::cxa;
+use super::attachment::Attachment;
+use super::cxa::{self, Saved};
 use super::g::{G, GRef};
+use super::group::Group;
+use super::hooks::Hooks;
 use super::p::{P, PRef};
 use super::runtime::rt;
 use super::task::{Fifo, Task};
+use crate::arch::FpControl;
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::{AtomicBell, Bell};
+use crate::os::time;
 use crate::os::{self, thread, thread::Thread};
-use crate::sched::core::blocking::Call;
-use crate::sched::core::boundary::INSIDE;
-use crate::sched::core::group::Group;
-use crate::sched::core::hooks::Hooks;
-use crate::sched::core::preempt::claim;
-use crate::sched::life::attach::Attachment;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -54,7 +53,7 @@ pub struct M {
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
     /// What is known of C++ exceptions on the thread.
-    pub cxa: cxa::OfThread,
+    pub cxa: cxa::ThreadCopies,
     /// It looks for work and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
     /// Where the call that was left last here would have returned to, and the processor expects
@@ -84,12 +83,12 @@ pub struct M {
     pub group: AtomicPtr<Group>,
     /// Switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
-    /// It is locked and sleeps in `threads::stop_locked`. The thread that clears this must give
+    /// It is locked and sleeps in `bound::stop_locked`. The thread that clears this must give
     /// the M a P.
     pub sleeps_locked: AtomicBool,
     /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
     /// whether it is null: the call may return meanwhile.
-    pub blocking: RelaxedCell<*mut Call>,
+    pub blocking: RelaxedCell<*mut BlockingCall>,
     pub rng: Cell<u64>,
 
     /// 1: notified. What the thread sleeps on.
@@ -167,7 +166,7 @@ impl M {
             stack_bounds: Cell::new((0, 0)),
             fiber: Fiber::new(),
             errno: Cell::new(ptr::null_mut()),
-            cxa: cxa::OfThread::new(),
+            cxa: cxa::ThreadCopies::new(),
             spinning: Cell::new(false),
             returns_to: Cell::new(0),
             stash: Cell::new(None),
@@ -288,8 +287,8 @@ impl M {
     ///
     /// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it: what
     /// runs on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for one
-    /// if need be, and on g0 from `schedule::acquire_p` to `release_p`. Only what runs beside a
-    /// system call (`blocking`), is about to sleep (`schedule::go_idle`), or comes from another
+    /// if need be, and on g0 from `owner::acquire_p` to `release_p`. Only what runs beside a
+    /// system call (`blocking`), is about to sleep (`stop::go_idle`), or comes from another
     /// thread has none, and looks at the field. Tests without `--release` check it.
     #[inline(always)]
     pub fn p(&self) -> PRef {
@@ -424,4 +423,90 @@ pub unsafe fn must_current() -> MRef {
 pub unsafe fn set_current(m: Option<MRef>) {
     // SAFETY: the word is 0 or this thread's M, as the caller says.
     unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
+}
+
+/// One more goroutine is pinned to the M, or one less.
+pub fn count_pinned(m: MRef, change: i32) {
+    let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
+    m.pinned_here.store(now, Ordering::Relaxed);
+}
+
+/// The M of this thread, if it runs a goroutine that may park: not on g0 and
+/// not in a system call, where it counts as a plain thread.
+#[inline(always)]
+pub fn on_goroutine() -> Option<MRef> {
+    current().filter(|&m| is_on_goroutine(m))
+}
+
+#[inline(always)]
+pub fn is_on_goroutine(m: MRef) -> bool {
+    !m.curg.get().is_null() && !m.p.get().is_null()
+}
+
+/// The goroutine of this thread, even in a system call.
+pub fn current_g() -> Option<GRef> {
+    let g = current()?.curg.get();
+    // SAFETY: null or a descriptor.
+    unsafe { GRef::from_nullable(g) }
+}
+
+/// A number that tells the caller from all other goroutines and threads; not 0.
+pub fn caller() -> u64 {
+    match current_g() {
+        Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
+        None => (crate::os::thread::id() as u64) << 1,
+    }
+}
+
+/// The M of this thread, if it holds a P.
+#[inline(always)]
+pub fn with_p() -> Option<MRef> {
+    current().filter(|m| !m.p.get().is_null())
+}
+
+/// A random number.
+pub fn random() -> u32 {
+    current().map_or_else(random_of_thread, |m| m.random())
+}
+
+#[cold]
+pub fn random_of_thread() -> u32 {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    let state = match STATE.get() {
+        0 => time::now() as u64 | 1,
+        state => state,
+    };
+    let (state, number) = xorshift(state);
+    STATE.set(state);
+    number
+}
+
+/// Who has the P of an M that is outside: see [`crate::sched::who::m::M::claim`].
+pub mod claim {
+    /// The M.
+    pub const NONE: u8 = 0;
+    /// Somebody asks for it. Whoever changes this first has it: the asker, to
+    /// `TAKEN`, or the M, back to `NONE`.
+    pub const ASKED: u8 = 1;
+    /// The asker. The M finds out when it comes back.
+    pub const TAKEN: u8 = 2;
+}
+
+/// Values of [`crate::sched::who::m::M::outside`].
+pub const INSIDE: u8 = 0;
+
+pub const OUTSIDE: u8 = 1;
+
+/// A call on the thread's own stack; it lives on the goroutine's.
+pub struct BlockingCall {
+    pub f: Blocking,
+    pub arg: *mut c_void,
+    pub result: *mut c_void,
+    /// The goroutine's rounding modes, and errno as the function left it.
+    pub fp: FpControl,
+    pub errno: i32,
+    /// The exceptions that the goroutine has, when the thread is left.
+    pub exceptions: Saved,
 }

@@ -3,12 +3,12 @@
 use super::g::G;
 use super::m::MRef;
 use super::p::{P, PRef, status};
+use super::poll;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
 use crate::os::heap;
 use crate::os::spin::SpinLock;
 use crate::os::time;
-use crate::sched::core::netpoll;
 use crate::sched::words::limits::PROCS as MAX;
 use crate::sched::words::pool::Pool;
 use crate::stack::{self, Warm};
@@ -73,7 +73,7 @@ pub struct Node {
     pub stacks: stack::Pool,
     /// How often its P's have stolen from each node.
     pub steals_from: Box<[AtomicU64]>,
-    pub poll: netpoll::OfNode,
+    pub poll: poll::NodePoll,
 }
 
 // SAFETY: `idle_m_list` is only used with `idle_ms` held.
@@ -143,7 +143,7 @@ impl Node {
             with_stack: Warm::default(),
             newborns: Pool::new(memory),
             stacks: stack::Pool::new(id as u16, memory),
-            poll: netpoll::OfNode::new(),
+            poll: poll::NodePoll::new(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! P: the right to run goroutines, and all that running them needs.
 
 use super::g::G;
+use super::gang;
 use super::m::{M, MRef};
 use super::node::Node;
+use super::poll;
 use super::task::{Fifo, Newborn, Task};
-use crate::sched::core::gang;
-use crate::sched::core::netpoll;
-use crate::sched::core::timers::Timers;
+use super::timer::Timers;
 use crate::sched::words::limits::{FREE_GS, NEWBORNS};
 use crate::sched::words::pool::Cache;
 use crate::sched::words::ring::Ring;
@@ -66,7 +66,7 @@ pub struct P {
     owner: AtomicUsize,
     /// Counts system calls; sysmon looks whether it moves.
     pub syscall_tick: AtomicU32,
-    pub poll: netpoll::OfP,
+    pub poll: poll::Poll,
     /// Goroutines spawned and ended here.
     pub created: AtomicU64,
     pub ended: AtomicU64,
@@ -92,7 +92,7 @@ pub struct P {
     /// The M that held it last. seed: N3
     pub last_m: AtomicPtr<M>,
     pub stats: Stats,
-    pub gang: gang::OfP,
+    pub gang: gang::Column,
 }
 
 // SAFETY: the comment of the struct says who may use what; the status says who
@@ -147,7 +147,7 @@ impl P {
             stack_kind: Kind::new(stack_class, node.id as u16),
             owner: AtomicUsize::new(status::DEAD as usize),
             syscall_tick: AtomicU32::new(0),
-            poll: netpoll::OfP::new(),
+            poll: poll::Poll::new(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             private: Ring::new(ring_capacity),
@@ -161,7 +161,7 @@ impl P {
             seen_at: AtomicI64::new(i64::MAX),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: Stats::default(),
-            gang: gang::OfP::new(),
+            gang: gang::Column::new(),
         }
     }
 
@@ -337,4 +337,12 @@ impl Deref for PRef {
         // SAFETY: P's stay mapped until shutdown, when no code of the runtime runs.
         unsafe { self.0.as_ref() }
     }
+}
+
+/// The P has its first timer, or one by somebody else: from the next decision on its owner
+/// looks at the clock.
+pub fn look_at_the_clock(p: PRef) {
+    let tick = p.tick.load(Ordering::Relaxed);
+    // If the owner writes at the same time it has just looked.
+    p.unusual_at.store(tick.wrapping_add(1), Ordering::Relaxed);
 }

@@ -7,6 +7,7 @@
 use super::g::{G, GRef};
 use crate::atomic::{Ordering, RelaxedCell};
 use crate::os::spin::SpinLock;
+use crate::sched::words::pool::Pooled;
 use crate::word;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
@@ -33,6 +34,10 @@ pub struct Newborn {
     /// The id of the goroutine that spawned it; 0: a plain thread.
     pub creator: RelaxedCell<u64>,
 }
+
+// SAFETY: zeros are null and `None`. Whoever visits all records uses the `RelaxedCell`s; `link` is
+// the queue's owner's.
+unsafe impl Pooled for Newborn {}
 
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever
 /// takes it out of the queue owns it.

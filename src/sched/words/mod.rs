@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod config;
 pub mod debug;
+pub mod forking;
 pub mod gate;
 pub mod idle;
 pub mod limits;

@@ -7,8 +7,6 @@
 
 use crate::arch;
 use crate::os::{heap, mem, spin::SpinLock};
-use crate::sched::who::g::G;
-use crate::sched::who::task::Newborn;
 use core::cell::{Cell, UnsafeCell};
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -93,12 +91,6 @@ unsafe impl<T: Pooled> Send for Pool<T> {}
 /// All bytes zero are a valid value. References to it may be had on any thread, at any time: the
 /// type says which of its fields may be used then.
 pub unsafe trait Pooled {}
-
-// SAFETY: zeros are null, `None`, false and the first variants; the comment of the struct says who
-// may use which field.
-unsafe impl Pooled for G {}
-// SAFETY: likewise; those that visit all of them use the `RelaxedCell`s.
-unsafe impl Pooled for Newborn {}
 
 impl<T: Pooled> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.

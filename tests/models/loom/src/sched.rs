@@ -1,5 +1,4 @@
 //! The scheduler's files that are checked, and stand-ins for their neighbours.
 
-pub mod core;
 pub mod who;
 pub mod words;

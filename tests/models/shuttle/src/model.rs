@@ -5,10 +5,11 @@ use crate::io::table;
 use crate::machine;
 use crate::os::{self, c_heap, thread::Thread};
 use crate::sched::core::boundary;
-use crate::sched::core::gang::Gang;
-use crate::sched::core::switch;
+use crate::sched::core::yielding;
+use crate::sched::life::init;
 use crate::sched::life::spawn;
 use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::gang::Gang;
 use crate::sched::who::m;
 use crate::sched::who::runtime;
 use crate::sched::who::task::GoFn;
@@ -108,7 +109,7 @@ fn run(
 
 /// What the library does when it is loaded.
 fn load() {
-    runtime::on_load();
+    init::on_load();
     table::on_load();
 }
 
@@ -133,9 +134,9 @@ pub fn in_runtime_with_threads(
         topology: Some(&topology),
         ..Request::default()
     };
-    assert_eq!(runtime::init(&request), Ok(()));
+    assert_eq!(init::init(&request), Ok(()));
     f();
-    assert_eq!(runtime::shutdown(-1), 0);
+    assert_eq!(init::shutdown(-1), 0);
     assert_eq!(machine::threads(), 1, "a thread has outlived the runtime");
 }
 
@@ -216,7 +217,7 @@ pub fn body(f: impl FnOnce() + Send + 'static) -> (GoFn, *mut c_void) {
 
 /// The running goroutine lets others go first.
 pub fn yield_now() {
-    switch::yield_now(m::current());
+    yielding::yield_now(m::current());
 }
 
 /// What a goroutine does in the library, as a function of the C API does it.

@@ -5,7 +5,8 @@ use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::Kind;
 use shuttle_models::sched::core::blocking;
-use shuttle_models::sched::core::park::{FOREVER, self};
+use shuttle_models::sched::core::park::{self, FOREVER};
+use shuttle_models::sched::who::waiter;
 use shuttle_models::{os, poll};
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ fn a_file_that_its_user_closed_behind_our_back() {
                 // The number is another file now, in no instance.
                 poll::replace(fd);
                 go(move || assert_eq!(read(fd, FOREVER), 1));
-                let _ = park::sleep_until(os::time::now() + 100_000, park::Why::Sleep);
+                let _ = park::sleep_until(os::time::now() + 100_000, waiter::Why::Sleep);
                 poll::write(fd, 1);
             });
             Plain::start(move || poll::write(fd, 1)).join();

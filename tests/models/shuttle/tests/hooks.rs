@@ -6,15 +6,18 @@ use shuttle_models::machine;
 use shuttle_models::model::{Count, Plain, body, check, go, in_runtime, inside, yield_now};
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
-use shuttle_models::sched::core::group::{Group, self};
-use shuttle_models::sched::core::hooks::{Hooks, self};
+use shuttle_models::sched::core::group;
+use shuttle_models::sched::core::hooks;
 use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::start;
-use shuttle_models::sched::life::spawn::{Options, self};
+use shuttle_models::sched::life::spawn::{self, Options};
 use shuttle_models::sched::who::g::{GRef, flags};
+use shuttle_models::sched::who::group::Group;
+use shuttle_models::sched::who::hooks::Hooks;
 use shuttle_models::sched::who::m;
 use shuttle_models::sched::who::p::status;
 use shuttle_models::sched::who::runtime;
+use shuttle_models::sched::who::waiter;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr;
@@ -164,7 +167,7 @@ fn interpret(steps: usize) {
             0 => inside(yield_now),
             1 => {
                 let until = os::time::now() + 3_000;
-                let _ = inside(|| park::sleep_until(until, park::Why::Sleep));
+                let _ = inside(|| park::sleep_until(until, waiter::Why::Sleep));
             }
             _ => {
                 inside(blocking::enter);

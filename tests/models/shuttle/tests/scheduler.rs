@@ -10,7 +10,6 @@ use shuttle_models::sched::core::gang;
 use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
-use shuttle_models::sched::core::timers;
 use shuttle_models::sched::core::world;
 use shuttle_models::sched::life::cancel;
 use shuttle_models::sched::life::embed;
@@ -20,7 +19,8 @@ use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::g::{G, GRef};
 use shuttle_models::sched::who::p::{PRef, status};
-use shuttle_models::sched::who::runtime::{rt, self};
+use shuttle_models::sched::who::runtime::{self, rt};
+use shuttle_models::sched::who::timer;
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{os, time};
 use std::ffi::c_void;
@@ -813,7 +813,7 @@ fn a_cancel_that_comes_late_leaves_a_later_wait_alone() {
 #[test]
 fn a_timer_is_stopped_when_its_function_has_ended() {
     struct Used {
-        timer: AtomicPtr<timers::Timer>,
+        timer: AtomicPtr<timer::Timer>,
         again: Count,
         running: Count,
         ended: Count,
@@ -871,7 +871,7 @@ fn a_timer_is_stopped_when_its_function_has_ended() {
             assert!(timer.stop_and_wait(park::FOREVER).is_ok());
             used.gone.store(true, Ordering::Relaxed);
             // SAFETY: used no more.
-            unsafe { timers::Timer::free(timer) };
+            unsafe { timer::Timer::free(timer) };
         });
         assert_eq!(used.running.get(), used.ended.get());
     });

@@ -14,6 +14,7 @@ use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
 use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
+use shuttle_models::sched::who::attention;
 use shuttle_models::sched::who::p::status;
 use shuttle_models::sched::who::runtime;
 use shuttle_models::sync::Sem;
@@ -65,7 +66,7 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             }
         }
         Look::Slices => {
-            world::ask(p, world::SLICE);
+            world::ask(p, attention::SLICE);
             preempt::interrupt(rt, p);
         }
         Look::Strays => {

@@ -70,3 +70,41 @@ pub mod m {
         pub fn set_between(self, _is: bool) {}
     }
 }
+
+pub mod gang {
+    pub struct Column;
+
+    impl Column {
+        pub fn new() -> Column {
+            Column
+        }
+    }
+}
+
+pub mod poll {
+    pub struct Poll;
+
+    impl Poll {
+        pub fn new() -> Poll {
+            Poll
+        }
+    }
+
+    pub struct NodePoll;
+
+    impl NodePoll {
+        pub fn new() -> NodePoll {
+            NodePoll
+        }
+    }
+}
+
+pub mod timer {
+    pub struct Timers;
+
+    impl Timers {
+        pub fn new(_id: u16) -> Timers {
+            Timers
+        }
+    }
+}

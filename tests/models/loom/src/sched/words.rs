@@ -19,6 +19,12 @@ pub mod limits {
 pub mod pool {
     use std::marker::PhantomData;
 
+    /// What a pool can hold.
+    ///
+    /// # Safety
+    /// As the real one.
+    pub unsafe trait Pooled {}
+
     pub struct Cache<T, const N: usize>(PhantomData<T>);
 
     impl<T, const N: usize> Cache<T, N> {

@@ -1,14 +1,26 @@
 //! The rows of the seeds that are decisions of this file, on a real runtime
 //! whose world is stopped: the test owns every P and sees each choice.
 
-use super::*;
-use crate::sched::core::netpoll::{Class, Found};
+use super::g0::find_runnable;
+use super::netpoll::{self, Class, Found};
+use super::order::{GLOBAL, OTHERS, next_local, now_and_then};
+use super::owner::{acquire_p, release_p};
+use super::ready;
+use super::start;
+use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
+use super::world;
+use crate::sched::life::init;
+use crate::sched::who::attention;
+use crate::sched::who::g::{GRef, Status};
+use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
-use crate::sched::who::runtime;
-use crate::sched::who::task::Newborn;
+use crate::sched::who::p::{PRef, count, status};
+use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::task::{Kind, Newborn, Task};
 use crate::sched::words::config::Request;
 use core::ffi::c_void;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering;
 use std::sync::Mutex;
 
 /// There is one runtime in a process.
@@ -29,7 +41,7 @@ impl Stage {
         let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
         let request =
             Request { procs: Some(procs), topology: Some(topology), ..Request::default() };
-        assert_eq!(runtime::init(&request), Ok(()));
+        assert_eq!(init::init(&request), Ok(()));
         let rt = rt();
         let world = world::stop();
         assert!(rt.count_m_in());
@@ -38,7 +50,7 @@ impl Stage {
         acquire_p(m, rt.p(0));
         rt.p(0).attention.store(0, Ordering::Relaxed);
         f(&mut stage);
-        rt.p(0).attention.store(world::STOP, Ordering::Relaxed);
+        rt.p(0).attention.store(attention::STOP, Ordering::Relaxed);
         if m.spinning.replace(false) {
             rt.idle.spin_ended();
         }
@@ -46,7 +58,7 @@ impl Stage {
         assert!(!work_anywhere(rt), "the test leaves tasks behind");
         rt.forget_m(m);
         world::start(world);
-        assert_eq!(runtime::shutdown(-1), 0);
+        assert_eq!(init::shutdown(-1), 0);
     }
 
     fn p(&self, id: usize) -> PRef {
@@ -169,7 +181,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         first.context.store(1, Ordering::Relaxed);
         // It is asked for something; its M is in a system call; it isn't quick any more.
         push(2);
-        victim.attention.store(world::GANG, Ordering::Relaxed);
+        victim.attention.store(attention::GANG, Ordering::Relaxed);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         victim.attention.store(0, Ordering::Relaxed);
         assert!(!work_for_thieves(s.rt, 0));
@@ -181,7 +193,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.set_quick(false);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(true));
-        victim.attention.store(world::STOP, Ordering::Relaxed);
+        victim.attention.store(attention::STOP, Ordering::Relaxed);
         victim.set_status(status::STOPPED);
         gs.iter().for_each(|g| match g.kind() {
             Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
@@ -283,7 +295,7 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
         let g =
             crate::sched::life::spawn::create_root(nothing, ptr::null_mut(), 0).expect("memory");
         g.last_p.set(2);
-        ready::ready(g, crate::sched::core::park::When::Soon);
+        ready::ready(g, crate::sched::who::waiter::When::Soon);
         assert_eq!(s.p(2).inbox.len(), 1);
         assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
         // It ends as if it had run.
@@ -465,7 +477,7 @@ fn dead(p: PRef) -> (i32, i32) {
 
 #[test]
 fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
-    use crate::sched::core::timers::{After, Timer};
+    use crate::sched::who::timer::{After, Timer};
     use core::sync::atomic::AtomicU32;
     static FIRED: AtomicU32 = AtomicU32::new(0);
     fn fire(_: &Timer, _: i64) -> After {

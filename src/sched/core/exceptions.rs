@@ -1,0 +1,131 @@
+//! The state of C++ exceptions, which belongs to the goroutine.
+//!
+//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
+//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
+//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
+//! implementation. Each has two words of its own. `README.md` of this room, "C++ exceptions",
+//! has the protocol.
+
+use super::blocking;
+use super::boundary;
+use super::hooks;
+use super::ready;
+use crate::os::futex;
+use crate::sched::who::cxa::{Get, Globals, Saved, Unsaved};
+use crate::sched::who::m::{self, MRef};
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+impl Saved {
+    /// On the goroutine, wherever it runs now. May switch.
+    pub fn restore(mut self) {
+        for (get, globals) in self.drain() {
+            put(get, globals);
+        }
+    }
+}
+
+/// Gives the running goroutine its exceptions of one copy back.
+fn put(get: Get, globals: Globals) {
+    loop {
+        // SAFETY: `restore` is called on a goroutine.
+        let m = unsafe { m::must_current() };
+        let mut at = m.cxa.place_of(get);
+        if at.is_none() {
+            // It takes the C library's heap, as the goroutine's own code would.
+            at = boundary::outside(|| Some(get()));
+        }
+        // It may have come back on another thread.
+        // SAFETY: likewise.
+        if unsafe { m::must_current() } == m
+            && let Some(at) = at
+        {
+            // SAFETY: the words of this thread.
+            unsafe { at.write(globals) };
+            return;
+        }
+    }
+}
+
+impl Unsaved {
+    /// On the goroutine, after it was resumed: waits until g0, which has the address, is done
+    /// with it. May switch.
+    fn wait(&self) {
+        // Acquire: pairs with the Release in `save_unsaved`.
+        while self.is_saved.load(Ordering::Acquire) == 0 {
+            // It blocks, and others may have the P: g0 may wait for one of them.
+            boundary::outside(|| futex::wait(&self.is_saved, 0, -1));
+        }
+    }
+}
+
+/// Leaves the running goroutine by `switch`, which is told whether that must be for g0, and takes
+/// its exceptions along. Gives the M on which it goes on.
+pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
+    if !m.blocking.get().is_null() {
+        // The thread stays the goroutine's, for the function on g0.
+        return switch(false);
+    }
+    if m.cxa.knows_all() {
+        let mut saved = Saved::new();
+        m.cxa.take(&mut saved);
+        let m = switch(false);
+        if saved.count == 0 {
+            return m;
+        }
+        saved.restore();
+    } else {
+        let unsaved = Unsaved::new();
+        m.cxa.unsaved.set(&raw const unsaved);
+        switch(true);
+        unsaved.wait();
+        unsaved.saved.into_inner().restore();
+    }
+    // SAFETY: a goroutine runs this: it has gone on.
+    unsafe { m::must_current() }
+}
+
+/// On g0: saves the exceptions of the goroutine that has been left, if it could not do so.
+#[inline(always)]
+pub fn save_left(m: MRef) {
+    if !m.cxa.unsaved.get().is_null() {
+        save_unsaved(m);
+    }
+}
+
+#[cold]
+fn save_unsaved(m: MRef) {
+    let unsaved = m.cxa.unsaved.replace(ptr::null());
+    // The P may be gone afterwards.
+    hooks::leave_entered(m);
+    if let Some(task) = m.stash.take() {
+        ready::put_back(m.p(), task);
+    }
+    blocking::off_p(m, || {
+        // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.
+        let unsaved = unsafe { &*unsaved };
+        m.cxa.look();
+        // SAFETY: until then it doesn't look at this.
+        m.cxa.take(unsafe { &mut *unsaved.saved.get() });
+        let note = &raw const unsaved.is_saved;
+        // Release: pairs with the Acquire in `wait`. It may be gone from here on.
+        unsaved.is_saved.store(1, Ordering::Release);
+        futex::wake(note, 1);
+    });
+}
+
+/// The goroutine ends in the middle of what it does: its exceptions are lost. Gives the M on
+/// which it goes on.
+pub fn forget(m: MRef) -> MRef {
+    if m.cxa.is_clean() {
+        return m;
+    }
+    let mut lost = Saved::new();
+    if m.cxa.knows_all() {
+        m.cxa.take(&mut lost);
+    } else {
+        blocking::leave_exceptions(m);
+    }
+    // SAFETY: the goroutine that ends runs this.
+    unsafe { m::must_current() }
+}

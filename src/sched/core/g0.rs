@@ -1,0 +1,330 @@
+//! The life of an M on g0, the thread's own stack: it looks for goroutines and runs them until the
+//! thread leaves.
+
+use super::blocking;
+use super::bound::{self, has_bound, is_own, may_run};
+use super::exceptions;
+use super::gang;
+use super::group;
+use super::hooks;
+use super::netpoll::{self};
+use super::order::{OTHERS, is_asked, next_local, next_tick, timer_is_due};
+use super::owner::{make_idle, release_p};
+use super::preempt;
+use super::ready;
+use super::stacks;
+use super::start;
+use super::steal::{from_global, more_for_thieves, of_low_priority, steal, work_anywhere};
+use super::stop::{self, go_idle, take_gift};
+use super::switch::{Away, Left, assign};
+use super::timers;
+use super::world;
+use crate::arch::{self, Place};
+use crate::os::signal::AltStack;
+use crate::os::thread;
+use crate::os::thread::Thread;
+use crate::os::time;
+use crate::sched::who::attention;
+use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::m::{self, M, MRef};
+use crate::sched::who::p::{PRef, count};
+use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::task::{Kind, Task};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// A goroutine that has run so often in a row where its stack isn't takes it along.
+pub const REMOTE_RUNS: u16 = 8;
+
+/// The life of an M on g0: runs goroutines until the thread is to leave.
+pub fn run(m: MRef) {
+    while let Some(g) = next(m) {
+        if (m.is_hooked() || g.has(flags::HELD)) && !hooks::enter(m, g) {
+            continue;
+        }
+        let mut here = Place::new();
+        here.note_modes();
+        m.curg.set(g.as_ptr());
+        count(&m.switches, 1);
+        let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
+        // SAFETY: the goroutine is at rest and ours.
+        let left = unsafe {
+            let to = g.context.load(Ordering::Relaxed);
+            Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here)
+        };
+        away.back();
+        let from = left.arg;
+        if m.is_hooked() {
+            hooks::left(m, left);
+        } else {
+            // SAFETY: the switch has just given it.
+            unsafe { left.settle() };
+        }
+        exceptions::save_left(m);
+        if !m.blocking.get().is_null() {
+            // SAFETY: it waits for that call.
+            blocking::run_on_g0(m, unsafe { GRef::at(from) });
+        }
+    }
+    hooks::stop(m);
+    group::leave(m);
+}
+
+/// The next goroutine for this M; `None`: the thread leaves.
+pub fn next(m: MRef) -> Option<GRef> {
+    loop {
+        hooks::follow(m);
+        if m.p.get().is_null() {
+            hooks::idle(m);
+            if must_leave(m) {
+                m.set_between(false);
+                leave_timers(rt());
+                return None;
+            }
+            if m.is_locked() {
+                bound::stop_locked(m);
+            } else {
+                stop::stop(m, None);
+            }
+            continue;
+        }
+        let p = m.p();
+        if is_asked(p) {
+            hooks::leave_entered(m);
+            if world::give_way(m, p) {
+                continue;
+            }
+        }
+        if must_leave(m) {
+            hooks::leave_entered(m);
+            hooks::idle(m);
+            put_back_stash(m, p);
+            let p = release_p(m);
+            if m.spinning.replace(false) {
+                rt().idle.spin_ended();
+            }
+            if rt().exiting.load(Ordering::Acquire) {
+                // Whoever took over would leave too, and start the next one.
+                make_idle(rt(), p);
+            } else {
+                start::hand_off(p);
+            }
+            return None;
+        }
+        let task = m.stash.take();
+        let task = if m.is_locked() {
+            let Some(task) = next_bound(m, p, task) else {
+                stop_spinning(m);
+                hooks::idle(m);
+                start::hand_off(release_p(m));
+                continue;
+            };
+            task
+        } else if let Some(task) = task.or_else(|| find_runnable(m)) {
+            task
+        } else {
+            continue;
+        };
+        stop_spinning(m);
+        match task.kind() {
+            Kind::Goroutine(g) if !may_run(m, g) => {
+                hooks::leave_entered(m);
+                hooks::idle(m);
+                bound::pass_on(m, g);
+            }
+            _ if m.is_attached() && !is_own(m, task) && bound::move_away(m, task) => {}
+            Kind::Goroutine(g) if !g.has(flags::UNBORN) || stacks::equip(m, g).is_some() => {
+                if g.has(flags::REMOTE) {
+                    run_remote(m.p(), g);
+                }
+                assign(m, m.p(), g);
+                return Some(g);
+            }
+            Kind::Goroutine(g) => rt().aside.wait_for_stack(task, g.stack_class.get().is_none()),
+            Kind::Newborn(n) => match stacks::descriptor(m.p()) {
+                Some(g) => {
+                    // SAFETY: it came out of a queue.
+                    unsafe { stacks::begin_on(m, m.p(), n, g) };
+                    if rt().aside.lacks_stacks() {
+                        // There may be more.
+                        rt().aside.stack_is_free(m.p());
+                    }
+                    return Some(g);
+                }
+                None => rt().aside.wait_for_stack(task, true),
+            },
+        }
+    }
+}
+
+/// What a locked M runs next with its P: `task`, or another goroutine that is bound to it. `None`:
+/// nothing, or others have waited for the P for long enough.
+#[cold]
+#[inline(never)]
+pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
+    let is_bound = |t: &Task| matches!(t.kind(), Kind::Goroutine(g) if g.has(flags::BOUND));
+    if let Some(task) = task {
+        if is_bound(&task) {
+            return Some(task);
+        }
+        hooks::leave_entered(m);
+        ready::push_shared(p, task);
+        return None;
+    }
+    if timer_is_due(p) {
+        p.timers.run(time::now());
+    }
+    if netpoll::is_due(p) {
+        netpoll::look(m, p);
+    }
+    // The P has queues of its own, to which this M doesn't get.
+    if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
+        return None;
+    }
+    m.pinned.pop()
+}
+
+/// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
+/// function, or because its locked goroutine has ended.
+pub fn must_leave(m: MRef) -> bool {
+    if m.is_runner() {
+        // Pairs with the fence in `root_ended`: either we see that it is done, or
+        // it sees our P.
+        fence(Ordering::SeqCst);
+        if m.root_done.load(Ordering::Acquire) && !has_bound(m) {
+            return true;
+        }
+    }
+    m.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
+}
+
+/// Whether the thread is borrowed and its owner waits for it.
+pub fn is_wanted_back(m: MRef) -> bool {
+    m.is_runner() && m.root_done.load(Ordering::Acquire)
+}
+
+/// The thread leaves without a P. It may have been the one that was to see to the timers
+/// of idle P's, and others have gone to sleep for good meanwhile.
+pub fn leave_timers(rt: &Runtime) {
+    if !rt.exiting.load(Ordering::Acquire) {
+        rt.timer_added(timers::next_of_idle_ps());
+    }
+}
+
+/// A task that was taken already goes back to the queues.
+pub fn put_back_stash(m: MRef, p: PRef) {
+    for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
+        ready::put_back(p, task);
+    }
+}
+
+/// The M has found work, or something else to do.
+pub fn stop_spinning(m: MRef) {
+    if m.spinning.replace(false)
+        && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
+    {
+        start::start_one(one, None, m.node.get());
+    }
+}
+
+/// Looks for work: own P, own node, then further and further away. `None`: look
+/// again from the start. seed: B7, N4, S10
+pub fn find_runnable(m: MRef) -> Option<Task> {
+    let rt = rt();
+    let p = m.p();
+    if timer_is_due(p) {
+        p.timers.run(time::now());
+    }
+    if netpoll::is_due(p) {
+        netpoll::look(m, p);
+    }
+    if p.attention.load(Ordering::Relaxed) & attention::GANG != 0
+        && let Some(task) = gang::next(rt, p)
+    {
+        return Some(task);
+    }
+    if let Some(task) = next_local(m, p).or_else(|| from_global(p)) {
+        return Some(task);
+    }
+    if p.poll.is_waited_for()
+        && netpoll::look(m, p) > 0
+        && let Some(task) = next_local(m, p)
+    {
+        return Some(task);
+    }
+    if is_asked(p) {
+        return None;
+    }
+    hooks::idle(m);
+    if let Some(task) = group::steal(m) {
+        return Some(task);
+    }
+    if !p.alone.get()
+        && let Some(task) = steal(rt, m, p)
+    {
+        return Some(task);
+    }
+    if let Some(task) = gang::out_of_turn(rt).or_else(|| of_low_priority(rt, p)) {
+        return Some(task);
+    }
+    if is_asked(p) {
+        return None;
+    }
+    go_idle(rt, m);
+    None
+}
+
+/// A goroutine is about to run whose stack was on another node when it last ran: if
+/// that has been so often enough the stack's memory moves here. On g0. seed: N9
+#[cold]
+#[inline(never)]
+pub fn run_remote(p: PRef, g: GRef) {
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.node() == p.node {
+        return;
+    }
+    let runs = g.remote_runs.get() + 1;
+    g.remote_runs.set(runs);
+    if runs < REMOTE_RUNS {
+        return;
+    }
+    g.remote_runs.set(0);
+    g.set_flag(flags::REMOTE, false);
+    // On a synthetic machine there is nothing to move.
+    if let Some(os_node) = p.of_node().memory {
+        let pool = &rt.nodes[stack.home()].stacks;
+        // SAFETY: it is at rest, and ours.
+        let from = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
+        let (stack, pages) = pool.migrate(stack, from, p.node, os_node);
+        g.stack.set(Some(stack));
+        count(&p.stats.migrations, 1);
+        count(&p.stats.pages_moved, pages as u64);
+    }
+}
+
+/// The life of a thread that this library has started.
+pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
+    // SAFETY: `new_m` has passed an M.
+    let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };
+    m.thread.set(Some(Thread::current()));
+    thread::set_up_current(c"gosched");
+    let alt = AltStack::set_up();
+    m.bind_to_thread();
+    // SAFETY: just bound to it.
+    unsafe { m::set_current(Some(m)) };
+    m.bind_to(m.node.get());
+    preempt::allow();
+    if m.is_spare.replace(false) {
+        rt().nodes[m.node.get()].add_idle_m(m, false);
+        rt().template.has_come(rt());
+    }
+    m.sleep(-1);
+    take_gift(m);
+    run(m);
+    // SAFETY: it has left its last goroutine.
+    unsafe { m::set_current(None) };
+    drop(alt);
+    rt().thread_leaves(m);
+    ptr::null_mut()
+}

@@ -1,0 +1,69 @@
+//! Goroutines that wait in the signal handler, and the M's that they wait on.
+
+use super::gang;
+use super::start::m_for;
+use crate::sched::who::m::MRef;
+use crate::sched::who::node::Node;
+use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::Runtime;
+use crate::sched::who::task::{Kind, Task};
+use crate::sched::words::forking::is_forking;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// Makes sure that an M is idle, before a P is taken from one that runs: making a
+/// thread takes the C library's heap, whose lock that one may have. False: not yet.
+/// If there can be no more threads, or somebody forks, one that waits in the handler
+/// will do.
+pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
+    if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
+        return true;
+    }
+    if is_forking() {
+        return true;
+    }
+    if rt.is_any_m_between() {
+        return false;
+    }
+    rt.template.want_spare(rt, p.node as usize);
+    rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
+}
+
+/// Who can have the P at once: an idle M, already out of its pool; if there can be
+/// no more threads, one whose goroutine waits in the handler, which comes along.
+pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
+    m_for(rt, p, false).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p))
+}
+
+/// Takes a goroutine that waits in the signal handler out of its queue, if there can
+/// be no more threads for now. (It may have the lock that who makes one waits for.)
+pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
+    if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() && !rt.template.is_stuck() {
+        return None;
+    }
+    let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());
+    let (m, task) = with_its_m(gang::waiting_in_handler(rt, p, others)?);
+    Some((m, Some(task)))
+}
+
+/// Any goroutine that waits in the signal handler, taken out of its queue, and its M.
+pub fn any_in_handler(rt: &Runtime) -> Option<(MRef, Task)> {
+    let task = rt.nodes.iter().find_map(|n| n.preempted.pop());
+    task.or_else(|| gang::any_in_handler(rt)).map(with_its_m)
+}
+
+/// Ends the wait of a goroutine in the signal handler without a P.
+pub fn let_go(m: MRef, task: Task) {
+    m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
+    m.handed.set(Some(task));
+    m.notify();
+}
+
+/// One that waits in the handler, with the M that it waits on.
+pub fn with_its_m(task: Task) -> (MRef, Task) {
+    match task.kind() {
+        // SAFETY: it is bound to that M.
+        Kind::Goroutine(g) => (unsafe { MRef::from_ptr(g.bound_m.get()) }, task),
+        Kind::Newborn(_) => unreachable!("what has not run was not preempted"),
+    }
+}

@@ -1,0 +1,253 @@
+//! The order in which a P serves its own queues, and those that must not starve.
+
+use super::netpoll::{self};
+use super::preempt;
+use super::ready;
+use crate::arch::{self};
+use crate::os::time;
+use crate::sched::who::attention;
+use crate::sched::who::m::{MRef, on_goroutine};
+use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::rt;
+use crate::sched::who::task::{Kind, Task};
+use crate::sched::words::ring::Taken;
+use core::sync::atomic::Ordering;
+
+/// Of so many scheduling decisions one begins with the node's global queue. A
+/// prime, and Go's number. seed: W1
+pub const GLOBAL: u32 = 61;
+
+/// And of so many, one begins with another queue that could starve.
+pub const OTHERS: u32 = 53;
+
+/// Of so many one looks at the clock, if there are timers.
+pub const CLOCK: u32 = 16;
+
+/// What so many goroutines use doesn't stay in the first cache from turn to turn.
+pub const MANY: u32 = 16;
+
+/// The next task of the own P, for a direct switch. The caller may hold the lock
+/// of what it is about to wait for, so nothing may be woken here: when a timer or
+/// the poller is due, g0 sees to it.
+#[inline(always)]
+pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
+    let tick = next_tick(p);
+    if p.attention.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    if is_unusual(p, tick) { next_unusual_direct(m, p, tick) } else { next_in_order(m, p) }
+}
+
+#[cold]
+#[inline(never)]
+pub fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    if netpoll::is_due(p) || (tick.is_multiple_of(CLOCK) && timer_is_due(p)) {
+        return None;
+    }
+    next_unusual(m, p, tick)
+}
+
+/// Whether somebody wants something of whoever runs the P.
+#[inline(always)]
+pub fn is_asked(p: PRef) -> bool {
+    p.attention.load(Ordering::Relaxed) & !attention::GANG != 0
+}
+
+/// Counts one more scheduling decision.
+#[inline(always)]
+pub fn next_tick(p: PRef) -> u32 {
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    p.tick.store(tick, Ordering::Relaxed);
+    tick
+}
+
+#[inline(always)]
+pub fn timer_is_due(p: PRef) -> bool {
+    let next = p.timers.next();
+    next != i64::MAX && next <= time::now()
+}
+
+/// The next task of the own P, on g0.
+pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
+    let tick = next_tick(p);
+    match () {
+        _ if is_asked(p) => None,
+        _ if is_unusual(p, tick) => next_unusual(m, p, tick),
+        _ => next_in_order(m, p),
+    }
+}
+
+/// Whether something else than the queues in their order may be due with this
+/// decision; most have only this to ask.
+#[inline(always)]
+pub fn is_unusual(p: PRef, tick: u32) -> bool {
+    tick.wrapping_sub(p.unusual_at.load(Ordering::Relaxed)) as i32 >= 0
+}
+
+#[cold]
+#[inline(never)]
+pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    let random_order = rt().debug.random_order;
+    let until = |of: u32| of - tick % of;
+    // The first timer changes that.
+    let clock = if p.timers.next() == i64::MAX { OTHERS } else { until(CLOCK) };
+    let ordinary = match random_order {
+        true => 1,
+        false => clock.min(until(GLOBAL)).min(until(OTHERS)),
+    };
+    p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
+    let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
+    if out_of_order || random_order { now_and_then(m, p, tick) } else { None }
+        .or_else(|| next_in_order(m, p))
+}
+
+/// The next task of the own P and of the queues that must not starve. It wakes
+/// nobody. seed: B7, N4, N5, N8, W1
+#[inline(always)]
+pub fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
+    let alone = p.alone.get();
+    // No chain of `or_else`: that is not inlined as a whole.
+    if let Some(task) = take_runnext(p, alone) {
+        return Some(task);
+    }
+    if !m.pinned.is_empty()
+        && let Some(task) = m.pinned.pop()
+    {
+        return Some(task);
+    }
+    let high = &p.of_node().high;
+    if !high.is_empty()
+        && let Some(task) = high.pop()
+    {
+        return Some(task);
+    }
+    if let Some(task) = next_private(p, alone) {
+        return Some(task);
+    }
+    next_shared(p, alone)
+}
+
+/// The newest of the private queue.
+#[inline(always)]
+pub fn next_private(p: PRef, alone: bool) -> Option<Task> {
+    let taken = p.private.take_back(alone)?;
+    if taken.left >= MANY {
+        fetch(p.private.at(taken.at.wrapping_sub(1)), p.private.at(taken.at.wrapping_sub(2)));
+    }
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
+}
+
+/// Fairness between the queues, each of which has its turn: two goroutines that
+/// wake each other through `runnext` must not keep everybody else waiting.
+pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    const QUEUES: u32 = 7;
+    let node = p.of_node();
+    let alone = p.alone.get();
+    let pick = |queue: u32| match queue % QUEUES {
+        // In turns: each of the two may be fed without end.
+        0 if (tick / GLOBAL).is_multiple_of(2) => node.take_placed().or_else(|| node.runq.pop()),
+        0 => node.runq.pop().or_else(|| node.take_placed()),
+        1 => next_shared(p, alone),
+        // SAFETY: rings hold tasks.
+        2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
+        3 => m.pinned.pop(),
+        4 => node.high.pop(),
+        // It would keep those waiting for whom it was preempted just now.
+        5 => node.preempted.pop_if(preempt::has_waited),
+        _ => node.low.pop(),
+    };
+    let first = match tick {
+        _ if rt().debug.random_order => m.random() % QUEUES,
+        _ if tick.is_multiple_of(GLOBAL) => 0,
+        _ => 1 + tick / OTHERS % (QUEUES - 1),
+    };
+    (first..first + QUEUES).find_map(pick)
+}
+
+#[inline(always)]
+pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
+    let word = p.runnext.load(Ordering::Relaxed);
+    if word == 0 {
+        return None;
+    }
+    if alone {
+        p.runnext.store(0, Ordering::Relaxed);
+        // SAFETY: it holds a task.
+        return unsafe { Task::from_word(word) };
+    }
+    // Acquire: as for any queue; a thief may have been faster.
+    // SAFETY: it holds a task or 0.
+    unsafe { Task::from_word(p.runnext.swap(0, Ordering::Acquire)) }
+}
+
+/// The oldest of the shared queue; what others left in the inbox joins it first.
+#[inline(always)]
+pub fn next_shared(p: PRef, alone: bool) -> Option<Task> {
+    if !p.inbox.is_empty() {
+        drain_inbox(p);
+    }
+    let taken = p.shared.take_front(alone)?;
+    fetch_next_shared(p, &taken);
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
+}
+
+#[inline(always)]
+pub fn fetch_next_shared(p: PRef, taken: &Taken) {
+    if taken.left >= MANY {
+        fetch(p.shared.at(taken.at.wrapping_add(1)), p.shared.at(taken.at.wrapping_add(2)));
+    }
+}
+
+/// Lets the processor get what will be needed of those who run next, which was in its
+/// caches long ago: of the first what is on its stack, of the second where that is.
+#[inline(always)]
+pub fn fetch(first: usize, second: usize) {
+    arch::prefetch(second);
+    // SAFETY: an old task at worst, whose memory is still there, or 0.
+    if let Some(Kind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
+        g.fetch_stack();
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub fn drain_inbox(p: PRef) {
+    let mut batch = p.inbox.pop_batch(|len| len);
+    while let Some(task) = batch.pop() {
+        ready::push_shared(p, task);
+    }
+}
+
+/// Whether anything but the running goroutine could run here now; for `yield`.
+#[inline(always)]
+pub fn nothing_else(m: MRef, p: PRef) -> bool {
+    // First where those who yield are.
+    if !p.shared.is_empty() {
+        return false;
+    }
+    let node = p.of_node();
+    p.runnext.load(Ordering::Relaxed) == 0
+        && p.private.is_empty()
+        && p.inbox.is_empty()
+        && m.pinned.is_empty()
+        && node.runq.is_empty()
+        && node.placed() == 0
+        && node.high.is_empty()
+        && node.low.is_empty()
+        && node.preempted.is_empty()
+        && p.attention.load(Ordering::Relaxed) == 0
+}
+
+/// Whether it makes sense to wait for another goroutine without parking: one
+/// runs on another P, and nothing could run here meanwhile. runtime_canSpin.
+/// seed: S12
+pub fn may_spin() -> bool {
+    let Some(m) = on_goroutine() else { return crate::os::cpu::count() > 1 };
+    let (rt, p) = (rt(), m.p());
+    !p.alone.get()
+        && crate::os::cpu::count() > 1
+        && (rt.idle.ps() + rt.idle.spinning() + 1) < rt.procs() as u32
+        && nothing_else(m, p)
+}

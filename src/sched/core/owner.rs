@@ -1,0 +1,70 @@
+//! How a P changes its owner.
+
+use super::g0;
+use super::gang;
+use super::netpoll::{self};
+use super::world;
+use crate::sched::who::attention::LOOK;
+use crate::sched::who::m::MRef;
+use crate::sched::who::p::{P, PRef, status};
+use crate::sched::who::runtime::{Runtime, rt};
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// Puts a P into its node's set of idle ones. The caller looks for work once
+/// more afterwards, or knows that somebody will.
+pub fn make_idle(rt: &Runtime, p: PRef) {
+    debug_assert_eq!(p.status(), status::IDLE);
+    // A member may have left it without a decision here: locked to its thread, or in a call.
+    gang::has_left(p);
+    // Counted first: whoever takes it out of the set counts it out.
+    rt.idle.p_idle();
+    p.of_node().add_idle_p(p);
+    // Pairs with the fence in `Idle::work_added`: either the adder of work finds
+    // the P in the set, or the caller finds the work. And with the one in
+    // `netpoll::wait_begins`.
+    fence(Ordering::SeqCst);
+    netpoll::nobody_runs(p);
+    if world::is_stopping() {
+        world::arrived();
+    }
+}
+
+/// The M gives its P up; nobody has it then but the caller.
+pub fn release_p(m: MRef) -> PRef {
+    let p = m.p();
+    m.p.set(ptr::null());
+    p.set_status(status::IDLE);
+    p
+}
+
+/// The M takes a P that is the caller's. seed: N3
+pub fn acquire_p(m: MRef, p: PRef) {
+    debug_assert!(m.p.get().is_null());
+    p.last_m.store(m.as_ptr(), Ordering::Relaxed);
+    p.set_owner(status::RUNNING, m);
+    m.p.set(p.as_ptr().cast_const().cast::<P>());
+    m.set_between(false);
+    m.node.set(p.node as usize);
+    m.bind_to(p.node as usize);
+    rt().sysmon.wake_if_long_asleep();
+    crate::sched::core::owner::look_if_done(m, p);
+}
+
+/// The M has taken a P: if its thread is wanted back, g0 must see it.
+#[inline(always)]
+pub fn look_if_done(m: MRef, p: PRef) {
+    if g0::is_wanted_back(m) {
+        world::ask(p, LOOK);
+    }
+}
+
+/// Takes an idle P out of its set: this one, one of the node, or the nearest.
+pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
+    let taken = near.filter(|&p| p.of_node().take_idle_p(p)).or_else(|| {
+        let procs = rt.procs();
+        rt.nodes_from(node).find_map(|n| n.take_any_idle_p(procs)).map(|id| rt.p(id))
+    })?;
+    rt.idle.p_taken();
+    Some(taken)
+}

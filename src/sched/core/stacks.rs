@@ -1,0 +1,212 @@
+//! Descriptors and stacks: where a goroutine that begins gets its own, and where those go that are free.
+
+use super::group;
+use super::switch::{self};
+use crate::arch::{self};
+use crate::sched::who::g::{G, GRef, flags};
+use crate::sched::who::m::{MRef, count_pinned};
+use crate::sched::who::node::{Node, priority};
+use crate::sched::who::p::{PRef, count};
+use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::task::Newborn;
+use crate::sched::words::limits::{FREE_GS, NEWBORNS};
+use core::iter;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering;
+
+/// Ids that a P takes at once.
+pub const ID_BATCH: u64 = 64;
+
+/// Keeps a descriptor with its stack for the next goroutine: here, or in the
+/// node, or taken apart when the stack is of an unusual size. What belongs to
+/// another node goes back there. seed: N9
+#[inline(always)]
+pub fn keep(p: PRef, g: GRef) {
+    if g.stack_of_running().kind() == p.stack_kind && !p.free_gs.is_full() {
+        p.free_gs.push(g.as_non_null());
+    } else {
+        keep_in_node(p, g);
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub fn keep_in_node(p: PRef, g: GRef) {
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.class() != rt.stack_class || stack.home() != stack.node() as usize {
+        return take_apart(p, g);
+    }
+    if stack.node() != p.node {
+        count(&p.stats.stacks_sent_home, 1);
+        return keep_one_in_node(&rt.nodes[stack.home()], g);
+    }
+    let node = p.of_node();
+    // First, as in `keep_one_in_node`.
+    node.with_stack.added(FREE_GS / 2);
+    node.gs_with_stack.take_back(&p.free_gs, FREE_GS / 2);
+    p.free_gs.push(g.as_non_null());
+}
+
+/// Descriptor and stack go back each to its own node.
+#[cold]
+pub fn take_apart(p: PRef, g: GRef) {
+    let (rt, stack) = (rt(), g.stack_of_running());
+    if stack.home() != p.node as usize {
+        count(&p.stats.stacks_sent_home, 1);
+    }
+    g.stack.set(None);
+    rt.nodes[stack.home()].stacks.put(stack);
+    rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
+}
+
+pub fn keep_one_in_node(node: &Node, g: GRef) {
+    // First, so that nobody has taken more than there are.
+    node.with_stack.added(1);
+    node.gs_with_stack.put(g.as_non_null());
+}
+
+/// Up to `most` of the descriptors that a node keeps, and that are a surplus, lose their
+/// stacks, which give their memory back. Gives how many did.
+pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
+    let surplus = node.with_stack.take_surplus(most);
+    // Here, and not with the pool's lock held.
+    let mut some = Vec::with_capacity(surplus);
+    let n = take_with_stack(node, surplus, |g| some.push(g));
+    node.stacks.put_cold(some.into_iter().filter_map(|g| {
+        // SAFETY: the pool holds descriptors.
+        let g = unsafe { GRef::from_non_null(g) };
+        let stack = g.stack.take();
+        rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
+        let stack = stack?;
+        if stack.home() != node.id {
+            // It has moved here, and goes back by itself.
+            rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
+            return None;
+        }
+        Some(stack)
+    }));
+    n
+}
+
+/// Moves up to `most` of the descriptors with a stack that a node keeps. Gives how many
+/// there were.
+pub fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
+    let n = node.gs_with_stack.give_existing(most, to);
+    node.with_stack.taken(n);
+    n
+}
+
+/// Everything a P keeps goes to its node: the P is about to end.
+pub fn flush_caches(p: PRef, node: &Node) {
+    while let Some(g) = p.free_gs.pop() {
+        // SAFETY: the cache holds descriptors.
+        keep_one_in_node(node, unsafe { GRef::from_non_null(g) });
+    }
+    node.newborns.take_back(&p.newborns, usize::MAX);
+}
+
+/// A free descriptor with a stack of the default size: the P's, the node's or a
+/// new one. `None`: no memory.
+pub fn descriptor(p: PRef) -> Option<GRef> {
+    // SAFETY: the cache holds descriptors.
+    let cached = || p.free_gs.pop().map(|g| unsafe { GRef::from_non_null(g) });
+    if let Some(g) = cached() {
+        return Some(g);
+    }
+    let node = p.of_node();
+    if node.with_stack.len() > 0 {
+        take_with_stack(node, FREE_GS / 4, |g| p.free_gs.push(g));
+        if let Some(g) = cached() {
+            return Some(g);
+        }
+    }
+    // SAFETY: the pool holds descriptors.
+    let g = unsafe { GRef::from_non_null(node.gs.get()?) };
+    g.home.set(node.id as u16);
+    let Some(stack) = node.stacks.get(rt().stack_class) else {
+        node.gs.put(g.as_non_null());
+        return None;
+    };
+    g.stack.set(Some(stack));
+    Some(g)
+}
+
+/// The newborn takes this descriptor and stack, as a context that can be
+/// switched to.
+///
+/// # Safety
+/// As for [`begin_as`].
+#[inline(always)]
+pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+    // SAFETY: the record is the caller's.
+    unsafe { begin_as(m, p, newborn, g) };
+    g.fiber.begin_anew();
+    // SAFETY: the stack is the goroutine's and nothing is on it.
+    g.context
+        .store(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) }, Ordering::Relaxed);
+}
+
+/// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no
+/// memory. A pinned one stays on this thread from now on.
+pub fn equip(m: MRef, g: GRef) -> Option<()> {
+    let class = g.stack_class.get().unwrap_or(rt().stack_class);
+    let p = m.p();
+    let stack = p.of_node().stacks.get(class)?;
+    g.stack.set(Some(stack));
+    g.fiber.begin_anew();
+    // SAFETY: the stack is the goroutine's and nothing is on it.
+    g.context.store(unsafe { arch::prepare(stack.top(), rt().fp) }, Ordering::Relaxed);
+    g.set_flag(flags::UNBORN, false);
+    g.set_flag(flags::FOREIGN, usize::from(g.home.get()) != stack.home());
+    if g.has(flags::PINNED) {
+        count_pinned(m, 1);
+        group::begun(g);
+        g.set_flag(flags::BOUND, true);
+        g.bound_m.set(m.as_ptr());
+    }
+    Some(())
+}
+
+/// The newborn becomes a goroutine; its record is free again.
+///
+/// # Safety
+/// The caller has taken the newborn out of a queue.
+#[inline(always)]
+pub unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+    // SAFETY: the record is ours: it came out of a queue.
+    let n = unsafe { newborn.as_ref() };
+    g.f.set(n.f.replace(None));
+    g.arg.set(n.arg.get());
+    g.pc.set(n.pc.get());
+    g.creator.set(n.creator.get());
+    g.flags.set(0);
+    g.priority.set(priority::NORMAL);
+    g.data.store(ptr::null_mut(), Ordering::Relaxed);
+    g.id.store(next_id(p), Ordering::Relaxed);
+    switch::assign(m, p, g);
+    if p.newborns.is_full() {
+        p.of_node().newborns.take_back(&p.newborns, NEWBORNS / 2);
+    }
+    p.newborns.push(newborn);
+}
+
+/// Each goroutine has an id of its own, counted from 1.
+#[inline(always)]
+pub fn next_id(p: PRef) -> u64 {
+    let (mut next, mut end) = p.ids.get();
+    if next == end {
+        next = rt().take_ids(ID_BATCH);
+        end = next + ID_BATCH;
+    }
+    p.ids.set((next + 1, end));
+    next
+}
+
+/// A free newborn record; `None`: no memory.
+#[inline(always)]
+pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
+    if p.newborns.is_empty() {
+        p.of_node().newborns.refill(&p.newborns, NEWBORNS / 2);
+    }
+    p.newborns.pop()
+}

@@ -1,0 +1,235 @@
+//! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to them.
+
+use super::netpoll::{self};
+use super::order::{is_asked, next_local, timer_is_due};
+use super::ready;
+use crate::os::{spin::backoff, time};
+use crate::sched::who::m::MRef;
+use crate::sched::who::node::Node;
+use crate::sched::who::p::{PRef, count, status};
+use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::task::Task;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// So many tasks at most are taken out of a list with its lock held, a cache miss each.
+pub const MANY_AT_ONCE: usize = 128;
+
+/// Rounds over all victims before a thief gives up.
+pub const STEAL_ROUNDS: u32 = 4;
+
+/// What it takes to wake a thief that steals, and what it then misses in its caches, in ns.
+pub const STEAL_TIME: i64 = 5_000;
+
+/// A fair share of the own node's global queue: one to run, the rest for later.
+pub fn from_global(p: PRef) -> Option<Task> {
+    let node = p.of_node();
+    take_share(&node.runq, p, node.ps.len().max(1))
+        .or_else(|| node.take_placed())
+        .or_else(|| node.preempted.pop())
+}
+
+pub fn take_share(queue: &crate::sched::who::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
+    let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
+    let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(most));
+    let first = batch.pop()?;
+    while let Some(task) = batch.pop() {
+        ready::push_shared(p, task);
+    }
+    Some(first)
+}
+
+pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
+    let nodes = || rt.nodes_from(p.node as usize);
+    nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))
+}
+
+/// Steals: from the P's of the node, then node by node from global queues and
+/// P's. At most half of the busy P's have somebody who does. seed: S3, S6, N4
+pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
+    if !m.spinning.get() {
+        let busy = rt.procs() as u32 - rt.idle.ps().min(rt.procs() as u32);
+        if 2 * rt.idle.spinning() >= busy {
+            return None;
+        }
+        m.spinning.set(true);
+        rt.idle.spin_begins();
+    }
+    let own = p.of_node();
+    for round in 0..STEAL_ROUNDS {
+        if is_asked(p) {
+            return None;
+        }
+        let last = round == STEAL_ROUNDS - 1;
+        if let Some(task) = steal_from_node(m, p, own.id, last) {
+            note_steal(own, &p.stats.steals_near, own.id);
+            return Some(task);
+        }
+        for &n in &own.neighbours {
+            let node = &rt.nodes[n];
+            if let Some(task) = node
+                .high
+                .pop()
+                .or_else(|| take_share(&node.runq, p, node.ps.len() + 1))
+                .or_else(|| node.steal_placed(rt.theft_time()))
+                .or_else(|| node.preempted.pop())
+            {
+                note_steal(own, &p.stats.steals_remote_queue, n);
+                return Some(task);
+            }
+            if let Some(task) = steal_from_node(m, p, n, last) {
+                note_steal(own, &p.stats.steals_remote_p, n);
+                return Some(task);
+            }
+        }
+        if !own.runq.is_empty() || own.placed() > 0 || !p.inbox.is_empty() {
+            return next_local(m, p).or_else(|| from_global(p));
+        }
+        backoff(round);
+    }
+    None
+}
+
+/// A P of `own` has stolen from a node: counts it by its kind and by its node.
+pub fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
+    count(kind, 1);
+    own.steals_from[from].fetch_add(1, Ordering::Relaxed);
+}
+
+/// Visits the P's of a node in a random order. `last`: take a `runnext` too, and
+/// let due timers fire.
+pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
+    let ps = &rt().nodes[node].ps;
+    let n = ps.len();
+    if n == 0 {
+        return None;
+    }
+    let start = m.random() as usize % n;
+    for i in 0..n {
+        let victim = ps.get((start + i) % n);
+        if victim == p {
+            continue;
+        }
+        if last && timer_is_due(victim) {
+            victim.timers.run(time::now());
+            if let Some(task) = next_local(m, p) {
+                return Some(task);
+            }
+        }
+        // The watcher looks for those that nobody runs.
+        if last
+            && victim.poll.is_waited_for()
+            && victim.status() == status::RUNNING
+            && netpoll::look(m, victim) > 0
+            && let Some(task) = next_local(m, p)
+        {
+            return Some(task);
+        }
+        let stolen =
+            steal_from(p, victim, last).or_else(|| if last { steal_runnext(victim) } else { None });
+        if stolen.is_some() {
+            return stolen;
+        }
+    }
+    None
+}
+
+/// Half of what a P has: of the shared work first, which it wants to share. A few
+/// goroutines that wait on a quick P are left to it.
+pub fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
+    if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
+        // SAFETY: rings hold tasks.
+        return unsafe { Task::from_word(word) };
+    }
+    if !victim.private.is_empty()
+        && (!victim.has_few_goroutines() || (last && !turns_out_quick(victim)))
+        && let Some((word, _)) = victim.private.steal_half(&p.private)
+    {
+        // SAFETY: rings hold tasks.
+        return unsafe { Task::from_word(word) };
+    }
+    take_share(&victim.inbox, p, 2)
+}
+
+/// Watches whether a P gets to all of its private work in the time that stealing takes.
+pub fn turns_out_quick(victim: PRef) -> bool {
+    if victim.keeps_its_few() {
+        return true;
+    }
+    let (decisions, took) = watch(victim);
+    let queued = victim.private.len().max(1) as i64;
+    let is = i64::from(decisions) * STEAL_TIME >= queued * took;
+    if is {
+        victim.set_quick(true);
+    }
+    is
+}
+
+/// How many decisions a P takes in a few us, and how many ns those were: the watcher may
+/// lose its CPU.
+pub fn watch(victim: PRef) -> (u32, i64) {
+    let tick = victim.tick.load(Ordering::Relaxed);
+    let before = time::now();
+    loop {
+        let took = time::now() - before;
+        if took >= STEAL_TIME {
+            return (victim.tick.load(Ordering::Relaxed).wrapping_sub(tick), took);
+        }
+        backoff(0);
+    }
+}
+
+/// The last resort: a P that has not moved for a while may be stuck with it.
+pub fn steal_runnext(victim: PRef) -> Option<Task> {
+    let word = victim.runnext.load(Ordering::Relaxed);
+    if word == 0 {
+        return None;
+    }
+    if watch(victim).0 != 0 {
+        return None;
+    }
+    // Acquire: as for any queue.
+    let taken = victim.runnext.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
+    // SAFETY: it holds a task or 0.
+    taken.ok().and_then(|word| unsafe { Task::from_word(word) })
+}
+
+/// Whether there is work that an idle P could take, now or soon.
+pub fn work_anywhere(rt: &Runtime) -> bool {
+    work_that(rt, |_| true, |n| n.placed() > 0)
+}
+
+/// Whether there is work that a P of this node would take now: thieves leave a quick P its few
+/// goroutines, and another node for a while what was spawned for it.
+pub fn work_for_thieves(rt: &Runtime, node: usize) -> bool {
+    let placed =
+        |n: &Node| n.placed() > 0 && (n.id == node || n.placed_due(rt.theft_time()) <= time::now());
+    work_that(rt, |p| !p.keeps_its_few(), placed)
+}
+
+/// Whether there is work. Private work and what was spawned for a node count only where `private`
+/// and `placed` say so.
+pub fn work_that(
+    rt: &Runtime,
+    private: impl Fn(PRef) -> bool,
+    placed: impl Fn(&Node) -> bool,
+) -> bool {
+    rt.nodes.iter().any(|n| {
+        !n.runq.is_empty()
+            || placed(n)
+            || !n.high.is_empty()
+            || !n.low.is_empty()
+            || !n.idle.is_empty()
+            || !n.preempted.is_empty()
+    }) || rt.ps().any(|p| {
+        (!p.private.is_empty() && private(p))
+            || !p.shared.is_empty()
+            || !p.inbox.is_empty()
+            || (p.status() == status::IDLE && p.runnext.load(Ordering::Relaxed) != 0)
+    }) || rt.gangs.any_ready()
+}
+
+/// Whether there is anything that an M of this node that looks for work would see to.
+pub fn more_for_thieves(node: usize) -> bool {
+    let rt = rt();
+    work_for_thieves(rt, node) || rt.lacks_watcher()
+}

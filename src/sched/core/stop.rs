@@ -1,0 +1,153 @@
+//! Stopping M's: an M without work gives its P up and sleeps until another M or an event wakes it.
+
+use super::bound::give_pinned_away;
+use super::g0;
+use super::netpoll::{self, Post};
+use super::owner::{self, acquire_p, make_idle, release_p, take_idle_p};
+use super::steal::work_for_thieves;
+use super::timers;
+use crate::os::time;
+use crate::sched::who::m::MRef;
+use crate::sched::who::p::{PRef, status};
+use crate::sched::who::runtime::{Runtime, rt};
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
+pub fn go_idle(rt: &Runtime, m: MRef) {
+    let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
+    m.set_between(true);
+    let p = release_p(m);
+    make_idle(rt, p);
+    if m.spinning.replace(false) {
+        rt.idle.spin_ended();
+    }
+    // Work that came before the counters changed was not announced to us.
+    let due = timers::next_of_idle_ps();
+    if (work_for_thieves(rt, p.node as usize) || due <= time::now())
+        && let Some(new) = owner::take_idle_p(rt, Some(p), m.node.get())
+    {
+        acquire_p(m, new);
+        m.spinning.set(true);
+        rt.idle.spin_begins();
+        if let Some(post) = attended.map(Post::P) {
+            post.leave();
+            post.pass_on(rt);
+        }
+        return;
+    }
+    stop(m, attended);
+}
+
+/// Takes what came with a notification.
+pub fn take_gift(m: MRef) {
+    let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
+    m.stash.set(m.handed.take());
+    if !p.is_null() {
+        if rt().nodes.len() > 1 {
+            rt().learn_theft_time(time::now() - m.given_at.load(Ordering::Relaxed));
+        }
+        // SAFETY: the M that notified us gave us this P.
+        acquire_p(m, unsafe { PRef::from_ptr(p) });
+        m.spinning.set(m.next_spinning.get());
+    }
+}
+
+/// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
+/// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
+/// stopm.
+pub fn stop(m: MRef, mut attended: Option<PRef>) {
+    let rt = rt();
+    let node = &rt.nodes[m.node.get()];
+    loop {
+        m.set_between(true);
+        let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
+        node.add_idle_m(m, post.is_needed());
+        // Pairs with the fences of those who look for an idle M after they have
+        // published something for it.
+        fence(Ordering::SeqCst);
+        rt.aside.thread_is_idle(rt, m);
+        let called = !m.pinned.is_empty() || g0::must_leave(m);
+        if called && node.leave_idle_ms(m) {
+            post.leave();
+            if answer_call(m) {
+                post.pass_on(rt);
+                return;
+            }
+            continue;
+        }
+        // Work may wait for any M. If it is taken meanwhile, or no P is idle, so be
+        // it: sysmon asks again.
+        if rt.ms_wanted.load(Ordering::Relaxed)
+            && let Some(p) = take_idle_p(rt, None, m.node.get())
+        {
+            if node.leave_idle_ms(m) {
+                acquire_p(m, p);
+                post.leave();
+                post.pass_on(rt);
+                return;
+            }
+            make_idle(rt, p);
+        }
+        let deadline = rt.watch(m);
+        let woken = post.sleep(m, deadline);
+        rt.unwatch(m);
+        if woken.notified || !node.leave_idle_ms(m) {
+            if !woken.notified {
+                // Somebody has taken us out just now: it comes.
+                m.sleep(-1);
+            }
+            take_gift(m);
+            woken.leave_ps(rt);
+            woken.deliver(m, &post);
+            post.leave();
+            if !m.p.get().is_null() || g0::must_leave(m) {
+                post.pass_on(rt);
+            }
+            return;
+        }
+        // Something has happened, or a timer is due. Its P, if it is still idle, is ours.
+        if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
+            acquire_p(m, p);
+            woken.deliver(m, &post);
+            post.leave();
+            post.pass_on(rt);
+            return;
+        }
+        woken.deliver(m, &post);
+        match post {
+            Post::P(p) if p.status() == status::IDLE => attended = Some(p),
+            _ => post.leave(),
+        }
+    }
+}
+
+/// Takes an idle P that has a timer that is due.
+pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
+    let now = time::now();
+    let due = rt.ps().find(|p| p.timers.next() <= now && p.of_node().take_idle_p(*p))?;
+    rt.idle.p_taken();
+    Some(due)
+}
+
+/// The M is not in its pool. True: it has a P, or is to leave.
+pub fn answer_call(m: MRef) -> bool {
+    let rt = rt();
+    if g0::must_leave(m) {
+        return true;
+    }
+    if let Some(p) = take_idle_p(rt, None, m.node.get()) {
+        acquire_p(m, p);
+        return true;
+    }
+    give_pinned_away(m);
+    false
+}
+
+/// A P is on its way to this M, or will be: calls `sleep`, which returns when the M has been
+/// notified, and takes the P.
+pub fn wait_for_gift(m: MRef, sleep: impl FnOnce()) {
+    m.set_between(false);
+    sleep();
+    take_gift(m);
+}

@@ -1,0 +1,103 @@
+//! Giving the P to others for a while.
+
+use super::netpoll::{self};
+use super::order::{CLOCK, fetch_next_shared, is_unusual, nothing_else, timer_is_due};
+use super::ready;
+use super::switch::{Left, ThreadState, successor, switch_away};
+use crate::arch::Place;
+use crate::os::time;
+use crate::sched::who::attention;
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, MRef, is_on_goroutine, on_goroutine};
+use crate::sched::who::p::PRef;
+use crate::sched::who::task::Task;
+use core::sync::atomic::Ordering;
+
+/// Gives the P to others for a while, if there are any; `m` is that of this thread. Gives
+/// the one on which the caller goes on. Gosched.
+#[inline(always)]
+pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
+    let Some(m) = m.filter(|&m| is_on_goroutine(m)) else {
+        crate::os::thread::yield_now();
+        return m;
+    };
+    let p = m.p();
+    if nothing_else(m, p) {
+        let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+        p.tick.store(tick, Ordering::Relaxed);
+        if !tick.is_multiple_of(CLOCK) {
+            return Some(m);
+        }
+        // A loop that only yields must not keep timers and remote work waiting.
+        if timer_is_due(p) {
+            p.timers.run(time::now());
+        }
+        if nothing_else(m, p) && !netpoll::is_due(p) {
+            return Some(m);
+        }
+    }
+    let g = m.g();
+    g.set_status(Status::Runnable);
+    let mut here = Place::new();
+    let state = ThreadState::take(m, &mut here);
+    let (next, left) = match take_turns(m, p, g) {
+        Some(next) => (Some(next), Left::nobody(m)),
+        None => (successor(m), Left { m, commit: Some(yield_commit), arg: g.address() }),
+    };
+    Some(state.over_switch(left, next, &mut here))
+}
+
+/// The next one in turn for a goroutine that yields, which is in the queue then, before it
+/// is left: see [`switch_away_alone`]. Only where all there is to choose from are those who
+/// yield.
+#[inline(always)]
+pub fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
+    if !p.alone.get() || p.shared.is_empty() {
+        return None;
+    }
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    // One branch for all that is rare.
+    let others = p.runnext.load(Ordering::Relaxed)
+        | p.inbox.len()
+        | m.pinned.len()
+        | p.of_node().high.len()
+        | m.by_g0.get()
+        | p.attention.load(Ordering::Relaxed) as usize;
+    if others != 0
+        || !p.private.is_empty()
+        || is_unusual(p, tick)
+        || ready::is_special(g, p.migrates)
+    {
+        return None;
+    }
+    let taken = p.shared.rotate(Task::goroutine(g).to_word())?;
+    p.tick.store(tick, Ordering::Relaxed);
+    fetch_next_shared(p, &taken);
+    // SAFETY: rings hold tasks.
+    unsafe { Task::from_word(taken.entry) }
+}
+
+/// # Safety
+/// On an M's thread. `g` is the address of a goroutine of the caller's.
+pub unsafe fn yield_commit(g: usize) {
+    // SAFETY: an M's thread and the address of a goroutine, as the caller says.
+    let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
+    ready::push_yielded(m.p(), g);
+}
+
+/// The world is being stopped, or something else wants the goroutine to give
+/// way: called at the entry of functions that could.
+#[cold]
+#[inline(never)]
+pub fn give_way() {
+    let Some(m) = on_goroutine() else { return };
+    if m.g().has(flags::NOPREEMPT) {
+        let asked = m.p().attention.fetch_and(!attention::SLICE, Ordering::Relaxed);
+        if asked & !(attention::SLICE | attention::GANG) == 0 {
+            return;
+        }
+    }
+    m.g().set_status(Status::Runnable);
+    // SAFETY: it is ours.
+    unsafe { switch_away(m, yield_commit, m.g().address()) };
+}

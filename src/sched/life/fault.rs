@@ -1,0 +1,26 @@
+//! Faults: which of them are overflows of a goroutine's stack.
+
+use crate::arch::{self};
+use crate::sched::who::m::{self};
+use crate::stack::{self};
+use core::sync::atomic::Ordering;
+
+/// A fault: a stack overflow is reported; others are the host's.
+pub fn on_fault(address: usize) {
+    if arch::tls_get() == 0 {
+        return;
+    }
+    let Some(g) = m::current_g() else { return };
+    let Some(stack) = g.stack.get() else { return };
+    if !stack.guards(address) {
+        return;
+    }
+    let name = g.name.load(Ordering::Relaxed);
+    let name = if name.is_null() {
+        &[][..]
+    } else {
+        // SAFETY: a C string of the goroutine's own.
+        unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes()
+    };
+    stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, g.pc.get(), address);
+}

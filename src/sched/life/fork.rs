@@ -1,0 +1,138 @@
+//! fork(2): the locks that are held across it, and what the child forgets.
+
+use super::embed;
+use super::keys;
+use super::orphans;
+use crate::os::{heap, log, time};
+use crate::sched::core::gang;
+use crate::sched::core::group;
+use crate::sched::core::hooks;
+use crate::sched::core::netpoll;
+use crate::sched::core::preempt;
+use crate::sched::watch::deadlock;
+use crate::sched::who::cxa;
+use crate::sched::who::m::{self};
+use crate::sched::who::runtime::{CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
+use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+
+/// The thread that forks holds the lock of [`World`]. Used with `LIFE` held.
+pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
+
+/// How long a thread that is to fork sleeps before it looks again whether the world is still
+/// stopped, in ns.
+pub const FORK_RETRY: i64 = 100_000;
+
+pub extern "C" fn before_fork() {
+    // A goroutine isn't stopped while it has the locks.
+    if let Some(m) = m::current() {
+        m.forks_from.set(m.outside.swap(m::INSIDE, Ordering::Relaxed));
+        // Pairs with the `membarrier` in `preempt::take`.
+        compiler_fence(Ordering::SeqCst);
+    }
+    let excludes = lock_life_to_fork();
+    EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
+    // Set with LIFE held: of several threads that fork, each has it for itself.
+    FORKING.store(true, Ordering::SeqCst);
+    if let Some(rt) = try_rt() {
+        preempt::empty_handlers(rt);
+    }
+    // One of those that were in a handler may have had the loader's lock.
+    cxa::wait_for_looks();
+    ALLOCATES.lock();
+    keys::lock_table();
+    deadlock::lock_handler();
+    log::lock();
+    hooks::lock_tables();
+    group::lock_all();
+    orphans::lock();
+    gang::lock_free();
+    if let Some(rt) = try_rt() {
+        rt.copies.lock();
+    }
+    heap::lock();
+}
+
+/// Locks `LIFE`, and keeps others from stopping the world if the caller could fork while it
+/// is stopped. Gives whether it does.
+///
+/// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
+/// The stopper itself has the lock already.
+pub fn lock_life_to_fork() -> bool {
+    loop {
+        LIFE.lock();
+        let Some(rt) = try_rt() else { return false };
+        if preempt::holds_p() || embed::has_stopped() {
+            return false;
+        }
+        if rt.world.try_lock() {
+            return true;
+        }
+        // Who has stopped the world may need LIFE before it starts it again.
+        LIFE.unlock();
+        time::sleep(FORK_RETRY);
+    }
+}
+
+/// Gives the locks back in the parent. In the child they are a copy, taken by the only
+/// thread there is.
+pub fn unlock_after_fork(rt: Option<&Runtime>) {
+    heap::unlock();
+    if let Some(rt) = rt {
+        rt.copies.unlock();
+    }
+    gang::unlock_free();
+    orphans::unlock();
+    group::unlock_all();
+    hooks::unlock_tables();
+    log::unlock();
+    deadlock::unlock_handler();
+    keys::unlock_table();
+    ALLOCATES.unlock();
+    FORKING.store(false, Ordering::SeqCst);
+    LIFE.unlock();
+}
+
+pub extern "C" fn after_fork() {
+    if let Some(rt) = try_rt() {
+        rt.template.gate.open();
+        if EXCLUDES_STOP.load(Ordering::Relaxed) {
+            rt.world.unlock();
+        }
+    }
+    unlock_after_fork(try_rt());
+    if let Some(m) = m::current() {
+        m.outside.store(m.forks_from.get(), Ordering::Release);
+    }
+}
+
+/// In the child there is only the thread that forked, with the memory of a
+/// runtime whose threads are gone. That is left alone; a fresh one is made on
+/// demand.
+pub extern "C" fn in_child() {
+    if let Some(m) = m::current() {
+        // SAFETY: the parent's runtime, of which this is a copy.
+        let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
+        if !m.is_runner() {
+            rt.host_mask.restore();
+            rt.unbind_thread();
+        }
+    }
+    let parent = try_rt();
+    if let Some(rt) = parent {
+        // The parent's, with its own files in them.
+        netpoll::close_all(rt);
+    }
+    // SAFETY: the thread runs nothing of the runtime any more: it is a plain one.
+    unsafe { m::set_current(None) };
+    SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
+    RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+    CHANGING.store(false, Ordering::SeqCst);
+    INSIDE.store(0, Ordering::SeqCst);
+    deadlock::forget_threads();
+    embed::forget_stop();
+    unlock_after_fork(parent);
+    cxa::forked(parent.map(|rt| &rt.copies));
+    hooks::forked();
+}

@@ -1,0 +1,398 @@
+//! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
+
+use super::fault::on_fault;
+use super::fork::{after_fork, before_fork, in_child};
+use super::orphans::ORPHANS;
+use crate::arch::{FpControl, sanitizer};
+use crate::os::cpu::{self, CpuSet};
+use crate::os::thread::{NoCancel, SignalMask, Thread};
+use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
+use crate::sched::core::g0;
+use crate::sched::core::group;
+use crate::sched::core::hooks;
+use crate::sched::core::netpoll;
+use crate::sched::core::owner;
+use crate::sched::core::preempt;
+use crate::sched::watch::sysmon;
+use crate::sched::who::aside::Aside;
+use crate::sched::who::blocked::{self, Counted};
+use crate::sched::who::cxa;
+use crate::sched::who::gang::Gangs;
+use crate::sched::who::inspector::Inspector;
+use crate::sched::who::m::{self};
+use crate::sched::who::node::Node;
+use crate::sched::who::p::status;
+use crate::sched::who::runtime::{
+    CHANGING, INSIDE, Inside, LIFE, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
+};
+use crate::sched::who::slots::Slots;
+use crate::sched::who::sysmon::Sysmon;
+use crate::sched::who::template::Template;
+use crate::sched::who::workers::Workers;
+use crate::sched::who::world::World;
+use crate::sched::words::clock;
+use crate::sched::words::config::{Config, Request};
+use crate::sched::words::debug::Debug;
+use crate::sched::words::idle::Idle;
+use crate::sched::words::limits::{PROCS as MAX, RING as CAPACITY};
+use crate::stack::{self};
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+impl Inside {
+    /// There is a runtime: it is made, with the defaults, if there was none. `-ENOMEM`,
+    /// `-EAGAIN`: the system gives no memory or thread for that.
+    pub fn enter() -> Result<Inside, i32> {
+        loop {
+            if let Some(inside) = Inside::try_enter() {
+                return Ok(inside);
+            }
+            init_default()?;
+        }
+    }
+
+    /// Enters for a caller that may be a goroutine, which is inside already: `None`.
+    /// Fails as [`Inside::enter`].
+    pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
+        if m::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
+    }
+}
+
+/// Makes the runtime with the defaults, if there is none. Fails with `-ENOMEM` or
+/// `-EAGAIN`.
+#[cold]
+fn init_default() -> Result<(), i32> {
+    let e = match init(&Request::default()) {
+        // Of what the environment says, only the topology can be refused.
+        Err(e) if e == -libc::EINVAL => {
+            log::say(format_args!("gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored"));
+            init(&Request { topology: Some("flat"), ..Request::default() })
+        }
+        e => e,
+    };
+    if e == Err(-libc::EBUSY) { Ok(()) } else { e }
+}
+
+/// Once, when the library is loaded: a fork from now on, of a thread beside the first `init`
+/// too, finds no lock taken in the child.
+pub fn on_load() {
+    thread::at_fork(before_fork, after_fork, in_child);
+}
+
+/// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
+pub fn init(request: &Request) -> Result<(), i32> {
+    if try_rt().is_some() {
+        return Err(-libc::EBUSY);
+    }
+    // It reads files, with LIFE held.
+    let _lives = NoCancel::new();
+    // It waits for the loader's lock, so not with ours held.
+    let copies = cxa::Copies::new();
+    LIFE.with(|| {
+        if try_rt().is_some() {
+            return Err(-libc::EBUSY);
+        }
+        let config = request.resolve()?;
+        clock::set(time::now());
+        signal::on_fault(on_fault);
+        // Now, with the lock held: a fork beside the first question would leave it half
+        // answered in the child.
+        cpu::count();
+        if !heap::has_room(Runtime::size(&config)) {
+            return Err(-libc::ENOMEM);
+        }
+        let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
+        CHANGING.store(true, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `try_rt`.
+        RUNTIME.store(rt, Ordering::Release);
+        // SAFETY: just made.
+        let started = unsafe { (*rt).start() };
+        if started.is_err() {
+            RUNTIME.store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: plain threads have been kept out, and it has no thread of its own.
+            unsafe { Runtime::free(&*rt) };
+        }
+        CHANGING.store(false, Ordering::SeqCst);
+        started
+    })
+}
+
+/// Waits until every goroutine has ended, then ends all threads and frees
+/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, and nothing has
+/// changed. `-EDEADLK`: called by a goroutine.
+pub fn shutdown(deadline: i64) -> i32 {
+    if m::current().is_some() {
+        return -libc::EDEADLK;
+    }
+    // It joins threads, and is counted as inside.
+    let _lives = NoCancel::new();
+    loop {
+        let Some(inside) = Inside::enter_if_there() else { return 0 };
+        let e = rt().drain(deadline);
+        drop(inside);
+        if e != 0 {
+            return e;
+        }
+        LIFE.lock();
+        let Some(rt) = try_rt() else {
+            LIFE.unlock();
+            return 0;
+        };
+        // Another shutdown, which gives the lock up while it waits: this one waits at the door.
+        if CHANGING.swap(true, Ordering::SeqCst) {
+            LIFE.unlock();
+            thread::yield_now();
+            continue;
+        }
+        if !rt.all_have_left() {
+            CHANGING.store(false, Ordering::SeqCst);
+            LIFE.unlock();
+            continue;
+        }
+        hooks::shuts_down();
+        let threads = rt.end_threads();
+        RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+        // SAFETY: no thread of it uses it any more, and plain ones see none.
+        unsafe { Runtime::free(rt) };
+        // After the chunks that stay are in `ORPHANS`: a reference that is given back now
+        // belongs to one of those.
+        CHANGING.store(false, Ordering::SeqCst);
+        LIFE.unlock();
+        // Without the lock: a destructor of a thread-specific value may call the library.
+        threads.into_iter().for_each(Thread::join);
+        return 0;
+    }
+}
+
+impl Runtime {
+    /// Bytes that [`Runtime::new`] allocates, or more.
+    fn size(config: &Config) -> usize {
+        let nodes = config.topology.nodes.len();
+        let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
+        // Of each node a list of P's, of its CPUs, its neighbours and their distances.
+        let node = size_of::<Node>() + 8 * (MAX + 8 * nodes + cpus);
+        size_of::<Runtime>() + 8 * MAX + nodes * node
+    }
+
+    fn new(config: Config, copies: cxa::Copies) -> Runtime {
+        let debug = Debug::from_env();
+        sanitizer::look_for(os::symbol);
+        stack::configure(debug.mprotect, debug.guard_budget);
+        let mut topology = config.topology;
+        if !debug.no_shuffle {
+            topology.reorder(&shuffled(topology.nodes.len()));
+        }
+        let binds = topology.is_real && topology.nodes.len() > 1 && config.bind;
+        let nodes = topology.nodes.iter().enumerate().map(|(n, node)| {
+            let memory = binds.then_some(node.os_index);
+            Node::new(n, topology.by_distance(n), &node.cpus, memory)
+        });
+        let nodes = nodes.collect();
+        Runtime {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
+            topology,
+            nodes,
+            all_ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            procs: AtomicUsize::new(config.procs),
+            made_ps: AtomicUsize::new(0),
+            idle: Idle::new(),
+            world: World::new(),
+            sysmon: Sysmon::new(),
+            workers: Workers::new(),
+            template: Template::new(),
+            inspector: Inspector::new(),
+            aside: Aside::new(),
+            gangs: Gangs::new(),
+            debug,
+            ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
+            fp: FpControl::current(),
+            stack_class: config.stack_class,
+            ms: SpinLock::new(),
+            all_ms: UnsafeCell::default(),
+            free_ms: UnsafeCell::default(),
+            left_ms: UnsafeCell::default(),
+            m_count: AtomicUsize::new(0),
+            own_ms: AtomicUsize::new(0),
+            between: AtomicUsize::new(0),
+            locked: Slots::new(),
+            max_ms: AtomicUsize::new(config.max_threads),
+            thread_limit_hits: AtomicU64::new(0),
+            ms_wanted: AtomicBool::new(false),
+            lacks_threads: AtomicBool::new(false),
+            runners: AtomicUsize::new(0),
+            exiting: AtomicBool::new(false),
+            slice: config.slice,
+            preempt_signal: config.preempt_signal,
+            cooperative: config.cooperative,
+            thread_main: g0::thread_main,
+            taking: SpinLock::new(),
+            warned_thread: AtomicBool::new(false),
+            warned_stack: AtomicBool::new(false),
+            back_from_call: AtomicBool::new(false),
+            created_outside: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+            next_node: AtomicUsize::new(0),
+            next_root: AtomicUsize::new(0),
+            theft_time: AtomicI64::new(SHORTEST_THEFT),
+            ends: AtomicU32::new(0),
+            drained: AtomicU32::new(0),
+            polls: AtomicBool::new(false),
+            making_polls: SpinLock::new(),
+            watch: SpinLock::new(),
+            watcher: AtomicPtr::new(ptr::null_mut()),
+            watching_until: AtomicI64::new(i64::MAX),
+            copies,
+            host_mask: SignalMask::current(),
+            binds,
+            host_cpus: CpuSet::new(&cpu::affinity()),
+        }
+    }
+
+    // P's
+
+    /// Its P's and its first thread.
+    fn start(&self) -> Result<(), i32> {
+        preempt::set_up(self);
+        self.make_ps()?;
+        sysmon::start(self)
+    }
+
+    /// The first P's, all idle.
+    fn make_ps(&self) -> Result<(), i32> {
+        let n = self.procs();
+        for id in 0..n {
+            let p = self.make_p(id, n).ok_or(-libc::ENOMEM)?;
+            p.alone.set(n == 1);
+            p.set_status(status::IDLE);
+        }
+        self.set_proc_count(n);
+        for p in self.ps() {
+            owner::make_idle(self, p);
+        }
+        Ok(())
+    }
+
+    // M's
+
+    // Goroutines
+
+    /// With the door closed and `LIFE` held: waits until no plain thread is inside. False: a
+    /// goroutine has been spawned in the last moment, and those inside may wait
+    /// for somebody outside.
+    fn all_have_left(&self) -> bool {
+        while self.goroutines() == 0 {
+            if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
+                return self.goroutines() == 0;
+            }
+            // A thread that is inside may be about to fork, which takes the lock. Nobody
+            // ends the runtime meanwhile, because nobody else comes in.
+            LIFE.unlock();
+            thread::yield_now();
+            LIFE.lock();
+        }
+        false
+    }
+
+    /// Waits until no goroutine is left.
+    fn drain(&self, deadline: i64) -> i32 {
+        self.ends.fetch_or(ends::DRAIN, Ordering::SeqCst);
+        let counted = if deadline == -1 { blocked::thread_blocks() } else { Counted::Not };
+        let result = loop {
+            let seen = self.drained.load(Ordering::Acquire);
+            if self.goroutines() == 0 {
+                break 0;
+            }
+            if deadline == 0 {
+                break -libc::EAGAIN;
+            }
+            // A goroutine that ended before it could see the flag tells nobody.
+            let recheck = time::now() + 10_000_000;
+            if deadline != -1 && time::now() >= deadline {
+                break -libc::ETIMEDOUT;
+            }
+            let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
+            futex::wait(&self.drained, seen, until);
+        };
+        blocked::thread_wakes(counted);
+        if result != 0 {
+            self.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
+        }
+        result
+    }
+
+    // Timers
+
+    // The end
+
+    /// Ends every thread; there are no goroutines. Gives those that don't use the runtime any
+    /// more but may still run destructors of the user's thread-specific values.
+    fn end_threads(&self) -> Vec<Thread> {
+        self.workers.stop();
+        self.exiting.store(true, Ordering::SeqCst);
+        let services = [self.sysmon.end(), self.template.end()];
+        // One that is starting another right now is counted already.
+        while self.m_count.load(Ordering::Acquire) != 0 {
+            self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));
+            thread::yield_now();
+        }
+        let left = self.with_ms(|_, _, left| core::mem::take(left));
+        let ms = left.into_iter().filter_map(|m| m.thread.take());
+        // Last: sysmon and the M's ask it, and wait for an answer.
+        let inspector = self.inspector.end();
+        services.into_iter().flatten().chain(inspector).chain(ms).collect()
+    }
+
+    /// # Safety
+    /// Nobody uses it any more; it was made by `Box::into_raw`.
+    unsafe fn free(rt: &'static Runtime) {
+        // SAFETY: the caller says that it came from `Box::into_raw` and that no thread uses it.
+        let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
+        netpoll::close_all(&rt);
+        netpoll::ended();
+        hooks::ended();
+        group::ended();
+        for p in rt.all_made_ps() {
+            p.timers.close(true, None);
+            // SAFETY: placed there in `make_p`, and nobody has it any more.
+            unsafe { mem::drop_placed(p.as_ptr()) };
+        }
+        for node in rt.nodes.drain(..) {
+            ORPHANS.add(node.gs.end(|g| g.refs.load(Ordering::Acquire) > 0));
+        }
+    }
+}
+
+/// Numbers below `n` in a random order, another one in each process. seed: N10
+fn shuffled(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut x = (time::now() as u64) ^ (u64::from(std::process::id()) << 32);
+    for i in (1..n).rev() {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(i, (x >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+// fork
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n10_nodes_are_numbered_in_any_order() {
+        // seed: N10
+        let mut first_ones = [false; 4];
+        for _ in 0..100_000 {
+            let order = shuffled(4);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+            first_ones[order[0]] = true;
+        }
+        assert_eq!(first_ones, [true; 4]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Descriptors of goroutines that outlive their runtime, because a reference to one is left.
+
+use crate::os::{mem, spin::SpinLock};
+use crate::sched::who::g::{G, GRef};
+use crate::sched::words::pool::{self, CHUNK};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Chunks of descriptors that outlive their runtime, because somebody has a
+/// reference to one.
+pub static ORPHANS: Orphans = Orphans {
+    count: AtomicUsize::new(0),
+    lock: SpinLock::new(),
+    chunks: UnsafeCell::new(Vec::new()),
+};
+
+/// See [`ORPHANS`].
+pub struct Orphans {
+    count: AtomicUsize,
+    lock: SpinLock,
+    chunks: UnsafeCell<Vec<usize>>,
+}
+
+// SAFETY: `chunks` is only used with `lock` held.
+unsafe impl Sync for Orphans {}
+
+impl Orphans {
+    pub fn with<R>(&self, f: impl FnOnce(&mut Vec<usize>) -> R) -> R {
+        self.lock.with(|| {
+            // SAFETY: the lock is held.
+            let chunks = unsafe { &mut *self.chunks.get() };
+            let r = f(chunks);
+            self.count.store(chunks.len(), Ordering::Release);
+            r
+        })
+    }
+
+    pub fn add(&self, chunks: Vec<usize>) {
+        self.with(|all| all.extend(chunks));
+    }
+}
+
+/// Around a fork: the child must not find the list locked.
+pub fn lock() {
+    ORPHANS.lock.lock();
+}
+
+/// See [`lock`].
+pub fn unlock() {
+    ORPHANS.lock.unlock();
+}
+
+/// Whether the descriptor is the present runtime's.
+pub fn owns(g: GRef) -> bool {
+    let chunk = g.as_ptr() as usize & !(CHUNK - 1);
+    ORPHANS.count.load(Ordering::Acquire) == 0 || !ORPHANS.with(|all| all.contains(&chunk))
+}
+
+/// Gives back the last reference to a descriptor whose runtime has ended: its chunk goes
+/// when no other in it has any.
+pub fn orphan_released(g: GRef) {
+    let chunk = g.as_ptr() as usize & !(CHUNK - 1);
+    ORPHANS.with(|all| {
+        // With the lock held: another thread that gives one back unmaps the chunk.
+        g.refs.store(0, Ordering::Release);
+        // SAFETY: the chunk is cut into descriptors and still mapped.
+        let used =
+            pool::cut::<G>(chunk).any(|g| unsafe { g.as_ref() }.refs.load(Ordering::Acquire) > 0);
+        if !used && let Some(at) = all.iter().position(|&c| c == chunk) {
+            all.swap_remove(at);
+            // SAFETY: a pool reserved it; no descriptor in it has a reference, and it is in no
+            // list any more.
+            unsafe { mem::release(chunk, CHUNK) };
+        }
+    });
+}

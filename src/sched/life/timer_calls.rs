@@ -1,0 +1,59 @@
+//! Timers that call a function: each call is a goroutine of its own.
+
+use super::spawn;
+use crate::sched::core::boundary::Entered;
+use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::m;
+use crate::sched::who::task::GoFn;
+use crate::sched::who::timer::{After, Timer};
+use core::ffi::c_void;
+
+/// What the goroutine of a timer runs.
+unsafe extern "C" fn call(timer: *mut c_void) {
+    // SAFETY: `count_call` has counted a reference for this call, which `call_ends` gives back.
+    let (f, arg) = unsafe { (*timer.cast::<Timer>()).function() };
+    {
+        // It is the library's code: it is not preempted here.
+        let _entered = Entered::new();
+        let g = m::current_g().expect("a goroutine calls this");
+        g.set_flag(flags::TIMER, true);
+    }
+    // SAFETY: the user gave the function for this argument.
+    unsafe { f(arg) };
+}
+
+/// Makes the goroutine of a call that was counted. False: there is no memory.
+fn spawn_call(timer: *const Timer) -> bool {
+    spawn::spawn(call, timer.cast_mut().cast(), 0) == 0
+}
+
+/// A goroutine with the flag `TIMER` ends, in whatever way.
+pub fn call_ends(g: GRef) {
+    // SAFETY: its argument is the timer, with the reference of the call, which ends now.
+    unsafe { Timer::call_ended(g.arg.get().cast_const().cast()) };
+}
+
+/// The argument that a goroutine's function has for the user.
+///
+/// # Safety
+/// The goroutine with this function and argument has not ended.
+pub unsafe fn argument(f: Option<GoFn>, arg: *mut c_void) -> *mut c_void {
+    if f.map(|f| f as usize) != Some(call as *const () as usize) {
+        return arg;
+    }
+    // SAFETY: the timer of a call that has not ended is there.
+    unsafe { (*arg.cast::<Timer>()).function().1 }
+}
+
+impl Timer {
+    /// A timer that isn't started, and calls `f(arg)` in a goroutine each time it fires. As `new`.
+    pub fn of_function(f: GoFn, arg: *mut c_void) -> Option<*const Timer> {
+        Timer::new(|_, _| After::Call(spawn_call), [f as usize, arg as usize])
+    }
+
+    /// Its function and argument, if it has been made with one.
+    fn function(&self) -> (GoFn, *mut c_void) {
+        // SAFETY: only those of `of_function` are asked, which has put a GoFn there.
+        (unsafe { core::mem::transmute::<usize, GoFn>(self.data[0]) }, self.data[1] as *mut c_void)
+    }
+}

@@ -1,0 +1,62 @@
+//! What an embedder wants to be called: `gs_hooks`. `core::hooks` says when.
+
+use super::g::GRef;
+use core::ffi::c_void;
+
+/// A hook of a thread.
+pub type HookOfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
+
+/// A hook of a goroutine.
+pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
+
+/// The hook of a hand-over.
+pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
+
+/// What an embedder wants to be called, with `ctx`; `gs_hooks` says when.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    pub ctx: *mut c_void,
+    pub thread_start: HookOfThread,
+    pub thread_stop: HookOfThread,
+    pub switch_in: HookOfG,
+    pub switch_out: HookOfG,
+    pub switch_over: HookOver,
+    pub idle: HookOfThread,
+    pub goexit: HookOfG,
+    pub dead: HookOfG,
+    pub tick: HookOfThread,
+    pub fork_child: HookOfThread,
+    pub shutdown: HookOfThread,
+    /// Switches of a thread between two calls of `tick`; not 0.
+    pub tick_every: u32,
+}
+
+impl Hooks {
+    /// Whether both call the same functions with the same argument.
+    pub fn is_like(&self, other: &Hooks) -> bool {
+        let words = |h: &Hooks| {
+            let of_thread =
+                [h.thread_start, h.thread_stop, h.idle, h.tick, h.fork_child, h.shutdown];
+            let of_g = [h.switch_in, h.switch_out, h.goexit, h.dead];
+            let over = h.switch_over.map_or(0, |f| f as usize);
+            (
+                of_thread.map(|f| f.map_or(0, |f| f as usize)),
+                of_g.map(|f| f.map_or(0, |f| f as usize)),
+                (over, h.ctx as usize, h.tick_every),
+            )
+        };
+        words(self) == words(other)
+    }
+
+    /// Calls a hook of a thread, if there is one.
+    pub fn of_thread(&self, hook: HookOfThread) {
+        // SAFETY: the embedder has given the function for this argument.
+        hook.inspect(|f| unsafe { f(self.ctx) });
+    }
+
+    /// Calls a hook of a goroutine, if there is one.
+    pub fn of_g(&self, hook: HookOfG, g: GRef) {
+        // SAFETY: the embedder has given the function for this argument.
+        hook.inspect(|f| unsafe { f(self.ctx, g) });
+    }
+}

@@ -1,0 +1,26 @@
+//! How many threads are locked. `life::lock_thread` has the protocol.
+
+use super::waiter::WaitQueue;
+use crate::os::spin::SpinLock;
+use core::cell::Cell;
+
+/// How many threads are locked, and who waits to lock one.
+pub struct Slots {
+    pub lock: SpinLock,
+    pub taken: Cell<usize>,
+    pub queue: WaitQueue,
+}
+
+// SAFETY: all is used with `lock` held.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    pub fn new() -> Slots {
+        Slots { lock: SpinLock::new(), taken: Cell::new(0), queue: WaitQueue::default() }
+    }
+
+    /// How many threads are locked.
+    pub fn taken(&self) -> usize {
+        self.lock.with(|| self.taken.get())
+    }
+}

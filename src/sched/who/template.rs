@@ -1,0 +1,78 @@
+//! The template thread as others see it. `core::template` is what it does.
+
+use crate::os::thread::Thread;
+use crate::os::time;
+use crate::sched::words::gate::{Gate, Through};
+use crate::sched::words::service::Service;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
+
+/// Making a thread takes less, in ns, unless it waits for one who waits for a P.
+pub const STUCK: i64 = 1_000_000;
+
+/// Values of `Template::state`.
+pub const ABSENT: u8 = 0;
+
+pub const THERE: u8 = 1;
+
+/// The system gave no thread.
+pub const FAILED: u8 = 2;
+
+/// The thread, and whom it excludes.
+pub struct Template {
+    pub gate: Gate,
+    pub state: AtomicU8,
+    /// Somebody is to wait in the handler and can't before sysmon has started the thread.
+    pub needed: AtomicBool,
+    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is.
+    pub since: AtomicI64,
+    /// The node for which the thread is to make it; `NONE`: it isn't, or has begun.
+    pub node: AtomicUsize,
+    pub service: Service,
+}
+
+/// A value of `Template::node`.
+pub const NONE: usize = usize::MAX;
+
+impl Template {
+    pub fn new() -> Template {
+        Template {
+            gate: Gate::new(),
+            state: AtomicU8::new(ABSENT),
+            needed: AtomicBool::new(false),
+            since: AtomicI64::new(0),
+            node: AtomicUsize::new(NONE),
+            service: Service::new(),
+        }
+    }
+
+    /// Whether the thread runs.
+    pub fn is_there(&self) -> bool {
+        self.state.load(Ordering::Acquire) == THERE
+    }
+
+    /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
+    pub fn may_wait(&self) -> Option<Through<'_>> {
+        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.wait()).flatten()
+    }
+
+    /// Whether somebody waits for the thread to be started.
+    pub fn is_needed(&self) -> bool {
+        self.needed.load(Ordering::Acquire)
+    }
+
+    /// Whether one is wanted and not there yet.
+    pub fn is_asked(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether that takes so long that somebody may wait for a lock whose owner waits for a P.
+    pub fn is_stuck(&self) -> bool {
+        let since = self.since.load(Ordering::Relaxed);
+        since != 0 && time::now() - since >= STUCK
+    }
+
+    /// See [`Service::end`].
+    pub fn end(&self) -> Option<Thread> {
+        self.service.end()
+    }
+}

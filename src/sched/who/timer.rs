@@ -1,0 +1,356 @@
+//! Timers and the heap that a P keeps of them. `core::timers` has the protocol.
+
+use super::p::{self, PRef};
+use super::runtime::rt;
+use super::waiter::{Parker, WaitQueue, Waiter};
+use crate::arch;
+use crate::os::{heap, spin::SpinLock};
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+/// A timer of the rooms above: calls a function when it fires.
+pub struct Timer {
+    pub lock: SpinLock,
+    /// The number of the start under way; odd while it is to fire.
+    pub number: AtomicU64,
+    /// The user's reference and one for each entry in a heap.
+    pub refs: AtomicU32,
+    /// The P whose heap has the entry of the start under way. Used with the lock held, as
+    /// `period` is.
+    pub home: Cell<u16>,
+    /// In ns; 0: fires once.
+    pub period: Cell<i64>,
+    /// Calls of its function that have been decided and have not returned, each with a reference,
+    /// and the number of the runtime that makes them: the child of a fork doesn't. Used
+    /// with the lock held, as `waiters` is.
+    pub runs: Cell<u32>,
+    pub runs_in: Cell<u32>,
+    /// Those who wait until there are no such calls.
+    pub waiters: UnsafeCell<WaitQueue>,
+    pub fire: Fire,
+    /// For the use of `fire`.
+    pub data: [usize; 2],
+}
+
+/// What a timer does when it fires, with the time in ns. It runs with the timer's lock
+/// held, so it only decides what is to be done afterwards.
+pub type Fire = fn(&Timer, i64) -> After;
+
+/// There is no memory for another entry.
+pub struct NoMemory;
+
+/// What is done for a timer that has fired once its lock is released: it may wake a thread,
+/// or make one.
+#[must_use]
+pub enum After {
+    Nothing,
+    /// A waiter to be made ready, taken out of its queue and claimed.
+    Ready(*const Waiter),
+    /// The timer's function is to be called, in a goroutine. `spawn(timer)` makes that; false: there
+    /// is no memory for it.
+    Call(fn(*const Timer) -> bool),
+}
+
+impl Timer {
+    /// # Safety
+    /// The caller has a reference and uses it no more.
+    pub unsafe fn release(timer: *const Timer) {
+        // AcqRel: whoever frees it comes after all others' uses.
+        // SAFETY: the caller's reference keeps it alive.
+        if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: the last reference; it was made by `Box::into_raw`.
+            drop(unsafe { Box::from_raw(timer.cast_mut()) });
+        }
+    }
+
+    pub fn waits(&self, number: u64) -> bool {
+        self.number.load(Ordering::Relaxed) == number
+    }
+}
+
+/// Whom an entry is for: the parker of a goroutine, or a [`Timer`] (lowest bit
+/// set).
+#[derive(Clone, Copy)]
+pub struct Target(usize);
+
+impl Target {
+    pub fn parker(p: &Parker) -> Target {
+        Target(core::ptr::from_ref(p) as usize)
+    }
+
+    pub fn timer(t: &Timer) -> Target {
+        Target(core::ptr::from_ref(t) as usize | 1)
+    }
+
+    pub fn as_timer(self) -> Option<*const Timer> {
+        (self.0 & 1 == 1).then_some((self.0 & !1) as *const Timer)
+    }
+
+    pub fn as_parker(self) -> *const Parker {
+        self.0 as *const Parker
+    }
+
+    /// Lets the processor get it.
+    pub fn fetch(self) {
+        arch::prefetch(self.0);
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub when: i64,
+    pub number: u64,
+    pub target: Target,
+}
+
+impl Entry {
+    pub fn alive(&self) -> bool {
+        match self.target.as_timer() {
+            // SAFETY: the entry has a reference.
+            Some(t) => unsafe { &*t }.waits(self.number),
+            // SAFETY: descriptors stay mapped.
+            None => unsafe { &*self.target.as_parker() }.waits(self.number),
+        }
+    }
+
+    /// Ends what the entry holds.
+    pub fn forget(self) {
+        if let Some(t) = self.target.as_timer() {
+            // SAFETY: the entry's reference.
+            unsafe { Timer::release(t) };
+        }
+    }
+}
+
+/// The timers of one P.
+pub struct Timers {
+    pub lock: SpinLock,
+    pub heap: UnsafeCell<Vec<Entry>>,
+    /// When the first is due, in ns; `i64::MAX`: never.
+    pub next: AtomicI64,
+    /// Entries whose target has moved on. Below 0 for a moment where one is taken out before
+    /// it is counted.
+    pub dead: AtomicI32,
+    /// Places that are kept for entries that may come back: those that are out to fire. Grows
+    /// with `lock` held.
+    pub kept: AtomicUsize,
+    /// The P is gone, and its entries are another's. Changed with `lock` held.
+    pub closed: AtomicBool,
+    pub id: u16,
+}
+
+// SAFETY: `heap` is only used with `lock` held.
+unsafe impl Sync for Timers {}
+
+/// Children of a heap's node: four have better locality than two.
+pub const FANOUT: usize = 4;
+
+/// Heaps smaller than this aren't swept.
+pub const SWEEP_FROM: usize = 64;
+
+impl Timers {
+    pub fn new(id: u16) -> Timers {
+        Timers {
+            lock: SpinLock::new(),
+            heap: UnsafeCell::default(),
+            next: AtomicI64::new(i64::MAX),
+            dead: AtomicI32::new(0),
+            kept: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            id,
+        }
+    }
+
+    pub fn with<R>(&self, f: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
+        self.lock.with(|| {
+            // SAFETY: the lock is held.
+            let heap = unsafe { &mut *self.heap.get() };
+            let r = f(heap);
+            let next = heap.first().map_or(i64::MAX, |e| e.when);
+            self.next.store(next, Ordering::Release);
+            r
+        })
+    }
+
+    /// When the first is due, in ns; `i64::MAX`: never.
+    #[inline(always)]
+    pub fn next(&self) -> i64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.with(|heap| heap.len())
+    }
+
+    /// Keeps places for `n` entries that [`Timers::put_back`] brings. False: there is no
+    /// memory.
+    pub fn keep_places(&self, n: usize) -> bool {
+        self.with(|heap| {
+            let kept = self.kept.load(Ordering::Relaxed) + n;
+            let has_room = heap::reserve(heap, kept);
+            if has_room {
+                self.kept.store(kept, Ordering::Relaxed);
+            }
+            has_room
+        })
+    }
+
+    /// The places aren't needed any more.
+    pub fn give_places_back(&self, n: usize) {
+        self.kept.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Adds an entry for which a place is kept.
+    pub fn put_back(&self, entry: Entry) -> Added {
+        self.with(|heap| {
+            heap.push(entry);
+            let last = heap.len() - 1;
+            sift_up(heap, last);
+        });
+        p::look_at_the_clock(rt().p(self.id as usize));
+        Added { home: self.id, news: Some(entry.when) }
+    }
+
+    /// Adds the entry that `make` gives, which is called when there is room. False: the P is
+    /// gone.
+    pub fn add<F: FnOnce() -> Entry>(&self, make: &mut Option<F>) -> Result<bool, NoMemory> {
+        self.with(|heap| {
+            if self.closed.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
+            if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
+                self.sweep(heap);
+            }
+            let kept = self.kept.load(Ordering::Relaxed);
+            if !heap::reserve(heap, 1 + kept) {
+                self.sweep(heap);
+                if heap.capacity() - heap.len() <= kept {
+                    return Err(NoMemory);
+                }
+            }
+            heap.extend(make.take().map(|make| make()));
+            let last = heap.len() - 1;
+            sift_up(heap, last);
+            Ok(true)
+        })
+    }
+
+    /// Drops the dead entries. Counts anew: deaths that were counted here by mistake (of an
+    /// entry that has moved with GOMAXPROCS) cause one sweep and no more.
+    pub fn sweep(&self, heap: &mut Vec<Entry>) {
+        heap.retain(|e| {
+            let keep = e.alive();
+            if !keep {
+                e.forget();
+            }
+            keep
+        });
+        for i in (0..heap.len() / FANOUT + 1).rev() {
+            sift_down(heap, i);
+        }
+        self.dead.store(0, Ordering::Relaxed);
+    }
+
+    /// How many entries are counted as dead, and how many are.
+    #[cfg(test)]
+    pub fn census(&self) -> (i32, i32) {
+        let dead = self.with(|heap| heap.iter().filter(|e| !e.alive()).count());
+        (self.dead.load(Ordering::Relaxed), dead as i32)
+    }
+
+    /// Opens or closes it; gives what is in it to `into`, which keeps places for that.
+    pub fn close(&self, closed: bool, into: Option<PRef>) {
+        let entries = self.with(|heap| {
+            self.closed.store(closed, Ordering::Relaxed);
+            self.dead.store(0, Ordering::Relaxed);
+            core::mem::take(heap)
+        });
+        for entry in entries {
+            match into {
+                // Who stops the world announces them when it starts again.
+                Some(p) if entry.alive() => drop(p.timers.put_back(entry)),
+                _ => entry.forget(),
+            }
+        }
+    }
+}
+
+pub fn sift_up(heap: &mut [Entry], mut i: usize) {
+    let entry = heap[i];
+    while i > 0 {
+        let parent = (i - 1) / FANOUT;
+        if heap[parent].when <= entry.when {
+            break;
+        }
+        heap[i] = heap[parent];
+        i = parent;
+    }
+    heap[i] = entry;
+}
+
+pub fn sift_down(heap: &mut [Entry], mut i: usize) {
+    let Some(&entry) = heap.get(i) else { return };
+    while let Some(least) = least_child(heap, i) {
+        if entry.when <= heap[least].when {
+            break;
+        }
+        heap[i] = heap[least];
+        i = least;
+    }
+    heap[i] = entry;
+}
+
+/// The child that is due first. Without branches where there are all four: which one it
+/// is can't be predicted.
+#[inline(always)]
+pub fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
+    let first = i * FANOUT + 1;
+    let least = |a: usize, b: usize| if heap[b].when < heap[a].when { b } else { a };
+    match heap.get(first..)?.len() {
+        0 => None,
+        n if n < FANOUT => (first..first + n).reduce(least),
+        _ => Some(least(least(first, first + 1), least(first + 2, first + 3))),
+    }
+}
+
+/// Takes the first entry; there is one.
+pub fn pop(heap: &mut Vec<Entry>) -> Entry {
+    let first = heap.swap_remove(0);
+    sift_down(heap, 0);
+    first
+}
+
+/// An entry is in a heap.
+#[must_use]
+pub struct Added {
+    /// The P whose heap it is.
+    pub home: u16,
+    /// When it is due, if that is to be told to whoever waits for the timers of idle P's.
+    pub news: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_gives_its_entries_in_the_order_of_their_times() {
+        let mut heap = Vec::new();
+        for i in 0..1000u64 {
+            let when = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as i64;
+            heap.push(Entry { when, number: i, target: Target(1) });
+            let last = heap.len() - 1;
+            sift_up(&mut heap, last);
+        }
+        let mut before = i64::MIN;
+        while !heap.is_empty() {
+            let e = pop(&mut heap);
+            assert!(before <= e.when);
+            before = e.when;
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Waiters: what a goroutine or a thread that blocks puts into the queue of an object, and the claim
+//! that decides which waker has it. `core::park` has the protocol.
+
+use super::blocked::Counted;
+use super::g::{G, GRef};
+use crate::word;
+use core::cell::Cell;
+use core::ffi::CStr;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// States of a claim; the rest of the word is the number of the park.
+pub mod claim {
+    /// It is about to park. A waker that changes this to its own state has only marked it: the
+    /// commit finds the mark and makes the goroutine run.
+    pub const ARMING: u64 = 1;
+    /// It is at rest. The waker that changes this owns it.
+    pub const PARKED: u64 = 2;
+    pub const WOKEN: u64 = 3;
+    pub const TIMED_OUT: u64 = 4;
+    pub const CANCELLED: u64 = 5;
+    pub const NO_MEMORY: u64 = 6;
+    pub const BITS: u32 = 3;
+    pub const MASK: u64 = (1 << BITS) - 1;
+    /// Set in the numbers of parks that a cancel doesn't end.
+    pub const UNCANCELLABLE: u64 = 1 << (63 - BITS);
+}
+
+/// Why a park has ended.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    Woken,
+    TimedOut,
+    Cancelled,
+    /// There was no memory for its deadline, so it has not waited.
+    NoMemory,
+}
+
+impl Cause {
+    /// Whether the entry of the deadline, if it had one, is still in its heap.
+    pub fn leaves_deadline(self) -> bool {
+        !matches!(self, Cause::TimedOut | Cause::NoMemory)
+    }
+
+    /// What a function of the C API returns for it.
+    pub fn errno(self) -> i32 {
+        match self {
+            Cause::Woken => 0,
+            Cause::TimedOut => -libc::ETIMEDOUT,
+            Cause::Cancelled => -libc::ECANCELED,
+            Cause::NoMemory => -libc::ENOMEM,
+        }
+    }
+}
+
+/// Where in the run queues one goes that is made ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Before everything else: what it waited for is warm in the cache.
+    Next,
+    /// The same unless somebody has that place. seed: N8
+    NextIfFree,
+    Soon,
+}
+
+/// What a goroutine waits for, as reports say it. waitReason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Why {
+    Receive,
+    Send,
+    Select,
+    SelectNothing,
+    Mutex,
+    ReadLock,
+    WriteLock,
+    Cond,
+    WaitGroup,
+    Semaphore,
+    Once,
+    Join,
+    Sleep,
+    File,
+    Thread,
+    Ready,
+    Timer,
+}
+
+word!([] Why, std::sync::atomic::AtomicU8);
+
+impl Why {
+    /// In Go's words, where Go has some. waitReasonStrings.
+    pub fn reason(self) -> &'static CStr {
+        match self {
+            Why::Receive => c"chan receive",
+            Why::Send => c"chan send",
+            Why::Select => c"select",
+            Why::SelectNothing => c"select (no cases)",
+            Why::Mutex => c"sync.Mutex.Lock",
+            Why::ReadLock => c"sync.RWMutex.RLock",
+            Why::WriteLock => c"sync.RWMutex.Lock",
+            Why::Cond => c"sync.Cond.Wait",
+            Why::WaitGroup => c"sync.WaitGroup.Wait",
+            Why::Semaphore => c"semacquire",
+            Why::Once => c"sync.Once.Do",
+            Why::Join => c"join",
+            Why::Sleep => c"sleep",
+            Why::File => c"IO wait",
+            Why::Thread => c"thread to lock",
+            Why::Ready => c"gs_park",
+            Why::Timer => c"timer function",
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::Receive => "to receive from a channel",
+            Why::Send => "to send to a channel",
+            Why::Select => "in a select",
+            Why::SelectNothing => "in a select without channels",
+            Why::Mutex => "for a mutex",
+            Why::ReadLock => "to read under a rwmutex",
+            Why::WriteLock => "to write under a rwmutex",
+            Why::Cond => "for a condition",
+            Why::WaitGroup => "for a wait group",
+            Why::Semaphore => "for a semaphore",
+            Why::Once => "for a function that runs once",
+            Why::Join => "for the end of a goroutine",
+            Why::Sleep => "for a time",
+            Why::File => "for a file",
+            Why::Thread => "for a thread to lock",
+            Why::Ready => "for gs_ready",
+            Why::Timer => "for the function of a timer",
+        }
+    }
+}
+
+/// What parks: a goroutine (then this is the first field of its [`G`]) or a
+/// plain thread (then it is on its stack).
+#[repr(C)]
+pub struct Parker {
+    /// The number of the park and the state of its claim.
+    pub claim: AtomicU64,
+    /// A thread's: 1 when it has been made ready.
+    pub note: AtomicU32,
+    pub is_thread: Cell<bool>,
+    /// A thread's that waits without a deadline: how the deadlock watch counts it.
+    pub counted: Cell<Counted>,
+    /// The P whose heap has the deadline of the park under way. The commit sets it while the
+    /// claim is ARMING; the goroutine reads it after the park.
+    pub timer_home: Cell<u16>,
+}
+
+impl Parker {
+    /// For a blocking call of a plain thread.
+    pub fn for_thread() -> Parker {
+        Parker {
+            claim: AtomicU64::new(0),
+            note: AtomicU32::new(0),
+            is_thread: Cell::new(true),
+            counted: Cell::new(Counted::Not),
+            timer_home: Cell::new(0),
+        }
+    }
+
+    /// Begins a park that needs a claim; gives its number, which is not 0.
+    pub fn arm(&self) -> u64 {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        self.claim.store(number << claim::BITS | claim::ARMING, Ordering::Relaxed);
+        number
+    }
+
+    /// From now on a cancel ends the parks of its goroutine, which calls this, or it doesn't. The
+    /// numbers of parks keep this bit, so a cancel that is on its way to an earlier park, or has
+    /// seen the bit before this, finds another number.
+    pub fn let_cancel(&self, on: bool) {
+        let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
+        let number = match on {
+            true => number & !claim::UNCANCELLABLE,
+            false => number | claim::UNCANCELLABLE,
+        };
+        // It is not parked, so only cancels look here, and those change nothing but a park.
+        self.claim.store(number << claim::BITS | claim::WOKEN, Ordering::Relaxed);
+    }
+
+    pub fn change(&self, number: u64, from: u64, to: u64) -> bool {
+        let word = |state| number << claim::BITS | state;
+        // AcqRel: what the one side wrote before, the other sees after.
+        self.claim
+            .compare_exchange(word(from), word(to), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Ends the park with this number, for a waker that needs no lock to do so.
+    pub fn end(&self, number: u64, state: u64) -> Ended {
+        // Between the second and the third look the commit may have published it; it does that
+        // once.
+        if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else if self.change(number, claim::ARMING, state) {
+            Ended::Marked
+        } else if self.change(number, claim::PARKED, state) {
+            Ended::Claimed
+        } else {
+            Ended::Before
+        }
+    }
+
+    /// Whether the park with this number still waits, or is about to; a hint.
+    pub fn waits(&self, number: u64) -> bool {
+        let word = self.claim.load(Ordering::Relaxed);
+        word == number << claim::BITS | claim::PARKED
+            || word == number << claim::BITS | claim::ARMING
+    }
+
+    pub fn cause(&self) -> Cause {
+        // Acquire: pairs with the Release of the claim.
+        match self.claim.load(Ordering::Acquire) & claim::MASK {
+            claim::TIMED_OUT => Cause::TimedOut,
+            claim::CANCELLED => Cause::Cancelled,
+            claim::NO_MEMORY => Cause::NoMemory,
+            _ => Cause::Woken,
+        }
+    }
+
+    /// The goroutine that it belongs to.
+    pub fn g(&self) -> GRef {
+        debug_assert!(!self.is_thread.get());
+        // SAFETY: a goroutine's parker is its first field.
+        unsafe { GRef::from_ptr(ptr::from_ref(self).cast::<G>()) }
+    }
+}
+
+/// What a waker without a lock has done to a park.
+#[must_use]
+pub enum Ended {
+    /// The goroutine was at rest and is the waker's, who makes it run.
+    Claimed,
+    /// It was about to park; its commit makes it run.
+    Marked,
+    /// Another waker came first.
+    Before,
+}
+
+/// Takes a waiter that gives up out of the queue of its object, and wakes those that it was
+/// in the way of. `f(arg)` takes the object's lock.
+#[derive(Clone, Copy)]
+pub struct Leave {
+    pub f: unsafe fn(usize),
+    pub arg: usize,
+}
+
+/// What the park of one that has to be claimed asks of the context that runs next.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// The park's number.
+    pub number: u64,
+    pub deadline: i64,
+    pub unlock: unsafe fn(usize),
+    pub arg: usize,
+    pub leave: Option<Leave>,
+}
+
+/// One who waits, in one queue; on the stack of the one who waits.
+#[repr(C)]
+pub struct Waiter {
+    pub next: Cell<*const Waiter>,
+    pub prev: Cell<*const Waiter>,
+    pub parker: *const Parker,
+    /// The park's number; 0: no claim needed.
+    pub number: u64,
+    pub queued: Cell<bool>,
+    /// For the object's use: where a value goes or comes from, how much is
+    /// wanted, which case of a select.
+    pub elem: Cell<*mut u8>,
+    pub tag: Cell<u64>,
+    /// Set by the waker, read after the wake-up.
+    pub ok: Cell<bool>,
+    /// Taken out of its queue and claimed by a waker.
+    pub won: Cell<bool>,
+}
+
+impl Waiter {
+    /// Decides that the caller wakes it; false: somebody else has.
+    #[inline(always)]
+    pub fn claim(&self) -> bool {
+        // SAFETY: a waiter in a queue has a parker: it can't return before it
+        // has been taken out, which needs the object's lock.
+        self.number == 0
+            || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
+    }
+
+    /// Whether nobody else has claimed it yet; a hint.
+    pub fn is_claimable(&self) -> bool {
+        // SAFETY: as in `claim`.
+        self.number == 0 || unsafe { &*self.parker }.waits(self.number)
+    }
+
+    /// The goroutine that waits, for one who puts it into a run queue himself.
+    ///
+    /// # Safety
+    /// As [`Waiter::ready`], and it is no plain thread.
+    pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
+        // SAFETY: claimed, so it stays; its parker is a goroutine's, says the caller.
+        unsafe { (*(*waiter).parker).g() }
+    }
+
+    /// The next one in a list from [`WaitQueue::pop_all`].
+    pub fn next_in_list(&self) -> *const Waiter {
+        self.next.get()
+    }
+}
+
+/// Waiters in the order in which they came; used under the object's lock. All
+/// bytes zero: empty.
+#[repr(C)]
+pub struct WaitQueue {
+    /// Atomic because `is_empty` is also asked without the lock, as a hint.
+    head: AtomicPtr<Waiter>,
+    tail: Cell<*const Waiter>,
+}
+
+impl Default for WaitQueue {
+    fn default() -> WaitQueue {
+        WaitQueue::new()
+    }
+}
+
+impl WaitQueue {
+    pub const fn new() -> WaitQueue {
+        WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
+    }
+
+    /// Those who were in it are not there any more: the child of a fork.
+    pub fn forget(&self) {
+        self.set_head(ptr::null());
+        self.tail.set(ptr::null());
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed).is_null()
+    }
+
+    #[inline(always)]
+    pub fn set_head(&self, w: *const Waiter) {
+        self.head.store(w.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Appends a waiter, which stays where it is until it is out again.
+    #[inline(always)]
+    pub fn push(&self, w: &Waiter) {
+        let tail = self.tail.get();
+        w.queued.set(true);
+        w.next.set(ptr::null());
+        w.prev.set(tail);
+        // SAFETY: what is queued is alive.
+        match unsafe { tail.as_ref() } {
+            Some(last) => last.next.set(w),
+            None => self.set_head(w),
+        }
+        self.tail.set(w);
+    }
+
+    /// Puts a waiter in front: one that has waited before.
+    pub fn push_front(&self, w: &Waiter) {
+        let head = self.head.load(Ordering::Relaxed).cast_const();
+        w.queued.set(true);
+        w.prev.set(ptr::null());
+        w.next.set(head);
+        // SAFETY: what is queued is alive.
+        match unsafe { head.as_ref() } {
+            Some(first) => first.prev.set(w),
+            None => self.tail.set(w),
+        }
+        self.set_head(w);
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<&Waiter> {
+        // SAFETY: what is queued is alive.
+        unsafe { self.head.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Takes a waiter out, if it is still in.
+    #[inline(always)]
+    pub fn remove(&self, w: &Waiter) {
+        if !w.queued.replace(false) {
+            return;
+        }
+        let (next, prev) = (w.next.get(), w.prev.get());
+        // SAFETY: what is queued is alive.
+        match unsafe { prev.as_ref() } {
+            Some(p) => p.next.set(next),
+            None => self.set_head(next),
+        }
+        // SAFETY: likewise.
+        match unsafe { next.as_ref() } {
+            Some(n) => n.prev.set(prev),
+            None => self.tail.set(prev),
+        }
+    }
+
+    /// Takes the first waiter out that nobody else has claimed, and claims it.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<&Waiter> {
+        loop {
+            let w = self.first()?;
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                return Some(w);
+            }
+        }
+    }
+
+    /// Takes the first waiter out that `wanted` agrees to and nobody else has claimed, and
+    /// claims it.
+    pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if wanted(w) {
+                self.remove(w);
+                if w.claim() {
+                    w.won.set(true);
+                    return Some(w);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes all that nobody else has claimed, as a list for [`ready_all`].
+    pub fn pop_all(&self) -> *const Waiter {
+        self.pop_while(|_| true)
+    }
+
+    /// Takes those out that `wanted` names and nobody else has claimed, and gives each to
+    /// `f`, which must not let it run before the object's lock is free.
+    pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
+        let mut at = self.first();
+        while let Some(w) = at {
+            // SAFETY: what is queued is alive.
+            at = unsafe { w.next.get().as_ref() };
+            if !wanted(w) {
+                continue;
+            }
+            self.remove(w);
+            if w.claim() {
+                w.won.set(true);
+                f(w);
+            }
+        }
+    }
+
+    /// Takes the first that nobody else has claimed, as a list for [`ready_all`].
+    pub fn pop_one(&self) -> *const Waiter {
+        self.pop().map_or(ptr::null(), |w| {
+            w.next.set(ptr::null());
+            ptr::from_ref(w)
+        })
+    }
+
+    /// Takes waiters from the front, as a list for [`ready_all`], as long as `wanted` says so
+    /// of the first one.
+    /// What `wanted` has agreed to may turn out to be claimed by somebody else and
+    /// not be in the list; then `wanted` is asked of the next.
+    pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {
+        let mut list: *const Waiter = ptr::null();
+        let mut last: Option<&Waiter> = None;
+        while let Some(w) = self.first() {
+            if !w.is_claimable() {
+                self.remove(w);
+                continue;
+            }
+            if !wanted(w) {
+                break;
+            }
+            self.remove(w);
+            if !w.claim() {
+                continue;
+            }
+            w.won.set(true);
+            w.next.set(ptr::null());
+            match last {
+                Some(l) => l.next.set(w),
+                None => list = w,
+            }
+            last = Some(w);
+        }
+        list
+    }
+}

@@ -1,0 +1,98 @@
+//! The pool of threads for calls that keep a thread: what counts its threads. `watch::workers` has the protocol.
+
+use super::waiter::Waiter;
+use crate::os::futex;
+use crate::os::spin::SpinLock;
+use crate::os::thread::Thread;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// The pool. Its threads are started when they are first needed, and end with the
+/// runtime.
+pub struct Workers {
+    pub lock: SpinLock,
+    /// Threads that sleep for want of a job. Changes with the lock held.
+    pub asleep: AtomicUsize,
+    /// Threads there are: those that have been started. Changes with the lock held.
+    pub count: AtomicUsize,
+    /// How many sleepers may wake.
+    pub permits: AtomicU32,
+
+    // The rest is used with the lock held.
+    /// Jobs that wait for a thread, the oldest first.
+    pub first: Cell<*const Job>,
+    pub last: Cell<*const Job>,
+    /// These, and those under way.
+    pub jobs: Cell<usize>,
+    /// Threads that are being started, and those asleep that are to end.
+    pub starting: Cell<usize>,
+    pub surplus: Cell<usize>,
+    pub stopping: Cell<bool>,
+    pub threads: UnsafeCell<Vec<Thread>>,
+}
+
+// SAFETY: the cells are only used with `lock` held.
+unsafe impl Sync for Workers {}
+
+/// A call that somebody waits for, on his stack.
+pub struct Job {
+    pub next: Cell<*const Job>,
+    pub waiter: Cell<*const Waiter>,
+    /// Makes the call.
+    pub run: unsafe fn(*const Job),
+}
+
+impl Workers {
+    pub fn new() -> Workers {
+        Workers {
+            lock: SpinLock::new(),
+            asleep: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            permits: AtomicU32::new(0),
+            first: Cell::new(ptr::null()),
+            last: Cell::new(ptr::null()),
+            jobs: Cell::new(0),
+            starting: Cell::new(0),
+            surplus: Cell::new(0),
+            stopping: Cell::new(false),
+            threads: UnsafeCell::new(Vec::new()),
+        }
+    }
+
+    /// How many threads there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Threads that will wake nobody by themselves.
+    pub fn asleep(&self) -> usize {
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Whether no job is waiting or under way; a hint.
+    pub fn is_unused(&self) -> bool {
+        self.lock.with(|| self.jobs.get()) == 0
+    }
+
+    /// A thread is wanted for goroutines, and the limit is reached: one of those asleep
+    /// ends, if there is one.
+    pub fn give_one_up(&self) {
+        let wakes = self.lock.with(|| {
+            let wakes = self.asleep.load(Ordering::Relaxed) > 0;
+            if wakes {
+                self.asleep.fetch_sub(1, Ordering::SeqCst);
+                self.surplus.set(self.surplus.get() + 1);
+            }
+            wakes
+        });
+        if wakes {
+            self.permit(1);
+        }
+    }
+
+    pub fn permit(&self, n: u32) {
+        self.permits.fetch_add(n, Ordering::Release);
+        futex::wake(&self.permits, n as i32);
+    }
+}

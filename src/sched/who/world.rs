@@ -1,0 +1,29 @@
+//! Whether the world is stopped. `core::world` has the protocol.
+
+use crate::os::spin::SpinLock;
+use core::sync::atomic::{AtomicBool, AtomicU32};
+
+/// The state of stopping, one for each runtime.
+pub struct World {
+    /// Held from stop to start.
+    pub lock: SpinLock,
+    pub stopping: AtomicBool,
+    /// Changes when a P has stopped.
+    pub note: AtomicU32,
+}
+
+impl World {
+    pub fn new() -> World {
+        World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
+    }
+
+    /// Keeps everybody else from stopping the world until [`World::unlock`]; false: a stopper
+    /// has the lock.
+    pub fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
+    pub fn unlock(&self) {
+        self.lock.unlock();
+    }
+}
