@@ -167,9 +167,34 @@ pub unsafe fn lowest_in_use(context: usize) -> usize {
     context.min(unsafe { (*(context as *const Context)).sp })
 }
 
-/// What a new goroutine calls: `begin`, with the words of the switch, gives function and
-/// argument; `end` is called after the function has returned, and returns only when
-/// another new goroutine starts on the same stack, with the same of that one.
+/// Function and argument of the goroutine that begins on this stack now: two words, which [`run`]
+/// expects in registers. [`call_resumable`] takes the second one for something else, which costs
+/// a wrong prediction at most.
+#[repr(C)]
+pub struct Begin {
+    pub f: unsafe extern "C" fn(*mut c_void),
+    pub arg: *mut c_void,
+}
+
+/// The addresses that [`set_body`] was given. Of `std`, because assembly reads them: a model's
+/// atomics look otherwise.
+static BODY: [std::sync::atomic::AtomicUsize; 2] =
+    [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
+
+/// What every goroutine calls before and after its function. `begin` gets the words of the switch
+/// and gives function and argument. `end` returns only when another new goroutine begins on the
+/// same stack, and gives that goroutine's function and argument. Called before the first goroutine
+/// is made, always with the same two functions.
+pub fn set_body(
+    begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
+    end: extern "C" fn() -> Begin,
+) {
+    let [first, last] = &BODY;
+    first.store(begin as *const () as usize, std::sync::atomic::Ordering::Relaxed);
+    last.store(end as *const () as usize, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Where a new goroutine begins: see [`set_body`].
 ///
 /// The function is called from here and not from Rust, so nothing lies between
 /// the user's code and the end of the stack: an unwinder that looks for a
@@ -181,10 +206,10 @@ unsafe extern "C" fn start() {
         ".cfi_undefined rip",
         ".cfi_undefined rbp",
         "xor ebp, ebp",
-        "call {begin}",
+        "call qword ptr [rip + {body}]",
         "jmp {run}",
         ".cfi_endproc",
-        begin = sym crate::sched::life::goroutine::goroutine_begin,
+        body = sym BODY,
         run = sym run,
     )
 }
@@ -199,11 +224,11 @@ unsafe extern "C" fn run() {
         "2:",
         "mov rdi, rdx",
         "call rax",
-        "lea rax, [rip + {end}]",
+        "mov rax, qword ptr [rip + {body} + 8]",
         "call {resumable}",
         "jmp 2b",
         ".cfi_endproc",
-        end = sym crate::sched::life::goroutine::goroutine_end,
+        body = sym BODY,
         resumable = sym call_resumable,
     )
 }

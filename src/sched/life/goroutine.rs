@@ -4,7 +4,7 @@ use super::cancel;
 use super::keys;
 use super::orphans;
 use super::timer_calls;
-use crate::arch::{self, Place, sanitizer};
+use crate::arch::{self, Begin, Place, sanitizer};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary;
 use crate::sched::core::exceptions;
@@ -22,23 +22,13 @@ use crate::sched::who::g::{G, GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef, count_pinned};
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Inside, rt, try_rt};
-use crate::sched::who::task::{GoFn, Kind, Task};
+use crate::sched::who::task::{Kind, Task};
 use crate::sched::who::waiter::{Cause, Parker, Why};
-use core::ffi::c_void;
 use core::ptr::{self};
 use core::sync::atomic::Ordering;
 
 /// For [`M::returns_to`](crate::sched::who::m::M::returns_to): no address, but not unknown.
 const NOWHERE: usize = 1;
-
-/// Function and argument of the goroutine that begins on this stack now: two words, which
-/// `arch` expects in registers. `arch::call_resumable` takes the second one for something
-/// else, which costs a wrong prediction at most.
-#[repr(C)]
-pub struct Begin {
-    f: GoFn,
-    arg: *mut c_void,
-}
 
 /// The first thing that runs on a goroutine's stack.
 ///

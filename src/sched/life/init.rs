@@ -2,8 +2,9 @@
 
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
+use super::goroutine::{goroutine_begin, goroutine_end};
 use super::orphans::ORPHANS;
-use crate::arch::{FpControl, sanitizer};
+use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
@@ -97,6 +98,7 @@ pub fn init(request: &Request) -> Result<(), i32> {
         }
         let config = request.resolve()?;
         clock::set(time::now());
+        arch::set_body(goroutine_begin, goroutine_end);
         signal::on_fault(on_fault);
         // Now, with the lock held: a fork beside the first question would leave it half
         // answered in the child.

@@ -10,9 +10,9 @@ pub mod tsan;
 mod x86_64;
 
 pub use x86_64::{
-    FpControl, Place, RED_ZONE, TlsSlot, Words, address_of_cxa_get_globals, kept_registers,
+    Begin, FpControl, Place, RED_ZONE, TlsSlot, Words, address_of_cxa_get_globals, kept_registers,
     lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare, prepare_call, restart,
-    switch, tls_generation, tls_slot, valgrind_forget, valgrind_register,
+    set_body, switch, tls_generation, tls_slot, valgrind_forget, valgrind_register,
 };
 
 use crate::machine;
