@@ -1,7 +1,6 @@
 //! One file descriptor: who uses it, who waits for it, and in which epoll instance
 //! it is. `README.md` states the protocol.
 
-use super::wait::Want;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, Kind};
@@ -15,6 +14,77 @@ use crate::sched::who::waiter::{WaitQueue, Waiter};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+/// What an operation waits for.
+#[derive(Clone, Copy)]
+pub struct Want {
+    pub side: Side,
+    pub class: Class,
+    /// The same in poll's words.
+    pub events: i16,
+    /// Of a read from a stream: how much there is room for. If it gives less, none
+    /// may be left. 0: that says nothing.
+    pub room: usize,
+    /// 0: a taker. It wants what all takers of its side want, and one that is there goes
+    /// to one of them: so if it finds nothing the others would not either. Else a watcher:
+    /// it tries again after each of these events of epoll's, whatever the others do.
+    pub watched: u32,
+}
+
+impl Want {
+    pub const READ: Want = Want {
+        side: Side::Read,
+        class: Class::Read,
+        events: libc::POLLIN | libc::POLLRDHUP,
+        room: 0,
+        watched: 0,
+    };
+    pub const WRITE: Want =
+        Want { side: Side::Write, class: Class::Write, events: libc::POLLOUT, room: 0, watched: 0 };
+    pub const ACCEPT: Want = Want { class: Class::Accept, ..Want::READ };
+    /// For the end of an attempt to connect.
+    pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
+    /// For a message that not every writer could send now: to an address.
+    pub const SEND_TO: Want = Want::CONNECT;
+
+    /// For a read that takes what it gives.
+    pub fn to_read(room: usize) -> Want {
+        Want { room, ..Want::READ }
+    }
+
+    /// For recv(2) and its kin with these flags: what is no common read finds something
+    /// where others find nothing, and the other way round (urgent data, errors).
+    pub fn to_receive(flags: i32, room: usize) -> Want {
+        const COMMON: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_CMSG_CLOEXEC
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_TRUNC
+            | libc::MSG_WAITALL;
+        match flags {
+            0 => Want::to_read(room),
+            _ if flags & !COMMON == 0 => Want::READ,
+            _ if flags & libc::MSG_ERRQUEUE != 0 => Want::events(0),
+            _ if flags & libc::MSG_OOB != 0 => Want::events(libc::POLLPRI | libc::POLLRDHUP),
+            _ => Want::events(libc::POLLIN | libc::POLLRDHUP),
+        }
+    }
+
+    /// For events of poll's.
+    pub fn events(events: i16) -> Want {
+        let any = |wanted: i16, of_epoll: u32| if events & wanted != 0 { of_epoll } else { 0 };
+        let readable = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
+        let read = any(readable, IN)
+            | any(libc::POLLPRI | libc::POLLRDBAND, PRI)
+            | any(libc::POLLRDHUP, RDHUP);
+        let write = any(libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, OUT);
+        let (side, class) = match (read, write) {
+            (0, OUT) => (Side::Write, Class::Write),
+            _ => (Side::Read, Class::Read),
+        };
+        // Errors are told to all.
+        Want { side, class, events, room: 0, watched: read | write | ERR | HUP }
+    }
+}
 
 /// What is asked of epoll for each file, once.
 const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;

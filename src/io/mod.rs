@@ -14,9 +14,6 @@ mod resolve;
 pub(crate) mod table;
 pub(crate) mod wait;
 
-/// Once, when the library is loaded.
-pub use table::on_load;
-
 pub use copy::{open, send_file, splice, sync};
 pub use net::{
     tcp_connect, tcp_listen, udp_bind, udp_connect, unix_connect, unix_listen, unix_pair,
@@ -24,3 +21,19 @@ pub use net::{
 pub use ops::*;
 pub use process::{wait, wait_for_signal};
 pub use resolve::{eai, last_error, resolve, set_last_error};
+
+/// Once, when the library is loaded: see `sched::life::init::on_load`.
+pub fn on_load() {
+    crate::os::thread::at_fork(nothing, nothing, forget_all);
+    hooks::set();
+}
+
+extern "C" fn nothing() {}
+
+/// In the child of a fork the threads and goroutines that waited are not there.
+extern "C" fn forget_all() {
+    table::forget_all();
+    bell::forget_all();
+    disk::forget_users();
+    resolve::forget_helpers();
+}

@@ -3,9 +3,9 @@
 //! value.
 
 use super::disk;
-use super::file::File;
+use super::file::{File, Want};
 use super::table;
-use super::wait::{Want, until_done};
+use super::wait::until_done;
 use crate::os::file::{self, Buffer, Kind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;

@@ -5,7 +5,7 @@
 //! given back.
 
 use super::file::File;
-use crate::os::{file, mem, thread};
+use crate::os::{file, mem};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -43,12 +43,6 @@ pub fn known(fd: i32) -> Option<&'static File> {
         let chunk = group.0[fd / FILES % CHUNKS].load(Ordering::Acquire).as_ref()?;
         Some(&chunk.0[fd % FILES])
     }
-}
-
-/// Once, when the library is loaded: see `sched::life::init::on_load`.
-pub fn on_load() {
-    thread::at_fork(nothing, nothing, forget_all);
-    super::hooks::set();
 }
 
 #[cold]
@@ -93,15 +87,10 @@ pub fn each_chunk(mut f: impl FnMut(i32, &'static [File])) {
     }
 }
 
-extern "C" fn nothing() {}
-
 /// In the child of a fork nobody waits, and locks may be held by threads that are
 /// not there. The memory stays: a function that is under way may still look at it.
-extern "C" fn forget_all() {
+pub fn forget_all() {
     for group in &TABLE {
         group.store(ptr::null_mut(), Ordering::Relaxed);
     }
-    super::bell::forget_all();
-    super::disk::forget_users();
-    super::resolve::forget_helpers();
 }

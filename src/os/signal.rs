@@ -16,23 +16,13 @@
 //! kernel exactly if its context lies where the kernel puts it
 //! ([`arch::signal_handler`]).
 
-use super::{PAGE, mem, thread};
+use super::thread::{self, FAULTS};
+use super::{PAGE, mem};
 use crate::arch;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-
-/// The signals that a fault in a thread's own code raises.
-pub const FAULTS: [i32; 7] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGABRT,
-    libc::SIGSYS,
-];
 
 /// Those signals whose default action is to do nothing.
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];

@@ -7,6 +7,17 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
+/// The signals that a fault in a thread's own code raises.
+pub const FAULTS: [i32; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGSYS,
+];
+
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
@@ -104,7 +115,7 @@ fn block_signals() -> SignalMask {
         let mut set = MaybeUninit::uninit();
         libc::sigfillset(set.as_mut_ptr());
         let mut set = set.assume_init();
-        for s in super::signal::FAULTS {
+        for s in FAULTS {
             libc::sigdelset(&mut set, s);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &set, ptr::null_mut());

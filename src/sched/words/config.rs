@@ -2,7 +2,7 @@
 
 use super::limits;
 use crate::numa::Topology;
-use crate::os::signal::FAULTS;
+use crate::os::thread::FAULTS;
 use crate::os::{cgroup, heap};
 use crate::stack::{self, Class};
 

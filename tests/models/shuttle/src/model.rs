@@ -1,7 +1,7 @@
 //! How the models are run, and what they are written with.
 
 use crate::bursts::Bursts;
-use crate::io::table;
+
 use crate::machine;
 use crate::os::{self, c_heap, thread::Thread};
 use crate::sched::core::boundary;
@@ -110,7 +110,7 @@ fn run(
 /// What the library does when it is loaded.
 fn load() {
     init::on_load();
-    table::on_load();
+    crate::io::on_load();
 }
 
 /// Starts the runtime, lets `f` begin goroutines, and ends it when all of them

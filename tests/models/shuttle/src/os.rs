@@ -422,7 +422,6 @@ pub mod loader {
 }
 
 pub mod signal {
-    pub const FAULTS: [i32; 0] = [];
 
     /// # Safety
     /// There is nothing to be careful about.
@@ -455,6 +454,7 @@ pub mod thread {
     use core::ffi::c_void;
     use core::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, OnceLock};
+    pub const FAULTS: [i32; 0] = [];
 
     pub struct Thread(Arc<AtomicU32>);
 
