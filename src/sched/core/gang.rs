@@ -386,7 +386,7 @@ impl Gangs {
     }
 
     /// The world is stopped: turns begin anew, with other P's.
-    pub fn reset(&self, rt: &Runtime) {
+    pub fn begin_anew(&self, rt: &Runtime) {
         self.with(|m| {
             m.iter().for_each(|gang| end_turn(rt, gang));
             // Those too that GOMAXPROCS doesn't allow any more: they come back.

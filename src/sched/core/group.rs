@@ -77,7 +77,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
         let rt = rt();
         with_all(|_| {
             group.renew(rt);
-            rt.ms_that(is_in_run).into_iter().any(|m| group.join(0, m));
+            rt.ms_that(is_in_run).into_iter().any(|m| group.take_place(0, m));
         });
     }
     Some(group)
@@ -142,7 +142,7 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
             .filter(|g| g.wants_runner && !g.freed.load(Ordering::Relaxed))
             .find(|g| {
                 g.renew(rt);
-                is_in_run(&m) && g.join(0, m)
+                is_in_run(&m) && g.take_place(0, m)
             })
             .map(|g| ptr::from_ref(&**g))
     });
@@ -295,7 +295,7 @@ impl Group {
 
     /// The M becomes the member of this place, if that is free and the M is in no group. The
     /// lock is held.
-    fn join(&self, place: usize, m: MRef) -> bool {
+    fn take_place(&self, place: usize, m: MRef) -> bool {
         let (member, group) = (&self.members[place], ptr::from_ref(self).cast_mut());
         let is_free =
             member.load(Ordering::Relaxed).is_null() && m.group.load(Ordering::Relaxed).is_null();
@@ -326,7 +326,7 @@ impl Group {
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
         let new = idle.or_else(|| start::new_m(rt, node))?;
         let joined = with_all(|_| {
-            self.own_places().find(is_free).is_some_and(|place| self.join(place, new))
+            self.own_places().find(is_free).is_some_and(|place| self.take_place(place, new))
         });
         if !joined {
             // Another thread was faster. This one looks around and goes to sleep.

@@ -244,7 +244,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
         p.set_status(status::STOPPED);
     }
     rt.set_proc_count(n);
-    rt.gangs.reset(rt);
+    rt.gangs.begin_anew(rt);
     for id in n..before {
         retire(rt.p(id), first);
     }

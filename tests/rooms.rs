@@ -1,0 +1,389 @@
+//! The rooms of the source: a room calls only those below it.
+//!
+//! This reads the sources as text, follows each `use` and each path that begins with `crate::`
+//! or `super::`, and fails if one leads up. `docs/architecture.md` has the picture. The figures
+//! there are printed by `cargo test --test rooms -- --nocapture`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The rooms of the library, from the top down.
+const HOUSE: [&str; 11] =
+    ["capi", "io", "time", "chan", "sync", "sched", "stack", "numa", "os", "arch", "atomic"];
+/// The rooms of the scheduler, from the top down.
+const SCHED: [&str; 5] = ["life", "watch", "core", "who", "words"];
+
+/// A source file: its module path, such as `["sched", "core", "park"]`, and its text without
+/// comments, literals and tests.
+struct Source {
+    path: PathBuf,
+    module: Vec<String>,
+    code: String,
+}
+
+/// A path that a file names, with the line where it does.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    line: usize,
+    path: Vec<String>,
+}
+
+/// Blanks out comments, strings and characters; lines stay lines.
+fn code_of(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    let blank = |out: &mut String, part: &str| {
+        out.extend(part.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+    };
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if rest.starts_with('"') {
+            let mut end = 1;
+            while end < rest.len() && bytes[at + end] != b'"' {
+                end += if bytes[at + end] == b'\\' { 2 } else { 1 };
+            }
+            end + 1
+        } else if rest.starts_with('\'')
+            && (rest[1..].starts_with('\\') || rest[2..].starts_with('\''))
+        {
+            // Not a lifetime.
+            2 + rest[2..].find('\'').unwrap_or(0) + usize::from(rest[1..].starts_with('\\'))
+        } else {
+            0
+        };
+        if len == 0 {
+            let c = rest.chars().next().unwrap();
+            out.push(c);
+            at += c.len_utf8();
+        } else {
+            let len = len.min(rest.len());
+            blank(&mut out, &rest[..len]);
+            at += len;
+        }
+    }
+    out
+}
+
+/// The text without its `#[cfg(test)]` modules, which may look at everything.
+fn without_tests(mut code: String) -> String {
+    while let Some(at) = code.find("#[cfg(test)]\nmod ") {
+        let rest = &code[at..];
+        let opens = rest.find('{').unwrap_or(rest.len());
+        let ends = rest.find(';').unwrap_or(rest.len());
+        let end = if ends < opens { ends + 1 } else { opens + matching_brace(&rest[opens..]) + 1 };
+        let end = end.min(rest.len());
+        let gone: String = rest[..end].chars().filter(|&c| c == '\n').collect();
+        code.replace_range(at..at + end, &gone);
+    }
+    code
+}
+
+/// Where the brace at the beginning is closed.
+fn matching_brace(text: &str) -> usize {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// Every file below `src`, without the modules that are tests.
+fn sources() -> Vec<Source> {
+    fn collect(folder: &Path, module: &[String], out: &mut Vec<Source>) {
+        let mut entries: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+            if path.is_dir() {
+                collect(&path, &[module, &[name]].concat(), out);
+            } else if path.extension().is_some_and(|e| e == "rs") && name != "tests" {
+                let module = match name.as_str() {
+                    "lib" | "mod" => module.to_vec(),
+                    _ => [module, &[name]].concat(),
+                };
+                let code = without_tests(code_of(&fs::read_to_string(&path).unwrap()));
+                out.push(Source { path, module, code });
+            }
+        }
+    }
+    let mut out = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &[], &mut out);
+    out
+}
+
+/// The leaves of a `use` tree, such as `a::{b, c::{self, D}}`.
+fn leaves(tree: &str) -> Vec<Vec<String>> {
+    let tree = tree.trim();
+    if let Some(inner) = tree.strip_prefix('{').and_then(|t| t.strip_suffix('}')) {
+        let (mut depth, mut from, mut out) = (0, 0, Vec::new());
+        for (at, c) in inner.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    out.extend(leaves(&inner[from..at]));
+                    from = at + 1;
+                }
+                _ => {}
+            }
+        }
+        if !inner[from..].trim().is_empty() {
+            out.extend(leaves(&inner[from..]));
+        }
+        return out;
+    }
+    match tree.split_once("::") {
+        Some((first, rest)) => {
+            let first = first.trim().to_string();
+            leaves(rest).into_iter().map(|leaf| [vec![first.clone()], leaf].concat()).collect()
+        }
+        None => vec![vec![tree.split_whitespace().next().unwrap_or("").to_string()]],
+    }
+}
+
+/// Every path of this crate that the code names, from the crate's root.
+fn names(module: &[String], code: &str) -> Vec<Named> {
+    let mut out = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back().unwrap_or(' ');
+            if before.is_alphanumeric() || before == '_' || (before == ':' && start == "super::") {
+                continue;
+            }
+            let is_use = code[..at].trim_end().ends_with("use");
+            let rest = &code[at..];
+            let text = if is_use {
+                &rest[..rest.find(';').unwrap_or(rest.len())]
+            } else {
+                let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+                &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]
+            };
+            let line = 1 + code[..at].matches('\n').count();
+            for mut leaf in leaves(text.trim_end_matches(':')) {
+                let mut base = match leaf[0].as_str() {
+                    "crate" => Vec::new(),
+                    _ => module.to_vec(),
+                };
+                while leaf.first().is_some_and(|name| name == "super") {
+                    base.pop();
+                    leaf.remove(0);
+                }
+                if leaf.first().is_some_and(|name| name == "crate") {
+                    leaf.remove(0);
+                }
+                base.extend(leaf);
+                out.push(Named { line, path: base });
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+/// Where the room stands, from the top; `None`: it is none of these.
+fn floor(rooms: &[&str], name: Option<&String>) -> Option<usize> {
+    rooms.iter().position(|room| Some(*room) == name.map(String::as_str))
+}
+
+/// The rooms that a path leads from and to, if both are rooms of the library, or of the scheduler.
+fn arrow<'a>(from: &[String], to: &[String], rooms: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    let (from, to) = (floor(rooms, from.first())?, floor(rooms, to.first())?);
+    (from != to).then(|| (rooms[from], rooms[to]))
+}
+
+/// Whether an arrow leads up.
+fn leads_up(rooms: &[&str], (from, to): (&str, &str)) -> bool {
+    let at = |room: &str| rooms.iter().position(|r| *r == room);
+    at(to) < at(from)
+}
+
+/// All arrows between rooms, with what shows them.
+fn arrows(all: &[Source]) -> BTreeMap<(&'static str, &'static str), Vec<String>> {
+    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for source in all {
+        for named in names(&source.module, &source.code) {
+            let inner = |path: &[String]| match path {
+                [room, rest @ ..] if room == "sched" => rest.to_vec(),
+                _ => Vec::new(),
+            };
+            let within = arrow(&inner(&source.module), &inner(&named.path), &SCHED);
+            if let Some(arrow) = arrow(&source.module, &named.path, &HOUSE).or(within) {
+                let at =
+                    format!("{}:{}: {}", source.path.display(), named.line, named.path.join("::"));
+                found.entry(arrow).or_default().push(at);
+            }
+        }
+    }
+    found
+}
+
+/// The methods that a file of an upper room adds to a type, with the file. A lower room that calls
+/// one calls upwards, though it names no path.
+fn added_methods(all: &[Source]) -> Vec<(usize, String, PathBuf)> {
+    let room_of = |source: &Source| match &source.module[..] {
+        [sched, room, _, ..] if sched == "sched" => floor(&SCHED, Some(room)),
+        _ => None,
+    };
+    let mut types: BTreeMap<String, usize> = BTreeMap::new();
+    let mut functions: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    for source in all {
+        let Some(room) = room_of(source) else { continue };
+        for line in source.code.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let name = |at: usize| {
+                let end = |c: char| !c.is_alphanumeric() && c != '_';
+                words.get(at + 1).map(|w| w.split(end).next().unwrap_or("").to_string())
+            };
+            if let Some(at) = words.iter().position(|w| *w == "struct" || *w == "enum") {
+                types.insert(name(at).unwrap_or_default(), room);
+            }
+            if let Some(at) = words.iter().position(|w| *w == "fn") {
+                functions.entry(name(at).unwrap_or_default()).or_default().insert(room);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for source in all {
+        let Some(room) = room_of(source) else { continue };
+        for (at, _) in source.code.match_indices("\nimpl") {
+            let head = &source.code[at + 5..];
+            let Some(opens) = head.find('{') else { continue };
+            let (header, body) = (&head[..opens], &head[opens..]);
+            if header.contains(" for ") {
+                continue;
+            }
+            let end = |c: char| !c.is_alphanumeric() && c != '_';
+            let header = header.trim_start_matches(|c| c != ' ' && c != '\n').trim();
+            let name = header.split(end).next().unwrap_or("");
+            // Rooms count from the top: a type below has the greater number.
+            if types.get(name).is_none_or(|&of| of <= room) {
+                continue;
+            }
+            let body = &body[..matching_brace(body)];
+            for (at, _) in body.match_indices("fn ") {
+                let method: String = body[at + 3..]
+                    .chars()
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect();
+                // Another function of that name below would be found too.
+                if functions[&method].iter().all(|&of| of <= room) {
+                    out.push((room, method, source.path.clone()));
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn no_arrow_between_rooms_leads_up() {
+    let all = sources();
+    assert!(all.len() > 100, "only {} files were found", all.len());
+    let mut wrong = String::new();
+    for (arrow, shown) in arrows(&all) {
+        if leads_up(&HOUSE, arrow) || leads_up(&SCHED, arrow) {
+            writeln!(wrong, "{} -> {}:\n    {}", arrow.0, arrow.1, shown.join("\n    ")).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "these lead up:\n{wrong}");
+}
+
+#[test]
+fn no_room_of_the_scheduler_calls_a_method_that_a_room_above_adds() {
+    let all = sources();
+    let added = added_methods(&all);
+    assert!(!added.is_empty(), "core adds methods to types of who");
+    let mut wrong = String::new();
+    for source in &all {
+        let [sched, name, _, ..] = &source.module[..] else { continue };
+        let Some(room) = floor(&SCHED, Some(name)).filter(|_| sched == "sched") else { continue };
+        for (of, method, from) in added.iter().filter(|(of, ..)| *of < room) {
+            if source.code.contains(&format!(".{method}(")) {
+                let (to, at) = (SCHED[*of], source.path.display());
+                writeln!(wrong, "{at} calls {method} of {to} ({})", from.display()).unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "these lead up:\n{wrong}");
+}
+
+#[test]
+fn a_path_that_leads_up_is_found_wherever_it_stands() {
+    let module = ["sched", "who", "m"].map(String::from);
+    let lines = [
+        "use crate::sched::life::spawn;",
+        "use crate::sched::{words::idle::Idle, core::{self, park::{Block, Cause}}};",
+        "use super::p::P;",
+        "fn f() { super::super::life::spawn::spawn(); }",
+        "// crate::sched::life::comment",
+        "const S: &str = \"crate::sched::life::string\";",
+        "fn g(c: char) -> bool { c == '\"' && crate::sched::watch::sysmon::x() }",
+        "#[cfg(test)]\nmod tests {\n    use crate::sched::life::test;\n}",
+    ];
+    let code = without_tests(code_of(&lines.join("\n")));
+    let found: Vec<(usize, String)> =
+        names(&module, &code).into_iter().map(|n| (n.line, n.path.join("::"))).collect();
+    let expected = [
+        (1, "sched::life::spawn"),
+        (2, "sched::core::park::Block"),
+        (2, "sched::core::park::Cause"),
+        (2, "sched::core::self"),
+        (2, "sched::words::idle::Idle"),
+        (3, "sched::who::p::P"),
+        (4, "sched::life::spawn::spawn"),
+        (7, "sched::watch::sysmon::x"),
+    ];
+    assert_eq!(found, expected.map(|(line, path)| (line, path.to_string())));
+}
+
+#[test]
+fn an_arrow_up_is_told_from_an_arrow_down() {
+    let path = |text: &str| text.split("::").map(String::from).collect::<Vec<_>>();
+    let up = arrow(&path("who::m"), &path("life::spawn::spawn"), &SCHED).unwrap();
+    let down = arrow(&path("life::spawn"), &path("who::m"), &SCHED).unwrap();
+    assert!(leads_up(&SCHED, up) && !leads_up(&SCHED, down));
+    assert_eq!(arrow(&path("who::m"), &path("who::p"), &SCHED), None);
+    assert_eq!(arrow(&path("who::m"), &path("sched"), &SCHED), None);
+}
+
+#[test]
+fn the_figures_of_the_drawing() {
+    let all = sources();
+    let found = arrows(&all);
+    for rooms in [&HOUSE[..], &SCHED[..]] {
+        print!("{:>8}", "");
+        rooms.iter().for_each(|room| print!("{room:>8}"));
+        println!();
+        for from in rooms {
+            print!("{from:>8}");
+            for to in rooms {
+                match found.get(&(*from, *to)) {
+                    Some(shown) => print!("{:>8}", shown.len()),
+                    None => print!("{:>8}", if from == to { "-" } else { "." }),
+                }
+            }
+            println!();
+        }
+        println!();
+    }
+    // Each room but the lowest needs one below it, or the sources were not read as they should be.
+    let is_lowest = |room: &str| ["words", "atomic", "arch"].contains(&room);
+    for room in HOUSE.iter().chain(&SCHED).filter(|room| !is_lowest(room)) {
+        assert!(found.keys().any(|(from, _)| from == room), "{room} needs nothing");
+    }
+}
