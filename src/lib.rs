@@ -21,9 +21,9 @@
 //!   files on disks and names of hosts, by threads. Its `README.md` states how a
 //!   number may be closed and come back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
-//!   goroutines (P) and what the P's of a NUMA node share (Node). Its
-//!   `README.md` states the protocols: parking, waking, stealing, system calls,
-//!   the network poller, stopping the world.
+//!   goroutines (P) and what the P's of a NUMA node share (Node). It
+//!   has five rooms of its own, `life`, `watch`, `core`, `who` and `words`; its
+//!   `README.md` says where each protocol is written down.
 //! - `stack`: stacks that take memory as they are touched, with a guard below
 //!   each, and the report when one overflows.
 //! - `numa`: which CPUs make a node and how far nodes are from each other, by
@@ -38,9 +38,9 @@
 //! 1. `gs_spawn` fills a record of five words (`sched::who::task::Newborn`) and pushes
 //!    it to the private queue of the P that the caller runs on (`sched::life::spawn`).
 //! 2. If a P is idle and nobody looks for work, a thread is woken to do so
-//!    (`sched::words::idle`, `sched::core::threads`).
-//! 3. Some M takes the record out of a queue or steals it (`sched::core::schedule`),
-//!    gives it a descriptor with a warm stack (`sched::life::entry`), maybe those of a
+//!    (`sched::words::idle`, `sched::core::start`).
+//! 3. Some M takes the record out of a queue or steals it (`sched::core::order`, `sched::core::steal`),
+//!    gives it a descriptor with a warm stack (`sched::core::stacks`), maybe those of a
 //!    goroutine that has just ended, and switches to it (`arch`).
 //! 4. To block it puts a waiter, on its own stack, into the queue of a channel or
 //!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of

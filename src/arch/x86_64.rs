@@ -696,7 +696,7 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
 }
 
 /// The same of one that may switch: `$f` gives a
-/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/README.md`, "Returns".
+/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/core/PARKING.md`, "Returns".
 macro_rules! resumable {
     ($args:tt, $f:path) => {
         core::arch::naked_asm!(

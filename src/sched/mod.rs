@@ -1,4 +1,5 @@
-//! The scheduler. `README.md` beside this file states its protocols.
+//! The scheduler, in five rooms, of which a room calls only those below it: life, watch, core, who,
+//! words. `README.md` beside this file says where each protocol is written down.
 
 pub mod core;
 pub mod life;

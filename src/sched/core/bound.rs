@@ -62,7 +62,7 @@ pub fn has_bound(m: MRef) -> bool {
 }
 
 /// The goroutines that are bound to this locked M wait, and it has no P: sleeps until another M
-/// hands it a P for one of them. `README.md` has the protocol. seed: S9
+/// hands it a P for one of them. `THREADS.md` has the protocol. seed: S9
 pub fn stop_locked(m: MRef) {
     let rt = rt();
     m.set_between(false);

@@ -1,10 +1,7 @@
 //! The state of C++ exceptions, which belongs to the goroutine.
 //!
-//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
-//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
-//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
-//! implementation. Each has two words of its own. `README.md` of this room, "C++ exceptions",
-//! has the protocol.
+//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime
+//! (`who::cxa`), and gets them back where it goes on. `EXCEPTIONS.md` has the protocol.
 
 use super::blocking;
 use super::boundary;

@@ -6,7 +6,7 @@
 //! the gang's takes from there first; when the queue is empty it waits a little for
 //! those that run and then fills its slot with other work, which gives way when a
 //! member becomes ready. P's with nothing at all to do take members out of turn.
-//! `README.md` of this room has the protocol.
+//! `GANGS.md` has the protocol.
 
 use super::order::{self, is_asked};
 use super::preempt::{self, Sent};

@@ -1,5 +1,5 @@
 //! Worker groups: a few threads on one of which each goroutine of the group begins and, being
-//! pinned, stays. For runtimes that are tied to threads. `README.md`, "Worker groups".
+//! pinned, stays. For runtimes that are tied to threads. `THREADS.md`, "Worker groups".
 //!
 //! A member is an ordinary M that has joined the group; it runs other goroutines too.
 

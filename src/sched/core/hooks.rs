@@ -1,5 +1,5 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
-//! told about the switches. `README.md`, "Hooks", states the order.
+//! told about the switches. `THREADS.md`, "Hooks", states the order.
 //!
 //! On an M with hooks no goroutine switches directly to another: each one that leaves its stack
 //! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays

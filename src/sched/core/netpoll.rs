@@ -7,7 +7,7 @@
 //! an idle M, the node's watcher, sleeps in it for P's that nobody attends to. All
 //! are made when they are first needed. Which file an event is for, and
 //! who waits for it, is the business of the room above (`io`), which gives its
-//! functions to [`set_hooks`]. `README.md` says why no event is lost.
+//! functions to [`set_hooks`]. `POLLER.md` says why no event is lost.
 
 use super::ready;
 use super::start;

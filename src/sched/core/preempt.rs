@@ -1,6 +1,6 @@
 //! Taking the P from a goroutine that doesn't come by: one that blocks its
-//! thread without saying so, and one that computes on and on. `README.md` of
-//! this room has the protocols. seed: R2, B8
+//! thread without saying so, and one that computes on and on. `PREEMPTION.md`
+//! has the protocols. seed: R2, B8
 //!
 //! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
 //! only when it has a P again.

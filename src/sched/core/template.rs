@@ -1,6 +1,6 @@
 //! The template thread: makes threads while somebody waits in the signal handler, who
 //! may have a lock of the C library that `pthread_create` takes. Nobody waits for it.
-//! `README.md` of this room has the protocol. startTemplateThread.
+//! `PREEMPTION.md` has the protocol. startTemplateThread.
 
 use super::start;
 use crate::os::thread::{self};

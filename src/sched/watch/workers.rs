@@ -1,6 +1,6 @@
 //! Threads for calls that keep a thread for a while and do nothing else: reads and
 //! writes of disks. Whoever wants such a call done parks, so it costs its P nothing,
-//! and no P changes hands. `README.md` states the protocol.
+//! and no P changes hands. `WORKERS.md` states the protocol.
 
 use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};

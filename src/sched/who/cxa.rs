@@ -1,4 +1,9 @@
 //! The copies of the C++ runtime that a process has, and what a thread knows of them.
+//!
+//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
+//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
+//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
+//! implementation. Each has two words of its own. `core/EXCEPTIONS.md` has the protocol.
 
 use super::runtime::rt;
 use crate::arch::{self, TlsSlot};

@@ -3,7 +3,7 @@
 use crate::atomic::{AtomicUsize, Ordering, fence};
 
 /// Somebody makes a thread, or somebody waits in the signal handler: not both.
-/// `README.md` of this room says why; the model test is in `tests/models`.
+/// `core/PREEMPTION.md` says why; the model test is in `tests/models`.
 pub struct Gate {
     making: AtomicUsize,
     waiting: AtomicUsize,

@@ -1,6 +1,6 @@
 //! Who sleeps and who looks for work: the two counters of the wake-up protocol.
 //!
-//! `README.md` of this room states the protocol and why no wake-up is lost; the
+//! `core/QUEUES.md` states the protocol and why no wake-up is lost; the
 //! model test is in `tests/models`. seed: S6, W2
 
 use crate::atomic::{AtomicU32, Ordering, fence};
