@@ -1,8 +1,7 @@
 //! What the library says by itself: warnings and the report of a deadlock. Lines go to standard
 //! error, or to the function that the host has set in its place.
 
-use super::spin::SpinLock;
-use core::cell::Cell;
+use super::locked::Locked;
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
 
@@ -12,30 +11,28 @@ pub type Log = unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char);
 /// The longest line in bytes; what is longer is cut off.
 const LONGEST: usize = 1023;
 
-/// The host's function and its argument.
-struct Target {
-    lock: SpinLock,
-    function: Cell<Option<(Log, *mut c_void)>>,
-}
+/// A function of the host's with its argument.
+#[derive(Clone, Copy)]
+pub struct Callback<F>(pub F, pub *mut c_void);
 
-// SAFETY: `function` is used with the lock held.
-unsafe impl Sync for Target {}
+// SAFETY: the host gives the pointer for calls on any thread.
+unsafe impl<F: Send> Send for Callback<F> {}
 
-static TARGET: Target = Target { lock: SpinLock::new(), function: Cell::new(None) };
+static TARGET: Locked<Option<Callback<Log>>> = Locked::new(None);
 
 /// Sets it; `None`: standard error.
 pub fn set(log: Option<(Log, *mut c_void)>) {
-    TARGET.lock.with(|| TARGET.function.set(log));
+    TARGET.with(|target| *target = log.map(|(f, ctx)| Callback(f, ctx)));
 }
 
 /// Around a fork: the child must not find it locked.
 pub fn lock() {
-    TARGET.lock.lock();
+    TARGET.lock();
 }
 
 /// See [`lock`].
 pub fn unlock() {
-    TARGET.lock.unlock();
+    TARGET.unlock();
 }
 
 /// Says something of one or more lines, without memory from a heap.
@@ -57,8 +54,8 @@ impl Lines {
         if self.len == 0 {
             return;
         }
-        match TARGET.lock.with(|| TARGET.function.get()) {
-            Some((log, ctx)) => {
+        match TARGET.with(|target| *target) {
+            Some(Callback(log, ctx)) => {
                 self.line[self.len] = 0;
                 // SAFETY: the host has given the function for this argument; the line ends
                 // with a NUL.

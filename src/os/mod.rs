@@ -9,6 +9,7 @@ pub mod file;
 pub mod futex;
 pub mod heap;
 pub mod loader;
+pub mod locked;
 pub mod log;
 pub mod mem;
 pub mod membarrier;

@@ -17,8 +17,8 @@ mod overflow;
 pub use overflow::report as report_overflow;
 
 use crate::arch;
-use crate::os::{PAGE, heap, log, mem, spin::SpinLock};
-use core::cell::UnsafeCell;
+use crate::os::locked::Locked;
+use crate::os::{PAGE, heap, log, mem};
 use core::iter;
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -207,14 +207,8 @@ pub struct Pool {
     /// Stacks whose memory comes from another node for now, and how many may be.
     rebound: AtomicUsize,
     most_rebound: usize,
-    lock: SpinLock,
-    inner: UnsafeCell<Inner>,
+    inner: Locked<Inner>,
 }
-
-// SAFETY: `inner` is only used with `lock` held.
-unsafe impl Sync for Pool {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Pool {}
 
 #[derive(Default)]
 struct Inner {
@@ -270,13 +264,12 @@ struct Slab {
 impl Pool {
     pub fn new(node: u16, memory: Option<usize>) -> Pool {
         let most_rebound = memory.map_or(0, |_| mem::max_map_count() / 64);
-        let (rebound, lock) = (AtomicUsize::new(0), SpinLock::new());
-        Pool { node, memory, rebound, most_rebound, lock, inner: UnsafeCell::default() }
+        let (rebound, inner) = (AtomicUsize::new(0), Locked::new(Inner::default()));
+        Pool { node, memory, rebound, most_rebound, inner }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.inner.get() }))
+        self.inner.with(f)
     }
 
     /// A stack of this class, the most recently freed first; `None` when there

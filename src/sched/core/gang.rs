@@ -12,7 +12,8 @@ use super::order::{self, is_asked};
 use super::preempt::{self, Sent};
 use super::start;
 use super::world;
-use crate::os::spin::{SpinLock, backoff};
+use crate::os::locked::Locked;
+use crate::os::spin::backoff;
 use crate::os::{heap, time};
 use crate::sched::who::attention;
 use crate::sched::who::g::GRef;
@@ -32,31 +33,24 @@ const LINGER: i64 = 100_000;
 
 // The API's side
 
-struct Free {
-    lock: SpinLock,
-    first: Cell<*const Gang>,
-}
-
-// SAFETY: `first` is used with `lock` held.
-unsafe impl Sync for Free {}
-
-static FREE: Free = Free { lock: SpinLock::new(), first: Cell::new(ptr::null()) };
+/// The gangs that are used by nobody: the first, with the others linked behind it.
+static FREE: Locked<Option<&'static Gang>> = Locked::new(None);
 
 /// Nobody has the lock of free gangs until [`unlock_free`]: somebody forks.
 pub fn lock_free() {
-    FREE.lock.lock();
+    FREE.lock();
 }
 
 pub fn unlock_free() {
-    FREE.lock.unlock();
+    FREE.unlock();
 }
 
 /// A gang without members, with one reference. `None`: there is no memory.
 pub fn create() -> Option<&'static Gang> {
-    let used = FREE.lock.with(|| {
-        // SAFETY: null or a gang.
-        let gang = unsafe { FREE.first.get().as_ref() }?;
-        FREE.first.set(gang.next.get());
+    let used = FREE.with(|first| {
+        let gang = (*first)?;
+        // SAFETY: null or a gang, which stays mapped.
+        *first = unsafe { gang.next.get().as_ref() };
         Some(gang)
     });
     let gang = used.or_else(|| {
@@ -82,9 +76,9 @@ pub fn create() -> Option<&'static Gang> {
 pub fn release(gang: &'static Gang) {
     // AcqRel: whoever takes it from the list of free ones comes after all uses.
     if gang.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        FREE.lock.with(|| {
-            gang.next.set(FREE.first.get());
-            FREE.first.set(gang);
+        FREE.with(|first| {
+            gang.next.set(first.map_or(ptr::null(), ptr::from_ref));
+            *first = Some(gang);
         });
     }
 }
@@ -373,14 +367,12 @@ impl Gangs {
     /// Begins the next row if it is time, and adds to the one under way what has room.
     /// Gives when it is to be looked at again.
     fn look(&self, rt: &Runtime, now: i64) -> i64 {
-        if world::is_stopping() || !self.lock.try_lock() {
-            // Whoever has it does the same.
+        if world::is_stopping() {
             return now + rt.slice;
         }
-        // SAFETY: the lock is held.
-        let m = unsafe { &mut *self.matrix.get() };
-        let next = change_row(rt, m, now);
-        self.lock.unlock();
+        // Whoever has the lock does the same.
+        let next = self.matrix.try_with(|m| change_row(rt, m, now));
+        let Some(next) = next else { return now + rt.slice };
         rt.ps().for_each(|p| start_if_idle(rt, p));
         next
     }

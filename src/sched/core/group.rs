@@ -8,43 +8,28 @@ use super::owner::release_p;
 use super::ready;
 use super::start;
 use crate::os::heap;
-use crate::os::spin::SpinLock;
+use crate::os::locked::Locked;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::group::Group;
 use crate::sched::who::m::{M, MRef};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::runtime::{Inside, Runtime, rt};
 use crate::sched::who::task::{Fifo, Kind, Task};
-use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// All groups. Those that were freed stay until the runtime ends: an M may still look at one.
-struct All {
-    lock: SpinLock,
-    #[allow(clippy::vec_box)]
-    groups: UnsafeCell<Vec<Box<Group>>>,
-}
-
-// SAFETY: `groups` is used with the lock held.
-unsafe impl Sync for All {}
-
-static ALL: All = All { lock: SpinLock::new(), groups: UnsafeCell::new(Vec::new()) };
+#[allow(clippy::vec_box)]
+static ALL: Locked<Vec<Box<Group>>> = Locked::new(Vec::new());
 
 /// Around a fork: the child must not find the list locked.
 pub fn lock_all() {
-    ALL.lock.lock();
+    ALL.lock();
 }
 
 /// See [`lock_all`].
 pub fn unlock_all() {
-    ALL.lock.unlock();
-}
-
-/// Calls `f` with all groups, with the lock held.
-fn with_all<R>(f: impl FnOnce(&mut Vec<Box<Group>>) -> R) -> R {
-    // SAFETY: the lock is held.
-    ALL.lock.with(|| f(unsafe { &mut *ALL.groups.get() }))
+    ALL.unlock();
 }
 
 /// A group of `n` threads, 1 to [`LARGEST`]. `None`: no memory.
@@ -62,7 +47,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
         waiting: Fifo::new(),
         freed: AtomicBool::new(false),
     })?;
-    let group: *const Group = with_all(|all| {
+    let group: *const Group = ALL.with(|all| {
         if !heap::reserve(all, 1) {
             return None;
         }
@@ -75,7 +60,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
     if wants_runner && let Some(_inside) = Inside::try_enter() {
         // A thread that is in `gs_run` already.
         let rt = rt();
-        with_all(|_| {
+        ALL.with(|_| {
             group.renew(rt);
             rt.ms_that(is_in_run).into_iter().any(|m| group.take_place(0, m));
         });
@@ -90,7 +75,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
 pub unsafe fn free(group: *const Group) -> i32 {
     let inside = Inside::try_enter();
     let rt = inside.is_some().then(rt);
-    let freed = with_all(|all| {
+    let freed = ALL.with(|all| {
         let Some(group) = all.iter().find(|g| ptr::eq(&raw const ***g, group)) else {
             return Err(-libc::EINVAL);
         };
@@ -118,14 +103,14 @@ pub fn ended() {
     let freed =
         |all: &mut Vec<Box<Group>>| all.iter().position(|g| g.freed.load(Ordering::Relaxed));
     // What is taken out is freed without the lock.
-    while let Some(group) = with_all(|all| freed(all).map(|at| all.swap_remove(at))) {
+    while let Some(group) = ALL.with(|all| freed(all).map(|at| all.swap_remove(at))) {
         drop(group);
     }
 }
 
 /// Whether this is a group that was not freed.
 pub fn is_one(group: *const Group) -> bool {
-    with_all(|all| {
+    ALL.with(|all| {
         all.iter().any(|g| ptr::eq(&raw const **g, group) && !g.freed.load(Ordering::Relaxed))
     })
 }
@@ -137,7 +122,7 @@ fn is_in_run(m: &M) -> bool {
 
 /// A thread has called `gs_run`, or is there and free: it joins the first group that waits for one.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
-    let joined = with_all(|all| {
+    let joined = ALL.with(|all| {
         all.iter()
             .filter(|g| g.wants_runner && !g.freed.load(Ordering::Relaxed))
             .find(|g| {
@@ -157,7 +142,7 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
 /// The thread leaves the runtime: what was to begin on it begins on another one.
 pub fn leave(m: MRef) {
     let Some(group) = of(m) else { return };
-    with_all(|_| {
+    ALL.with(|_| {
         m.group.store(ptr::null_mut(), Ordering::Relaxed);
         for member in &group.members {
             if member.load(Ordering::Relaxed) == m.as_ptr() {
@@ -192,7 +177,7 @@ pub fn may_begin(m: MRef, g: GRef) -> bool {
 pub fn spawned(g: GRef, group: &'static Group) {
     let rt = rt();
     if group.runtime.load(Ordering::Acquire) != rt.number {
-        with_all(|_| group.renew(rt));
+        ALL.with(|_| group.renew(rt));
     }
     group.alive.fetch_add(1, Ordering::Relaxed);
     g.group.set(group);
@@ -230,7 +215,7 @@ pub fn pass_on(m: MRef, g: GRef) {
         return give(member);
     }
     // The shortest queue. With the lock held the member doesn't leave before it has the task.
-    let member = with_all(|_| {
+    let member = ALL.with(|_| {
         let member = group.members().min_by_key(|m| m.pinned.len())?;
         member.pinned.push(task);
         Some(member)
@@ -325,7 +310,7 @@ impl Group {
         let node = m.p().node as usize;
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
         let new = idle.or_else(|| start::new_m(rt, node))?;
-        let joined = with_all(|_| {
+        let joined = ALL.with(|_| {
             self.own_places().find(is_free).is_some_and(|place| self.take_place(place, new))
         });
         if !joined {
@@ -339,7 +324,7 @@ impl Group {
     fn wait_for_runner(&self, task: Task) {
         self.waiting.push(task);
         // It may have come just now.
-        let has_come = with_all(|_| self.members().next().is_some());
+        let has_come = ALL.with(|_| self.members().next().is_some());
         if has_come && let Some(task) = self.waiting.pop() {
             ready::push_global(task, priority::NORMAL);
         }

@@ -13,29 +13,20 @@ use super::start;
 use super::switch::{self, Left};
 use super::world;
 use crate::os::heap;
-use crate::os::spin::SpinLock;
+use crate::os::locked::Locked;
 use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::hooks::Hooks;
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, rt};
-use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// All hooks that were set while a runtime lived: an M may still have to stop with those that have
 /// been removed.
-struct Tables {
-    lock: SpinLock,
-    #[allow(clippy::vec_box)]
-    all: UnsafeCell<Vec<Box<Hooks>>>,
-}
-
-// SAFETY: `all` is used with the lock held; a table never changes.
-unsafe impl Sync for Tables {}
-
-static TABLES: Tables = Tables { lock: SpinLock::new(), all: UnsafeCell::new(Vec::new()) };
+#[allow(clippy::vec_box)]
+static TABLES: Locked<Vec<Box<Hooks>>> = Locked::new(Vec::new());
 
 /// The hooks that threads are to have now; null: none.
 static CURRENT: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
@@ -48,9 +39,8 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
         new => new.flatten(),
     };
     // With the lock held: `ended` frees what is not the current one.
-    let is_set = TABLES.lock.with(|| {
-        // SAFETY: used with the lock held.
-        let table = table_of(unsafe { &mut *TABLES.all.get() }, new)?;
+    let is_set = TABLES.with(|all| {
+        let table = table_of(all, new)?;
         // Release: pairs with the Acquire in `current`.
         CURRENT.store(table, Ordering::Release);
         Some(())
@@ -90,9 +80,7 @@ fn tell_all() {
 /// The runtime has ended: no thread has hooks that were removed.
 pub fn ended() {
     let take_old = || {
-        TABLES.lock.with(|| {
-            // SAFETY: used with the lock held.
-            let all = unsafe { &mut *TABLES.all.get() };
+        TABLES.with(|all| {
             let current = CURRENT.load(Ordering::Relaxed).cast_const();
             let old = all.iter().position(|table| !ptr::eq(&raw const **table, current))?;
             Some(all.swap_remove(old))
@@ -106,12 +94,12 @@ pub fn ended() {
 
 /// Around a fork: the child must not find the tables locked.
 pub fn lock_tables() {
-    TABLES.lock.lock();
+    TABLES.lock();
 }
 
 /// See [`lock_tables`].
 pub fn unlock_tables() {
-    TABLES.lock.unlock();
+    TABLES.unlock();
 }
 
 /// The hooks that a thread is to have.

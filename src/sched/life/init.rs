@@ -6,6 +6,7 @@ use super::goroutine::{goroutine_begin, goroutine_end};
 use super::orphans::ORPHANS;
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
+use crate::os::locked::Locked;
 use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
 use crate::sched::core::g0;
@@ -24,7 +25,7 @@ use crate::sched::who::m::{self};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::status;
 use crate::sched::who::runtime::{
-    CHANGING, INSIDE, Inside, LIFE, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
+    CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
 };
 use crate::sched::who::slots::Slots;
 use crate::sched::who::sysmon::Sysmon;
@@ -37,7 +38,6 @@ use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
 use crate::sched::words::limits::{PROCS as MAX, RING as CAPACITY};
 use crate::stack::{self};
-use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -212,10 +212,7 @@ impl Runtime {
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
             fp: FpControl::current(),
             stack_class: config.stack_class,
-            ms: SpinLock::new(),
-            all_ms: UnsafeCell::default(),
-            free_ms: UnsafeCell::default(),
-            left_ms: UnsafeCell::default(),
+            ms: Locked::new(Ms::default()),
             m_count: AtomicUsize::new(0),
             own_ms: AtomicUsize::new(0),
             between: AtomicUsize::new(0),
@@ -337,10 +334,10 @@ impl Runtime {
         let services = [self.sysmon.end(), self.template.end()];
         // One that is starting another right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
-            self.with_ms(|all, _, _| all.iter().for_each(|m| m.notify()));
+            self.ms.with(|ms| ms.all.iter().for_each(|m| m.notify()));
             thread::yield_now();
         }
-        let left = self.with_ms(|_, _, left| core::mem::take(left));
+        let left = self.ms.with(|ms| core::mem::take(&mut ms.left));
         let ms = left.into_iter().filter_map(|m| m.thread.take());
         // Last: sysmon and the M's ask it, and wait for an answer.
         let inspector = self.inspector.end();

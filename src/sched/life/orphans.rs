@@ -1,34 +1,25 @@
 //! Descriptors of goroutines that outlive their runtime, because a reference to one is left.
 
-use crate::os::{mem, spin::SpinLock};
+use crate::os::locked::Locked;
+use crate::os::mem;
 use crate::sched::who::g::{G, GRef};
 use crate::sched::words::pool::{self, CHUNK};
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Chunks of descriptors that outlive their runtime, because somebody has a
 /// reference to one.
-pub static ORPHANS: Orphans = Orphans {
-    count: AtomicUsize::new(0),
-    lock: SpinLock::new(),
-    chunks: UnsafeCell::new(Vec::new()),
-};
+pub static ORPHANS: Orphans =
+    Orphans { count: AtomicUsize::new(0), chunks: Locked::new(Vec::new()) };
 
 /// See [`ORPHANS`].
 pub struct Orphans {
     count: AtomicUsize,
-    lock: SpinLock,
-    chunks: UnsafeCell<Vec<usize>>,
+    chunks: Locked<Vec<usize>>,
 }
-
-// SAFETY: `chunks` is only used with `lock` held.
-unsafe impl Sync for Orphans {}
 
 impl Orphans {
     pub fn with<R>(&self, f: impl FnOnce(&mut Vec<usize>) -> R) -> R {
-        self.lock.with(|| {
-            // SAFETY: the lock is held.
-            let chunks = unsafe { &mut *self.chunks.get() };
+        self.chunks.with(|chunks| {
             let r = f(chunks);
             self.count.store(chunks.len(), Ordering::Release);
             r
@@ -42,12 +33,12 @@ impl Orphans {
 
 /// Around a fork: the child must not find the list locked.
 pub fn lock() {
-    ORPHANS.lock.lock();
+    ORPHANS.chunks.lock();
 }
 
 /// See [`lock`].
 pub fn unlock() {
-    ORPHANS.lock.unlock();
+    ORPHANS.chunks.unlock();
 }
 
 /// Whether the descriptor is the present runtime's.

@@ -6,13 +6,15 @@
 //! this library. A thread that could still call in (any that runs or blocks
 //! elsewhere) makes it no deadlock.
 
-use crate::os::{self, log, spin::SpinLock, thread, time};
+use crate::os::locked::Locked;
+use crate::os::log::{self, Callback};
+use crate::os::{self, thread, time};
 use crate::sched::core::netpoll;
 use crate::sched::core::steal;
 use crate::sched::who::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
 use crate::sched::who::g::{G, Status};
 use crate::sched::who::m::{M, claim};
-use crate::sched::who::runtime::{Inside, Runtime, rt};
+use crate::sched::who::runtime::{Inside, Ms, Runtime, rt};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -131,8 +133,7 @@ fn blocked_plain_threads() -> usize {
 
 /// What the user wants called in place of the report: the function and its
 /// argument.
-static HANDLER: SpinLock = SpinLock::new();
-static mut CALL: Option<(Handler, *mut c_void)> = None;
+static HANDLER: Locked<Option<Callback<Handler>>> = Locked::new(None);
 
 /// Around a fork: the child must not find it locked by a thread that it hasn't.
 pub fn lock_handler() {
@@ -149,16 +150,14 @@ pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
 
 /// Sets it; `None`: report and abort.
 pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
-    // SAFETY: used with the lock held.
-    HANDLER.with(|| unsafe { CALL = handler.map(|f| (f, ctx)) });
+    HANDLER.with(|set| *set = handler.map(|f| Callback(f, ctx)));
 }
 
 /// Calls the handler, or says who waits and ends the process.
 fn tell(rt: &Runtime) {
-    // SAFETY: used with the lock held.
-    match HANDLER.with(|| unsafe { CALL }) {
+    match HANDLER.with(|set| *set) {
         // SAFETY: the user gave this function for this argument.
-        Some((f, ctx)) => unsafe { f(ctx) },
+        Some(Callback(f, ctx)) => unsafe { f(ctx) },
         None => {
             log::say(format_args!("{}", report(rt)));
             os::abort()
@@ -232,7 +231,7 @@ impl Runtime {
                 || !m.pinned.is_empty()
                 || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
         };
-        self.with_ms(|all, _, _| {
+        self.ms.with(|Ms { all, .. }| {
             all.iter().filter(|m| in_call(m)).count() > blocked || all.iter().any(|m| may(m))
         })
     }

@@ -7,7 +7,8 @@
 
 use super::runtime::rt;
 use crate::arch::{self, TlsSlot};
-use crate::os::spin::{SpinLock, backoff};
+use crate::os::locked::Locked;
+use crate::os::spin::backoff;
 use crate::os::thread::Thread;
 use crate::os::{self, futex, time};
 use crate::sched::words::forking;
@@ -125,38 +126,34 @@ impl Place {
 
 /// The copies that are loaded, for threads that begin.
 pub struct Copies {
-    lock: SpinLock,
-    list: UnsafeCell<(usize, Vec<Copy>)>,
+    list: Locked<(usize, Vec<Copy>)>,
 }
-
-// SAFETY: `list` is used with the lock held; what it points at is code.
-unsafe impl Sync for Copies {}
 
 impl Copies {
     /// Those that the parent of a fork knew, if they are all that the calling thread can have used;
     /// else with a look. On a plain thread.
     pub fn new() -> Copies {
-        let inherited = INHERITED.take().filter(|(known, _)| arch::tls_generation() <= *known);
+        let inherited =
+            INHERITED.with(Option::take).filter(|(known, _)| arch::tls_generation() <= *known);
         let list = inherited.unwrap_or_else(|| match look() {
             Some((generation, places)) => (generation, places.iter().map(|p| p.copy).collect()),
             None => (arch::tls_generation(), Vec::new()),
         });
-        Copies { lock: SpinLock::new(), list: UnsafeCell::new(list) }
+        Copies { list: Locked::new(list) }
     }
 
     /// Around a fork: the child must not find the list locked, or half written.
     pub fn lock(&self) {
-        self.lock.lock();
+        self.list.lock();
     }
 
     /// See [`Copies::lock`].
     pub fn unlock(&self) {
-        self.lock.unlock();
+        self.list.unlock();
     }
 
     pub fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.list.get() }))
+        self.list.with(f)
     }
 
     /// A thread has looked: what it has found is known to all that know of nothing newer.
@@ -240,32 +237,15 @@ pub fn forked(parent: Option<&Copies>) {
     LOADER.store(loader::UNSURE, Ordering::Relaxed);
     // SAFETY: only this thread is there, and it has not got the lock. A thread of the parent's may
     // have had it, but not in the midst of a change of the list.
-    unsafe { INHERITED.0.reset() };
+    unsafe { INHERITED.reset() };
     if let Some(parent) = parent {
-        // SAFETY: there is only this thread, and the parent's runtime is never used again.
-        INHERITED.set(unsafe { core::mem::take(&mut *parent.list.get()) });
+        let list = parent.with(core::mem::take);
+        INHERITED.with(|inherited| *inherited = Some(list));
     }
 }
 
-/// What a parent has found, for the runtime of its child.
-pub struct Inherited(SpinLock, UnsafeCell<Option<(usize, Vec<Copy>)>>);
-
-// SAFETY: the list is used with the lock held; what it points at is code.
-unsafe impl Sync for Inherited {}
-
-pub static INHERITED: Inherited = Inherited(SpinLock::new(), UnsafeCell::new(None));
-
-impl Inherited {
-    pub fn set(&self, list: (usize, Vec<Copy>)) {
-        // SAFETY: the lock is held.
-        self.0.with(|| unsafe { *self.1.get() = Some(list) });
-    }
-
-    pub fn take(&self) -> Option<(usize, Vec<Copy>)> {
-        // SAFETY: the lock is held.
-        self.0.with(|| unsafe { (*self.1.get()).take() })
-    }
-}
+/// What a parent has found, for the runtime of its child: see [`Copies`].
+static INHERITED: Locked<Option<(usize, Vec<Copy>)>> = Locked::new(None);
 
 /// Whether the loader's lock can be had; one of the states in [`loader`].
 pub static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);

@@ -1,8 +1,8 @@
 //! Gangs, the rows that a runtime gives them, and what a P knows of them. `core::gang` has the protocol.
 
 use super::task::Fifo;
-use crate::os::spin::SpinLock;
-use core::cell::{Cell, UnsafeCell};
+use crate::os::locked::Locked;
+use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -88,15 +88,8 @@ pub struct Gangs {
     /// Members in the queues of all gangs.
     pub ready: AtomicUsize,
     pub count: AtomicUsize,
-    pub lock: SpinLock,
-    pub matrix: UnsafeCell<Matrix>,
+    pub matrix: Locked<Matrix>,
 }
-
-// SAFETY: `matrix` is used with `lock` held.
-unsafe impl Sync for Gangs {}
-
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Gangs {}
 
 pub struct Matrix {
     /// The gangs in the order of their turns.
@@ -108,6 +101,9 @@ pub struct Matrix {
     pub others_since: i64,
     pub ticks: u32,
 }
+
+// SAFETY: it points to gangs, which stay mapped and may be used by any thread.
+unsafe impl Send for Matrix {}
 
 impl Matrix {
     pub fn iter(&self) -> impl Iterator<Item = &'static Gang> + use<> {
@@ -147,14 +143,12 @@ impl Gangs {
         Gangs {
             ready: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
-            lock: SpinLock::new(),
-            matrix: UnsafeCell::new(matrix),
+            matrix: Locked::new(matrix),
         }
     }
 
     pub fn with<R>(&self, f: impl FnOnce(&mut Matrix) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.matrix.get() }))
+        self.matrix.with(f)
     }
 
     /// Whether a member waits for a P.

@@ -31,6 +31,9 @@ pub struct Hooks {
     pub tick_every: u32,
 }
 
+// SAFETY: functions, and a pointer that the embedder gives to every thread.
+unsafe impl Send for Hooks {}
+
 impl Hooks {
     /// Whether both call the same functions with the same argument.
     pub fn is_like(&self, other: &Hooks) -> bool {

@@ -7,12 +7,11 @@ use super::poll;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
 use crate::os::heap;
-use crate::os::spin::SpinLock;
+use crate::os::locked::Locked;
 use crate::os::time;
 use crate::sched::words::limits::PROCS as MAX;
 use crate::sched::words::pool::Pool;
 use crate::stack::{self, Warm};
-use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -62,8 +61,7 @@ pub struct Node {
     /// P's of this node.
     pub ps: Ps,
     idle_ps: [AtomicU64; MAX / 64],
-    idle_ms: SpinLock,
-    idle_m_list: UnsafeCell<Vec<MRef>>,
+    idle_ms: Locked<Vec<MRef>>,
     /// Descriptors without a stack, and with a warm one of the default size.
     pub gs: Pool<G>,
     /// What is put into the second comes from the first, of any node.
@@ -75,11 +73,6 @@ pub struct Node {
     pub steals_from: Box<[AtomicU64]>,
     pub poll: poll::NodePoll,
 }
-
-// SAFETY: `idle_m_list` is only used with `idle_ms` held.
-unsafe impl Sync for Node {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Node {}
 
 /// The P's of a node, for those who look for work: written while the world is
 /// stopped.
@@ -136,8 +129,7 @@ impl Node {
             neighbours,
             ps: Ps::new(),
             idle_ps: [const { AtomicU64::new(0) }; MAX / 64],
-            idle_ms: SpinLock::new(),
-            idle_m_list: UnsafeCell::default(),
+            idle_ms: Locked::new(Vec::new()),
             gs: Pool::new(memory),
             gs_with_stack: Pool::new(None),
             with_stack: Warm::default(),
@@ -266,8 +258,7 @@ impl Node {
     }
 
     fn idle_ms<R>(&self, f: impl FnOnce(&mut Vec<MRef>) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.idle_ms.with(|| f(unsafe { &mut *self.idle_m_list.get() }))
+        self.idle_ms.with(f)
     }
 
     /// There are so many M's: the pool has room for all, so that nobody allocates with

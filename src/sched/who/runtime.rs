@@ -16,12 +16,12 @@ use super::world::World;
 use crate::arch::FpControl;
 use crate::numa::Topology;
 use crate::os::cpu::CpuSet;
+use crate::os::locked::Locked;
 use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem, spin::SpinLock};
 use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
 use crate::stack::Class;
-use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -78,13 +78,7 @@ pub struct Runtime {
     pub fp: FpControl,
     pub stack_class: Class,
 
-    pub ms: SpinLock,
-    /// Boxed: others hold their addresses while the list grows.
-    #[allow(clippy::vec_box)]
-    pub all_ms: UnsafeCell<Vec<Box<M>>>,
-    pub free_ms: UnsafeCell<Vec<MRef>>,
-    /// Threads that have left and are to be joined.
-    pub left_ms: UnsafeCell<Vec<MRef>>,
+    pub ms: Locked<Ms>,
     /// M's there are, borrowed threads included.
     pub m_count: AtomicUsize,
     /// M's with a thread of the library's own: those that `max_ms` limits.
@@ -142,11 +136,23 @@ pub struct Runtime {
     pub host_cpus: CpuSet,
 }
 
-// SAFETY: the cells are only used with `ms` held.
-unsafe impl Sync for Runtime {}
+const fn any_thread_may_use<T: Sync>() {}
+const _: () = any_thread_may_use::<Runtime>();
 
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Runtime {}
+/// The M's of a runtime.
+#[derive(Default)]
+pub struct Ms {
+    /// Boxed: others hold their addresses while the list grows.
+    #[allow(clippy::vec_box)]
+    pub all: Vec<Box<M>>,
+    /// Those without a thread.
+    pub free: Vec<MRef>,
+    /// Those whose threads have left and are to be joined.
+    pub left: Vec<MRef>,
+}
+
+// SAFETY: an M may be used by any thread, under the rules that its fields state.
+unsafe impl Send for Ms {}
 
 /// The runtime; the caller knows that there is one.
 ///
@@ -322,16 +328,6 @@ impl Runtime {
         self.theft_time.store(now.clamp(SHORTEST_THEFT, LONGEST_THEFT), Ordering::Relaxed);
     }
 
-    pub fn with_ms<R>(
-        &self,
-        f: impl FnOnce(&mut Vec<Box<M>>, &mut Vec<MRef>, &mut Vec<MRef>) -> R,
-    ) -> R {
-        // SAFETY: the lock is held.
-        self.ms.with(|| unsafe {
-            f(&mut *self.all_ms.get(), &mut *self.free_ms.get(), &mut *self.left_ms.get())
-        })
-    }
-
     /// Counts one more thread of the library's own, unless the limit is reached. Above the
     /// limit one thread is allowed that is not locked: locked ones neither run others nor fire timers.
     pub fn count_m_in(&self) -> bool {
@@ -395,7 +391,7 @@ impl Runtime {
     /// An M without a thread yet, counted in before. `None`: there is no memory. The lists
     /// that it may get into have room for all M's beforehand.
     pub fn add_m(&self, node: usize) -> Option<MRef> {
-        self.with_ms(|all, free, left| {
+        self.ms.with(|Ms { all, free, left }| {
             if let Some(m) = free.pop() {
                 m.reuse(node);
                 return Some(m);
@@ -415,7 +411,7 @@ impl Runtime {
 
     /// An M whose thread could not be started.
     pub fn forget_m(&self, m: MRef) {
-        self.with_ms(|_, free, _| free.push(m));
+        self.ms.with(|ms| ms.free.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -438,14 +434,14 @@ impl Runtime {
         m.root.set(ptr::null());
         m.attachment.set(ptr::null());
         m.by_g0.set(m.by_g0.get() & !crate::sched::who::m::ATTACHED);
-        self.with_ms(|_, free, _| free.push(m));
+        self.ms.with(|ms| ms.free.push(m));
         self.m_count.fetch_sub(1, Ordering::Relaxed);
         self.runners.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A thread of ours is about to end.
     pub fn thread_leaves(&self, m: MRef) {
-        self.with_ms(|_, _, left| left.push(m));
+        self.ms.with(|ms| ms.left.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Release);
     }
@@ -454,13 +450,13 @@ impl Runtime {
     /// again. A thread may take long to end: it runs destructors of the user's.
     pub fn reap(&self) {
         // Each one once: those that still run go to the end of the list.
-        for _ in 0..self.with_ms(|_, _, left| left.len()) {
+        for _ in 0..self.ms.with(|ms| ms.left.len()) {
             let first = |left: &mut Vec<MRef>| (!left.is_empty()).then(|| left.remove(0));
-            let Some(m) = self.with_ms(|_, _, left| first(left)) else { return };
+            let Some(m) = self.ms.with(|ms| first(&mut ms.left)) else { return };
             let running = m.thread.take().and_then(|t| t.try_join().err());
             let has_ended = running.is_none();
             m.thread.set(running);
-            self.with_ms(|_, free, left| if has_ended { free } else { left }.push(m));
+            self.ms.with(|ms| if has_ended { &mut ms.free } else { &mut ms.left }.push(m));
         }
     }
 
@@ -472,7 +468,7 @@ impl Runtime {
 
     /// Whether threads have left that nobody has joined yet.
     pub fn has_left_threads(&self) -> bool {
-        self.with_ms(|_, _, left| !left.is_empty())
+        self.ms.with(|ms| !ms.left.is_empty())
     }
 
     /// How many threads run goroutines, or could.
@@ -482,7 +478,7 @@ impl Runtime {
 
     /// How often goroutines have been switched to.
     pub fn switches(&self) -> u64 {
-        self.with_ms(|all, _, _| all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
+        self.ms.with(|ms| ms.all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
     }
 
     /// The system gives no thread: work waits for one that is there.
@@ -535,14 +531,14 @@ impl Runtime {
     pub fn ms_that(&self, is_true: impl Fn(&M) -> bool) -> Vec<MRef> {
         // SAFETY: M's stay mapped.
         let found = |m: &M| unsafe { MRef::from_ptr(m) };
-        self.with_ms(|all, _, _| {
+        self.ms.with(|Ms { all, .. }| {
             all.iter().map(|m| &**m).filter(|m| is_true(m)).map(found).collect()
         })
     }
 
     /// Visits every M.
     pub fn for_each_m(&self, mut f: impl FnMut(MRef)) {
-        self.with_ms(|all, _, _| {
+        self.ms.with(|Ms { all, .. }| {
             for m in all.iter() {
                 // SAFETY: M's stay mapped until shutdown.
                 f(unsafe { MRef::from_ptr(&raw const **m) });

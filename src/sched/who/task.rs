@@ -6,10 +6,10 @@
 
 use super::g::{G, GRef};
 use crate::atomic::{Ordering, RelaxedCell};
-use crate::os::spin::SpinLock;
+use crate::os::locked::Locked;
 use crate::sched::words::pool::Pooled;
 use crate::word;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
@@ -171,38 +171,34 @@ impl Batch {
 
 /// A FIFO with a lock, for many producers: a node's global queue, a P's inbox.
 pub struct Fifo {
-    lock: SpinLock,
-    tasks: UnsafeCell<Batch>,
+    queue: Locked<Queue>,
     /// A copy of the length that is read without the lock.
     len: AtomicUsize,
-    /// What is pushed after this goes elsewhere: the P is gone.
-    closed: Cell<bool>,
 }
 
-// SAFETY: `tasks` and `closed` are only used with `lock` held.
-unsafe impl Sync for Fifo {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Fifo {}
+#[derive(Default)]
+struct Queue {
+    tasks: Batch,
+    /// What is pushed after this goes elsewhere: the P is gone.
+    closed: bool,
+}
 
 impl Fifo {
     pub fn new() -> Fifo {
-        Fifo {
-            lock: SpinLock::new(),
-            tasks: UnsafeCell::default(),
-            len: AtomicUsize::new(0),
-            closed: Cell::new(false),
-        }
+        Fifo { queue: Locked::new(Queue::default()), len: AtomicUsize::new(0) }
+    }
+
+    fn with_queue<R>(&self, f: impl FnOnce(&mut Queue) -> R) -> R {
+        self.queue.with(|queue| {
+            let r = f(queue);
+            // Relaxed: a hint; the wake-up protocol has fences of its own.
+            self.len.store(queue.tasks.len, Ordering::Relaxed);
+            r
+        })
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Batch) -> R) -> R {
-        self.lock.with(|| {
-            // SAFETY: the lock is held.
-            let tasks = unsafe { &mut *self.tasks.get() };
-            let r = f(tasks);
-            // Relaxed: a hint; the wake-up protocol has fences of its own.
-            self.len.store(tasks.len, Ordering::Relaxed);
-            r
-        })
+        self.with_queue(|queue| f(&mut queue.tasks))
     }
 
     #[inline(always)]
@@ -221,12 +217,11 @@ impl Fifo {
 
     /// Like `push`; false when the queue is closed.
     pub fn try_push(&self, task: Task) -> bool {
-        self.with(|q| {
-            if self.closed.get() {
-                return false;
+        self.with_queue(|q| {
+            if !q.closed {
+                q.tasks.push(task);
             }
-            q.push(task);
-            true
+            !q.closed
         })
     }
 
@@ -264,7 +259,7 @@ impl Fifo {
     /// No other thread uses it, and what is in it is not needed any more.
     pub unsafe fn forget(&self) {
         // SAFETY: no other thread uses it, says the caller.
-        unsafe { self.lock.reset() };
+        unsafe { self.queue.reset() };
         self.with(core::mem::take);
     }
 
@@ -286,9 +281,9 @@ impl Fifo {
 
     /// Takes everything and refuses what comes later, or takes it again.
     pub fn close(&self, closed: bool) -> Batch {
-        self.with(|q| {
-            self.closed.set(closed);
-            core::mem::take(q)
+        self.with_queue(|q| {
+            q.closed = closed;
+            core::mem::take(&mut q.tasks)
         })
     }
 }

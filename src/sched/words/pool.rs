@@ -6,8 +6,9 @@
 //! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
 
 use crate::arch;
-use crate::os::{heap, mem, spin::SpinLock};
-use core::cell::{Cell, UnsafeCell};
+use crate::os::locked::Locked;
+use crate::os::{heap, mem};
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -71,8 +72,7 @@ impl<T, const N: usize> Cache<T, N> {
 
 /// A node's free ones and the memory they are cut from.
 pub struct Pool<T> {
-    lock: SpinLock,
-    inner: UnsafeCell<Inner<T>>,
+    inner: Locked<Inner<T>>,
 }
 
 struct Inner<T> {
@@ -80,10 +80,8 @@ struct Inner<T> {
     memory: Memory<T>,
 }
 
-// SAFETY: all is used with `lock` held; `Pooled` says that any thread may look at a `T`.
-unsafe impl<T: Pooled> Sync for Pool<T> {}
-// SAFETY: nothing in it belongs to a thread.
-unsafe impl<T: Pooled> Send for Pool<T> {}
+// SAFETY: it owns the memory that it points to, and `Pooled` says that any thread may look at a `T`.
+unsafe impl<T: Pooled> Send for Inner<T> {}
 
 /// What a [`Pool`] can hold.
 ///
@@ -96,12 +94,11 @@ impl<T: Pooled> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
         let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
-        Pool { lock: SpinLock::new(), inner: UnsafeCell::new(inner) }
+        Pool { inner: Locked::new(inner) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.inner.get() }))
+        self.inner.with(f)
     }
 
     /// Moves up to `n` free ones to `to`, which is empty; at least one unless memory is

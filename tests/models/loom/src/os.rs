@@ -1,5 +1,8 @@
 //! The operating system as the models need it.
 
+#[path = "../../../../src/os/locked.rs"]
+pub mod locked;
+
 pub mod cpu {
     /// Threads are never bound here.
     pub struct CpuSet;

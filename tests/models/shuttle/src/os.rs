@@ -6,6 +6,8 @@ pub mod cgroup;
 #[allow(dead_code)]
 mod real_mem;
 
+#[path = "../../../../src/os/locked.rs"]
+pub mod locked;
 pub mod mem {
     use super::real_mem;
     pub use super::real_mem::{
@@ -66,6 +68,12 @@ pub fn write_all(_fd: i32, bytes: &[u8]) {
 }
 
 pub mod log {
+    #[derive(Clone, Copy)]
+    pub struct Callback<F>(pub F, pub *mut core::ffi::c_void);
+
+    // SAFETY: as the real one.
+    unsafe impl<F: Send> Send for Callback<F> {}
+
     pub fn say(text: core::fmt::Arguments) {
         eprintln!("{text}");
     }

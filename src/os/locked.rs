@@ -1,0 +1,66 @@
+//! A value and the lock that guards it.
+
+use super::spin::SpinLock;
+use core::cell::UnsafeCell;
+
+/// A value that is reached with its lock held, and not otherwise. For short sections, as
+/// [`SpinLock`].
+#[repr(C)]
+pub struct Locked<T> {
+    lock: SpinLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: only the thread that holds the lock reaches the value, so it passes from one thread to
+// another and is never shared.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    pub const fn new(value: T) -> Locked<T> {
+        Locked { lock: SpinLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `f` with the lock held. `f` must not ask for the same lock.
+    #[inline(always)]
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the lock is held, so no other thread reaches the value; and `f` can't reach it by
+        // another way than its argument, because that would wait for the lock for ever.
+        self.lock.with(|| f(unsafe { &mut *self.value.get() }))
+    }
+
+    /// As [`Locked::with`]; `None`: another thread holds the lock.
+    pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if !self.lock.try_lock() {
+            return None;
+        }
+        // SAFETY: as in `with`.
+        let r = f(unsafe { &mut *self.value.get() });
+        self.lock.unlock();
+        Some(r)
+    }
+
+    /// The value, whose owner is the only thread that has a reference to it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Around a fork: the child must not find the lock taken by a thread that it hasn't, or the
+    /// value half changed.
+    pub fn lock(&self) {
+        self.lock.lock();
+    }
+
+    /// Undoes [`Locked::lock`].
+    pub fn unlock(&self) {
+        self.lock.unlock();
+    }
+
+    /// Makes the lock free, whether a thread held it or not.
+    ///
+    /// # Safety
+    /// As for [`SpinLock::reset`], and no such thread was in the middle of a change.
+    pub unsafe fn reset(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.lock.reset() };
+    }
+}
