@@ -14,7 +14,7 @@ VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SONAME   := libgosched.so.1
 # Crate 0.2.3 is libgosched.so.1.2.3.
 SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
-EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy
+EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy respd
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
 OUT      := target/release
@@ -22,7 +22,7 @@ OUT      := target/release
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-preload bench-preload test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -94,6 +94,9 @@ bench-python: $(STAMP)/python-bench ## compare bindings/python with gevent, asyn
 test-cpp: $(STAMP)/test $(STAMP)/cpp build ## test bindings/cpp with g++ and clang++ (ARGS: see bindings/cpp/check --help)
 	@MAKE="$(MAKE)" bindings/cpp/check $(ARGS)
 
+test-servers: $(STAMP)/servers build ## test examples-c/respd with Redis's clients and beside redis-server (ARGS go to pytest)
+	@.venv/bin/python -m pytest -p no:cacheprovider -q tests/servers $(ARGS)
+
 test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on this machine (ARGS: see bindings/mpi/check --help)
 	@bindings/mpi/check $(ARGS)
 
@@ -114,6 +117,9 @@ lab: ## run the programs of tests/numa-vm on emulated machines with NUMA nodes (
 
 bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS: see benches/compare --help)
 	benches/compare $(ARGS)
+
+bench-servers: $(STAMP)/bench-servers build examples ## compare respd with redis-server, httpd with nginx and Go (ARGS: see benches/servers --help)
+	benches/servers $(ARGS)
 
 counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
 	@benches/counts/check $(ARGS)
@@ -161,7 +167,7 @@ uninstall: ## remove what install has put there
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test lab bench python python-bench
+	@tools/setup build run test servers lab bench bench-servers python python-bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup

@@ -51,7 +51,6 @@ enum {
     FILE_BLOCK = 128 * 1024, /* sent at a time */
     BODY_MAX = 1024 * 1024,  /* of a request, which is read and dropped */
     BODY_BLOCK = 4 * 1024,
-    LINGER_S = 2,
 };
 
 static long limit_s = 15;
@@ -532,17 +531,6 @@ static bool answer(client *c)
     return err == 0 && c->keep && !the_server.stopping;
 }
 
-/* Lets the client read the end of the answer: closing a socket that has unread data in it resets
- * the connection. */
-static void linger(client *c)
-{
-    if (shutdown(c->fd, SHUT_WR) != 0)
-        return;
-    int64_t deadline = after_s(LINGER_S);
-    while (gs_read(c->fd, c->in, sizeof c->in, deadline) > 0)
-        ;
-}
-
 static void serve(connection *connection)
 {
     client c;
@@ -550,7 +538,7 @@ static void serve(connection *connection)
     c.next = c.filled = 0;
     while (answer(&c))
         ;
-    linger(&c);
+    linger(c.fd);
 }
 
 static const char *directory;

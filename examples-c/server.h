@@ -1,5 +1,5 @@
 /*
- * server.h: what echod.c, httpd.c and proxy.c share: listening, a goroutine for each connection,
+ * server.h: what echod.c, httpd.c, proxy.c and respd.c share: listening, a goroutine for each connection,
  * a graceful stop.
  *
  * The program fills in a `server` and calls server_run, which serves until SIGTERM or SIGINT. Then
@@ -28,7 +28,7 @@
 
 #include "gosched.h"
 
-enum { GRACE_S = 5 };
+enum { GRACE_S = 5, LINGER_S = 2 };
 
 /* One that is open. It lives on the stack of its goroutine. */
 typedef struct connection {
@@ -102,7 +102,8 @@ static int64_t after_s(long seconds)
 }
 
 /* Sends everything, unless the deadline comes first. flags as for send(2). 0, or the error. */
-static int send_all(int fd, const void *data, size_t n, int flags, int64_t deadline)
+static __attribute__((unused)) int send_all(int fd, const void *data, size_t n, int flags,
+                                            int64_t deadline)
 {
     for (const char *p = data; n > 0;) {
         ssize_t sent = gs_send(fd, p, n, flags, deadline);
@@ -112,6 +113,18 @@ static int send_all(int fd, const void *data, size_t n, int flags, int64_t deadl
         n -= (size_t)sent;
     }
     return 0;
+}
+
+/* Lets the client read the end of the answer: closing a socket that has unread data in it resets
+ * the connection. */
+static __attribute__((unused)) void linger(int fd)
+{
+    char unread[4096];
+    if (shutdown(fd, SHUT_WR) != 0)
+        return;
+    int64_t deadline = after_s(LINGER_S);
+    while (gs_read(fd, unread, sizeof unread, deadline) > 0)
+        ;
 }
 
 static void server_print(const char *when)
