@@ -9,7 +9,7 @@ pub use select::{Case, Op, PerCase, select};
 
 use crate::os::{heap, spin::SpinLock};
 use crate::sched::core::park::{Block, ready_all};
-use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -62,15 +62,10 @@ impl Line {
         Some(waiter)
     }
 
-    /// Takes all of those, as a list.
-    fn pop_all(&self) -> *const Waiter {
+    /// Takes all of those.
+    fn pop_all(&self) -> Claimed {
         let list = self.queue.pop_all();
-        let mut w = list;
-        // SAFETY: the list is ours.
-        while let Some(waiter) = unsafe { w.as_ref() } {
-            self.inside.set(self.inside.get() - 1);
-            w = waiter.next_in_list();
-        }
+        list.iter().for_each(|_| self.inside.set(self.inside.get() - 1));
         list
     }
 
@@ -324,20 +319,14 @@ impl Chan {
         self.closed.store(true, Ordering::Relaxed);
         let receivers = self.receivers.pop_all();
         let senders = self.senders.pop_all();
-        let mut r = receivers;
-        // SAFETY: the list is ours.
-        while let Some(w) = unsafe { r.as_ref() } {
+        for receiver in receivers.iter() {
             // SAFETY: it waits with room for an element.
-            unsafe { zero(w.elem.get(), self.elem_size) };
-            r = w.next_in_list();
+            unsafe { zero(receiver.elem.get(), self.elem_size) };
         }
         // The last access: whoever sees that it is closed may free it.
         self.lock.unlock();
-        // SAFETY: the lists are ours.
-        unsafe {
-            ready_all(receivers);
-            ready_all(senders);
-        }
+        ready_all(receivers);
+        ready_all(senders);
         0
     }
 

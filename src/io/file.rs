@@ -10,7 +10,7 @@ use crate::sched::core::netpoll::{self, Class, Found};
 use crate::sched::core::park;
 use crate::sched::who::p::{PRef, status};
 use crate::sched::who::runtime::Runtime;
-use crate::sched::who::waiter::{WaitQueue, Waiter};
+use crate::sched::who::waiter::{Claimed, WaitQueue, Waiter};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -603,19 +603,13 @@ impl File {
 
 /// All that have waited for a file, claimed and taken out of its queues.
 #[must_use]
-pub struct Lists([*const Waiter; 3]);
+pub struct Lists([Claimed; 3]);
 
 impl Lists {
     fn wake(self, reason: Reason) {
         for list in self.0 {
-            let mut w = list;
-            // SAFETY: the list is ours.
-            while let Some(waiter) = unsafe { w.as_ref() } {
-                waiter.ok.set(reason == Reason::Closed);
-                w = waiter.next_in_list();
-            }
-            // SAFETY: the list is ours.
-            unsafe { park::ready_all(list) };
+            list.iter().for_each(|waiter| waiter.ok.set(reason == Reason::Closed));
+            park::ready_all(list);
         }
     }
 

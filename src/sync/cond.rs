@@ -1,8 +1,8 @@
 //! A condition variable.
 
-use super::{Mutex, unlock};
+use super::Mutex;
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, ready_all};
+use crate::sched::core::park::{Block, ready_all, unlock};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 
 /// gs_cond. sync.Cond.
@@ -54,7 +54,6 @@ impl Cond {
     /// Wakes everybody.
     pub fn broadcast(&self) {
         let all = self.lock.with(|| self.queue.pop_all());
-        // SAFETY: the list is ours.
-        unsafe { ready_all(all) };
+        ready_all(all);
     }
 }

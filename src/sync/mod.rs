@@ -20,8 +20,8 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, ready_all};
-use crate::sched::who::waiter::{Leave, Parker, WaitQueue, Waiter, Why};
+use crate::sched::core::park::{Block, ready_all, unlock};
+use crate::sched::who::waiter::{Claimed, Leave, Parker, WaitQueue, Waiter, Why};
 
 /// A waiter whose wait a deadline or a cancel may end, for the thread that ends it.
 struct InLine<'a, F> {
@@ -31,7 +31,7 @@ struct InLine<'a, F> {
     gave_up: F,
 }
 
-impl<F: Fn() -> *const Waiter> InLine<'_, F> {
+impl<F: Fn() -> Claimed> InLine<'_, F> {
     /// # Safety
     /// `this` is the address of one, and the caller holds no lock.
     unsafe fn leave(this: usize) {
@@ -41,8 +41,7 @@ impl<F: Fn() -> *const Waiter> InLine<'_, F> {
             this.queue.remove(this.waiter);
             (this.gave_up)()
         });
-        // SAFETY: a list of waiters that `gave_up` took out.
-        unsafe { ready_all(others) };
+        ready_all(others);
     }
 }
 
@@ -50,7 +49,7 @@ impl<F: Fn() -> *const Waiter> InLine<'_, F> {
 /// objects where nothing changes for others when a waiter gives up.
 #[inline(always)]
 fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
-    wait_in_line(lock, queue, 0, deadline, why, core::ptr::null)
+    wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE)
 }
 
 /// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the
@@ -58,7 +57,7 @@ fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
 /// the lock: the others need not wait until the waiter runs. What `gave_up` returns is made
 /// ready after the lock has been released.
 #[inline(always)]
-fn wait_in_line<F: Fn() -> *const Waiter>(
+fn wait_in_line<F: Fn() -> Claimed>(
     lock: &SpinLock,
     queue: &WaitQueue,
     tag: u64,
@@ -82,11 +81,4 @@ fn wait_in_line<F: Fn() -> *const Waiter>(
     let lock = core::ptr::from_ref(lock) as usize;
     // SAFETY: the lock is held, and `unlock` releases it; `place` stays until the park is over.
     unsafe { block.park_leaving(unlock, lock, Some(leave)) }.errno()
-}
-
-/// # Safety
-/// `lock` is the address of a lock that the caller holds.
-unsafe fn unlock(lock: usize) {
-    // SAFETY: the address of a lock, says the caller.
-    unsafe { (*(lock as *const SpinLock)).unlock() };
 }

@@ -11,11 +11,10 @@
 //! that not for ever: see `TURNS`. Nor is the mutex handed to one that doesn't run soon
 //! while another waits.
 
-use super::unlock;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
 use crate::sched::core::order;
-use crate::sched::core::park::{Block, FOREVER, Haste};
+use crate::sched::core::park::{Block, FOREVER, Haste, unlock};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -62,8 +62,7 @@ impl Once {
                 self.state.store(DONE, Ordering::Release);
                 let all = self.queue.pop_all();
                 self.lock.unlock();
-                // SAFETY: the list is ours.
-                unsafe { ready_all(all) };
+                ready_all(all);
                 0
             }
         }

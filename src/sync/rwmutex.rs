@@ -4,9 +4,8 @@
 use super::{wait_in, wait_in_line};
 use crate::os::spin::SpinLock;
 use crate::sched::core::park::ready_all;
-use crate::sched::who::waiter::{WaitQueue, Waiter, Why};
+use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
 use core::cell::Cell;
-use core::ptr;
 
 /// gs_rwmutex. sync.RWMutex. All but `lock` is used with it held.
 #[repr(C)]
@@ -42,7 +41,7 @@ impl RwMutex {
             return -libc::EPERM;
         }
         self.readers.set(readers - 1);
-        let next = if readers == 1 { self.admit_writer() } else { ptr::null() };
+        let next = if readers == 1 { self.admit_writer() } else { Claimed::NONE };
         self.release(next)
     }
 
@@ -61,7 +60,7 @@ impl RwMutex {
             && self.waiting_writers.is_empty()
         {
             true => self.admit_readers(),
-            false => ptr::null(),
+            false => Claimed::NONE,
         })
     }
 
@@ -78,29 +77,23 @@ impl RwMutex {
     }
 
     /// Lets all waiting readers in.
-    fn admit_readers(&self) -> *const Waiter {
+    fn admit_readers(&self) -> Claimed {
         let list = self.waiting_readers.pop_all();
-        let mut w = list;
-        // SAFETY: the list is ours.
-        while let Some(reader) = unsafe { w.as_ref() } {
-            self.readers.set(self.readers.get() + 1);
-            w = reader.next_in_list();
-        }
+        self.readers.set(self.readers.get() + list.iter().count() as u32);
         list
     }
 
     /// Lets the first waiting writer in; nobody has the lock.
-    fn admit_writer(&self) -> *const Waiter {
+    fn admit_writer(&self) -> Claimed {
         let writer = self.waiting_writers.pop_one();
-        self.writing.set(!writer.is_null());
+        self.writing.set(!writer.is_empty());
         writer
     }
 
     /// Releases the inner lock, then wakes those who have been let in.
-    fn release(&self, admitted: *const Waiter) -> i32 {
+    fn release(&self, admitted: Claimed) -> i32 {
         self.lock.unlock();
-        // SAFETY: taken out by the `admit` functions.
-        unsafe { ready_all(admitted) };
+        ready_all(admitted);
         0
     }
 }

@@ -4,7 +4,7 @@
 use super::wait_in_line;
 use crate::os::spin::SpinLock;
 use crate::sched::core::park::ready_all;
-use crate::sched::who::waiter::{WaitQueue, Waiter, Why};
+use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
 use core::cell::Cell;
 
 /// gs_sem. golang.org/x/sync/semaphore. All but `lock` is used with it held.
@@ -75,13 +75,12 @@ impl Sem {
         self.count.set(count);
         let granted = self.grant();
         self.lock.unlock();
-        // SAFETY: the list is ours.
-        unsafe { ready_all(granted) };
+        ready_all(granted);
         0
     }
 
     /// Takes out those whose turn it is, and their units.
-    fn grant(&self) -> *const Waiter {
+    fn grant(&self) -> Claimed {
         let mut left = self.count.get();
         let list = self.queue.pop_while(|w| {
             let fits = w.tag.get() as i64 <= left;
@@ -90,13 +89,9 @@ impl Sem {
             }
             fits
         });
-        // Units of one that somebody else has claimed meanwhile stay.
-        let mut w = list;
-        // SAFETY: the list is ours.
-        while let Some(waiter) = unsafe { w.as_ref() } {
-            self.count.set(self.count.get() - waiter.tag.get() as i64);
-            w = waiter.next_in_list();
-        }
+        // The units of a waiter that another waker has claimed meanwhile stay.
+        let taken: i64 = list.iter().map(|waiter| waiter.tag.get() as i64).sum();
+        self.count.set(self.count.get() - taken);
         list
     }
 }

@@ -34,8 +34,7 @@ impl WaitGroup {
         }
         let all = self.queue.pop_all();
         self.lock.unlock();
-        // SAFETY: the list is ours.
-        unsafe { ready_all(all) };
+        ready_all(all);
         0
     }
 

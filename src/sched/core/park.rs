@@ -14,12 +14,15 @@ use super::ready;
 use super::switch;
 use super::timers;
 use crate::arch::{self, prefetch_lines};
+use crate::os::spin::SpinLock;
 use crate::os::{futex, time};
 use crate::sched::who::blocked::{self};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, M, MRef};
 use crate::sched::who::node::priority;
-use crate::sched::who::waiter::{Cause, Ended, Leave, Parker, Request, Waiter, When, Why, claim};
+use crate::sched::who::waiter::{
+    Cause, Claimed, Ended, Leave, Parker, Request, Waiter, When, Why, claim,
+};
 use crate::sched::words::clock;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -179,17 +182,21 @@ impl Waiter {
     }
 }
 
-/// Makes all of a list from [`WaitQueue::pop_all`] run.
-///
-/// # Safety
-/// The list is the caller's.
-pub unsafe fn ready_all(mut list: *const Waiter) {
-    // SAFETY: each one is there until it is made ready; its link is read before.
-    while let Some(w) = unsafe { list.as_ref() } {
-        list = w.next.get();
-        // SAFETY: taken out and claimed by `pop_all`.
+/// Makes all of them run.
+pub fn ready_all(waiters: Claimed) {
+    for w in waiters.iter() {
+        // SAFETY: taken out of its queue and claimed, as `Claimed` says; nobody uses it after this.
         unsafe { Waiter::ready(w, When::Soon) };
     }
+}
+
+/// For [`Block::park`] under a [`SpinLock`], whose address is the argument.
+///
+/// # Safety
+/// `lock` is the address of a lock that the caller holds.
+pub unsafe fn unlock(lock: usize) {
+    // SAFETY: the address of a lock, as the caller says.
+    unsafe { (*(lock as *const SpinLock)).unlock() };
 }
 
 /// A blocking operation of the caller, goroutine or thread.

@@ -15,7 +15,7 @@ use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::{self, status};
 use crate::sched::who::runtime::{self, Inside, Runtime, rt};
 use crate::sched::who::timer::{Added, After, Entry, Fire, NoMemory, Target, Timer, Timers, pop};
-use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -155,11 +155,10 @@ impl Timer {
             match this.runs.get() {
                 // SAFETY: the lock is held.
                 0 => unsafe { (*this.waiters.get()).pop_all() },
-                _ => ptr::null(),
+                _ => Claimed::NONE,
             }
         });
-        // SAFETY: the list is ours.
-        unsafe { ready_all(waiters) };
+        ready_all(waiters);
         // SAFETY: the call's reference.
         unsafe { Timer::release(timer) };
     }

@@ -13,12 +13,12 @@ use crate::sched::core::gang;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
 use crate::sched::core::order;
-use crate::sched::core::park::{Block, ready_all};
+use crate::sched::core::park::{Block, ready_all, unlock};
 use crate::sched::core::stacks::{begin_as, keep, take_apart};
 use crate::sched::core::switch::{self, Left};
 use crate::sched::core::world;
 use crate::sched::who::attention;
-use crate::sched::who::g::{G, GRef, Status, end, flags};
+use crate::sched::who::g::{GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef, count_pinned};
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Inside, rt, try_rt};
@@ -225,8 +225,7 @@ unsafe fn commit_special_end(g: usize) {
             g.end.store(end::DONE, Ordering::Release);
             (*g.joiners.get()).pop_all()
         });
-        // SAFETY: the list is ours.
-        unsafe { ready_all(joiners) };
+        ready_all(joiners);
         release(g);
     } else {
         recycle(g);
@@ -319,17 +318,10 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
     // out of the queue.
     unsafe {
         (*g.joiners.get()).push(&waiter);
-        let cause = block.park(unlock_g, g.as_ptr() as usize);
+        let cause = block.park(unlock, &raw const g.lock as usize);
         if cause != Cause::Woken {
             g.lock.with(|| (*g.joiners.get()).remove(&waiter));
         }
         cause.errno()
     }
-}
-
-/// # Safety
-/// `g` is the address of a descriptor whose lock the caller holds.
-unsafe fn unlock_g(g: usize) {
-    // SAFETY: a descriptor, which stays mapped; the caller holds its lock.
-    unsafe { (*(g as *const G)).lock.unlock() };
 }

@@ -6,7 +6,7 @@
 
 use crate::sched::core::blocking;
 use crate::sched::core::g0;
-use crate::sched::core::park::Block;
+use crate::sched::core::park::{self, Block};
 use crate::sched::core::world;
 use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::flags;
@@ -35,8 +35,8 @@ impl Slots {
         let waiter = block.waiter();
         self.queue.push(&waiter);
         // Whoever gives a slot back leaves it to us.
-        // SAFETY: the lock is held; `unlock_slots` releases it.
-        let _ = unsafe { block.park(unlock_slots, core::ptr::from_ref(self) as usize) };
+        // SAFETY: the lock is held, and `unlock` releases it.
+        let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
     fn give_back(&self) {
@@ -52,13 +52,6 @@ impl Slots {
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
-}
-
-/// # Safety
-/// `slots` is the address of [`Slots`] whose lock the caller holds.
-unsafe fn unlock_slots(slots: usize) {
-    // SAFETY: the runtime's slots; the caller holds their lock.
-    unsafe { (*(slots as *const Slots)).lock.unlock() };
 }
 
 /// A goroutine keeps the thread of this M for itself from now on.

@@ -305,11 +305,6 @@ impl Waiter {
         // SAFETY: claimed, so it stays; its parker is a goroutine's, says the caller.
         unsafe { (*(*waiter).parker).g() }
     }
-
-    /// The next one in a list from [`WaitQueue::pop_all`].
-    pub fn next_in_list(&self) -> *const Waiter {
-        self.next.get()
-    }
 }
 
 /// Waiters in the order in which they came; used under the object's lock. All
@@ -407,68 +402,57 @@ impl WaitQueue {
     pub fn pop(&self) -> Option<&Waiter> {
         loop {
             let w = self.first()?;
-            self.remove(w);
-            if w.claim() {
-                w.won.set(true);
+            if self.take(w) {
                 return Some(w);
             }
         }
     }
 
+    /// Takes a waiter out, and claims it; false: another waker has claimed it before.
+    #[inline(always)]
+    fn take(&self, w: &Waiter) -> bool {
+        self.remove(w);
+        let claimed = w.claim();
+        if claimed {
+            w.won.set(true);
+        }
+        claimed
+    }
+
+    /// The waiters in their order. The one that is visited may be taken out.
+    fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        links(self.head.load(Ordering::Relaxed).cast_const())
+    }
+
     /// Takes the first waiter out that `wanted` agrees to and nobody else has claimed, and
     /// claims it.
     pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
-        let mut at = self.first();
-        while let Some(w) = at {
-            // SAFETY: what is queued is alive.
-            at = unsafe { w.next.get().as_ref() };
-            if wanted(w) {
-                self.remove(w);
-                if w.claim() {
-                    w.won.set(true);
-                    return Some(w);
-                }
-            }
-        }
-        None
+        self.iter().filter(|w| wanted(w)).find(|w| self.take(w))
     }
 
-    /// Takes all that nobody else has claimed, as a list for [`ready_all`].
-    pub fn pop_all(&self) -> *const Waiter {
+    /// Takes all that no other waker has claimed.
+    pub fn pop_all(&self) -> Claimed {
         self.pop_while(|_| true)
     }
 
     /// Takes those out that `wanted` names and nobody else has claimed, and gives each to
     /// `f`, which must not let it run before the object's lock is free.
     pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
-        let mut at = self.first();
-        while let Some(w) = at {
-            // SAFETY: what is queued is alive.
-            at = unsafe { w.next.get().as_ref() };
-            if !wanted(w) {
-                continue;
-            }
-            self.remove(w);
-            if w.claim() {
-                w.won.set(true);
-                f(w);
-            }
-        }
+        self.iter().filter(|w| wanted(w) && self.take(w)).for_each(&mut f);
     }
 
-    /// Takes the first that nobody else has claimed, as a list for [`ready_all`].
-    pub fn pop_one(&self) -> *const Waiter {
-        self.pop().map_or(ptr::null(), |w| {
+    /// Takes the first that no other waker has claimed.
+    pub fn pop_one(&self) -> Claimed {
+        self.pop().map_or(Claimed::NONE, |w| {
             w.next.set(ptr::null());
-            ptr::from_ref(w)
+            Claimed(w)
         })
     }
 
-    /// Takes waiters from the front, as a list for [`ready_all`], as long as `wanted` says so
-    /// of the first one.
-    /// What `wanted` has agreed to may turn out to be claimed by somebody else and
-    /// not be in the list; then `wanted` is asked of the next.
-    pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> *const Waiter {
+    /// Takes waiters from the front, as long as `wanted` agrees to the first one. Another waker may
+    /// claim a waiter after `wanted` has agreed to it. Such a waiter is not in the list, and `wanted`
+    /// is asked of the next.
+    pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> Claimed {
         let mut list: *const Waiter = ptr::null();
         let mut last: Option<&Waiter> = None;
         while let Some(w) = self.first() {
@@ -479,11 +463,9 @@ impl WaitQueue {
             if !wanted(w) {
                 break;
             }
-            self.remove(w);
-            if !w.claim() {
+            if !self.take(w) {
                 continue;
             }
-            w.won.set(true);
             w.next.set(ptr::null());
             match last {
                 Some(l) => l.next.set(w),
@@ -491,6 +473,36 @@ impl WaitQueue {
             }
             last = Some(w);
         }
-        list
+        Claimed(list)
     }
+}
+
+/// Waiters that were taken out of their queue and claimed. Whoever has this wakes them, by
+/// `core::park::ready_all`, once the lock of their object is free.
+#[must_use]
+pub struct Claimed(*const Waiter);
+
+impl Claimed {
+    pub const NONE: Claimed = Claimed(ptr::null());
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The waiters in the order in which they waited. The one that is visited may be made ready,
+    /// and is gone then.
+    pub fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        links(self.0)
+    }
+}
+
+/// A waiter and those behind it, by their links. Each link is read before its waiter is visited.
+fn links<'a>(first: *const Waiter) -> impl Iterator<Item = &'a Waiter> {
+    let mut at = first;
+    core::iter::from_fn(move || {
+        // SAFETY: a waiter stays where it is as long as it is queued, or claimed and not yet ready.
+        let w = unsafe { at.as_ref() }?;
+        at = w.next.get();
+        Some(w)
+    })
 }
