@@ -238,7 +238,7 @@ pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     if is_locked() || is_forking() {
         return None;
     }
-    match rt.template.gate.make() {
+    match rt.template.gate.begin_making() {
         Some(_alone) => new_m_as(rt, node, false),
         None => {
             rt.template.want_spare(rt, node);

@@ -28,7 +28,7 @@ impl Template {
             return;
         }
         // Only without any thread to be had somebody waits already.
-        let Some(_alone) = self.gate.make() else { return };
+        let Some(_alone) = self.gate.begin_making() else { return };
         self.needed.store(false, Ordering::Release);
         let state = match self.service.start(main) {
             Ok(()) => THERE,
@@ -48,7 +48,7 @@ impl Template {
         if self.since.compare_exchange(0, now, order, Ordering::Relaxed).is_err() {
             return;
         }
-        let alone = if start::is_locked() { None } else { self.gate.make() };
+        let alone = if start::is_locked() { None } else { self.gate.begin_making() };
         if alone.is_some() {
             self.make(rt, node);
         } else if self.is_there() {
@@ -76,7 +76,7 @@ impl Template {
         if !rt.has_left_threads() {
             return;
         }
-        match self.gate.make() {
+        match self.gate.begin_making() {
             Some(_alone) => rt.reap(),
             None => self.service.wake(),
         }

@@ -24,7 +24,7 @@ impl Inspector {
         if !needed || self.state.load(Ordering::Acquire) != ABSENT {
             return;
         }
-        let Some(_alone) = rt.template.gate.make() else { return };
+        let Some(_alone) = rt.template.gate.begin_making() else { return };
         let state = if self.service.start(main).is_ok() { THERE } else { FAILED };
         self.state.store(state, Ordering::Release);
     }

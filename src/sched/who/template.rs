@@ -52,7 +52,7 @@ impl Template {
 
     /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
     pub fn may_wait(&self) -> Option<Through<'_>> {
-        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.wait()).flatten()
+        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.begin_waiting()).flatten()
     }
 
     /// Whether somebody waits for the thread to be started.

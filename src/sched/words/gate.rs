@@ -15,7 +15,7 @@ impl Gate {
     }
 
     /// Somebody is about to make a thread; `None`: not now.
-    pub fn make(&self) -> Option<Through<'_>> {
+    pub fn begin_making(&self) -> Option<Through<'_>> {
         enter(&self.making, &self.waiting)
     }
 
@@ -40,7 +40,7 @@ impl Gate {
     }
 
     /// Somebody is about to wait in the signal handler; `None`: not now.
-    pub fn wait(&self) -> Option<Through<'_>> {
+    pub fn begin_waiting(&self) -> Option<Through<'_>> {
         enter(&self.waiting, &self.making)
     }
 }

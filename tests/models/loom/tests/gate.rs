@@ -29,11 +29,11 @@ impl World {
     }
 
     fn make(&self) {
-        self.go(self.gate.make(), &self.making, &self.waiting);
+        self.go(self.gate.begin_making(), &self.making, &self.waiting);
     }
 
     fn wait(&self) {
-        self.go(self.gate.wait(), &self.waiting, &self.making);
+        self.go(self.gate.begin_waiting(), &self.waiting, &self.making);
     }
 
     fn go(&self, through: Option<Through>, own: &AtomicUsize, other: &AtomicUsize) {
