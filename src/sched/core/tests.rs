@@ -186,14 +186,15 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(0, Ordering::Relaxed);
         assert!(!work_for_thieves(s.rt, 0));
         assert!(!steals(true));
-        victim.set_status(status::SYSCALL);
+        victim.set_owner(status::SYSCALL, s.m);
         push(2);
         assert!(work_for_thieves(s.rt, 0));
-        victim.set_owner(status::RUNNING, s.m);
+        assert!(victim.take_back(s.m));
         victim.set_quick(false);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(true));
         victim.attention.store(attention::STOP, Ordering::Relaxed);
+        victim.set_status(status::IDLE);
         victim.set_status(status::STOPPED);
         gs.iter().for_each(|g| match g.kind() {
             Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),

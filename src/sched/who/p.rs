@@ -239,16 +239,36 @@ impl P {
         (self.owner.load(Ordering::Acquire) & STATUS) as u32
     }
 
+    /// Whether its owner may give it this status. [`status`] says who the owner is.
+    fn may_become(&self, to: u32) -> bool {
+        match to {
+            // Its M gives it up; the world starts again; it is new.
+            status::IDLE => {
+                matches!(self.status(), status::RUNNING | status::STOPPED | status::DEAD)
+            }
+            // An M takes it out of the idle set, or gets it from the stopper of the world.
+            status::RUNNING => matches!(self.status(), status::IDLE | status::STOPPED),
+            status::SYSCALL => self.status() == status::RUNNING,
+            // Taken out of the idle set, given up for the stop, or new.
+            status::STOPPED => matches!(self.status(), status::IDLE | status::DEAD),
+            // GOMAXPROCS has become smaller: it was stopped, or the stopper's own, which gave it up.
+            status::DEAD => matches!(self.status(), status::STOPPED | status::IDLE),
+            _ => false,
+        }
+    }
+
     /// Its owner gives it a status without an M. Release: pairs with the Acquire of the thread
     /// that takes it next.
     #[inline(always)]
     pub fn set_status(&self, to: u32) {
+        debug_assert!(self.may_become(to), "a P of status {} becomes {to}", self.status());
         self.owner.store(to as usize, Ordering::Release);
     }
 
     /// Its owner gives it to an M, or leaves it for a system call of its M.
     #[inline(always)]
     pub fn set_owner(&self, to: u32, m: MRef) {
+        debug_assert!(self.may_become(to), "a P of status {} becomes {to}", self.status());
         // Release: as in `set_status`.
         self.owner.store(word(to, m), Ordering::Release);
     }
