@@ -147,8 +147,7 @@ fn call_one(rt: &Runtime, gang: &Gang) {
     let all_run = gang.running.load(Ordering::Relaxed) >= gang.columns.load(Ordering::Relaxed);
     let own = |p: &PRef| !all_run && p.gang.is_turn_of(gang);
     for p in rt.ps().filter(own) {
-        if p.of_node().take_idle_p(p) {
-            rt.idle.p_taken();
+        if rt.take_idle_p(p) {
             start::start_m(rt, p, false);
             return;
         }
@@ -395,8 +394,7 @@ impl Gangs {
 
 /// A P whose turn has begun while it was idle.
 fn start_if_idle(rt: &Runtime, p: PRef) {
-    if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && p.of_node().take_idle_p(p) {
-        rt.idle.p_taken();
+    if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && rt.take_idle_p(p) {
         start::start_m(rt, p, false);
     }
 }

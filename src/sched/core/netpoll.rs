@@ -471,13 +471,7 @@ impl Woken {
 
     /// Takes one of the idle P's that have events; sees to the others.
     pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
-        let take = |p: PRef| {
-            let taken = p.of_node().take_idle_p(p);
-            if taken {
-                rt.idle.p_taken();
-            }
-            taken
-        };
+        let take = |p: PRef| rt.take_idle_p(p);
         let mut taken = match post {
             Post::P(p) if self.found.len() > 0 && take(*p) => Some(*p),
             _ => None,

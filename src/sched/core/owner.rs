@@ -61,10 +61,6 @@ pub fn look_if_done(m: MRef, p: PRef) {
 
 /// Takes an idle P out of its set: this one, one of the node, or the nearest.
 pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
-    let taken = near.filter(|&p| p.of_node().take_idle_p(p)).or_else(|| {
-        let procs = rt.procs();
-        rt.nodes_from(node).find_map(|n| n.take_any_idle_p(procs)).map(|id| rt.p(id))
-    })?;
-    rt.idle.p_taken();
-    Some(taken)
+    near.filter(|&p| rt.take_idle_p(p))
+        .or_else(|| rt.nodes_from(node).find_map(|n| rt.take_idle_p_of(n)))
 }

@@ -124,11 +124,7 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
         rt.push(node, task, prio);
         return;
     }
-    let idle_p = || {
-        let id = n.has_idle_p(rt.procs()).then(|| n.take_any_idle_p(rt.procs())).flatten()?;
-        rt.idle.p_taken();
-        Some(rt.p(id))
-    };
+    let idle_p = || n.has_idle_p(rt.procs()).then(|| rt.take_idle_p_of(n)).flatten();
     if let Some(p) = idle_p() {
         return start::start_with(rt, p, task);
     }
@@ -152,8 +148,7 @@ pub fn push_root(task: Task) {
     let p = rt.next_root_p();
     // If it is idle the task goes along with it: in a queue whoever looks for work just
     // then would find it first, which is mostly the P that has accepted.
-    if p.of_node().take_idle_p(p) {
-        rt.idle.p_taken();
+    if rt.take_idle_p(p) {
         return start::start_with(rt, p, task);
     }
     if p.inbox.try_push(task) {

@@ -125,9 +125,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
 /// Takes an idle P that has a timer that is due.
 pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
-    let due = rt.ps().find(|p| p.timers.next() <= now && p.of_node().take_idle_p(*p))?;
-    rt.idle.p_taken();
-    Some(due)
+    rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))
 }
 
 /// The M is not in its pool. True: it has a P, or is to leave.

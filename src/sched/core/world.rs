@@ -148,8 +148,7 @@ fn press(rt: &Runtime, p: PRef) {
 
 /// Whether a P has stopped; takes it if nobody runs it.
 fn halt(rt: &Runtime, p: PRef) -> bool {
-    if p.of_node().take_idle_p(p) {
-        rt.idle.p_taken();
+    if rt.take_idle_p(p) {
         p.set_status(status::STOPPED);
     }
     p.take_from_call(status::STOPPED) || p.status() == status::STOPPED

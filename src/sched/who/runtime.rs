@@ -287,6 +287,25 @@ impl Runtime {
         }
     }
 
+    /// Takes this P out of its node's set of idle ones; false: it isn't in there, or another thread
+    /// took it.
+    #[must_use]
+    pub fn take_idle_p(&self, p: PRef) -> bool {
+        let taken = p.of_node().take_idle_p(p);
+        if taken {
+            self.idle.p_taken();
+        }
+        taken
+    }
+
+    /// Takes any idle P of the node.
+    #[must_use]
+    pub fn take_idle_p_of(&self, node: &Node) -> Option<PRef> {
+        let id = node.take_any_idle_p(self.procs())?;
+        self.idle.p_taken();
+        Some(self.p(id))
+    }
+
     /// The nodes, this one first and then from near to far. seed: N4
     pub fn nodes_from(&self, node: usize) -> impl Iterator<Item = &Node> {
         let own = &self.nodes[node];
