@@ -249,8 +249,10 @@ impl P {
             // An M takes it out of the idle set, or gets it from the stopper of the world.
             status::RUNNING => matches!(self.status(), status::IDLE | status::STOPPED),
             status::SYSCALL => self.status() == status::RUNNING,
-            // Taken out of the idle set, given up for the stop, or new.
-            status::STOPPED => matches!(self.status(), status::IDLE | status::DEAD),
+            // Taken out of the idle set, given up for the stop, taken from an M that is outside, or new.
+            status::STOPPED => {
+                matches!(self.status(), status::IDLE | status::RUNNING | status::DEAD)
+            }
             // GOMAXPROCS has become smaller: it was stopped, or the stopper's own, which gave it up.
             status::DEAD => matches!(self.status(), status::STOPPED | status::IDLE),
             _ => false,
