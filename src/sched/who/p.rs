@@ -253,8 +253,11 @@ impl P {
             status::STOPPED => {
                 matches!(self.status(), status::IDLE | status::RUNNING | status::DEAD)
             }
-            // GOMAXPROCS has become smaller: it was stopped, or the stopper's own, which gave it up.
-            status::DEAD => matches!(self.status(), status::STOPPED | status::IDLE),
+            // GOMAXPROCS has become smaller. The P was stopped, or is the stopper's own: the stopper
+            // empties its P while it runs it, and gives it up after that.
+            status::DEAD => {
+                matches!(self.status(), status::STOPPED | status::RUNNING | status::IDLE)
+            }
             _ => false,
         }
     }
