@@ -9,6 +9,8 @@ use crate::os::cpu;
 use hwlocality::Topology as Hwloc;
 use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::BuildFlags;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What hwloc and Linux call the distance of a node to itself.
 const LOCAL_DISTANCE: u64 = 10;
@@ -59,34 +61,46 @@ impl Topology {
     }
 
     fn by_hwloc() -> Option<Topology> {
-        let hwloc =
-            Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?.build().ok()?;
+        let machine = Known::find_or("", || {
+            let builder = Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?;
+            Some(Topology::from_hwloc(&builder.build().ok()?))
+        })?;
         let allowed = cpu::affinity();
-        let mut t = Topology::from_hwloc(&hwloc, |cpu| allowed.binary_search(&cpu).is_ok());
+        let mut t = machine.only(|cpu| allowed.binary_search(&cpu).is_ok());
         t.is_real = true;
         // A CPU that no node has must not be lost.
-        let known: usize = t.nodes.iter().map(|n| n.cpus.len()).sum();
-        (known == allowed.len()).then_some(t)
+        (t.cpus() == allowed.len()).then_some(t)
     }
 
     fn synthetic(description: &str) -> Option<Topology> {
-        let hwloc = Hwloc::builder().from_synthetic(description).ok()?.build().ok()?;
-        let t = Topology::from_hwloc(&hwloc, |_| true);
-        (!t.nodes.is_empty()).then_some(t)
+        let t = Known::find_or(description, || {
+            let builder = Hwloc::builder().from_synthetic(description).ok()?;
+            Some(Topology::from_hwloc(&builder.build().ok()?))
+        })?;
+        (!t.nodes.is_empty()).then(|| t.clone())
     }
 
-    /// The nodes with CPUs that may be used.
-    fn from_hwloc(hwloc: &Hwloc, allowed: impl Fn(usize) -> bool) -> Topology {
+    /// The nodes with CPUs.
+    fn from_hwloc(hwloc: &Hwloc) -> Topology {
         let nodes: Vec<Node> = hwloc
             .objects_with_type(ObjectType::NUMANode)
             .filter_map(|object| {
-                let cpus: Vec<usize> =
-                    object.cpuset()?.iter_set().map(usize::from).filter(|&c| allowed(c)).collect();
+                let cpus: Vec<usize> = object.cpuset()?.iter_set().map(usize::from).collect();
                 (!cpus.is_empty()).then_some(Node { os_index: object.os_index()?, cpus })
             })
             .collect();
         let distances = distances(hwloc, &nodes);
         Topology { nodes, distances, is_real: false }
+    }
+
+    /// The part of it whose CPUs are `allowed`.
+    fn only(&self, allowed: impl Fn(usize) -> bool) -> Topology {
+        let mut t = self.clone();
+        t.nodes.iter_mut().for_each(|node| node.cpus.retain(|&cpu| allowed(cpu)));
+        let left: Vec<usize> =
+            (0..t.nodes.len()).filter(|&n| !t.nodes[n].cpus.is_empty()).collect();
+        t.reorder(&left);
+        t
     }
 
     /// Reorders the nodes (`order[new] = old`). Seed 003: processes that all
@@ -134,6 +148,61 @@ impl Topology {
     }
 }
 
+/// What hwloc has found in this process, kept until the process ends. hwloc loads plugins each time
+/// it is asked. In the child of a fork the loader's lock may be stuck, because a thread of the parent
+/// had it: the child uses what the parent has found.
+struct Known {
+    /// Empty: this machine.
+    description: String,
+    topology: Topology,
+    next: *const Known,
+}
+
+/// The newest entry of a list that only grows, by compare-and-swap: a lock could be held by another
+/// thread during a fork.
+static KNOWN: AtomicPtr<Known> = AtomicPtr::new(ptr::null_mut());
+
+impl Known {
+    fn find(description: &str) -> Option<&'static Topology> {
+        // Acquire: pairs with the Release in `find_or`; with the entry comes its content.
+        let mut at = KNOWN.load(Ordering::Acquire).cast_const();
+        // SAFETY: entries are never freed, and never change once they are in the list.
+        while let Some(known) = unsafe { at.as_ref() } {
+            if known.description == description {
+                return Some(&known.topology);
+            }
+            at = known.next;
+        }
+        None
+    }
+
+    /// What `ask` has found for the description, now or before. `None`: it has found nothing.
+    fn find_or(
+        description: &str,
+        ask: impl FnOnce() -> Option<Topology>,
+    ) -> Option<&'static Topology> {
+        if let Some(topology) = Known::find(description) {
+            return Some(topology);
+        }
+        let topology = ask()?;
+        let next = KNOWN.load(Ordering::Relaxed);
+        let entry =
+            Box::into_raw(Box::new(Known { description: description.into(), topology, next }));
+        let mut newest = next;
+        // Release: pairs with the Acquire in `find`. Two threads may add one description: the
+        // entries are equal.
+        while let Err(now) =
+            KNOWN.compare_exchange(newest, entry, Ordering::Release, Ordering::Relaxed)
+        {
+            newest = now;
+            // SAFETY: no other thread knows the entry yet.
+            unsafe { (*entry).next = now };
+        }
+        // SAFETY: never freed.
+        Some(unsafe { &(*entry).topology })
+    }
+}
+
 /// The distances between `nodes`, as far as hwloc knows them.
 fn distances(hwloc: &Hwloc, nodes: &[Node]) -> Vec<Vec<u64>> {
     let n = nodes.len();
@@ -177,6 +246,26 @@ mod tests {
     fn hwloc_and_the_affinity_mask_agree() {
         let t = Topology::by_hwloc().expect("hwloc knows every CPU");
         assert_eq!(t.cpus(), cpu::affinity().len());
+    }
+
+    #[test]
+    fn hwloc_is_asked_once_for_each_description() {
+        let found = || Topology::detect(Some("node:3 core:1 pu:1")).expect("valid");
+        assert_eq!(found().nodes.len(), 3);
+        let known = Known::find("node:3 core:1 pu:1").expect("kept");
+        let again = Known::find_or("node:3 core:1 pu:1", || panic!("hwloc was asked again"));
+        assert!(std::ptr::eq(again.expect("kept"), known));
+        assert!(Known::find("node:5").is_none());
+    }
+
+    #[test]
+    fn nodes_without_an_allowed_cpu_are_left_out_with_their_distances() {
+        let mut t = Topology::detect(Some("node:3 core:2 pu:1")).expect("valid");
+        t.distances = vec![vec![10, 21, 31], vec![21, 10, 22], vec![31, 22, 10]];
+        let t = t.only(|cpu| cpu < 1 || cpu > 3);
+        let cpus: Vec<_> = t.nodes.iter().map(|n| n.cpus.clone()).collect();
+        assert_eq!(cpus, [vec![0], vec![4, 5]]);
+        assert_eq!(t.distances, [[10, 31], [31, 10]]);
     }
 
     #[test]
