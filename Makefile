@@ -18,17 +18,20 @@ EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd 
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
 OUT      := target/release
+# Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
+LUADIR   ?= $(LIBDIR)/lua/5.4
+LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi models lab bench counts soak lint header check-header install uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi lua test-lua run-lua bench-lua models lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
 
-build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), and gosched-topo
-	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload
+build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), gosched-topo, and Lua's module if Lua's headers are there
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
 
 library:
 	$(CARGO) build --release -p libgosched -p gosched-c
@@ -66,6 +69,13 @@ $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) includ
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h
 	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$(LIBDIR)'
+
+# Found by rpath: beside the library here, and under LIBDIR when it is installed.
+target/lua/gosched.so: $(wildcard bindings/lua/src/*.[ch]) include/gosched.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
+	    bindings/lua/src/*.c -o $@ -Ltarget/release -lgosched -pthread \
+	    '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
 
 examples: $(PROGRAMS) ## build examples-c into target/examples
 
@@ -105,6 +115,18 @@ test-preload: $(STAMP)/test $(STAMP)/preload build examples ## test bindings/pre
 
 bench-preload: $(STAMP)/preload build examples ## compare goroutines with threads under bindings/preload
 	@bindings/preload/check --only bench $(ARGS)
+
+lua: $(STAMP)/lua build ## build the module of bindings/lua into target/lua
+	@test -e target/lua/gosched.so || $(MAKE) --no-print-directory target/lua/gosched.so
+
+test-lua: lua ## test bindings/lua at length (ARGS: see bindings/lua/check --help)
+	@MAKE="$(MAKE)" bindings/lua/check $(ARGS)
+
+run-lua: lua ## run an HTTP server in Lua on all P's, and requests to it
+	@bindings/lua/demo
+
+bench-lua: lua ## compare bindings/lua with coroutines and others (ARGS: see bindings/lua/bench/compare --help)
+	@bindings/lua/bench/compare $(ARGS)
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
@@ -159,9 +181,17 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	@chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
+	@if [ -e target/lua/gosched.so ]; then $(MAKE) --no-print-directory install-lua; \
+	else echo "no module for Lua: 'make lua install-lua' builds and installs it; it needs Lua 5.4 (Debian: liblua5.4-dev)"; fi
+
+install-lua: ## install the module for Lua 5.4 that `make lua` has built, into LUADIR (LIBDIR/lua/5.4)
+	@test -e target/lua/gosched.so || { echo "the module for Lua is not built yet: run 'make lua' first (it needs Debian's liblua5.4-dev)" >&2; exit 1; }
+	install -d $(DESTDIR)$(LUADIR)
+	install -m 755 target/lua/gosched.so $(DESTDIR)$(LUADIR)/gosched.so
 
 uninstall: ## remove what install has put there
 	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched_mpi.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	rm -f $(DESTDIR)$(LUADIR)/gosched.so
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
 	rm -f $(DESTDIR)$(LIBDIR)/libgosched-preload.so $(DESTDIR)$(LIBDIR)/libgosched-preload.so.1
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi

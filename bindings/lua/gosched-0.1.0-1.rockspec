@@ -1,0 +1,32 @@
+rockspec_format = "3.0"
+package = "gosched"
+version = "0.1.0-1"
+source = {
+   -- For `luarocks make` in this directory, which builds what is here.
+   url = "file://gosched-0.1.0.tar.gz",
+}
+description = {
+   summary = "Goroutines, channels and blocking I/O on all processors",
+   detailed = [[
+      Go's scheduler for Lua: each goroutine has a Lua state of its own, so Lua code runs on all
+      processors at once. Channels, select, mutexes, wait groups, TCP, UDP, files, processes.
+      Needs libgosched: `make install` in the project's directory, or
+      luarocks make GOSCHED_INCDIR=../../include GOSCHED_LIBDIR=$PWD/../../target/release]],
+   license = "MIT OR Apache-2.0",
+}
+supported_platforms = { "linux" }
+dependencies = { "lua >= 5.4, < 5.5" }
+external_dependencies = {
+   GOSCHED = { header = "gosched.h", library = "gosched" },
+}
+build = {
+   type = "builtin",
+   modules = {
+      gosched = {
+         sources = { "src/state.c", "src/copy.c", "src/sync.c", "src/io.c" },
+         libraries = { "gosched", "pthread" },
+         incdirs = { "$(GOSCHED_INCDIR)" },
+         libdirs = { "$(GOSCHED_LIBDIR)" },
+      },
+   },
+}

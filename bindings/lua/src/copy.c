@@ -1,0 +1,1148 @@
+/* Values on their way from one state to another.
+
+   A message has the objects (tables, functions, what is shared) once each, in the order in which they were met,
+   and then what is in them, in which other objects are numbers. So cycles and shared references stay what they
+   are, and depth takes no stack. */
+
+#include "lgs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a value begins with. */
+enum tag {
+    T_NIL,
+    T_FALSE,
+    T_TRUE,
+    T_INTEGER,
+    T_NUMBER,
+    T_SHORT,   /* of struct value: up to LGS_SHORT bytes */
+    T_STRING,
+    T_LIGHT,   /* a light userdata: the pointer */
+    T_SHARED,  /* of struct value: a reference */
+    T_MESSAGE, /* of struct value: a message with one value */
+    T_OBJECT,  /* its number, from 1 */
+    T_GLOBALS, /* the table of globals of the state */
+    T_MODULE,  /* require of a name */
+    T_FIELD,   /* of a module */
+    T_UPVALUE, /* the same upvalue as of an earlier function */
+    T_END,     /* of a table */
+};
+
+/* What an object is. */
+enum kind { K_TABLE, K_FUNCTION, K_SHARED, K_CLONE };
+
+struct buffer {
+    char *data;
+    size_t len, size;
+    char own[1024]; /* what data is at first */
+};
+
+struct message {
+    char *heads, *body; /* one block of memory, which begins with this struct */
+    uint32_t objects;
+    uint32_t values;
+    uint32_t owned; /* references and messages in heads */
+};
+
+/* ---- Writing ---- */
+
+/* Addresses of objects and upvalues, and their numbers. */
+struct memo {
+    struct seen {
+        const void *p;
+        uint64_t number;
+    } *seen, own[32];
+    size_t count, size; /* size: a power of 2 */
+};
+
+struct encoder {
+    struct state *S;
+    lua_State *L;
+    struct buffer heads, body;
+    struct memo memo;
+    uint32_t objects, owned;
+    int list;    /* index of a table: number to object, false for a clone; [-number]: the number of the object in which it
+                    was met, or that of the value, as -1 - value */
+    uint32_t at; /* the object whose content is written; 0: the values themselves */
+    int value;   /* the value that is written, from 0 */
+    int skip;    /* so many values are the function and what goes with it; -1: there is but one, without a number */
+    const char *what;
+    bool refused; /* the error says that a value can't be copied */
+};
+
+/* Where p is, or goes. */
+static struct seen *find(struct memo *m, const void *p)
+{
+    size_t i = (size_t)(((uintptr_t)p >> 4) * 0x9E3779B97F4A7C15u >> 32) & (m->size - 1);
+    while (m->seen[i].p && m->seen[i].p != p)
+        i = (i + 1) & (m->size - 1);
+    return &m->seen[i];
+}
+
+static void remember(struct encoder *e, const void *p, uint64_t number)
+{
+    struct memo *m = &e->memo;
+    if (m->count * 2 >= m->size) {
+        struct memo more = {.size = m->size * 4, .count = m->count};
+        more.seen = calloc(more.size, sizeof *more.seen);
+        if (!more.seen)
+            luaL_error(e->L, "not enough memory");
+        for (size_t i = 0; i < m->size; i++)
+            if (m->seen[i].p)
+                *find(&more, m->seen[i].p) = m->seen[i];
+        if (m->seen != m->own)
+            free(m->seen);
+        m->seen = more.seen;
+        m->size = more.size;
+    }
+    *find(m, p) = (struct seen){p, number};
+    m->count++;
+}
+
+static void free_encoder(struct encoder *e)
+{
+    if (e->heads.data != e->heads.own)
+        free(e->heads.data);
+    if (e->body.data != e->body.own)
+        free(e->body.data);
+    if (e->memo.seen != e->memo.own)
+        free(e->memo.seen);
+}
+
+/* Keys of the registry. */
+static const char rev_key, clones_key, loading_key, require_key;
+
+static void put(struct encoder *e, struct buffer *b, const void *data, size_t n)
+{
+    if (b->size - b->len < n) {
+        size_t size = b->size * 2;
+        while (size - b->len < n)
+            size *= 2;
+        char *more = realloc(b->data == b->own ? NULL : b->data, size);
+        if (!more)
+            luaL_error(e->L, "not enough memory");
+        if (b->data == b->own)
+            memcpy(more, b->own, b->len);
+        b->data = more;
+        b->size = size;
+    }
+    memcpy(b->data + b->len, data, n);
+    b->len += n;
+}
+
+static void put_tag(struct encoder *e, struct buffer *b, enum tag t)
+{
+    uint8_t byte = (uint8_t)t;
+    put(e, b, &byte, 1);
+}
+
+static void put_u32(struct encoder *e, struct buffer *b, size_t n)
+{
+    uint32_t word = (uint32_t)n;
+    if (n > UINT32_MAX)
+        luaL_error(e->L, "a value with more than 2^32 parts can't be copied");
+    put(e, b, &word, sizeof word);
+}
+
+static void put_string(struct encoder *e, struct buffer *b, int index)
+{
+    size_t len;
+    const char *s = lua_tolstring(e->L, index, &len);
+    put(e, b, &len, sizeof len);
+    put(e, b, s, len);
+}
+
+/* A key as it is written in Lua, appended to the string on top of the stack. */
+static void name_key(lua_State *L, int key)
+{
+    key = lua_absindex(L, key);
+    if (lua_type(L, key) == LUA_TSTRING) {
+        lua_pushfstring(L, ".%s", lua_tostring(L, key));
+    } else {
+        const char *s = luaL_tolstring(L, key, NULL);
+        lua_pushfstring(L, "[%s]", s);
+        lua_remove(L, -2);
+    }
+}
+
+/* Pushes where in `parent` (an index) the object at index `child` is. */
+static void name_place(struct encoder *e, int parent, int child)
+{
+    lua_State *L = e->L;
+    if (lua_type(L, parent) == LUA_TFUNCTION) {
+        for (int i = 1;; i++) {
+            const char *name = lua_getupvalue(L, parent, i);
+            if (!name)
+                break;
+            bool found = lua_rawequal(L, -1, child);
+            lua_pop(L, 1);
+            if (found) {
+                lua_Debug ar;
+                lua_pushvalue(L, parent);
+                lua_getinfo(L, ">S", &ar);
+                lua_pushfstring(L, ", in upvalue '%s' of the function at %s:%d", name, ar.short_src, ar.linedefined);
+                return;
+            }
+        }
+    } else if (lua_type(L, parent) == LUA_TTABLE) {
+        lua_pushnil(L);
+        while (lua_next(L, parent)) {
+            if (lua_rawequal(L, -1, child)) {
+                name_key(L, -2);
+                lua_replace(L, -3);
+                lua_pop(L, 1);
+                return;
+            }
+            if (lua_rawequal(L, -2, child)) {
+                lua_pop(L, 2);
+                lua_pushliteral(L, ", as a key");
+                return;
+            }
+            lua_pop(L, 1);
+        }
+        if (lua_getmetatable(L, parent)) {
+            lua_pop(L, 1);
+            lua_pushliteral(L, ", in its metatable");
+            return;
+        }
+    }
+    lua_pushliteral(L, "");
+}
+
+/* The value at index can't be copied: says which, and where it was, as ".list[3], in upvalue 'x' of ...". */
+static int refuse(struct encoder *e, int index, const char *kind)
+{
+    lua_State *L = e->L;
+    luaL_checkstack(L, 40, NULL);
+    lua_pushvalue(L, index);
+    int child = lua_gettop(L), text = child + 1;
+    lua_pushliteral(L, "");
+    /* From the inside out, and no further than can be read. */
+    lua_Integer number = e->at ? (lua_Integer)e->at : -1 - e->value;
+    for (int depth = 0; number > 0; depth++) {
+        lua_rawgeti(L, e->list, number);
+        if (depth < 8)
+            name_place(e, text + 1, child);
+        else
+            lua_pushstring(L, depth == 8 ? " ..." : "");
+        lua_pushvalue(L, text);
+        lua_concat(L, 2);
+        lua_replace(L, text);
+        lua_replace(L, child);
+        lua_rawgeti(L, e->list, -number);
+        number = lua_tointeger(L, -1);
+        lua_settop(L, text);
+    }
+    int value = (int)(-1 - number);
+    if (e->skip < 0)
+        lua_pushstring(L, e->what);
+    else if (value < e->skip)
+        lua_pushliteral(L, "function");
+    else
+        lua_pushfstring(L, "%s %d", e->what, value - e->skip + 1);
+    lua_pushfstring(L, "%s can't be copied to another goroutine (%s%s)", kind, lua_tostring(L, -1),
+                    lua_tostring(L, text));
+    e->refused = true;
+    return lua_error(L);
+}
+
+static bool is_builtin(const char *name)
+{
+    return strcmp(name, "_G") == 0;
+}
+
+/* Notes the functions, userdata and tables in the module on top of the stack, in the table at rev. */
+static void note_fields(lua_State *L, int rev, int name)
+{
+    bool globals = is_builtin(lua_tostring(L, name));
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        int type = lua_type(L, -1);
+        bool wanted = lua_type(L, -2) == LUA_TSTRING
+            && (lua_iscfunction(L, -1) || (!globals && (type == LUA_TUSERDATA || type == LUA_TTABLE)));
+        if (wanted) {
+            lua_pushvalue(L, -1);
+            if (lua_rawget(L, rev) == LUA_TNIL) {
+                lua_createtable(L, 2, 0);
+                lua_pushvalue(L, name);
+                lua_rawseti(L, -2, 1);
+                lua_pushvalue(L, -4);
+                lua_rawseti(L, -2, 2);
+                lua_pushvalue(L, -3);
+                lua_insert(L, -2);
+                lua_rawset(L, rev);
+            }
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+}
+
+/* Pushes the table that knows modules by their values: a string is the name of a module, a table the name and
+   the field. Made anew when modules may have been loaded since. */
+static void push_rev(struct state *S, lua_State *L)
+{
+    if (!S->rev_stale) {
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &rev_key);
+        return;
+    }
+    lua_newtable(L);
+    int rev = lua_gettop(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, rev);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    int loaded = lua_gettop(L);
+    /* The modules first: a module that is also a field of another one is itself. */
+    for (int fields = 0; fields < 2; fields++) {
+        lua_pushnil(L);
+        while (lua_next(L, loaded)) {
+            int type = lua_type(L, -1);
+            bool good = lua_type(L, -2) == LUA_TSTRING && (type == LUA_TTABLE || type == LUA_TUSERDATA || lua_iscfunction(L, -1));
+            if (good && !fields && !is_builtin(lua_tostring(L, -2))) {
+                lua_pushvalue(L, -1);
+                if (lua_rawget(L, rev) == LUA_TNIL) {
+                    lua_pushvalue(L, -2);
+                    lua_pushvalue(L, -4);
+                    lua_rawset(L, rev);
+                }
+                lua_pop(L, 1);
+            } else if (good && fields && type == LUA_TTABLE) {
+                note_fields(L, rev, lua_absindex(L, -2));
+            }
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+    lua_pushvalue(L, rev);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &rev_key);
+    S->rev_stale = false;
+    lua_settop(L, rev);
+}
+
+/* __index of package.loaded: a module may be about to be loaded. */
+static int note_module(lua_State *L)
+{
+    lgs_state(L)->rev_stale = true;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &loading_key);
+    lua_pushvalue(L, 2);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, -3);
+    return 0;
+}
+
+/* Whether modules are loaded now that were about to be. These are forgotten. */
+static bool have_come(lua_State *L)
+{
+    int top = lua_gettop(L);
+    bool come = false;
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &loading_key);
+    lua_pushnil(L);
+    while (lua_next(L, top + 2)) {
+        lua_pop(L, 1);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, top + 1) != LUA_TNIL) {
+            come = true;
+            lua_pushvalue(L, -2);
+            lua_pushnil(L);
+            lua_rawset(L, top + 2);
+        }
+        lua_pop(L, 1);
+    }
+    lua_settop(L, top);
+    return come;
+}
+
+/* Writes a module, or a field of a module. as_meta: tables that are fields count. */
+static bool encode_known(struct encoder *e, int index, bool as_meta)
+{
+    lua_State *L = e->L;
+    push_rev(e->S, L);
+    lua_pushvalue(L, index);
+    int type = lua_rawget(L, -2);
+    if (type == LUA_TNIL && have_come(L)) {
+        e->S->rev_stale = true;
+        lua_pop(L, 2);
+        return encode_known(e, index, as_meta);
+    }
+    if (type == LUA_TSTRING) {
+        put_tag(e, &e->body, T_MODULE);
+        put_string(e, &e->body, -1);
+    } else if (type == LUA_TTABLE && (as_meta || lua_type(L, index) != LUA_TTABLE)) {
+        put_tag(e, &e->body, T_FIELD);
+        lua_rawgeti(L, -1, 1);
+        lua_rawgeti(L, -2, 2);
+        put_string(e, &e->body, -2);
+        put_string(e, &e->body, -1);
+        lua_pop(L, 2);
+    } else {
+        type = LUA_TNIL;
+    }
+    lua_pop(L, 2);
+    return type != LUA_TNIL;
+}
+
+static int dump(lua_State *L, const void *p, size_t n, void *to)
+{
+    struct encoder *e = to;
+    (void)L;
+    put(e, &e->heads, p, n);
+    return 0;
+}
+
+/* A userdata or table that was registered with gosched.clone: what `save` gives for it, and `load`. */
+static bool encode_clone(struct encoder *e, int index)
+{
+    lua_State *L = e->L;
+    if (!lua_getmetatable(L, index))
+        return false;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &clones_key);
+    lua_insert(L, -2);
+    if (lua_rawget(L, -2) == LUA_TNIL) {
+        lua_pop(L, 2);
+        return false;
+    }
+    lua_rawgeti(L, -1, 2); /* load */
+    lua_rawgeti(L, -2, 1); /* save */
+    lua_pushvalue(L, index);
+    lua_call(L, 1, 1);
+    struct message *m = lgs_pack(e->S, L, lua_gettop(L) - 1, 2, -1, "what a clone function has given");
+    put_tag(e, &e->heads, (enum tag)K_CLONE);
+    put(e, &e->heads, &m, sizeof m);
+    e->owned++;
+    lua_pop(L, 4);
+    return true;
+}
+
+/* The head of an object that was not met before. */
+static void add_object(struct encoder *e, int index)
+{
+    lua_State *L = e->L;
+    struct shared *s;
+    bool cloned = false;
+    switch (lua_type(L, index)) {
+    case LUA_TTABLE:
+        cloned = encode_clone(e, index);
+        if (!cloned) {
+            put_tag(e, &e->heads, (enum tag)K_TABLE);
+            put_u32(e, &e->heads, lua_rawlen(L, index));
+        }
+        break;
+    case LUA_TFUNCTION: {
+        if (lua_iscfunction(L, index))
+            refuse(e, index, "a function in C that is in no module");
+        put_tag(e, &e->heads, (enum tag)K_FUNCTION);
+        size_t at = e->heads.len, len = 0;
+        put(e, &e->heads, &len, sizeof len);
+        lua_pushvalue(L, index);
+        lua_dump(L, dump, e, 0);
+        lua_pop(L, 1);
+        len = e->heads.len - at - sizeof len;
+        memcpy(e->heads.data + at, &len, sizeof len);
+        break;
+    }
+    default: /* a userdata */
+        s = lgs_to(L, index);
+        if (s) {
+            put_tag(e, &e->heads, (enum tag)K_SHARED);
+            put(e, &e->heads, &s, sizeof s);
+            lgs_retain(s);
+            e->owned++;
+        } else if (!(cloned = encode_clone(e, index))) {
+            const char *name = luaL_getmetafield(L, index, "__name") == LUA_TSTRING ? lua_tostring(L, -1) : "without a name";
+            refuse(e, index, lua_pushfstring(L, "a userdata (%s) that has no gosched.clone", name));
+        }
+    }
+    e->objects++;
+    remember(e, lua_topointer(L, index), e->objects);
+    if (cloned)
+        lua_pushboolean(L, 0);
+    else
+        lua_pushvalue(L, index);
+    lua_rawseti(L, e->list, (lua_Integer)e->objects);
+    lua_pushinteger(L, e->at ? (lua_Integer)e->at : -1 - e->value);
+    lua_rawseti(L, e->list, -(lua_Integer)e->objects);
+}
+
+/* Writes the value at an absolute index. */
+static void encode_value(struct encoder *e, int index, bool as_meta)
+{
+    lua_State *L = e->L;
+    struct buffer *b = &e->body;
+    switch (lua_type(L, index)) {
+    case LUA_TNIL:
+        put_tag(e, b, T_NIL);
+        return;
+    case LUA_TBOOLEAN:
+        put_tag(e, b, lua_toboolean(L, index) ? T_TRUE : T_FALSE);
+        return;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, index)) {
+            lua_Integer i = lua_tointeger(L, index);
+            put_tag(e, b, T_INTEGER);
+            put(e, b, &i, sizeof i);
+        } else {
+            lua_Number n = lua_tonumber(L, index);
+            put_tag(e, b, T_NUMBER);
+            put(e, b, &n, sizeof n);
+        }
+        return;
+    case LUA_TSTRING:
+        put_tag(e, b, T_STRING);
+        put_string(e, b, index);
+        return;
+    case LUA_TLIGHTUSERDATA: {
+        void *p = lua_touserdata(L, index);
+        put_tag(e, b, T_LIGHT);
+        put(e, b, &p, sizeof p);
+        return;
+    }
+    case LUA_TTHREAD:
+        refuse(e, index, "a coroutine");
+        return;
+    default:
+        break;
+    }
+    const struct seen *seen = find(&e->memo, lua_topointer(L, index));
+    if (seen->p) {
+        put_tag(e, b, T_OBJECT);
+        put_u32(e, b, seen->number);
+        return;
+    }
+    if (lua_type(L, index) == LUA_TTABLE) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+        bool globals = lua_rawequal(L, -1, index);
+        lua_pop(L, 1);
+        if (globals) {
+            put_tag(e, b, T_GLOBALS);
+            return;
+        }
+    }
+    if ((lua_type(L, index) != LUA_TFUNCTION || lua_iscfunction(L, index)) && encode_known(e, index, as_meta))
+        return;
+    add_object(e, index);
+    put_tag(e, b, T_OBJECT);
+    put_u32(e, b, e->objects);
+}
+
+static void encode_table(struct encoder *e, int index)
+{
+    lua_State *L = e->L;
+    if (lua_getmetatable(L, index)) {
+        encode_value(e, lua_gettop(L), true);
+        lua_pop(L, 1);
+    } else {
+        put_tag(e, &e->body, T_NIL);
+    }
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        int top = lua_gettop(L);
+        encode_value(e, top - 1, false);
+        encode_value(e, top, false);
+        lua_pop(L, 1);
+    }
+    put_tag(e, &e->body, T_END);
+}
+
+static void encode_upvalues(struct encoder *e, int index, uint32_t number)
+{
+    lua_State *L = e->L;
+    for (int i = 1; lua_getupvalue(L, index, i); i++) {
+        const void *id = lua_upvalueid(L, index, i);
+        const struct seen *seen = find(&e->memo, id);
+        if (seen->p) {
+            put_tag(e, &e->body, T_UPVALUE);
+            put(e, &e->body, &seen->number, sizeof seen->number);
+            lua_pop(L, 1);
+            continue;
+        }
+        /* The number of the function, and that of the upvalue. */
+        remember(e, id, (uint64_t)number * 256 + (unsigned)i);
+        encode_value(e, lua_gettop(L), false);
+        lua_pop(L, 1);
+    }
+    put_tag(e, &e->body, T_END);
+}
+
+/* The values from index first on, and all objects that they lead to. */
+static void encode_all(struct encoder *e, int first, int n)
+{
+    lua_State *L = e->L;
+    luaL_checkstack(L, 40, "copying a value");
+    lua_newtable(L);
+    e->list = lua_gettop(L);
+    for (e->value = 0; e->value < n; e->value++)
+        encode_value(e, first + e->value, false);
+    for (uint32_t number = 1; number <= e->objects; number++) {
+        e->at = number;
+        int type = lua_rawgeti(L, e->list, (lua_Integer)number), index = lua_gettop(L);
+        if (type == LUA_TTABLE)
+            encode_table(e, index);
+        else if (type == LUA_TFUNCTION)
+            encode_upvalues(e, index, number);
+        lua_settop(L, index - 1);
+    }
+}
+
+/* The references in the heads of a message. */
+static void drop_heads(const char *p, uint32_t owned)
+{
+    while (owned > 0) {
+        enum kind kind = (enum kind)*p++;
+        if (kind == K_TABLE) {
+            p += sizeof(uint32_t);
+        } else if (kind == K_FUNCTION) {
+            size_t len;
+            memcpy(&len, p, sizeof len);
+            p += sizeof len + len;
+        } else {
+            void *it;
+            memcpy(&it, p, sizeof it);
+            p += sizeof it;
+            owned--;
+            if (kind == K_SHARED)
+                lgs_release(it);
+            else
+                lgs_message_free(it);
+        }
+    }
+}
+
+void lgs_message_free(struct message *m)
+{
+    if (m) {
+        drop_heads(m->heads, m->owned);
+        free(m);
+    }
+}
+
+static struct message *finish(struct encoder *e, uint32_t values)
+{
+    struct message *m = malloc(sizeof *m + e->heads.len + e->body.len);
+    if (!m)
+        luaL_error(e->L, "not enough memory");
+    m->heads = (char *)(m + 1);
+    m->body = m->heads + e->heads.len;
+    m->objects = e->objects;
+    m->values = values;
+    m->owned = e->owned;
+    if (e->heads.len)
+        memcpy(m->heads, e->heads.data, e->heads.len);
+    if (e->body.len)
+        memcpy(m->body, e->body.data, e->body.len);
+    return m;
+}
+
+struct packing {
+    struct encoder e;
+    struct message *m;
+};
+
+static int pack_protected(lua_State *L)
+{
+    struct packing *p = lua_touserdata(L, 1);
+    int n = lua_gettop(L) - 1;
+    encode_all(&p->e, 2, n);
+    p->m = finish(&p->e, (uint32_t)n);
+    return 0;
+}
+
+struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what)
+{
+    struct packing p;
+    struct encoder *e = &p.e;
+    e->S = S;
+    e->L = L;
+    e->what = what;
+    e->skip = skip;
+    e->objects = e->owned = e->at = 0;
+    e->refused = false;
+    e->heads.data = e->heads.own;
+    e->body.data = e->body.own;
+    e->heads.len = e->body.len = 0;
+    e->heads.size = e->body.size = sizeof e->body.own;
+    e->memo.seen = memset(e->memo.own, 0, sizeof e->memo.own);
+    e->memo.size = sizeof e->memo.own / sizeof *e->memo.own;
+    e->memo.count = 0;
+    luaL_checkstack(L, n + 3, "copying values");
+    lua_pushcfunction(L, pack_protected);
+    lua_pushlightuserdata(L, &p);
+    for (int i = 0; i < n; i++)
+        lua_pushvalue(L, first + i);
+    int status = lua_pcall(L, n + 1, 0, 0);
+    if (status != LUA_OK)
+        drop_heads(e->heads.data, e->owned);
+    free_encoder(e);
+    if (status != LUA_OK) {
+        if (e->refused) {
+            luaL_where(L, 1);
+            lua_insert(L, -2);
+            lua_concat(L, 2);
+        }
+        lua_error(L);
+    }
+    return p.m;
+}
+
+/* ---- Reading ---- */
+
+struct decoder {
+    struct state *S;
+    lua_State *L;
+    const char *head, *body;
+    int table; /* the index of a table with the objects, if there are more than ON_STACK; else 0 */
+    int metas; /* the index of nil, or of a list of tables and their metatables, which are set in the end */
+    int first; /* the index of the first object, without a table */
+};
+
+/* That many objects are kept on Lua's stack; more in a table. */
+#define ON_STACK 150
+
+static void take(const char **p, void *to, size_t n)
+{
+    memcpy(to, *p, n);
+    *p += n;
+}
+
+static void push_string(lua_State *L, const char **p)
+{
+    size_t len;
+    take(p, &len, sizeof len);
+    lua_pushlstring(L, *p, len);
+    *p += len;
+}
+
+static void push_object(struct decoder *d, uint32_t number)
+{
+    if (d->table)
+        lua_rawgeti(d->L, d->table, (lua_Integer)number);
+    else
+        lua_pushvalue(d->L, d->first + (int)number - 1);
+}
+
+/* Pushes require(name), of the name on top of the stack. */
+static void push_module(lua_State *L)
+{
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_pushvalue(L, -2);
+    if (lua_rawget(L, -2) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
+        lua_pushvalue(L, -3);
+        lua_call(L, 1, 1);
+    }
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
+/* Pushes a value, unless it is T_END or T_UPVALUE, which are the caller's business. */
+static enum tag push_value(struct decoder *d)
+{
+    lua_State *L = d->L;
+    const char **p = &d->body;
+    enum tag tag = (enum tag)*(const uint8_t *)(*p)++;
+    switch (tag) {
+    case T_NIL:
+        lua_pushnil(L);
+        break;
+    case T_FALSE:
+    case T_TRUE:
+        lua_pushboolean(L, tag == T_TRUE);
+        break;
+    case T_INTEGER: {
+        lua_Integer i;
+        take(p, &i, sizeof i);
+        lua_pushinteger(L, i);
+        break;
+    }
+    case T_NUMBER: {
+        lua_Number n;
+        take(p, &n, sizeof n);
+        lua_pushnumber(L, n);
+        break;
+    }
+    case T_STRING:
+        push_string(L, p);
+        break;
+    case T_LIGHT: {
+        void *it;
+        take(p, &it, sizeof it);
+        lua_pushlightuserdata(L, it);
+        break;
+    }
+    case T_OBJECT: {
+        uint32_t number;
+        take(p, &number, sizeof number);
+        push_object(d, number);
+        break;
+    }
+    case T_GLOBALS:
+        lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+        break;
+    case T_MODULE:
+        push_string(L, p);
+        push_module(L);
+        break;
+    case T_FIELD:
+        push_string(L, p);
+        if (is_builtin(lua_tostring(L, -1))) {
+            lua_pop(L, 1);
+            lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+        } else {
+            push_module(L);
+        }
+        push_string(L, p);
+        if (lua_type(L, -2) == LUA_TTABLE)
+            lua_rawget(L, -2);
+        else
+            lua_pushnil(L);
+        lua_replace(L, -2);
+        break;
+    default:
+        break;
+    }
+    return tag;
+}
+
+struct chunk {
+    const char *data;
+    size_t len;
+};
+
+static const char *read_chunk(lua_State *L, void *from, size_t *len)
+{
+    struct chunk *c = from;
+    (void)L;
+    *len = c->len;
+    c->len = 0;
+    return *len ? c->data : NULL;
+}
+
+/* Pushes a new object, still without its content. */
+static void make_object(struct decoder *d)
+{
+    lua_State *L = d->L;
+    enum kind kind = (enum kind)*(const uint8_t *)d->head++;
+    if (kind == K_TABLE) {
+        uint32_t n;
+        take(&d->head, &n, sizeof n);
+        lua_createtable(L, (int)(n < 1 << 24 ? n : 1 << 24), 0);
+    } else if (kind == K_FUNCTION) {
+        struct chunk c;
+        take(&d->head, &c.len, sizeof c.len);
+        c.data = d->head;
+        d->head += c.len;
+        if (lua_load(L, read_chunk, &c, "=?", "b") != LUA_OK)
+            lua_error(L);
+    } else {
+        void *it;
+        take(&d->head, &it, sizeof it);
+        if (kind == K_SHARED) {
+            lgs_push(d->S, L, it);
+        } else {
+            int top = lua_gettop(L);
+            lgs_unpack(d->S, L, it); /* load, and what save has given */
+            lua_call(L, 1, 1);
+            lua_settop(L, top + 1);
+        }
+    }
+}
+
+/* The kind of the next object; on to the one after it. */
+static enum kind skip_head(struct decoder *d)
+{
+    enum kind kind = (enum kind)*(const uint8_t *)d->head++;
+    if (kind == K_TABLE) {
+        d->head += sizeof(uint32_t);
+    } else if (kind == K_FUNCTION) {
+        size_t len;
+        take(&d->head, &len, sizeof len);
+        d->head += len;
+    } else {
+        d->head += sizeof(void *);
+    }
+    return kind;
+}
+
+/* The function is on top of the stack. */
+static void fill_function(struct decoder *d)
+{
+    lua_State *L = d->L;
+    int f = lua_gettop(L);
+    for (int i = 1;; i++) {
+        enum tag tag = push_value(d);
+        if (tag == T_END)
+            return;
+        if (tag == T_UPVALUE) {
+            uint64_t where;
+            take(&d->body, &where, sizeof where);
+            push_object(d, (uint32_t)(where / 256));
+            lua_upvaluejoin(L, f, i, -1, (int)(where % 256));
+            lua_pop(L, 1);
+        } else {
+            lua_setupvalue(L, f, i);
+        }
+    }
+}
+
+/* The table is on top of the stack. */
+static void fill_table(struct decoder *d)
+{
+    lua_State *L = d->L;
+    int t = lua_gettop(L);
+    if (push_value(d) == T_NIL) {
+        lua_pop(L, 1);
+    } else {
+        if (lua_isnil(L, d->metas)) {
+            lua_newtable(L);
+            lua_replace(L, d->metas);
+        }
+        lua_Integer n = (lua_Integer)lua_rawlen(L, d->metas);
+        lua_rawseti(L, d->metas, n + 2);
+        lua_pushvalue(L, t);
+        lua_rawseti(L, d->metas, n + 1);
+    }
+    while (push_value(d) != T_END) {
+        push_value(d);
+        /* A module, or a field of a module, may be something else here: nothing. */
+        if (lua_isnil(L, -2))
+            lua_pop(L, 2);
+        else
+            lua_rawset(L, t);
+    }
+}
+
+int lgs_unpack(struct state *S, lua_State *L, const struct message *m)
+{
+    if (!m)
+        return 0;
+    struct decoder d = {.S = S, .L = L, .head = m->heads, .body = m->body};
+    int base = lua_gettop(L), n = (int)m->values;
+    bool on_stack = m->objects <= ON_STACK;
+    luaL_checkstack(L, (on_stack ? (int)m->objects : 1) + n + 30, "receiving a value");
+    lua_pushnil(L);
+    d.metas = base + 1;
+    d.first = base + 2;
+    if (!on_stack) {
+        lua_createtable(L, (int)m->objects, 0);
+        d.table = base + 2;
+    }
+    for (uint32_t i = 1; i <= m->objects; i++) {
+        make_object(&d);
+        if (d.table)
+            lua_rawseti(L, d.table, (lua_Integer)i);
+    }
+    int values = lua_gettop(L);
+    for (int i = 0; i < n; i++)
+        push_value(&d);
+    d.head = m->heads;
+    for (uint32_t i = 1; i <= m->objects; i++) {
+        enum kind kind = skip_head(&d);
+        if (kind == K_TABLE || kind == K_FUNCTION) {
+            push_object(&d, i);
+            if (kind == K_TABLE)
+                fill_table(&d);
+            else
+                fill_function(&d);
+            lua_pop(L, 1);
+        }
+    }
+    if (!lua_isnil(L, d.metas)) {
+        for (lua_Integer i = (lua_Integer)lua_rawlen(L, d.metas); i > 0; i -= 2) {
+            lua_rawgeti(L, d.metas, i - 1);
+            lua_rawgeti(L, d.metas, i);
+            if (lua_type(L, -1) == LUA_TTABLE)
+                lua_setmetatable(L, -2);
+            lua_settop(L, values + n);
+        }
+    }
+    for (int i = 1; i <= n; i++)
+        lua_copy(L, values + i, base + i);
+    lua_settop(L, base + n);
+    return n;
+}
+
+/* ---- One value ---- */
+
+struct text {
+    size_t len;
+    char data[];
+};
+
+void lgs_encode(struct state *S, lua_State *L, int index, const char *what, struct value *v)
+{
+    index = lua_absindex(L, index);
+    *v = (struct value){.tag = T_NIL};
+    switch (lua_type(L, index)) {
+    case LUA_TNIL:
+        return;
+    case LUA_TBOOLEAN:
+        v->tag = lua_toboolean(L, index) ? T_TRUE : T_FALSE;
+        return;
+    case LUA_TNUMBER:
+        if (lua_isinteger(L, index)) {
+            v->tag = T_INTEGER;
+            v->u.i = lua_tointeger(L, index);
+        } else {
+            v->tag = T_NUMBER;
+            v->u.n = lua_tonumber(L, index);
+        }
+        return;
+    case LUA_TLIGHTUSERDATA:
+        v->tag = T_LIGHT;
+        v->u.p = lua_touserdata(L, index);
+        return;
+    case LUA_TSTRING: {
+        size_t len;
+        const char *s = lua_tolstring(L, index, &len);
+        if (len <= LGS_SHORT) {
+            v->tag = T_SHORT;
+            v->len = (uint8_t)len;
+            memcpy((char *)v + offsetof(struct value, text), s, len);
+            return;
+        }
+        struct text *t = malloc(sizeof *t + len);
+        if (!t)
+            luaL_error(L, "not enough memory");
+        t->len = len;
+        memcpy(t->data, s, len);
+        v->tag = T_STRING;
+        v->u.p = t;
+        return;
+    }
+    case LUA_TUSERDATA: {
+        struct shared *s = lgs_to(L, index);
+        if (s) {
+            v->tag = T_SHARED;
+            v->u.p = lgs_retain(s);
+            return;
+        }
+        break;
+    }
+    default:
+        break;
+    }
+    v->u.p = lgs_pack(S, L, index, 1, -1, what);
+    v->tag = T_MESSAGE;
+}
+
+void lgs_decode(struct state *S, lua_State *L, struct value *v)
+{
+    switch ((enum tag)v->tag) {
+    case T_FALSE:
+    case T_TRUE:
+        lua_pushboolean(L, v->tag == T_TRUE);
+        break;
+    case T_INTEGER:
+        lua_pushinteger(L, v->u.i);
+        break;
+    case T_NUMBER:
+        lua_pushnumber(L, v->u.n);
+        break;
+    case T_LIGHT:
+        lua_pushlightuserdata(L, v->u.p);
+        break;
+    case T_SHORT:
+        lua_pushlstring(L, (char *)v + offsetof(struct value, text), v->len);
+        break;
+    case T_STRING:
+        lua_pushlstring(L, ((struct text *)v->u.p)->data, ((struct text *)v->u.p)->len);
+        break;
+    case T_SHARED:
+        lgs_push(S, L, v->u.p);
+        break;
+    case T_MESSAGE:
+        lgs_unpack(S, L, v->u.p);
+        break;
+    default:
+        lua_pushnil(L);
+    }
+}
+
+void lgs_drop(struct value *v)
+{
+    if (v->tag == T_STRING)
+        free(v->u.p);
+    else if (v->tag == T_SHARED)
+        lgs_release(v->u.p);
+    else if (v->tag == T_MESSAGE)
+        lgs_message_free(v->u.p);
+    v->tag = T_NIL;
+}
+
+struct arrival {
+    struct state *S;
+    struct value *v;
+};
+
+static int receive_protected(lua_State *L)
+{
+    struct arrival *a = lua_touserdata(L, 1);
+    lgs_decode(a->S, L, a->v);
+    return 1;
+}
+
+void lgs_receive(struct state *S, lua_State *L, struct value *v)
+{
+    /* There is nothing to be dropped. */
+    if (v->tag != T_STRING && v->tag != T_SHARED && v->tag != T_MESSAGE) {
+        lgs_decode(S, L, v);
+        return;
+    }
+    struct arrival a = {S, v};
+    lua_pushcfunction(L, receive_protected);
+    lua_pushlightuserdata(L, &a);
+    int status = lua_pcall(L, 1, 1, 0);
+    lgs_drop(v);
+    if (status != LUA_OK)
+        lua_error(L);
+}
+
+/* ---- Clones ---- */
+
+/* gosched.clone(metatable, save, load): how objects with this metatable are copied. */
+int lgs_clone(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    lua_settop(L, 3);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &clones_key);
+    lua_pushvalue(L, 1);
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, 3);
+    lua_rawseti(L, -2, 2);
+    lua_rawset(L, -3);
+    return 0;
+}
+
+void lgs_copy_open(struct state *S, lua_State *L)
+{
+    int top = lua_gettop(L);
+    S->rev_stale = true;
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &clones_key);
+    lua_newtable(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &loading_key);
+    lua_getglobal(L, "require");
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &require_key);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    if (!lua_getmetatable(L, -1)) {
+        lua_createtable(L, 0, 1);
+        lua_pushlightuserdata(L, S);
+        lua_pushcclosure(L, note_module, 1);
+        lua_setfield(L, -2, "__index");
+        lua_setmetatable(L, -2);
+    }
+    lua_settop(L, top);
+}

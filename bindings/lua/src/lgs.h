@@ -1,0 +1,188 @@
+/* What the parts of the Lua module share. README.md explains the module to those who use it.
+
+   Each goroutine of Lua runs in a lua_State of its own, so Lua code runs on all P's at once and no two
+   goroutines ever touch the same state. What goes from one state to another is a message (copy.c): a value
+   that is written out in one state and built anew in the other. Channels, mutexes, wait groups, files and
+   handles of goroutines aren't copied: they are `shared`, live outside of all states, and are counted.
+
+   Lua reports errors by longjmp. So no function here calls Lua with a lock held, or between lgs_leave and
+   lgs_enter, and what was allocated before such a call belongs to a state or is on a path that frees it. */
+
+#ifndef LGS_H
+#define LGS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <gosched.h>
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <stdatomic.h>
+
+#if LUA_VERSION_NUM != 504
+#error "gosched for Lua needs Lua 5.4"
+#endif
+
+/* A goroutine of Lua computes for so long, in ns of CPU time, until it lets others run: less than the library's
+   time slice of 10 ms, after which the library stops it by a signal. */
+#define LGS_SLICE (5 * 1000 * 1000)
+
+/* Bytes of stack of a goroutine: 1 MiB with the library's guard. 200 nested calls of functions in C (LUAI_MAXCCALLS)
+   must fit, each of which may have buffers of luaL_Buffer's size: string.gsub with a function takes some 2.5 KiB a
+   level. Only what is touched takes memory. */
+#define LGS_STACK ((1024 - 16) * 1024)
+
+/* ---- Shared objects ---- */
+
+enum lgs_type { LGS_CHAN, LGS_MUTEX, LGS_WAITGROUP, LGS_GOROUTINE, LGS_FILE, LGS_TYPES };
+
+struct shared {
+    _Atomic uint32_t refs;
+    uint8_t type; /* enum lgs_type */
+};
+
+/* A userdata: a state's reference to an object. */
+struct box {
+    struct shared *s; /* NULL: collected, or not made yet */
+    bool counted;     /* among state.open_files */
+};
+
+/* Metatables are in the registry by these names. */
+extern const char *const lgs_names[LGS_TYPES];
+
+struct state;
+
+/* One more reference; gives s. */
+struct shared *lgs_retain(struct shared *s);
+/* Gives a reference back; the last one destroys the object. Never calls Lua. */
+void lgs_release(struct shared *s);
+/* Pushes the state's userdata of an object, for which it takes a reference of its own. */
+void lgs_push(struct state *S, lua_State *L, struct shared *s);
+/* Pushes an empty userdata for a new object, whose first reference it is to have: so nothing can fail once there is
+   the object. */
+struct box *lgs_box(lua_State *L, enum lgs_type type);
+/* Remembers that the userdata on top of the stack is the state's for its object. */
+void lgs_boxed(lua_State *L);
+/* The object of argument arg, or an error. */
+void *lgs_check(lua_State *L, int arg, enum lgs_type type);
+/* The object of a userdata of this module at an index, of any type; or NULL. */
+struct shared *lgs_to(lua_State *L, int index);
+
+/* Of each type: destroys the object, which nobody refers to any more. */
+void lgs_chan_destroy(struct shared *s);
+void lgs_mutex_destroy(struct shared *s);
+void lgs_waitgroup_destroy(struct shared *s);
+void lgs_goroutine_destroy(struct shared *s);
+void lgs_file_destroy(struct shared *s);
+
+/* ---- States ---- */
+
+/* Why the goroutine of a main program was cancelled. */
+enum { LGS_NO_REASON, LGS_DEADLOCK, LGS_INTERRUPT };
+
+/* A lua_State with what belongs to it. Upvalue 1 of each function of the module. */
+struct state {
+    lua_State *L;
+    struct goroutine *g; /* what it runs; NULL: it is a main program's */
+    struct state *next;  /* in the pool */
+    bool attached;       /* gs_attach was called for it */
+    gs_g *self;          /* the main program's goroutine, a reference; else NULL */
+    _Atomic int reason;  /* LGS_..., of the main program */
+    bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
+    int open_files;      /* files and sockets that are open and were opened, or received, here */
+    size_t clean;        /* bytes that the state had after the last full collection */
+    char *scratch;       /* see lgs_scratch */
+    size_t scratch_size;
+};
+
+static inline struct state *lgs_state(lua_State *L)
+{
+    return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+/* The same where that can't be: in functions that Lua's own libraries call. */
+struct state *lgs_state_of(lua_State *L);
+
+/* Room for size bytes that stays until the next call for the same state, or NULL. With keep what was there
+   stays. */
+char *lgs_scratch(struct state *S, size_t size, bool keep);
+/* Gives a large one back. */
+void lgs_scratch_done(struct state *S);
+
+/* Around each call of the library that may switch. sync: it waits without a deadline for other goroutines, and
+   for nothing else. Nothing in between may call Lua. */
+void lgs_leave(struct state *S, bool sync);
+void lgs_enter(struct state *S, bool sync);
+
+/* What a call between lgs_leave and lgs_enter gave, below 0: raises the error, or gives the number of results
+   that say it (nil and a message, and for the system's errors a number). */
+int lgs_fail(struct state *S, lua_State *L, int r);
+
+/* The optional timeout in seconds at arg as a deadline. */
+gs_deadline lgs_deadline(lua_State *L, int arg);
+/* The seconds at arg in ns. */
+gs_duration lgs_seconds(lua_State *L, int arg);
+
+/* A timer runs until then (ns): no deadlock before. */
+void lgs_timer_until(gs_deadline until);
+/* One more ticker runs, or one less. */
+void lgs_ticker(int more);
+
+/* ---- Messages (copy.c) ---- */
+
+/* A value on its way, as a channel's element. Short strings and numbers need no memory of their own. */
+struct value {
+    uint8_t tag;
+    uint8_t len;
+    char text[6]; /* and on in u: a string of up to LGS_SHORT bytes */
+    union {
+        lua_Integer i;
+        lua_Number n;
+        void *p;
+    } u;
+};
+
+#define LGS_SHORT 14
+_Static_assert(sizeof(struct value) == 16, "an element of a channel");
+
+struct message;
+
+/* Writes the value at an index out; what ("value", say) names it in the error if it can't be copied. */
+void lgs_encode(struct state *S, lua_State *L, int index, const char *what, struct value *v);
+/* Pushes it; v still has it. */
+void lgs_decode(struct state *S, lua_State *L, struct value *v);
+/* Pushes it and drops it, also if there is an error. */
+void lgs_receive(struct state *S, lua_State *L, struct value *v);
+/* Drops what v has. */
+void lgs_drop(struct value *v);
+
+/* The same for n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
+struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what);
+/* Pushes the values of a message, which stays; gives how many. */
+int lgs_unpack(struct state *S, lua_State *L, const struct message *m);
+void lgs_message_free(struct message *m);
+
+/* gosched.clone */
+int lgs_clone(lua_State *L);
+/* What copy.c needs in each state. */
+void lgs_copy_open(struct state *S, lua_State *L);
+
+/* ---- Parts of the module; each adds to the table on top of the stack ---- */
+
+void lgs_sync_open(struct state *S, lua_State *L);
+void lgs_io_open(struct state *S, lua_State *L);
+/* In the states of goroutines: os.execute and io.popen that park. */
+void lgs_io_replace(struct state *S, lua_State *L);
+/* Makes a metatable: methods are in __index, metamethods beside them. */
+void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *meta, const luaL_Reg *methods);
+
+/* ---- Goroutines (state.c) ---- */
+
+/* gosched.go, whose function is at index; done: what is to be counted down at its end, or NULL. Pushes the handle. */
+int lgs_go(struct state *S, lua_State *L, int index, struct shared *done);
+/* Of a wait group: one more, or one less. */
+int lgs_waitgroup_add(struct shared *s, int64_t n);
+
+#endif

@@ -1,0 +1,1187 @@
+/* Lua's states, the goroutines that run in them, and the main program's. */
+
+#include "lgs.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND 1000000000
+
+/* States that wait in the pool for the next goroutine, at most; each takes some 30 KiB. */
+#define POOL 128
+/* A state whose memory has grown by so many bytes since it was last cleaned is cleaned before the pool ... */
+#define DIRTY (128 * 1024)
+/* ... and is not kept if it still has more than this. */
+#define TOO_LARGE (4 * 1024 * 1024)
+/* An error that nobody has asked for is printed after so long, in ns. */
+#define REPORT_AFTER SECOND
+/* All goroutines must have waited for so long, in ns, until that is a deadlock. */
+#define DEADLOCK_AFTER (20 * 1000 * 1000)
+
+struct goroutine {
+    struct shared shared;
+    gs_g *g;
+    struct message *job;    /* package.path, package.cpath, the function, its arguments */
+    struct message *result; /* what it has returned, or the error */
+    char *traceback;
+    struct shared *done;         /* a wait group to count down, or NULL */
+    _Atomic int status;          /* G_... */
+    _Atomic bool joined;         /* somebody has been told how it ended, or waits to be */
+    struct goroutine *next_failed; /* in `failed` */
+};
+
+enum { G_RUNS, G_DONE, G_FAILED };
+
+/* ---- The slice of Lua code ----
+
+   Lua's count hook, while it is set, makes each instruction slower: loops take twice as long. So it isn't set until the slice
+   is over. A timer of the thread, which runs only while the thread computes, sends a signal to that thread; its handler
+   sets the hook for the state that the thread runs just then, and the hook lets others run. lua_sethook is made for handlers. */
+
+static _Thread_local lua_State *running;
+static _Thread_local unsigned tick_age;
+static int tick_signal;   /* 0: there is none */
+static unsigned age = 1;  /* of the process: a child of fork has no timers */
+static pthread_key_t timer_key;
+
+/* Not inlined: the goroutine may be on another thread after a switch, and a compiler may keep the
+   address of a thread's variable. */
+static __attribute__((noinline)) void set_running(lua_State *L)
+{
+    running = L;
+    __asm__ volatile("" ::: "memory");
+}
+
+static int raise_cancelled(struct state *S, lua_State *L);
+
+static void on_slice(lua_State *L, lua_Debug *ar)
+{
+    (void)ar;
+    if (lua_gethook(L) == on_slice)
+        lua_sethook(L, NULL, 0, 0);
+    /* The state of the whole goroutine: L may be a coroutine in it. */
+    struct state *S = lgs_state_of(L);
+    if (!S)
+        return;
+    if (gs_cancelled()) {
+        raise_cancelled(S, L);
+        return;
+    }
+    lgs_leave(S, false);
+    gs_yield();
+    lgs_enter(S, false);
+}
+
+static void on_tick(int signal)
+{
+    (void)signal;
+    lua_State *L = running;
+    /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
+    if (L && lua_gethookmask(L) == 0)
+        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+}
+
+static void delete_timer(void *timer)
+{
+    timer_delete((timer_t)((intptr_t)timer - 1));
+}
+
+static __attribute__((noinline)) void start_ticking(void)
+{
+    if (tick_age == age || tick_signal == 0)
+        return;
+    tick_age = age;
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = tick_signal};
+    struct itimerspec each = {{0, LGS_SLICE}, {0, LGS_SLICE}};
+    timer_t timer;
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0)
+        return;
+    if (pthread_setspecific(timer_key, (void *)((intptr_t)timer + 1)) != 0 || timer_settime(timer, 0, &each, NULL) != 0) {
+        timer_delete(timer);
+        return;
+    }
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, tick_signal);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* Takes a real-time signal that nobody uses. */
+static void choose_signal(void)
+{
+    if (pthread_key_create(&timer_key, delete_timer) != 0)
+        return;
+    for (int s = SIGRTMIN + 4; s < SIGRTMAX; s++) {
+        struct sigaction old;
+        if (sigaction(s, NULL, &old) != 0 || old.sa_handler != SIG_DFL || (old.sa_flags & SA_SIGINFO))
+            continue;
+        struct sigaction ours = {.sa_handler = on_tick, .sa_flags = SA_RESTART | SA_ONSTACK};
+        sigfillset(&ours.sa_mask);
+        if (sigaction(s, &ours, NULL) == 0) {
+            tick_signal = s;
+            return;
+        }
+    }
+}
+
+static void forget_timers(void)
+{
+    age++;
+}
+
+/* ---- Deadlocks ----
+
+   The library would see them itself, but for the goroutine that waits for Ctrl-C. And a program in Lua wants an error. */
+
+static _Atomic int64_t alive;   /* goroutines of Lua that have not ended, main programs included */
+static _Atomic int64_t asleep;  /* those that wait for nothing but other goroutines */
+static _Atomic uint64_t waits;  /* how often one has begun to wait so, or gone on */
+static _Atomic int64_t tickers;
+static _Atomic int64_t timers_until; /* a time as gs_now gives */
+static _Atomic bool watched;         /* a timer to look again runs */
+static uint64_t suspected;
+static gs_timer *watch;
+
+/* The state that deadlocks and Ctrl-C are told: that of the first main program. */
+static gs_mutex main_lock;
+static struct state *main_program;
+
+void lgs_timer_until(gs_deadline until)
+{
+    int64_t now = atomic_load(&timers_until);
+    while (now < until && !atomic_compare_exchange_weak(&timers_until, &now, until))
+        ;
+}
+
+void lgs_ticker(int more)
+{
+    atomic_fetch_add(&tickers, more);
+}
+
+static void interrupt_main(int reason)
+{
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
+    if (main_program && main_program->self) {
+        atomic_store(&main_program->reason, reason);
+        gs_cancel(main_program->self);
+    }
+    gs_mutex_unlock(&main_lock);
+    gs_cancel_enable();
+}
+
+static void count_active(const gs_g_info *info, void *count)
+{
+    if (info->state != GS_G_WAITING)
+        ++*(int *)count;
+}
+
+static bool all_asleep(void)
+{
+    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&tickers) == 0;
+}
+
+/* In a goroutine of the timer's. */
+static void look_for_deadlock(void *arg)
+{
+    (void)arg;
+    uint64_t now = atomic_load(&waits);
+    int64_t until = atomic_load(&timers_until) - gs_now();
+    if (!all_asleep()) {
+        /* The next goroutine that waits starts the timer again. */
+        atomic_store(&watched, false);
+        if (!all_asleep() || atomic_exchange(&watched, true))
+            return;
+    } else if (until <= 0 && suspected == now) {
+        int active = 0;
+        if (gs_stop_the_world() == 0) {
+            gs_foreach_g(count_active, &active);
+            gs_start_the_world();
+        }
+        if (active <= 1 && atomic_load(&waits) == now) { /* this one */
+            atomic_store(&watched, false);
+            interrupt_main(LGS_DEADLOCK);
+            return;
+        }
+    }
+    suspected = now;
+    gs_timer_reset(watch, until > DEADLOCK_AFTER ? until : DEADLOCK_AFTER);
+}
+
+static void falls_asleep(void)
+{
+    atomic_fetch_add(&waits, 1);
+    atomic_fetch_add(&asleep, 1);
+    if (!all_asleep())
+        return;
+    if (!atomic_load_explicit(&watched, memory_order_relaxed) && !atomic_exchange(&watched, true))
+        gs_timer_reset(watch, DEADLOCK_AFTER);
+}
+
+static void wakes_up(void)
+{
+    atomic_fetch_add(&waits, 1);
+    atomic_fetch_sub(&asleep, 1);
+}
+
+/* ---- Ctrl-C ----
+
+   lua5.4 installs a handler for SIGINT that makes the state raise an error at its next instruction. A main program that
+   waits here comes to none, so this module stands in front of that handler while its main program waits. */
+
+static struct sigaction behind; /* lua5.4's */
+static int interrupts = -1;     /* an eventfd; -1: none yet */
+static _Atomic bool main_waits;
+
+static void on_interrupt(int signal)
+{
+    int saved = errno;
+    behind.sa_handler(signal);
+    if (atomic_load(&main_waits)) {
+        uint64_t one = 1;
+        (void)!write(interrupts, &one, sizeof one);
+    }
+    errno = saved;
+}
+
+static void watch_interrupts(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        uint64_t count;
+        if (gs_read(interrupts, &count, sizeof count, GS_FOREVER) != sizeof count)
+            return;
+        interrupt_main(LGS_INTERRUPT);
+    }
+}
+
+/* Before the main program waits. lua5.4 installs its handler anew for each line that is typed. */
+static void front_interrupts(struct state *S)
+{
+    struct sigaction now;
+    if (interrupts < 0 || S != main_program || sigaction(SIGINT, NULL, &now) != 0)
+        return;
+    if ((now.sa_flags & SA_SIGINFO) || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+        return;
+    if (now.sa_handler != on_interrupt) {
+        behind = now;
+        now.sa_handler = on_interrupt;
+        sigaction(SIGINT, &now, NULL);
+    }
+    atomic_store(&main_waits, true);
+}
+
+/* ---- Around calls ---- */
+
+void lgs_leave(struct state *S, bool sync)
+{
+    set_running(NULL);
+    if (S->self)
+        front_interrupts(S);
+    if (sync)
+        falls_asleep();
+}
+
+void lgs_enter(struct state *S, bool sync)
+{
+    if (sync)
+        wakes_up();
+    if (S->self)
+        atomic_store(&main_waits, false);
+    start_ticking();
+    set_running(S->L);
+}
+
+/* What gs_dump writes, on top of the stack. */
+static void push_dump(lua_State *L)
+{
+    int fd = memfd_create("gosched", MFD_CLOEXEC);
+    if (fd < 0 || gs_dump(fd) < 0) {
+        if (fd >= 0)
+            close(fd);
+        lua_pushliteral(L, "");
+        return;
+    }
+    char text[4096];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    close(fd);
+    lua_pushlstring(L, text, n > 0 ? (size_t)n : 0);
+}
+
+static int raise_cancelled(struct state *S, lua_State *L)
+{
+    gs_uncancel();
+    int reason = atomic_exchange(&S->reason, LGS_NO_REASON);
+    if (reason == LGS_DEADLOCK) {
+        luaL_where(L, 1);
+        lua_pushliteral(L, "all goroutines are asleep - deadlock!\n");
+        push_dump(L);
+        lua_concat(L, 3);
+        return lua_error(L);
+    }
+    if (reason == LGS_INTERRUPT) {
+        /* lua5.4's hook raises the error when this function returns. */
+        if (lua_gethook(L))
+            return 0;
+        return luaL_error(L, "interrupted!");
+    }
+    lua_pushliteral(L, "cancelled");
+    return lua_error(L);
+}
+
+int lgs_fail(struct state *S, lua_State *L, int r)
+{
+    if (r == -ECANCELED && gs_cancelled())
+        return raise_cancelled(S, L);
+    lua_pushnil(L);
+    if (r == -EAGAIN || r == -ETIMEDOUT) {
+        lua_pushliteral(L, "timeout");
+        return 2;
+    }
+    if (r == -ECANCELED) {
+        lua_pushliteral(L, "closed");
+        return 2;
+    }
+    if (gs_eai(r) != 0) {
+        lua_pushstring(L, gs_strerror(r));
+        return 2;
+    }
+    char text[128];
+    lua_pushstring(L, strerror_r(-r, text, sizeof text));
+    lua_pushinteger(L, -r);
+    return 3;
+}
+
+static gs_duration to_ns(lua_State *L, int arg, lua_Number seconds)
+{
+    luaL_argcheck(L, !isnan(seconds), arg, "a time in seconds expected, got nan");
+    if (seconds <= 0)
+        return 0;
+    return seconds >= 9e9 ? INT64_MAX : (gs_duration)ceil(seconds * SECOND);
+}
+
+gs_duration lgs_seconds(lua_State *L, int arg)
+{
+    return to_ns(L, arg, luaL_checknumber(L, arg));
+}
+
+gs_deadline lgs_deadline(lua_State *L, int arg)
+{
+    if (lua_isnoneornil(L, arg))
+        return GS_FOREVER;
+    gs_duration ns = lgs_seconds(L, arg);
+    if (ns == INT64_MAX)
+        return GS_FOREVER;
+    return ns == 0 ? GS_NOWAIT : gs_after_ns(ns);
+}
+
+char *lgs_scratch(struct state *S, size_t size, bool keep)
+{
+    if (size <= S->scratch_size)
+        return S->scratch;
+    size_t more = S->scratch_size * 2 > size ? S->scratch_size * 2 : size;
+    char *p = keep ? realloc(S->scratch, more) : malloc(more);
+    if (!p)
+        return NULL;
+    if (!keep)
+        free(S->scratch);
+    S->scratch = p;
+    S->scratch_size = more;
+    return p;
+}
+
+void lgs_scratch_done(struct state *S)
+{
+    if (S->scratch_size > 1 << 16) {
+        free(S->scratch);
+        S->scratch = NULL;
+        S->scratch_size = 0;
+    }
+}
+
+/* ---- Shared objects ---- */
+
+const char *const lgs_names[LGS_TYPES] = {"gosched.chan", "gosched.mutex", "gosched.waitgroup", "gosched.goroutine",
+                                          "gosched.file"};
+
+static const char boxes_key, state_key, globals_key;
+
+struct shared *lgs_retain(struct shared *s)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+
+void lgs_release(struct shared *s)
+{
+    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    switch ((enum lgs_type)s->type) {
+    case LGS_CHAN:
+        lgs_chan_destroy(s);
+        break;
+    case LGS_MUTEX:
+        lgs_mutex_destroy(s);
+        break;
+    case LGS_WAITGROUP:
+        lgs_waitgroup_destroy(s);
+        break;
+    case LGS_GOROUTINE:
+        lgs_goroutine_destroy(s);
+        break;
+    default:
+        lgs_file_destroy(s);
+    }
+}
+
+struct box *lgs_box(lua_State *L, enum lgs_type type)
+{
+    struct box *box = lua_newuserdatauv(L, sizeof *box, 0);
+    *box = (struct box){0};
+    luaL_setmetatable(L, lgs_names[type]);
+    return box;
+}
+
+void lgs_boxed(lua_State *L)
+{
+    struct box *box = lua_touserdata(L, -1);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+    lua_pushvalue(L, -2);
+    lua_rawsetp(L, -2, box->s);
+    lua_pop(L, 1);
+}
+
+void lgs_push(struct state *S, lua_State *L, struct shared *s)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
+    if (lua_rawgetp(L, -1, s) == LUA_TNIL) {
+        lua_pop(L, 1);
+        struct box *box = lgs_box(L, (enum lgs_type)s->type);
+        box->s = lgs_retain(s);
+        if (s->type == LGS_FILE) {
+            box->counted = true;
+            S->open_files++;
+        }
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, -3, s);
+    }
+    lua_replace(L, -2);
+}
+
+void *lgs_check(lua_State *L, int arg, enum lgs_type type)
+{
+    struct box *box = luaL_checkudata(L, arg, lgs_names[type]);
+    if (!box->s) /* in a finalizer that runs after the object's own */
+        luaL_argerror(L, arg, "it was collected");
+    return box->s;
+}
+
+struct shared *lgs_to(lua_State *L, int index)
+{
+    if (lua_rawlen(L, index) != sizeof(struct box))
+        return NULL;
+    for (int type = 0; type < LGS_TYPES; type++) {
+        struct box *box = luaL_testudata(L, index, lgs_names[type]);
+        if (box)
+            return box->s;
+    }
+    return NULL;
+}
+
+static int box_gc(lua_State *L)
+{
+    struct box *box = lua_touserdata(L, 1);
+    struct shared *s = box->s;
+    if (s) {
+        box->s = NULL;
+        lgs_state(L)->open_files -= box->counted;
+        lgs_leave(lgs_state(L), false);
+        lgs_release(s);
+        lgs_enter(lgs_state(L), false);
+    }
+    return 0;
+}
+
+void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *meta, const luaL_Reg *methods)
+{
+    luaL_newmetatable(L, lgs_names[type]);
+    lua_pushlightuserdata(L, S);
+    lua_pushcclosure(L, box_gc, 1);
+    lua_setfield(L, -2, "__gc");
+    lua_pushlightuserdata(L, S);
+    luaL_setfuncs(L, meta, 1);
+    lua_newtable(L);
+    lua_pushlightuserdata(L, S);
+    luaL_setfuncs(L, methods, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
+struct state *lgs_state_of(lua_State *L)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+    struct state *S = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    return S;
+}
+
+/* ---- The pool of states ---- */
+
+static gs_mutex pool_lock;
+static struct state *pool;
+static int pooled;
+
+int luaopen_gosched(lua_State *L);
+
+static void close_state(struct state *S)
+{
+    if (S->L)
+        lua_close(S->L);
+    free(S->scratch);
+    free(S);
+}
+
+/* Protected: makes the libraries of a new state. */
+static int fill_state(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    luaL_openlibs(L);
+    lua_pushlightuserdata(L, S);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+    luaL_requiref(L, "gosched", luaopen_gosched, 0);
+    lua_pop(L, 1);
+    lgs_io_replace(S, L);
+    /* The globals as they are at the beginning of each goroutine. */
+    lua_newtable(L);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_pop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &globals_key);
+    return 0;
+}
+
+static struct state *get_state(void)
+{
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    struct state *S = pool;
+    if (S) {
+        pool = S->next;
+        pooled--;
+    }
+    gs_mutex_unlock(&pool_lock);
+    if (S)
+        return S;
+    S = calloc(1, sizeof *S);
+    if (!S || !(S->L = luaL_newstate())) {
+        free(S);
+        return NULL;
+    }
+    lua_pushcfunction(S->L, fill_state);
+    lua_pushlightuserdata(S->L, S);
+    if (lua_pcall(S->L, 1, 0, 0) != LUA_OK) {
+        close_state(S);
+        return NULL;
+    }
+    return S;
+}
+
+static size_t memory(lua_State *L)
+{
+    return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
+}
+
+static void put_state(struct state *S)
+{
+    lua_State *L = S->L;
+    lua_settop(L, 0);
+    lua_sethook(L, NULL, 0, 0);
+    S->g = NULL;
+    /* What is still open here is closed now, not at some time. */
+    bool keep = true;
+    if (S->open_files > 0 || memory(L) > S->clean + DIRTY) {
+        lua_gc(L, LUA_GCRESTART);
+        lua_gc(L, LUA_GCCOLLECT);
+        S->clean = memory(L);
+        keep = S->clean < TOO_LARGE;
+    }
+    lgs_scratch_done(S);
+    if (keep) {
+        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+        keep = pooled < POOL;
+        if (keep) {
+            S->next = pool;
+            pool = S;
+            pooled++;
+        }
+        gs_mutex_unlock(&pool_lock);
+    }
+    if (!keep)
+        close_state(S);
+}
+
+/* ---- Goroutines ---- */
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static size_t stack_size; /* what goroutines are spawned with; 0: the library's default */
+
+static gs_mutex failed_lock;
+static struct goroutine *failed; /* those whose error nobody has asked for yet; each a reference */
+
+static void report(struct goroutine *g)
+{
+    char name[128] = "";
+    gs_name(g->g, name, sizeof name);
+    fprintf(stderr, "gosched: goroutine %llu (%s) failed: %s\n", (unsigned long long)gs_id(g->g), name,
+            g->traceback ? g->traceback : "not enough memory");
+}
+
+/* Takes the goroutine out of `failed`; false: it isn't there. The reference is the caller's then. */
+static bool take_failed(struct goroutine *g)
+{
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
+    struct goroutine **p = &failed;
+    while (*p && *p != g)
+        p = &(*p)->next_failed;
+    bool found = *p != NULL;
+    if (found)
+        *p = g->next_failed;
+    gs_mutex_unlock(&failed_lock);
+    gs_cancel_enable();
+    return found;
+}
+
+/* A goroutine's. */
+static void report_late(void *arg)
+{
+    struct goroutine *g = arg;
+    if (!atomic_load(&g->joined))
+        gs_sleep(REPORT_AFTER);
+    if (take_failed(g)) {
+        if (!atomic_load(&g->joined))
+            report(g);
+        lgs_release(&g->shared);
+    }
+    lgs_release(&g->shared);
+}
+
+/* At the end of the program: what has not been reported yet. */
+static __attribute__((destructor)) void report_all(void)
+{
+    while (failed) {
+        struct goroutine *g = failed;
+        failed = g->next_failed;
+        if (!atomic_load(&g->joined))
+            report(g);
+    }
+}
+
+void lgs_goroutine_destroy(struct shared *s)
+{
+    struct goroutine *g = (struct goroutine *)s;
+    gs_release(g->g);
+    lgs_message_free(g->job);
+    lgs_message_free(g->result);
+    if (g->done)
+        lgs_release(g->done);
+    free(g->traceback);
+    free(g);
+}
+
+/* The message handler: keeps the traceback, and gives the error. */
+static int note_error(lua_State *L)
+{
+    struct state *S = lgs_state_of(L);
+    struct goroutine *g = S->g;
+    lua_settop(L, 1);
+    const char *text = luaL_tolstring(L, 1, NULL);
+    luaL_traceback(L, L, text, 1);
+    if (g && !g->traceback)
+        g->traceback = strdup(lua_tostring(L, -1));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* Sets a field of the table `package`. */
+static void set_path(lua_State *L, int package, int value, const char *field)
+{
+    if (!lua_isnil(L, value)) {
+        lua_pushvalue(L, value);
+        lua_setfield(L, package, field);
+    }
+}
+
+static void new_globals(lua_State *L)
+{
+    lua_createtable(L, 0, 32);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &globals_key);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_pop(L, 1);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "_G");
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, "_G");
+    lua_pop(L, 1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+}
+
+/* Protected: all that a goroutine does. */
+static int goroutine_body(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    struct goroutine *g = S->g;
+    lua_settop(L, 0);
+    new_globals(L);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "package");
+    int n = lgs_unpack(S, L, g->job);
+    lgs_message_free(g->job);
+    g->job = NULL;
+    set_path(L, 2, 3, "path");
+    set_path(L, 2, 4, "cpath");
+    lua_call(L, n - 3, LUA_MULTRET);
+    n = lua_gettop(L) - 4;
+    if (n > 0)
+        g->result = lgs_pack(S, L, 5, n, 0, "result");
+    return 0;
+}
+
+static int pack_error(lua_State *L)
+{
+    struct goroutine *g = lua_touserdata(L, 1);
+    g->result = lgs_pack(lgs_state_of(L), L, 2, 1, -1, "error");
+    return 0;
+}
+
+static int pack_text(lua_State *L)
+{
+    struct goroutine *g = lua_touserdata(L, 1);
+    luaL_tolstring(L, 2, NULL);
+    g->result = lgs_pack(lgs_state_of(L), L, lua_gettop(L), 1, -1, "error");
+    return 0;
+}
+
+static void run_goroutine(void *arg)
+{
+    struct goroutine *g = arg;
+    /* What happens here is not the program's to cancel. */
+    gs_cancel_disable();
+    struct state *S = get_state();
+    int status = G_FAILED;
+    if (S) {
+        lua_State *L = S->L;
+        S->g = g;
+        lua_pushcfunction(L, note_error);
+        lua_pushcfunction(L, goroutine_body);
+        lua_pushlightuserdata(L, S);
+        gs_cancel_enable();
+        lgs_enter(S, false);
+        if (lua_pcall(L, 1, 0, 1) == LUA_OK) {
+            status = G_DONE;
+        } else {
+            /* The error is at 2: as it is, or what tostring says. */
+            lua_pushcfunction(L, pack_error);
+            lua_pushlightuserdata(L, g);
+            lua_pushvalue(L, 2);
+            if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+                lua_settop(L, 2);
+                lua_pushcfunction(L, pack_text);
+                lua_pushlightuserdata(L, g);
+                lua_pushvalue(L, 2);
+                lua_pcall(L, 2, 0, 0);
+            }
+        }
+        set_running(NULL);
+        gs_cancel_disable();
+        put_state(S);
+    }
+    lgs_message_free(g->job);
+    g->job = NULL;
+    if (g->done) {
+        lgs_waitgroup_add(g->done, -1);
+        lgs_release(g->done);
+        g->done = NULL;
+    }
+    if (status == G_FAILED) {
+        lgs_retain(&g->shared);
+        (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
+        g->next_failed = failed;
+        failed = g;
+        gs_mutex_unlock(&failed_lock);
+    }
+    atomic_store(&g->status, status);
+    if (status == G_FAILED) {
+        lgs_retain(&g->shared);
+        if (gs_spawn(report_late, g) != 0)
+            lgs_release(&g->shared); /* it is reported at the end */
+    }
+    atomic_fetch_sub(&alive, 1);
+    lgs_release(&g->shared);
+}
+
+/* The options of gosched.go, a table at an index. */
+static void read_options(lua_State *L, int index, gs_spawn_opts *opts, const char **name)
+{
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        if (strcmp(key, "name") == 0) {
+            *name = lua_tostring(L, -1);
+            if (lua_type(L, -1) != LUA_TSTRING)
+                luaL_error(L, "option 'name': string expected, got %s", luaL_typename(L, -1));
+        } else if (strcmp(key, "stack") == 0) {
+            lua_Integer n = lua_tointeger(L, -1);
+            if (!lua_isinteger(L, -1) || n < 0 || n > 1 << 30)
+                luaL_error(L, "option 'stack': a number of bytes up to 1 GiB expected");
+            opts->stack_size = (size_t)n;
+        } else if (strcmp(key, "priority") == 0) {
+            const char *names[] = {"idle", "low", "normal", "high"};
+            const char *value = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+            int i = 0;
+            while (i < 4 && strcmp(names[i], value) != 0)
+                i++;
+            if (i == 4)
+                luaL_error(L, "option 'priority': 'high', 'normal', 'low' or 'idle' expected");
+            opts->priority = i - 2;
+        } else {
+            luaL_error(L, "unknown option '%s': there are name, stack and priority", luaL_tolstring(L, -2, NULL));
+        }
+        lua_pop(L, 1);
+    }
+}
+
+int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
+{
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    const char *name = NULL;
+    char place[80];
+    opts.stack_size = stack_size;
+    if (lua_istable(L, index)) {
+        read_options(L, index, &opts, &name);
+        index++;
+    }
+    luaL_checktype(L, index, LUA_TFUNCTION);
+    if (!name) {
+        lua_Debug ar;
+        lua_pushvalue(L, index);
+        lua_getinfo(L, ">S", &ar);
+        snprintf(place, sizeof place, "%s:%d", ar.short_src, ar.linedefined);
+        name = place;
+    }
+    int top = lua_gettop(L);
+    struct box *box = lgs_box(L, LGS_GOROUTINE);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, -1, "package");
+    for (int i = 0; i < 2; i++) {
+        if (lua_istable(L, top + 3))
+            lua_getfield(L, top + 3, i ? "cpath" : "path");
+        else
+            lua_pushnil(L);
+    }
+    /* The paths, the function, its arguments: from top + 4. */
+    for (int i = index; i <= top; i++)
+        lua_pushvalue(L, i);
+    struct goroutine *g = calloc(1, sizeof *g);
+    if (!g)
+        return luaL_error(L, "not enough memory");
+    g->shared.refs = 1;
+    g->shared.type = LGS_GOROUTINE;
+    box->s = &g->shared;
+    g->job = lgs_pack(S, L, top + 4, 2 + top - index + 1, 3, "argument");
+    if (done) {
+        int r = lgs_waitgroup_add(done, 1);
+        if (r < 0)
+            return luaL_error(L, "the wait group's counter would be too large");
+        g->done = lgs_retain(done);
+    }
+    opts.name = name;
+    lgs_retain(&g->shared);
+    atomic_fetch_add(&alive, 1);
+    lgs_leave(S, false);
+    int r = gs_spawn_with(run_goroutine, g, &opts, &g->g);
+    lgs_enter(S, false);
+    if (r < 0) {
+        atomic_fetch_sub(&alive, 1);
+        g->shared.refs = 1;
+        atomic_store(&g->joined, true);
+        if (done) {
+            lgs_leave(S, false);
+            lgs_waitgroup_add(done, -1);
+            lgs_enter(S, false);
+        }
+        return luaL_error(L, "no goroutine: %s", gs_strerror(r));
+    }
+    lua_settop(L, top + 1);
+    lgs_boxed(L);
+    return 1;
+}
+
+static int l_go(lua_State *L)
+{
+    return lgs_go(lgs_state(L), L, 1, NULL);
+}
+
+static int l_join(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    gs_deadline deadline = lgs_deadline(L, 2);
+    lua_settop(L, 1);
+    bool was = atomic_exchange(&g->joined, true);
+    lgs_leave(S, deadline == GS_FOREVER);
+    int r = gs_join(g->g, deadline);
+    lgs_enter(S, deadline == GS_FOREVER);
+    if (r < 0) {
+        /* Its error is nobody's again. */
+        if (!was)
+            atomic_store(&g->joined, false);
+        if (r == -EDEADLK)
+            return luaL_error(L, "a goroutine can't join itself");
+        return lgs_fail(S, L, r);
+    }
+    bool failed_it = atomic_load(&g->status) == G_FAILED;
+    if (failed_it) {
+        lgs_leave(S, false);
+        if (take_failed(g))
+            lgs_release(&g->shared);
+        lgs_enter(S, false);
+    }
+    lua_pushboolean(L, !failed_it);
+    if (failed_it && !g->result)
+        lua_pushliteral(L, "not enough memory");
+    else
+        lgs_unpack(S, L, g->result);
+    if (failed_it)
+        lua_pushstring(L, g->traceback);
+    return lua_gettop(L) - 1;
+}
+
+static int l_cancel(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    lgs_leave(S, false);
+    gs_cancel(g->g);
+    lgs_enter(S, false);
+    return 0;
+}
+
+static int l_status(lua_State *L)
+{
+    static const char *const names[] = {"running", "done", "failed"};
+    struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    lua_pushstring(L, names[atomic_load(&g->status)]);
+    return 1;
+}
+
+static int l_name(lua_State *L)
+{
+    struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    char name[256];
+    gs_name(g->g, name, sizeof name);
+    lua_pushstring(L, name);
+    return 1;
+}
+
+static int goroutine_tostring(lua_State *L)
+{
+    struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    l_name(L);
+    lua_pushfstring(L, "goroutine (%s): %p", lua_tostring(L, -1), (void *)g);
+    return 1;
+}
+
+static const luaL_Reg goroutine_meta[] = {{"__tostring", goroutine_tostring}, {NULL, NULL}};
+static const luaL_Reg goroutine_methods[] = {
+    {"join", l_join}, {"cancel", l_cancel}, {"status", l_status}, {"name", l_name}, {NULL, NULL}};
+
+static int l_yield(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    lgs_leave(S, false);
+    gs_yield();
+    lgs_enter(S, false);
+    return gs_cancelled() ? raise_cancelled(S, L) : 0;
+}
+
+static int l_sleep(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    gs_duration ns = lgs_seconds(L, 1);
+    lgs_leave(S, false);
+    int r = gs_sleep(ns);
+    lgs_enter(S, false);
+    return r < 0 ? lgs_fail(S, L, r) : 0;
+}
+
+static int l_now(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gs_now() / SECOND);
+    return 1;
+}
+
+static int l_id(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)gs_id(gs_self()));
+    return 1;
+}
+
+static int l_procs(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    lua_Integer n = luaL_optinteger(L, 1, 0);
+    luaL_argcheck(L, lua_isnoneornil(L, 1) || (n >= 1 && n <= GS_MAX_PROCS), 1, "a number from 1 to 1024 expected");
+    lgs_leave(S, false);
+    int r = gs_gomaxprocs((int)n);
+    lgs_enter(S, false);
+    if (r < 0)
+        return luaL_error(L, "%s", gs_strerror(r));
+    lua_pushinteger(L, r);
+    return 1;
+}
+
+static int l_count(lua_State *L)
+{
+    lua_pushinteger(L, atomic_load(&alive));
+    return 1;
+}
+
+static int l_dump(lua_State *L)
+{
+    (void)lgs_state(L);
+    push_dump(L);
+    return 1;
+}
+
+static const luaL_Reg functions[] = {
+    {"go", l_go},       {"yield", l_yield}, {"sleep", l_sleep}, {"now", l_now},       {"id", l_id},
+    {"procs", l_procs}, {"count", l_count}, {"dump", l_dump},   {"clone", lgs_clone}, {NULL, NULL}};
+
+/* ---- The module ---- */
+
+static void start_module(void)
+{
+    gs_config config = GS_CONFIG_INIT;
+    if (!getenv("GOSCHED_STACK_SIZE"))
+        config.stack_size = LGS_STACK;
+    /* -EBUSY: the host has started it, with stacks for its own purposes. */
+    if (gs_init(&config) == -EBUSY)
+        stack_size = LGS_STACK;
+    choose_signal();
+    pthread_atfork(NULL, NULL, forget_timers);
+    watch = gs_timer_start(INT64_MAX, look_for_deadlock, NULL);
+    if (watch)
+        gs_timer_stop(watch);
+}
+
+/* A main program's state is closed. */
+static int main_gc(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    set_running(NULL);
+    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
+    if (main_program == S)
+        main_program = NULL;
+    gs_release(S->self);
+    S->self = NULL;
+    gs_mutex_unlock(&main_lock);
+    atomic_fetch_sub(&alive, 1);
+    free(S->scratch);
+    S->scratch = NULL;
+    S->scratch_size = 0;
+    if (S->attached) {
+        S->attached = false;
+        gs_detach();
+    }
+    return 0;
+}
+
+static struct state *open_main(lua_State *L)
+{
+    struct state *S = lua_newuserdatauv(L, sizeof *S, 0);
+    memset(S, 0, sizeof *S);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    S->L = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    pthread_once(&started, start_module);
+    if (!watch)
+        luaL_error(L, "gosched can't start: not enough memory or threads");
+    int r = gs_attach(0);
+    if (r < 0 && r != -EBUSY && r != -ENOSYS)
+        luaL_error(L, "gosched can't start: %s", gs_strerror(r));
+    S->attached = r == 0;
+    S->self = gs_retain(gs_self());
+    atomic_fetch_add(&alive, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, main_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
+    bool first = !main_program && S->self;
+    if (first)
+        main_program = S;
+    gs_mutex_unlock(&main_lock);
+    if (first && interrupts < 0) {
+        int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+        opts.name = "lua's Ctrl-C";
+        if (fd >= 0) {
+            interrupts = fd;
+            if (gs_spawn_with(watch_interrupts, NULL, &opts, NULL) != 0) {
+                interrupts = -1;
+                close(fd);
+            }
+        }
+    }
+    return S;
+}
+
+LUALIB_API int luaopen_gosched(lua_State *L)
+{
+    luaL_checkversion(L);
+    struct state *S = lgs_state_of(L);
+    if (!S)
+        S = open_main(L);
+    /* Userdata by their objects: two of a state for the same object are the same. */
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
+    lgs_copy_open(S, L);
+    lgs_metatable(S, L, LGS_GOROUTINE, goroutine_meta, goroutine_methods);
+    luaL_newlibtable(L, functions);
+    lua_pushlightuserdata(L, S);
+    luaL_setfuncs(L, functions, 1);
+    lgs_sync_open(S, L);
+    lgs_io_open(S, L);
+    lua_pushstring(L, gs_version());
+    lua_setfield(L, -2, "version");
+    lgs_enter(S, false);
+    return 1;
+}
