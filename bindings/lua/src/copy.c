@@ -1104,15 +1104,23 @@ void lgs_receive(struct state *S, lua_State *L, struct value *v)
 
 /* ---- Clones ---- */
 
-/* gosched.clone(metatable, save, load): how objects with this metatable are copied. */
+/* gosched.clone(metatable, save, load): how objects with this metatable are copied; without functions: as others. */
 int lgs_clone(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
-    luaL_checktype(L, 2, LUA_TFUNCTION);
-    luaL_checktype(L, 3, LUA_TFUNCTION);
     lua_settop(L, 3);
+    bool forget = lua_isnil(L, 2) && lua_isnil(L, 3);
+    if (!forget) {
+        luaL_checktype(L, 2, LUA_TFUNCTION);
+        luaL_checktype(L, 3, LUA_TFUNCTION);
+    }
     lua_rawgetp(L, LUA_REGISTRYINDEX, &clones_key);
     lua_pushvalue(L, 1);
+    if (forget) {
+        lua_pushnil(L);
+        lua_rawset(L, -3);
+        return 0;
+    }
     lua_createtable(L, 2, 0);
     lua_pushvalue(L, 2);
     lua_rawseti(L, -2, 1);

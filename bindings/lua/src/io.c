@@ -627,11 +627,27 @@ static int udp_connect(lua_State *L)
 /* Whether a call on a socket that was closed meanwhile has failed: says so. */
 static bool was_closed(lua_State *L, bool closed, ssize_t r)
 {
-    if (!closed || gs_cancelled() || (r >= 0 && r != 0))
+    if (!closed || gs_cancelled() || r > 0)
         return false;
     lua_pushnil(L);
     lua_pushliteral(L, "closed");
     return true;
+}
+
+/* A goroutine that waits for a datagram looks so often, in ns, whether the socket was closed: shutdown(2), which wakes
+   those that wait for a connection, leaves a UDP socket that doesn't block at EAGAIN. */
+#define LOOK_EVERY (100 * 1000 * 1000)
+
+static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_storage *a, socklen_t *len, gs_deadline deadline)
+{
+    for (;;) {
+        gs_deadline soon = gs_after_ns(LOOK_EVERY);
+        bool last = deadline != GS_FOREVER && deadline <= soon;
+        *len = sizeof *a;
+        ssize_t r = gs_recvfrom(f->fd, to, n, 0, (struct sockaddr *)a, len, last ? deadline : soon);
+        if (r != -ETIMEDOUT || last || (atomic_load(&f->users) & CLOSED))
+            return r;
+    }
 }
 
 /* datagram, host, port = u:recvfrom([timeout]) */
@@ -647,8 +663,7 @@ static int l_recvfrom(lua_State *L)
     if (use(f)) {
         lgs_leave(S, false);
         /* The largest datagram. */
-        r = lgs_scratch(S, 65536, false) ? gs_recvfrom(f->fd, S->scratch, 65536, 0, (struct sockaddr *)&a, &len, deadline)
-                                         : -ENOMEM;
+        r = lgs_scratch(S, 65536, false) ? receive(f, S->scratch, 65536, &a, &len, deadline) : -ENOMEM;
         closed = atomic_load(&f->users) & CLOSED;
         unuse(f);
         lgs_enter(S, false);

@@ -32,7 +32,8 @@
 struct goroutine {
     struct shared shared;
     gs_g *g;
-    struct message *job;    /* package.path, package.cpath, the function, its arguments */
+    struct message *job;    /* the function, its arguments */
+    char *paths;            /* package.path and then package.cpath of who has started it */
     struct message *result; /* what it has returned, or the error */
     char *traceback;
     struct shared *done;         /* a wait group to count down, or NULL */
@@ -613,10 +614,12 @@ static void put_state(struct state *S)
     lua_settop(L, 0);
     lua_sethook(L, NULL, 0, 0);
     S->g = NULL;
+    if (!lua_gc(L, LUA_GCISRUNNING))
+        lua_gc(L, LUA_GCRESTART);
+    lua_gc(L, LUA_GCINC, 0, 0, 0);
     /* What is still open here is closed now, not at some time. */
     bool keep = true;
     if (S->open_files > 0 || memory(L) > S->clean + DIRTY) {
-        lua_gc(L, LUA_GCRESTART);
         lua_gc(L, LUA_GCCOLLECT);
         S->clean = memory(L);
         keep = S->clean < TOO_LARGE;
@@ -702,6 +705,7 @@ void lgs_goroutine_destroy(struct shared *s)
     if (g->done)
         lgs_release(g->done);
     free(g->traceback);
+    free(g->paths);
     free(g);
 }
 
@@ -719,13 +723,16 @@ static int note_error(lua_State *L)
     return 1;
 }
 
-/* Sets a field of the table `package`. */
-static void set_path(lua_State *L, int package, int value, const char *field)
+/* Sets a field of the table `package`, which is on top of the stack. */
+static void set_path(lua_State *L, const char *field, const char *path)
 {
-    if (!lua_isnil(L, value)) {
-        lua_pushvalue(L, value);
-        lua_setfield(L, package, field);
+    lua_getfield(L, -1, field);
+    const char *now = lua_tostring(L, -1);
+    if (!now || strcmp(now, path) != 0) {
+        lua_pushstring(L, path);
+        lua_setfield(L, -3, field);
     }
+    lua_pop(L, 1);
 }
 
 static void new_globals(lua_State *L)
@@ -757,15 +764,18 @@ static int goroutine_body(lua_State *L)
     new_globals(L);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "package");
+    if (g->paths && lua_istable(L, -1)) {
+        set_path(L, "path", g->paths);
+        set_path(L, "cpath", g->paths + strlen(g->paths) + 1);
+    }
+    lua_settop(L, 0);
     int n = lgs_unpack(S, L, g->job);
     lgs_message_free(g->job);
     g->job = NULL;
-    set_path(L, 2, 3, "path");
-    set_path(L, 2, 4, "cpath");
-    lua_call(L, n - 3, LUA_MULTRET);
-    n = lua_gettop(L) - 4;
+    lua_call(L, n - 1, LUA_MULTRET);
+    n = lua_gettop(L);
     if (n > 0)
-        g->result = lgs_pack(S, L, 5, n, 0, "result");
+        g->result = lgs_pack(S, L, 1, n, 0, "result");
     return 0;
 }
 
@@ -873,6 +883,25 @@ static void read_options(lua_State *L, int index, gs_spawn_opts *opts, const cha
     }
 }
 
+/* The state's package.path and package.cpath, one after the other; NULL: there are none. */
+static char *copy_paths(lua_State *L)
+{
+    int top = lua_gettop(L);
+    char *both = NULL;
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    if (lua_getfield(L, -1, "package") == LUA_TTABLE && lua_getfield(L, top + 2, "path") == LUA_TSTRING
+        && lua_getfield(L, top + 2, "cpath") == LUA_TSTRING) {
+        size_t n = strlen(lua_tostring(L, -2)) + 1, m = strlen(lua_tostring(L, -1)) + 1;
+        both = malloc(n + m);
+        if (both) {
+            memcpy(both, lua_tostring(L, -2), n);
+            memcpy(both + n, lua_tostring(L, -1), m);
+        }
+    }
+    lua_settop(L, top);
+    return both;
+}
+
 int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
 {
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
@@ -893,24 +922,14 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     }
     int top = lua_gettop(L);
     struct box *box = lgs_box(L, LGS_GOROUTINE);
-    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    lua_getfield(L, -1, "package");
-    for (int i = 0; i < 2; i++) {
-        if (lua_istable(L, top + 3))
-            lua_getfield(L, top + 3, i ? "cpath" : "path");
-        else
-            lua_pushnil(L);
-    }
-    /* The paths, the function, its arguments: from top + 4. */
-    for (int i = index; i <= top; i++)
-        lua_pushvalue(L, i);
     struct goroutine *g = calloc(1, sizeof *g);
     if (!g)
         return luaL_error(L, "not enough memory");
     g->shared.refs = 1;
     g->shared.type = LGS_GOROUTINE;
     box->s = &g->shared;
-    g->job = lgs_pack(S, L, top + 4, 2 + top - index + 1, 3, "argument");
+    g->job = lgs_pack(S, L, index, top - index + 1, 1, "argument");
+    g->paths = copy_paths(L);
     if (done) {
         int r = lgs_waitgroup_add(done, 1);
         if (r < 0)

@@ -1,0 +1,51 @@
+-- What the tests share. Each file of tests is a program: lua5.4 test_x.lua [options of luaunit].
+local helpers = { lu = require "luaunit", gs = require "gosched" }
+local lu, gs = helpers.lu, helpers.gs
+
+-- Seconds after which what should have happened long ago counts as a hang.
+helpers.LONG = 60
+
+-- Runs f(...) in a goroutine; its error is the test's.
+function helpers.go(f, ...)
+  local g = gs.go(f, ...)
+  local results = table.pack(g:join(helpers.LONG))
+  if not results[1] then
+    error(tostring(results[3] or results[2]), 0)
+  end
+  return table.unpack(results, 2, results.n)
+end
+
+-- f(...) raises an error whose text has `text` in it.
+function helpers.fails(text, f, ...)
+  local ok, err = pcall(f, ...)
+  lu.assertFalse(ok, "no error; wanted: " .. text)
+  lu.assertStrContains(tostring(err), text)
+end
+
+-- Writes a file and gives its path, which is removed in the end.
+local made = {}
+function helpers.file(text, suffix)
+  local path = os.tmpname()
+  made[#made + 1] = path
+  if suffix then
+    path = path .. suffix
+    made[#made + 1] = path
+  end
+  local f = assert(io.open(path, "w"))
+  f:write(text)
+  f:close()
+  return path
+end
+
+-- Runs Lua on a program text; gives what exec gives.
+function helpers.lua(text, options)
+  return assert(gs.exec({ "lua5.4", helpers.file(text) }, options or { timeout = helpers.LONG }))
+end
+
+function helpers.main()
+  local code = lu.LuaUnit.run()
+  for _, path in ipairs(made) do os.remove(path) end
+  os.exit(code == 0, true)
+end
+
+return helpers

@@ -1,0 +1,292 @@
+local h = require "helpers"
+local lu, gs = h.lu, h.gs
+
+TestGoroutine = {}
+
+function TestGoroutine.test_results_come_by_join()
+  local ok, a, b, c, d = gs.go(function(...) return select("#", ...), ... end, 1, nil, "x"):join()
+  lu.assertEquals({ ok, a, b, c, d }, { true, 3, 1, nil, "x" })
+  lu.assertEquals(table.pack(gs.go(function() end):join()), { true, n = 1 })
+end
+
+function TestGoroutine.test_join_again_gives_the_same()
+  local g = gs.go(function() return { 1 } end)
+  local _, one = g:join()
+  local _, two = g:join()
+  lu.assertEquals(one, two)
+  lu.assertFalse(rawequal(one, two)) -- copies
+end
+
+function TestGoroutine.test_an_error_ends_one_goroutine_only()
+  local ch = gs.chan()
+  local good = gs.go(function() return ch:recv() end)
+  local bad = gs.go(function()
+    local function inner() error("boom") end
+    inner()
+  end)
+  local ok, err, traceback = bad:join()
+  lu.assertFalse(ok)
+  lu.assertStrMatches(err, ".*test_goroutine.lua:%d+: boom")
+  lu.assertStrContains(traceback, "in local 'inner'")
+  lu.assertStrContains(traceback, "stack traceback:")
+  lu.assertEquals(bad:status(), "failed")
+  ch:send("still here")
+  lu.assertEquals({ good:join() }, { true, "still here" })
+  lu.assertEquals(good:status(), "done")
+end
+
+function TestGoroutine.test_errors_may_be_any_value()
+  local ok, err = gs.go(function() error({ code = 7 }) end):join()
+  lu.assertFalse(ok)
+  lu.assertEquals(err, { code = 7 })
+  ok, err = gs.go(function() error() end):join()
+  lu.assertFalse(ok)
+  lu.assertNil(err)
+  -- One that can't be copied comes as its text.
+  ok, err = gs.go(function() error(setmetatable({ co = coroutine.create(print) }, { __tostring = function() return "odd" end })) end):join()
+  lu.assertFalse(ok)
+  lu.assertEquals(err, "odd")
+end
+
+function TestGoroutine.test_a_result_that_cannot_be_copied_is_an_error()
+  local ok, err = gs.go(function() return 1, coroutine.create(print) end):join()
+  lu.assertFalse(ok)
+  lu.assertStrContains(err, "a coroutine can't be copied to another goroutine (result 2)")
+end
+
+function TestGoroutine.test_bad_arguments()
+  h.fails("function expected", gs.go)
+  h.fails("function expected", gs.go, 1)
+  h.fails("unknown option 'nme'", gs.go, { nme = "x" }, print)
+  h.fails("option 'stack'", gs.go, { stack = "big" }, print)
+  h.fails("option 'priority'", gs.go, { priority = "urgent" }, print)
+  h.fails("number expected", gs.sleep)
+  h.fails("nan", gs.sleep, 0 / 0)
+  h.fails("gosched.goroutine expected", gs.go(function() end).join, 5)
+end
+
+function TestGoroutine.test_options()
+  local g = gs.go({ name = "worker", stack = 1 << 16, priority = "low" }, function(x) return x end, 5)
+  lu.assertEquals(g:name(), "worker")
+  lu.assertEquals({ g:join() }, { true, 5 })
+  lu.assertStrContains(tostring(g), "goroutine (worker)")
+  -- Without a name: where its function is.
+  lu.assertStrMatches(gs.go(function() end):name(), ".*test_goroutine.lua:%d+")
+end
+
+function TestGoroutine.test_join_with_a_timeout()
+  local ch = gs.chan()
+  local g = gs.go(function() ch:recv() return "done" end)
+  lu.assertEquals({ g:join(0) }, { nil, "timeout" })
+  lu.assertEquals({ g:join(0.01) }, { nil, "timeout" })
+  lu.assertEquals(g:status(), "running")
+  ch:send(1)
+  lu.assertEquals({ g:join(h.LONG) }, { true, "done" })
+end
+
+function TestGoroutine.test_cancel_ends_every_kind_of_wait()
+  local waits = {
+    function() gs.chan():recv() end,
+    function() gs.chan():send(1) end,
+    function() gs.select { gs.chan() } end,
+    function() gs.select {} end,
+    function() gs.sleep(1e9) end,
+    function() local m = gs.mutex() m:lock() m:lock() end,
+    function() local w = gs.waitgroup() w:add(1) w:wait() end,
+    function() gs.tcp.listen("127.0.0.1", 0):accept() end,
+    function() gs.udp.bind("127.0.0.1", 0):recvfrom() end,
+    function() gs.go(function() gs.sleep(0.5) end):join() end,
+    function() for _ in gs.chan() do end end,
+    function() gs.exec { "sleep", "100" } end,
+    function() os.execute("sleep 100") end,
+    function() while true do end end,
+    function() while true do gs.yield() end end,
+  }
+  for i, f in ipairs(waits) do
+    local started = gs.chan(1)
+    local g = gs.go(function() started:send(true) f() end)
+    started:recv()
+    gs.sleep(0.002)
+    g:cancel()
+    local ok, err = g:join(h.LONG)
+    lu.assertEquals({ i, ok, err }, { i, false, "cancelled" })
+  end
+end
+
+function TestGoroutine.test_cancel_is_an_error_once()
+  local ch, started = gs.chan(), gs.chan(1)
+  local g = gs.go(function()
+    started:send(true)
+    local ok, err = pcall(ch.recv, ch)
+    -- Clean-up can wait again.
+    gs.sleep(0.001)
+    return ok, err, ch:recv()
+  end)
+  started:recv()
+  g:cancel()
+  ch:send("later")
+  lu.assertEquals({ g:join() }, { true, false, "cancelled", "later" })
+  g:cancel() -- it has ended: nothing
+end
+
+function TestGoroutine.test_cancel_closes_variables()
+  local ch = gs.chan(2)
+  local g = gs.go(function()
+    local x <close> = setmetatable({}, { __close = function(_, err) ch:send(tostring(err)) end })
+    gs.chan():recv()
+  end)
+  gs.sleep(0.002)
+  g:cancel()
+  lu.assertFalse((g:join()))
+  lu.assertEquals(ch:recv(), "cancelled")
+end
+
+function TestGoroutine.test_runaway_loops_let_others_run()
+  -- More of them than there are P's.
+  local stop = {}
+  local gs_chan = {}
+  for i = 1, 12 do
+    gs_chan[i] = gs.go(function() local n = 0 while true do n = n + 1 end end)
+  end
+  -- These run all the same, in goroutines and here.
+  lu.assertEquals(h.go(function() return 42 end), 42)
+  for _ = 1, 3 do gs.sleep(0.001) end
+  for i = 1, 12 do gs_chan[i]:cancel() end
+  for i = 1, 12 do stop[i] = { gs_chan[i]:join(h.LONG) } end
+  for i = 1, 12 do lu.assertEquals({ stop[i][1], stop[i][2] }, { false, "cancelled" }) end
+end
+
+function TestGoroutine.test_runaway_coroutines_and_functions_in_c_let_others_run()
+  local all = {
+    gs.go(function() coroutine.wrap(function() for _ = 1, 2e7 do end end)() end),
+    gs.go(function() ("a"):rep(24):find(("a?"):rep(24) .. ("a"):rep(24)) end),
+    gs.go(function() local t = {} for i = 1, 100000 do t[i] = -i end table.sort(t) end),
+  }
+  lu.assertEquals(h.go(function() return 42 end), 42)
+  lu.assertTrue((all[1]:join(h.LONG)))
+  lu.assertTrue((all[2]:join(h.LONG)))
+  lu.assertTrue((all[3]:join(h.LONG)))
+end
+
+function TestGoroutine.test_hooks_of_the_program_stay()
+  local count = h.go(function()
+    local n = 0
+    debug.sethook(function() n = n + 1 end, "", 100)
+    for _ = 1, 1e7 do end
+    local hook = debug.gethook()
+    debug.sethook()
+    return hook and n
+  end)
+  lu.assertTrue(count > 1e4)
+end
+
+function TestGoroutine.test_each_has_globals_of_its_own()
+  leaked = "main's"
+  lu.assertNil(h.go(function() return leaked end))
+  for _ = 1, 50 do
+    lu.assertNil(h.go(function() local was = mine mine = 1 _G.other = 2 return was end))
+    lu.assertNil(h.go(function() return rawget(_G, "other") end))
+  end
+  lu.assertNil(mine)
+  lu.assertTrue(h.go(function() return _G == _ENV and _G._G == _G and package.loaded._G == _G and print == _G.print end))
+  lu.assertTrue(h.go(function() x = 1 return load("return x == 1")() end))
+  -- A standard function that a goroutine replaces is there for the next one.
+  for _ = 1, 10 do lu.assertEquals(h.go(function() local t = type(print) print = nil return t end), "function") end
+  leaked = nil
+end
+
+function TestGoroutine.test_goroutines_start_goroutines()
+  local function fib(n)
+    local gs = require "gosched"
+    if n < 2 then return n end
+    local a, b = gs.go(fib, n - 1), gs.go(fib, n - 2)
+    local _, x = a:join()
+    local _, y = b:join()
+    return x + y
+  end
+  lu.assertEquals(h.go(fib, 11), 89)
+end
+
+function TestGoroutine.test_ids_count_procs()
+  local a, b = h.go(gs.id), h.go(gs.id)
+  lu.assertTrue(a ~= b and a > 0)
+  lu.assertTrue(gs.id() > 0)
+  local ch = gs.chan()
+  local before = gs.count()
+  local g = gs.go(function() ch:recv() end)
+  lu.assertEquals(gs.count(), before + 1)
+  ch:send(1)
+  g:join()
+  local n = gs.procs()
+  lu.assertTrue(n >= 1)
+  lu.assertEquals(gs.procs(3), n)
+  lu.assertEquals(gs.procs(n), 3)
+  h.fails("1 to 1024", gs.procs, 0)
+  h.fails("1 to 1024", gs.procs, 5000)
+  lu.assertStrContains(gs.dump(), "goroutine")
+end
+
+function TestGoroutine.test_sleep_and_now()
+  local before = gs.now()
+  gs.sleep(0.02)
+  lu.assertTrue(gs.now() - before >= 0.02)
+  gs.sleep(0)
+  gs.sleep(-1)
+end
+
+function TestGoroutine.test_to_be_closed_variables_and_coroutines()
+  local log = h.go(function()
+    local log = {}
+    local function closer(name)
+      return setmetatable({}, { __close = function() gs.yield() log[#log + 1] = name end })
+    end
+    do
+      local a <close> = closer("a")
+      local b <close> = closer("b")
+      gs.sleep(0.001)
+    end
+    local co = coroutine.wrap(function()
+      for i = 1, 3 do
+        gs.sleep(0.001) -- waits in a coroutine
+        coroutine.yield(i)
+      end
+    end)
+    log[#log + 1] = co() + co() + co()
+    pcall(function()
+      local c <close> = closer("c")
+      error("x")
+    end)
+    return log
+  end)
+  lu.assertEquals(log, { "b", "a", 6, "c" })
+end
+
+function TestGoroutine.test_collectgarbage()
+  h.go(function()
+    local closed = 0
+    for _ = 1, 100 do
+      setmetatable({}, { __gc = function() closed = closed + 1 gs.yield() end })
+    end
+    collectgarbage()
+    collectgarbage("generational")
+    collectgarbage("incremental")
+    assert(closed == 100, closed)
+  end)
+  -- A goroutine that stops the collector leaves it running for the next one.
+  for _ = 1, 20 do h.go(function() collectgarbage("stop") end) end
+  for _ = 1, 20 do lu.assertTrue(h.go(function() return collectgarbage("isrunning") end)) end
+end
+
+function TestGoroutine.test_states_and_handles_are_freed()
+  -- Handles, and channels with values in them, that are dropped.
+  for _ = 1, 200 do
+    local ch = gs.chan(10)
+    ch:send({ ch2 = gs.chan(1), text = ("x"):rep(100) })
+    ch:send(ch)
+    gs.go(function() return ch end)
+  end
+  collectgarbage()
+  collectgarbage()
+end
+
+h.main()
