@@ -125,10 +125,8 @@ gs_deadline lgs_deadline(lua_State *L, int arg);
 /* The seconds at arg in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
 
-/* A timer runs until then (ns): no deadlock before. */
-void lgs_timer_until(gs_deadline until);
-/* One more ticker runs, or one less. */
-void lgs_ticker(int more);
+/* So many timers more, or less, are to fire: no deadlock as long as there are any. */
+void lgs_timers(int more);
 
 /* ---- Messages (copy.c) ---- */
 

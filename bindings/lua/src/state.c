@@ -2,6 +2,7 @@
 
 #include "lgs.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -149,8 +150,7 @@ static void forget_timers(void)
 static _Atomic int64_t alive;   /* goroutines of Lua that have not ended, main programs included */
 static _Atomic int64_t asleep;  /* those that wait for nothing but other goroutines */
 static _Atomic uint64_t waits;  /* how often one has begun to wait so, or gone on */
-static _Atomic int64_t tickers;
-static _Atomic int64_t timers_until; /* a time as gs_now gives */
+static _Atomic int64_t timers;  /* those that have not fired yet, tickers included */
 static _Atomic bool watched;         /* a timer to look again runs */
 static uint64_t suspected;
 static gs_timer *watch;
@@ -159,16 +159,9 @@ static gs_timer *watch;
 static gs_mutex main_lock;
 static struct state *main_program;
 
-void lgs_timer_until(gs_deadline until)
+void lgs_timers(int more)
 {
-    int64_t now = atomic_load(&timers_until);
-    while (now < until && !atomic_compare_exchange_weak(&timers_until, &now, until))
-        ;
-}
-
-void lgs_ticker(int more)
-{
-    atomic_fetch_add(&tickers, more);
+    atomic_fetch_add(&timers, more);
 }
 
 static void interrupt_main(int reason)
@@ -191,7 +184,7 @@ static void count_active(const gs_g_info *info, void *count)
 
 static bool all_asleep(void)
 {
-    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&tickers) == 0;
+    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&timers) == 0;
 }
 
 /* In a goroutine of the timer's. */
@@ -199,13 +192,12 @@ static void look_for_deadlock(void *arg)
 {
     (void)arg;
     uint64_t now = atomic_load(&waits);
-    int64_t until = atomic_load(&timers_until) - gs_now();
     if (!all_asleep()) {
         /* The next goroutine that waits starts the timer again. */
         atomic_store(&watched, false);
         if (!all_asleep() || atomic_exchange(&watched, true))
             return;
-    } else if (until <= 0 && suspected == now) {
+    } else if (suspected == now) {
         int active = 0;
         if (gs_stop_the_world() == 0) {
             gs_foreach_g(count_active, &active);
@@ -218,7 +210,7 @@ static void look_for_deadlock(void *arg)
         }
     }
     suspected = now;
-    gs_timer_reset(watch, until > DEADLOCK_AFTER ? until : DEADLOCK_AFTER);
+    gs_timer_reset(watch, DEADLOCK_AFTER);
 }
 
 static void falls_asleep(void)
@@ -1101,8 +1093,17 @@ static const luaL_Reg functions[] = {
 
 /* ---- The module ---- */
 
+/* lua_close unloads the modules of a state, and goroutines still run here then. */
+static void stay_loaded(void)
+{
+    Dl_info here;
+    if (dladdr(lgs_names, &here) && here.dli_fname)
+        dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 static void start_module(void)
 {
+    stay_loaded();
     gs_config config = GS_CONFIG_INIT;
     if (!getenv("GOSCHED_STACK_SIZE"))
         config.stack_size = LGS_STACK;

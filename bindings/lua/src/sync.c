@@ -15,6 +15,7 @@ struct chan {
     struct shared shared;
     uint8_t kind;
     _Atomic bool ticks; /* a ticker that was not stopped */
+    gs_timer *timer;    /* of TIME */
     gs_chan *ch;
 };
 
@@ -28,13 +29,20 @@ static void stop_ticks(struct chan *c)
 {
     if (atomic_exchange(&c->ticks, false)) {
         gs_ticker_stop(c->ch);
-        lgs_ticker(-1);
+        lgs_timers(-1);
     }
 }
 
 void lgs_chan_destroy(struct shared *s)
 {
     struct chan *c = (struct chan *)s;
+    if (c->timer) {
+        gs_cancel_disable();
+        if (gs_timer_stop_wait(c->timer, GS_FOREVER) == 1)
+            lgs_timers(-1);
+        gs_cancel_enable();
+        gs_timer_free(c->timer);
+    }
     if (c->ch) {
         stop_ticks(c);
         union element e;
@@ -83,14 +91,32 @@ static int l_chan(lua_State *L)
     return made_chan(L, c);
 }
 
+/* A timer's function. */
+static void fire(void *arg)
+{
+    struct chan *c = arg;
+    int64_t now = gs_now();
+    gs_chan_send(c->ch, &now, GS_NOWAIT);
+    lgs_timers(-1);
+}
+
+/* As gs_after, whose timers can't be counted. */
 static int l_after(lua_State *L)
 {
     gs_duration ns = lgs_seconds(L, 1);
     struct chan *c = new_chan(L, TIME);
     lgs_leave(lgs_state(L), false);
-    c->ch = gs_after(ns);
+    c->ch = gs_chan_make(sizeof(int64_t), 1);
+    if (c->ch) {
+        lgs_timers(1);
+        c->timer = gs_timer_start(ns, fire, c);
+        if (!c->timer) {
+            lgs_timers(-1);
+            gs_chan_free(c->ch);
+            c->ch = NULL;
+        }
+    }
     lgs_enter(lgs_state(L), false);
-    lgs_timer_until(gs_after_ns(ns));
     return made_chan(L, c);
 }
 
@@ -104,7 +130,7 @@ static int l_every(lua_State *L)
     lgs_enter(lgs_state(L), false);
     if (c->ch) {
         atomic_store(&c->ticks, true);
-        lgs_ticker(1);
+        lgs_timers(1);
     }
     return made_chan(L, c);
 }
