@@ -1,0 +1,135 @@
+-- Depth, memory, many goroutines.
+local h = require "helpers"
+local lu, gs = h.lu, h.gs
+
+TestDepth = {}
+
+-- Each as deep as Lua allows (LUAI_MAXCCALLS, 200 nested calls of C functions), and one further: an error, no crash.
+function TestDepth.test_functions_in_c()
+  local ways = {
+    gsub = function(again) return (("x"):gsub("x", function() again() end)) end,
+    sort = function(again) table.sort({ 1, 2 }, function() again() return false end) end,
+    pcall = function(again) assert(pcall(again)) end,
+    tostring = function(again) tostring(setmetatable({}, { __tostring = function() again() return "" end })) end,
+    format = function(again) ("%s %99.99f"):format(setmetatable({}, { __tostring = function() again() return "" end }), 1) end,
+    concat = function(again) return setmetatable({}, { __concat = function() again() return "" end }) .. ("y"):rep(5000) end,
+    load = function(again) assert(load(function() again() end)) end,
+    wrap = function(again) coroutine.wrap(again)() end,
+    close = function(again) do local x <close> = setmetatable({}, { __close = again }) end end,
+    require = function(again) package.preload.deep = function() package.loaded.deep = nil again() end require "deep" package.loaded.deep = nil end,
+  }
+  for name, way in pairs(ways) do
+    local depth, err = h.go(function()
+      local depth = 0
+      local function again()
+        depth = depth + 1
+        if depth < 100000 then way(again) end
+      end
+      local ok, err = pcall(again)
+      return depth, tostring(err)
+    end)
+    lu.assertTrue(depth >= 150, name .. " " .. depth)
+    lu.assertNotNil(err:find("overflow"), name .. " " .. err)
+  end
+end
+
+function TestDepth.test_in_lua_the_parser_and_patterns()
+  h.go(function()
+    local function down(n) return n == 0 and 0 or 1 + down(n - 1) end
+    assert(down(150000) == 150000)
+    assert(not pcall(function() local function f() return 1 + f() end f() end))
+    assert(load("return " .. ("("):rep(180) .. "1" .. (")"):rep(180))() == 1)
+    local f, err = load("return " .. ("("):rep(10000) .. "1" .. (")"):rep(10000))
+    assert(not f and err:find("overflow"))
+    assert(load("return " .. ("{"):rep(180) .. ("}"):rep(180)))
+    assert(load(("do "):rep(180) .. ("end "):rep(180)))
+    assert(not load(("a="):rep(1) .. ("-"):rep(100000) .. "1"))
+    local ok, perr = pcall(string.find, ("a"):rep(300000), ("a?"):rep(250) .. "b")
+    assert(not ok and perr:find("too complex"), perr)
+    assert(("x"):rep(1000000):find("^(x-)$"))
+    assert(#table.concat({ ("y"):rep(1000000), ("z"):rep(1000000) }) == 2000000)
+  end)
+end
+
+function TestDepth.test_small_stacks_can_be_asked_for()
+  local ok, n = gs.go({ stack = 64 * 1024 }, function() local t = {} for i = 1, 100 do t[i] = i end return #t end):join()
+  lu.assertEquals({ ok, n }, { true, 100 })
+end
+
+-- A program in a process of its own, which prints KiB of memory before and after; they may differ by `most` KiB.
+local function flat(text, most)
+  local r = h.lua([[
+local gs = require "gosched"
+local function rss()
+  collectgarbage()
+  collectgarbage()
+  for line in io.lines("/proc/self/status") do
+    local kb = line:match("VmRSS:%s*(%d+)")
+    if kb then print(kb) end
+  end
+end
+]] .. text, { timeout = 4 * h.LONG })
+  lu.assertEquals({ r.code, r.err }, { 0, "" })
+  local before, after = r.out:match("^(%d+)\n(%d+)\n$")
+  print(("KiB of memory: %d, then %d"):format(before, after))
+  lu.assertTrue(tonumber(after) < tonumber(before) + most, r.out)
+end
+
+TestMemory = {}
+
+function TestMemory.test_100000_goroutines_leave_it_flat()
+  -- A leak of 164 bytes a goroutine would be found.
+  flat([[
+local ch, wg = gs.chan(100), gs.waitgroup()
+local function work(i, ch)
+  local t = { name = "goroutine " .. i, list = {} }
+  for k = 1, 20 do t.list[k] = { k } end
+  if i % 3 == 0 then ch:send(t) end
+  if i % 100 == 0 then pcall(error, t) end
+  return t
+end
+local function many(n)
+  for i = 1, n do
+    wg:go(work, i, ch)
+    while ch:recv(0) do end
+    if i % 200 == 0 then wg:wait() end
+  end
+end
+many(20000) rss() many(100000) rss()]], 16 * 1024)
+end
+
+function TestMemory.test_errors_cancels_and_dropped_channels_leave_it_flat()
+  flat([[
+local function fails(i)
+  local ch = gs.chan(4)
+  ch:send { i, ("x"):rep(1000), ch2 = gs.chan() }
+  if i % 2 == 0 then error({ "err", i }) end
+  gs.chan():recv()
+end
+local function many(n)
+  for i = 1, n do
+    local g = gs.go(fails, i)
+    if i % 2 == 1 then g:cancel() end
+    assert(not g:join())
+  end
+end
+many(2000) rss() many(8000) rss()]], 8 * 1024)
+end
+
+function TestMemory.test_a_large_heap_is_given_back()
+  flat([[
+local function large() local t = {} for i = 1, 300000 do t[i] = { i } end end
+for _ = 1, 5 do gs.go(large):join() end rss() for _ = 1, 20 do gs.go(large):join() end rss()]], 200 * 1024) -- 20 heaps would take 400 MiB
+end
+
+function TestMemory.test_many_at_once()
+  local n = tonumber(os.getenv("MANY")) or 2000
+  local ch, wg = gs.chan(), gs.waitgroup()
+  for i = 1, n do wg:go(function() ch:recv() end) end
+  gs.sleep(0.05)
+  lu.assertTrue(gs.count() > n)
+  for i = 1, n do ch:send(i) end
+  lu.assertTrue(wg:wait(h.LONG))
+end
+
+h.main()
