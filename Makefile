@@ -125,7 +125,7 @@ test-lua: lua ## test bindings/lua at length (ARGS: see bindings/lua/check --hel
 run-lua: lua ## run an HTTP server in Lua on all P's, and requests to it
 	@bindings/lua/demo
 
-bench-lua: lua ## compare bindings/lua with coroutines and others (ARGS: see bindings/lua/bench/compare --help)
+bench-lua: $(STAMP)/lua-bench lua ## compare bindings/lua with coroutines and others (ARGS: see bindings/lua/bench/compare --help)
 	@bindings/lua/bench/compare $(ARGS)
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
