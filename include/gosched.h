@@ -1765,16 +1765,20 @@ int gs_ready(struct gs_g *g);
  * when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
  * waited for. The caller must not block meanwhile, nor end.
  *
+ * Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
+ * until the caller has started the world again. So a collector may call it in the middle of an allocation
+ * from lists that belong to the thread.
+ *
  * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
  * several take turns. stopTheWorld.
- * May switch; not async-signal-safe.
+ * Not async-signal-safe.
  */
 int gs_stop_the_world(void);
 
 /**
- * Lets them go on. 0; -EPERM: the caller has not stopped the world.
- * startTheWorld.
- * Goroutines and plain threads; may switch; not async-signal-safe.
+ * Lets them go on. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
+ * caller has not stopped the world. startTheWorld.
+ * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_start_the_world(void);
 

@@ -57,19 +57,23 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 /// when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
 /// waited for. The caller must not block meanwhile, nor end.
 ///
+/// Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
+/// until the caller has started the world again. So a collector may call it in the middle of an allocation
+/// from lists that belong to the thread.
+///
 /// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
 /// several take turns. stopTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
-    let _entered = Entered::new();
+    let _entered = Entered::without_giving_way();
     embed::stop()
 }
 
-/// Lets them go on. 0; -EPERM: the caller has not stopped the world.
-/// startTheWorld.
+/// Lets them go on. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
+/// caller has not stopped the world. startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
-    let _entered = Entered::new();
+    let _entered = Entered::without_giving_way();
     embed::start()
 }
 

@@ -422,6 +422,117 @@ GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
     WAIT_UNTIL(gs_num_goroutines() == 1);
 }
 
+/* A collector stops the world in the middle of an allocation from lists of its thread's: nobody else may run there
+ * meanwhile, though others stop the world too and the goroutine may have lost its P, and not know. */
+static _Thread_local int in_use;
+
+static void stop_in_the_middle(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 40; i++) {
+        pid_t thread;
+        /* Long enough for others to take the P; a goroutine that is preempted here stays on its thread. */
+        CHECK_EQ(in_use, 0);
+        thread = thread_id();
+        in_use++;
+        nap(i % 4 == 0 ? 5 * MS : 0);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(thread_id(), thread);
+        CHECK_EQ(gs_start_the_world(), 0);
+        CHECK_EQ(thread_id(), thread);
+        CHECK_EQ(in_use, 1);
+        in_use--;
+        gs_yield();
+    }
+}
+
+GO_TEST(a_stopper_stays_on_its_thread)
+{
+    gs_g *g[6];
+    int i;
+    for (i = 0; i < 6; i++) {
+        gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+        /* Two are not stopped by the signal; pinned ones share threads with others. */
+        opts.flags = i == 0 ? GS_SPAWN_NOSIGNAL : i < 4 ? GS_SPAWN_PINNED : 0;
+        CHECK_EQ(gs_spawn_with(stop_in_the_middle, NULL, &opts, &g[i]), 0);
+    }
+    for (i = 0; i < 6; i++)
+        join(g[i]);
+}
+
+/* The registers of one that is blocked in the kernel are shown, and other signals reach its thread all the same: a collector
+ * of the host's may stop threads by one. */
+static int signalled;
+static pthread_t blocked_on;
+static int is_blocked;
+
+static void on_usr1(int sig)
+{
+    (void)sig;
+    ADD(signalled, 1);
+}
+
+static void block_in_read(void *arg)
+{
+    char c;
+    (void)arg;
+    blocked_on = pthread_self();
+    SET(is_blocked, 1);
+    CHECK_EQ(pthread_sigmask(SIG_UNBLOCK, arg, NULL), 0);
+    while (read(fds[0], &c, 1) != 1)
+        CHECK_EQ(errno, EINTR);
+}
+
+TEST(signals_reach_a_thread_that_shows_its_registers)
+{
+    struct sigaction action, before;
+    sigset_t usr1;
+    uint64_t nobody = 0;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_usr1;
+    action.sa_flags = SA_RESTART;
+    CHECK_EQ(sigaction(SIGUSR1, &action, &before), 0);
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    SET(is_blocked, 0);
+    SET(signalled, 0);
+    CHECK_EQ(pipe(fds), 0);
+    go(block_in_read, &usr1);
+    NAP_UNTIL(GET(is_blocked));
+    nap(15 * MS);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    seen = with_registers = outside = 0;
+    CHECK_EQ(gs_foreach_g(look, &nobody), 0);
+    CHECK_EQ(seen, 1);
+    CHECK_EQ(pthread_kill(blocked_on, SIGUSR1), 0);
+    NAP_UNTIL(GET(signalled) == 1);
+    CHECK_EQ(gs_start_the_world(), 0);
+    CHECK_EQ(write(fds[1], "x", 1), 1);
+    NAP_UNTIL(gs_num_goroutines() == 0);
+    CHECK_EQ(sigaction(SIGUSR1, &before, NULL), 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* In gs_blocking the caller is on its thread's stack, and its goroutine at rest on its own. */
+static void *stop_in_blocking(void *me)
+{
+    CHECK_EQ(gs_stop_the_world(), 0);
+    seen = outside = myself = 0;
+    CHECK_EQ(gs_foreach_g(look, me), 0);
+    CHECK_EQ(outside, 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    return me;
+}
+
+GO_TEST(the_world_is_stopped_in_gs_blocking)
+{
+    uint64_t nobody = UINT64_MAX;
+    CHECK(gs_blocking(stop_in_blocking, &nobody) == &nobody);
+    CHECK_GE(seen, 1);
+}
+
 static void stop_it(void *n)
 {
     int i;

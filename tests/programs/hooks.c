@@ -490,6 +490,68 @@ static void look_at_none(void *arg)
     CHECK(!gs_data(gs_self()));
 }
 
+/* The hook waits for a lock that a goroutine has which was preempted. Each new thread that gets its P waits there too: the
+ * goroutine must get one, and not thread after thread be made. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static int start_is_slow;
+
+static void start_with_lock(void *ctx)
+{
+    (void)ctx;
+    if (GET(start_is_slow)) {
+        CHECK_EQ(pthread_mutex_lock(&start_lock), 0);
+        CHECK_EQ(pthread_mutex_unlock(&start_lock), 0);
+    }
+}
+
+static void compute_with_lock(void *arg)
+{
+    int64_t until;
+    (void)arg;
+    CHECK_EQ(pthread_mutex_lock(&start_lock), 0);
+    SET(start_is_slow, 1);
+    for (until = gs_now() + 60 * MS; gs_now() < until;)
+        ;
+    CHECK_EQ(pthread_mutex_unlock(&start_lock), 0);
+}
+
+static void compute_and_block(void *arg)
+{
+    int64_t until;
+    (void)arg;
+    for (until = gs_now() + 30 * MS; gs_now() < until;)
+        ;
+    nap(5 * MS);
+}
+
+static void run_with_lock(void *arg)
+{
+    gs_stats stats = {.size = sizeof stats};
+    gs_g *g[9];
+    int i, round;
+    (void)arg;
+    for (round = 0; round < 5; round++) {
+        for (i = 0; i < 9; i++)
+            g[i] = go_ref(i == 4 ? compute_with_lock : compute_and_block, NULL);
+        for (i = 0; i < 9; i++)
+            join(g[i]);
+    }
+    CHECK_EQ(gs_stats_read(&stats), 0);
+    CHECK_LE(stats.threads, 100);
+}
+
+TEST(a_preempted_goroutine_has_what_new_threads_wait_for)
+{
+    gs_hooks hooks = {0};
+    hooks.size = sizeof hooks;
+    hooks.thread_start = start_with_lock;
+    CHECK_EQ(gs_set_hooks(&hooks), 0);
+    CHECK_EQ(gs_run(run_with_lock, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    SET(start_is_slow, 0);
+}
+
 GO_TEST(the_word_of_a_goroutine_is_its_own)
 {
     gs_spawn_opts o = GS_SPAWN_OPTS_INIT;

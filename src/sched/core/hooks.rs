@@ -16,7 +16,7 @@ use crate::os::heap;
 use crate::os::locked::Locked;
 use crate::sched::who::attention::LOOK;
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::hooks::Hooks;
+use crate::sched::who::hooks::{Hooks, STARTING};
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, rt};
@@ -137,7 +137,9 @@ fn change(m: MRef, to: *const Hooks) {
         }
         m.hooks.set(to);
         if let Some(new) = of(m) {
+            STARTING.fetch_add(1, Ordering::Relaxed);
             new.of_thread(new.thread_start);
+            STARTING.fetch_sub(1, Ordering::Relaxed);
         }
     });
     m.by_g0.set(m.by_g0.get() & !HOOKED | if to.is_null() { 0 } else { HOOKED });
@@ -290,6 +292,7 @@ pub fn goexit(g: GRef) {
 
 /// In the child of a fork, by the only thread there is.
 pub fn forked() {
+    STARTING.store(0, Ordering::Relaxed);
     // SAFETY: null or a table, which stays.
     if let Some(hooks) = unsafe { current().as_ref() } {
         hooks.of_thread(hooks.fork_child);

@@ -8,7 +8,7 @@
 use super::blocking;
 use super::boundary;
 use super::handler;
-use super::owner::release_p;
+use super::owner::{acquire_p, release_p};
 use super::ready;
 use super::start;
 use super::stop;
@@ -25,6 +25,7 @@ use crate::sched::who::p::{P, PRef, count, status};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -297,8 +298,15 @@ fn show_registers(m: MRef, context: *mut c_void) {
         .show
         .compare_exchange(show::WANTED, show::SHOWN, Ordering::Release, Ordering::Relaxed)
         .is_ok();
-    while shows && m.show.load(Ordering::Acquire) == show::SHOWN {
-        futex::wait(&m.show, show::SHOWN, -1);
+    // It holds nothing, as in `wait_here`: another stopper of threads, a collector's, may signal it.
+    let wait = || {
+        while m.show.load(Ordering::Acquire) == show::SHOWN {
+            futex::wait(&m.show, show::SHOWN, -1);
+        }
+    };
+    if shows {
+        // SAFETY: `on_signal` was given this context, and has not returned.
+        unsafe { signal::let_others_through(context, rt().preempt_signal, wait) };
     }
     m.context.set(ptr::null_mut());
 }
@@ -407,6 +415,49 @@ fn may_be_interrupted(m: MRef) -> bool {
 
 fn is_interruptible(g: GRef) -> bool {
     is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
+}
+
+/// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until
+/// the world goes on. Who has the P gives it up and waits for one as in the handler: it may be in
+/// the middle of anything that is its thread's (a collector's lists of free memory, say), so it stays there.
+pub fn wait_for_stopper(pause: i64) {
+    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
+        time::sleep(pause);
+        return;
+    };
+    let (rt, has_p) = (rt(), holds_p());
+    // Acquire: pairs with the stopper's SeqCst.
+    if has_p
+        && m.p().attention.load(Ordering::Acquire) & STOP != 0
+        && rt.template.is_ready(rt)
+        && let Some(_waits) = rt.template.may_wait()
+    {
+        let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+        // SAFETY: it only writes there.
+        unsafe { libc::getcontext(context.as_mut_ptr()) };
+        m.context.set(context.as_mut_ptr().cast());
+        give_away(m, None);
+        m.context.set(ptr::null_mut());
+        return;
+    }
+    // Outside, so that the stopper sees the registers, and takes the P if it comes to that.
+    boundary::leave(m);
+    time::sleep(pause);
+    m.outside.store(INSIDE, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `take`.
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The world is stopped by the caller: if that is a goroutine which has lost its P in a block, it
+/// gets one of those that stand.
+pub fn take_stopped(rt: &Runtime) {
+    let Some(m) = m::with_p() else { return };
+    let lost = m.p();
+    let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
+    m.p.set(ptr::null());
+    acquire_p(m, p);
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.claim.store(claim::NONE, Ordering::Release);
 }
 
 /// Gives the P to `heir`, or to the stopper of the world, and waits for one.

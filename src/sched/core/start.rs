@@ -8,6 +8,8 @@ use super::steal;
 use super::timers;
 use crate::os::thread::Thread;
 use crate::os::time;
+use crate::sched::who::attention::STOP;
+use crate::sched::who::hooks::STARTING;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, count};
@@ -198,6 +200,10 @@ pub fn hand_off(p: PRef) {
         give(m, Some(p), Some(task), false);
         return;
     }
+    if let Some((m, task)) = holds_up_threads(rt, p) {
+        give(m, Some(p), Some(task), false);
+        return;
+    }
     if p.has_work() || steal::work_anywhere(rt) {
         start_m(rt, p, false);
         return;
@@ -226,6 +232,17 @@ pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();
     if others { None } else { node.preempted.pop().map(with_its_m) }
+}
+
+/// While threads are in the hook `thread_start`: a goroutine that was preempted, taken out of its queue, and the M that
+/// it waits on. They may wait for a lock that such a goroutine has (a collector's), and a new thread that
+/// got the P would only join them, and the next one, without end.
+fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
+    let stops = p.attention.load(Ordering::Relaxed) & STOP != 0;
+    if stops || STARTING.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop()).map(with_its_m)
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is

@@ -13,7 +13,6 @@ use super::stacks;
 use super::start;
 use super::steal;
 use super::timers;
-use super::yielding;
 use crate::arch;
 use crate::os::{futex, time};
 use crate::sched::who::attention::{GANG, LOOK, SLICE, STOP};
@@ -106,18 +105,17 @@ pub fn arrived() {
     futex::wake(note, 1);
 }
 
-/// Stops every P but the caller's own. When it returns no other goroutine runs.
+/// Stops every P but the caller's own. When it returns no other goroutine runs. A goroutine stays on
+/// its thread, and no other runs there meanwhile; it may have lost its P in a block and not know
+/// yet, and has one when this returns.
 pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
-        // Somebody else does: we may be one of those it waits for.
-        match m::on_goroutine() {
-            Some(_) => yielding::give_way(),
-            None => time::sleep(RECHECK),
-        }
+        // Another stopper has it: the caller may be among those that it waits for.
+        preempt::wait_for_stopper(RECHECK);
     }
     // Whoever holds a P here keeps it.
-    let own = m::with_p().map(|m| m.p());
+    let own = preempt::holds_p().then(m::with_p).flatten().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
     others().for_each(|p| ask(p, STOP));
@@ -125,12 +123,16 @@ pub fn stop() -> Stopped {
         // Acquire: pairs with the Release in `arrived`.
         let seen = rt.world.note.load(Ordering::Acquire);
         if others().filter(|&p| !halt(rt, p)).count() == 0 {
-            return Stopped(());
+            break;
         }
         if !futex::wait(&rt.world.note, seen, time::now() + RECHECK) {
             others().filter(|&p| !halt(rt, p)).for_each(|p| press(rt, p));
         }
     }
+    if own.is_none() {
+        preempt::take_stopped(rt);
+    }
+    Stopped(())
 }
 
 /// The goroutine on the P doesn't come by.

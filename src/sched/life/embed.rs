@@ -261,7 +261,10 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
         let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
         let stack = bounds_of(g);
         let (sp, context) = match on {
-            _ if Some(g) == me => (here, ptr::null()),
+            // In `gs_blocking` the caller is on its thread's own stack.
+            _ if Some(g) == me && (stack.0..stack.0 + stack.1).contains(&here) => {
+                (here, ptr::null())
+            }
             _ if stack.1 == 0 => (0, ptr::null()),
             Some(m) => at_rest_on(*m, g, stack),
             None => (sp_at_rest(g, stack), ptr::null()),

@@ -2,6 +2,10 @@
 
 use super::g::GRef;
 use core::ffi::c_void;
+use core::sync::atomic::AtomicUsize;
+
+/// Threads that are in `thread_start`, where they may wait for a lock that a goroutine has.
+pub static STARTING: AtomicUsize = AtomicUsize::new(0);
 
 /// A hook of a thread.
 pub type HookOfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
