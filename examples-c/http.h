@@ -317,11 +317,23 @@ static int http_range(const char *range, int64_t size, int64_t *first, int64_t *
 
 enum { DATE_SIZE = 32 };
 
+/* By hand: it is in every answer, and strftime takes as long as a system call. */
 static void http_date(time_t time, char text[DATE_SIZE])
 {
+    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm tm;
-    gmtime_r(&time, &tm);
-    strftime(text, DATE_SIZE, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    if (!gmtime_r(&time, &tm) || tm.tm_year < -1900 || tm.tm_year > 9999 - 1900)
+        gmtime_r(&(time_t){0}, &tm); /* the format has no such years */
+    const int numbers[] = {tm.tm_mday, (tm.tm_year + 1900) / 100, (tm.tm_year + 1900) % 100, tm.tm_hour,
+                           tm.tm_min, tm.tm_sec};
+    static const size_t places[] = {5, 12, 14, 17, 20, 23};
+    memcpy(text, "Day, 00 Mon 0000 00:00:00 GMT", 30);
+    memcpy(text, days + 3 * tm.tm_wday, 3);
+    memcpy(text + 8, months + 3 * tm.tm_mon, 3);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        text[places[i]] = (char)('0' + numbers[i] / 10);
+        text[places[i] + 1] = (char)('0' + numbers[i] % 10);
+    }
 }
 
 /* Reads a date in one of the three formats that there are. -1: it is none. */

@@ -6,8 +6,8 @@
  * beneath it (openat2, Linux 5.6), whatever '..' or symbolic links are in it.
  *
  * It shows reads and writes with deadlines, so that slow clients hold up nobody and are ended;
- * system calls on files between gs_entersyscall and gs_exitsyscall, so that a slow disk holds up
- * nobody either; and gs_blocking for a library function that may block for long, readdir.
+ * system calls that may wait for a disk between gs_entersyscall and gs_exitsyscall, so that a slow
+ * one holds up nobody either; and gs_blocking for a library function that may block for long, readdir.
  * http.h parses, server.h accepts and stops.
  *
  *   cc -std=c11 -O2 -Iinclude examples-c/httpd.c -Ltarget/release -lgosched \
@@ -48,7 +48,9 @@ static const char help[] =
     "Exit status: 0; 1 if DIR can't be opened or it can't listen; 2 for a wrong option.\n";
 
 enum {
-    FILE_BLOCK = 128 * 1024, /* sent at a time */
+    SMALL = 16 * 1024,       /* files up to this are read and sent with the head, in one write */
+    FILE_BLOCK = 128 * 1024, /* that a client takes within the limit */
+    SEND_MAX = 1024 * 1024,  /* sent at a time */
     BODY_MAX = 1024 * 1024,  /* of a request, which is read and dropped */
     BODY_BLOCK = 4 * 1024,
 };
@@ -73,23 +75,23 @@ typedef struct opened { int fd, status; struct stat st; } opened;
 /* Blocking system calls: see wordcount.c. Each gives a negative errno value for an error. */
 #define SYSCALL static __attribute__((noinline))
 
-/* Opens a path under the root. A FIFO is not waited for, a terminal not taken. */
-SYSCALL int sys_open_stat(const char *path, struct stat *st)
+static int open_beneath(const char *path, uint64_t resolve)
 {
     struct open_how how = {.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve};
+    long fd = syscall(SYS_openat2, root, *path ? path : ".", &how, sizeof how);
+    return fd < 0 ? -errno : (int)fd;
+}
+
+SYSCALL int sys_open(const char *path)
+{
     gs_entersyscall();
-    long fd;
+    int fd;
     do
-        fd = syscall(SYS_openat2, root, *path ? path : ".", &how, sizeof how);
-    while (fd < 0 && errno == EAGAIN); /* something was renamed meanwhile */
-    int result = fd < 0 ? -errno : (int)fd;
-    if (result >= 0 && fstat(result, st) != 0) {
-        result = -errno;
-        close((int)fd);
-    }
+        fd = open_beneath(path, 0);
+    while (fd == -EAGAIN); /* something was renamed meanwhile */
     gs_exitsyscall();
-    return result;
+    return fd;
 }
 
 SYSCALL ssize_t sys_sendfile(int to, int from, off_t *offset, size_t n)
@@ -101,17 +103,22 @@ SYSCALL ssize_t sys_sendfile(int to, int from, off_t *offset, size_t n)
     return result;
 }
 
-SYSCALL void sys_close(int fd)
+/* Opens a path under the root. A FIFO is not waited for, a terminal not taken. What the kernel has
+ * in memory it opens at once (Linux 5.12); what it must ask a disk for may block. */
+static __attribute__((noinline)) int open_cached(const char *path)
 {
-    gs_entersyscall();
-    close(fd);
-    gs_exitsyscall();
+    int fd = open_beneath(path, RESOLVE_CACHED);
+    return fd == -EAGAIN || fd == -EINVAL ? sys_open(path) : fd;
 }
 
 static opened open_path(const char *path)
 {
     opened o = {.status = 0};
-    o.fd = sys_open_stat(path, &o.st);
+    o.fd = open_cached(path);
+    if (o.fd >= 0 && fstat(o.fd, &o.st) != 0) {
+        close(o.fd);
+        o.fd = -EIO;
+    }
     switch (o.fd) {
     case -ENOENT: case -ENOTDIR: case -ENAMETOOLONG: o.status = 404; break;
     case -EACCES: case -EPERM: case -ELOOP: case -EXDEV: case -ENXIO: o.status = 403; break;
@@ -119,46 +126,85 @@ static opened open_path(const char *path)
     default: o.status = o.fd < 0 ? 500 : 0;
     }
     if (o.status == 0 && !S_ISREG(o.st.st_mode) && !S_ISDIR(o.st.st_mode)) {
-        sys_close(o.fd);
+        close(o.fd);
         o.status = 403;
     }
     return o;
 }
 
-/* Sends the head of an answer. fields: lines of their own, each with its end. length: of what
- * follows; -1: nothing can. more: it follows at once. */
-static int send_head(client *c, int status, const char *fields, int64_t length, bool more)
+/* Appends to the text that ends at *end. */
+static void append(char **end, const char *text)
 {
-    char head[2048], date[DATE_SIZE], size[64] = "";
+    size_t n = strlen(text);
+    memcpy(*end, text, n);
+    *end += n;
+}
+
+static void append_number(char **end, uint64_t n)
+{
+    char digits[24], *at = digits + sizeof digits - 1;
+    *at = '\0';
+    do
+        *--at = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    append(end, at);
+}
+
+enum { FIELDS_SIZE = 1024, ANSWER_HEAD_MAX = FIELDS_SIZE + 256 };
+
+/* Makes the head of an answer: its length. fields: lines of their own, each with its end, at most
+ * FIELDS_SIZE. length: of what follows; -1: nothing can. */
+static size_t make_head(client *c, char head[ANSWER_HEAD_MAX], int status, const char *fields, int64_t length)
+{
+    char date[DATE_SIZE], *end = head;
     http_date(time(NULL), date);
-    if (length >= 0)
-        snprintf(size, sizeof size, "Content-Length: %" PRId64 "\r\n", length);
     if (the_server.stopping)
         c->keep = false;
-    int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %d %s\r\nDate: %s\r\nServer: httpd\r\n%s%sConnection: %s\r\n\r\n",
-                     status, http_reason(status), date, fields, size,
-                     c->keep ? "keep-alive" : "close");
     requests++;
-    return send_all(c->fd, head, (size_t)n, more ? MSG_MORE : 0, after_s(limit_s));
+    append(&end, "HTTP/1.1 ");
+    append_number(&end, (uint64_t)status);
+    append(&end, " ");
+    append(&end, http_reason(status));
+    append(&end, "\r\nDate: ");
+    append(&end, date);
+    append(&end, "\r\nServer: httpd\r\n");
+    append(&end, fields);
+    if (length >= 0) {
+        append(&end, "Content-Length: ");
+        append_number(&end, (uint64_t)length);
+        append(&end, "\r\n");
+    }
+    append(&end, c->keep ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n");
+    return (size_t)(end - head);
+}
+
+/* Sends the head of an answer. more: the rest follows at once. */
+static int send_head(client *c, int status, const char *fields, int64_t length, bool more)
+{
+    char head[ANSWER_HEAD_MAX];
+    size_t n = make_head(c, head, status, fields, length);
+    return send_all(c->fd, head, n, more ? MSG_MORE : 0, after_s(limit_s));
 }
 
 /* An answer that is in memory. */
 static int send_text(client *c, int status, const char *fields, const char *text, size_t n)
 {
-    int err = send_head(c, status, fields, (int64_t)n, n > 0 && !c->head_only);
-    for (; err == 0 && n > 0 && !c->head_only;) {
-        size_t part = n < FILE_BLOCK ? n : FILE_BLOCK;
-        err = send_all(c->fd, text, part, 0, after_s(limit_s));
-        text += part;
-        n -= part;
+    char head[ANSWER_HEAD_MAX];
+    size_t first = n < FILE_BLOCK ? n : FILE_BLOCK;
+    struct iovec parts[2] = {{head, make_head(c, head, status, fields, (int64_t)n)},
+                             {(void *)(uintptr_t)text, c->head_only ? 0 : first}};
+    int err = send_parts(c->fd, parts, 2, after_s(limit_s));
+    for (size_t at = first; err == 0 && at < n && !c->head_only;) {
+        size_t part = n - at < FILE_BLOCK ? n - at : FILE_BLOCK;
+        err = send_all(c->fd, text + at, part, 0, after_s(limit_s));
+        at += part;
     }
     return err;
 }
 
 static int send_status(client *c, int status, const char *fields)
 {
-    char all[1024], text[64];
+    char all[FIELDS_SIZE], text[64];
     snprintf(all, sizeof all, "Content-Type: text/plain\r\n%s", fields);
     snprintf(text, sizeof text, "%d %s\n", status, http_reason(status));
     return send_text(c, status, all, text, strlen(text));
@@ -167,24 +213,42 @@ static int send_status(client *c, int status, const char *fields)
 /* Sends n bytes of a file. The socket doesn't block, the disk may. */
 static int send_part(client *c, int file, off_t offset, int64_t n)
 {
+    int64_t deadline = after_s(limit_s), taken = 0;
     while (n > 0) {
-        int64_t block = n < FILE_BLOCK ? n : FILE_BLOCK, deadline = after_s(limit_s);
-        n -= block;
-        while (block > 0) {
-            ssize_t sent = sys_sendfile(c->fd, file, &offset, (size_t)block);
-            if (sent == -EAGAIN) {
-                int events = gs_poll_fd(c->fd, POLLOUT, deadline);
-                if (events < 0)
-                    return events;
-                continue;
-            }
-            if (sent <= 0)
-                return sent < 0 ? (int)sent : -EIO; /* -EIO: the file has become shorter */
-            file_bytes += (uint64_t)sent;
-            block -= sent;
+        ssize_t sent = sys_sendfile(c->fd, file, &offset, (size_t)(n < SEND_MAX ? n : SEND_MAX));
+        if (sent == -EAGAIN) {
+            int events = gs_poll_fd(c->fd, POLLOUT, deadline);
+            if (events < 0)
+                return events;
+            continue;
+        }
+        if (sent <= 0)
+            return sent < 0 ? (int)sent : -EIO; /* -EIO: the file has become shorter */
+        file_bytes += (uint64_t)sent;
+        n -= sent;
+        taken += sent;
+        if (taken >= FILE_BLOCK) {
+            taken = 0;
+            deadline = after_s(limit_s);
         }
     }
     return 0;
+}
+
+/* A small file is read into memory: one write then does for head and file. */
+static int send_small(client *c, int status, const char *fields, int file, off_t offset, size_t n)
+{
+    char bytes[SMALL];
+    for (size_t there = 0; there < n;) {
+        ssize_t got = gs_pread(file, bytes + there, n - there, offset + (off_t)there, GS_FOREVER);
+        if (got <= 0)
+            return send_status(c, 500, ""); /* it has become shorter, or can't be read */
+        there += (size_t)got;
+    }
+    int err = send_text(c, status, fields, bytes, n);
+    if (err == 0)
+        file_bytes += n;
+    return err;
 }
 
 static const char *content_type(const char *path)
@@ -232,11 +296,18 @@ static int send_file(client *c, const request *r, const char *path, const opened
     if (status == 206)
         snprintf(range, sizeof range,
                  "Content-Range: bytes %" PRId64 "-%" PRId64 "/%" PRId64 "\r\n", first, last, size);
-    snprintf(fields, sizeof fields,
-             "Content-Type: %s\r\nLast-Modified: %s\r\nAccept-Ranges: bytes\r\n%s",
-             content_type(path), date, range);
+    char *end = fields;
+    append(&end, "Content-Type: ");
+    append(&end, content_type(path));
+    append(&end, "\r\nLast-Modified: ");
+    append(&end, date);
+    append(&end, "\r\nAccept-Ranges: bytes\r\n");
+    append(&end, range);
+    *end = '\0';
     int64_t length = last - first + 1;
     bool sends = length > 0 && !r->head_only;
+    if (sends && length <= SMALL)
+        return send_small(c, status, fields, file->fd, first, (size_t)length);
     int err = send_head(c, status, fields, length, sends);
     return err == 0 && sends ? send_part(c, file->fd, first, length) : err;
 }
@@ -353,7 +424,7 @@ static int send_directory(client *c, const request *r, const opened *dir)
 {
     size_t n = strlen(r->path);
     if (n > 0 && r->path[n - 1] != '/') {
-        sys_close(dir->fd);
+        close(dir->fd);
         return send_slash(c, r->path);
     }
     char index[TARGET_MAX + 16];
@@ -361,11 +432,11 @@ static int send_directory(client *c, const request *r, const opened *dir)
     opened file = open_path(index);
     if (file.status == 404)
         return send_listing(c, r->path, dir);
-    sys_close(dir->fd);
+    close(dir->fd);
     if (file.status != 0)
         return send_status(c, file.status, "");
     int err = S_ISREG(file.st.st_mode) ? send_file(c, r, index, &file) : send_status(c, 403, "");
-    sys_close(file.fd);
+    close(file.fd);
     return err;
 }
 
@@ -377,7 +448,7 @@ static int send_answer(client *c, const request *r)
     if (S_ISDIR(o.st.st_mode))
         return send_directory(c, r, &o);
     int err = send_file(c, r, r->path, &o);
-    sys_close(o.fd);
+    close(o.fd);
     return err;
 }
 

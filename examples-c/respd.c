@@ -23,7 +23,6 @@
 #include <stdarg.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/uio.h>
 
 #include "resp.h"
 #include "server.h"
@@ -111,27 +110,13 @@ static bool is_word(slice s, const char *word)
 static void send_out(client *c, slice more)
 {
     struct iovec parts[2] = {{c->out, c->pending}, {(void *)(uintptr_t)more.data, more.length}};
-    size_t left = c->pending + more.length;
     c->pending = 0;
     if (c->served) {
         requests += c->served;
         c->served = 0;
     }
-    while (left > 0 && !c->failed) {
-        ssize_t n = parts[1].iov_len ? gs_writev(c->fd, parts, 2, deadline())
-                                     : gs_write(c->fd, parts[0].iov_base, left, deadline());
-        if (n < 0) {
-            c->failed = true;
-            return;
-        }
-        left -= (size_t)n;
-        for (int i = 0; i < 2; i++) {
-            size_t part = (size_t)n < parts[i].iov_len ? (size_t)n : parts[i].iov_len;
-            parts[i].iov_base = (char *)parts[i].iov_base + part;
-            parts[i].iov_len -= part;
-            n -= (ssize_t)part;
-        }
-    }
+    if (!c->failed && send_parts(c->fd, parts, 2, deadline()) != 0)
+        c->failed = true;
 }
 
 static void flush(client *c)

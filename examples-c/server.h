@@ -24,6 +24,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "gosched.h"
@@ -113,6 +114,27 @@ static __attribute__((unused)) int send_all(int fd, const void *data, size_t n, 
         n -= (size_t)sent;
     }
     return 0;
+}
+
+/* Sends all parts, one behind the other; changes them. 0, or the error. */
+static __attribute__((unused)) int send_parts(int fd, struct iovec *parts, int count, int64_t deadline)
+{
+    for (;;) {
+        while (count > 0 && parts->iov_len == 0)
+            parts++, count--;
+        if (count == 0)
+            return 0;
+        ssize_t sent = count == 1 ? gs_write(fd, parts->iov_base, parts->iov_len, deadline)
+                                  : gs_writev(fd, parts, count, deadline);
+        if (sent < 0)
+            return (int)sent;
+        for (int i = 0; i < count; i++) {
+            size_t part = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + part;
+            parts[i].iov_len -= part;
+            sent -= (ssize_t)part;
+        }
+    }
 }
 
 /* Lets the client read the end of the answer: closing a socket that has unread data in it resets
