@@ -22,7 +22,7 @@ enum {
     ARGS_MAX = 1024 * 1024,         /* arguments of a request */
     BULK_MAX = 512 * 1024 * 1024,   /* bytes of an argument */
     REQUEST_MAX = 1024 * 1024 * 1024, /* bytes of a request */
-    FEW_ARGS = 32,                  /* that need no memory of their own */
+    FEW_ARGS = 8,                   /* that need no memory of their own */
     KEPT_ARGS = 4096,               /* for which memory is kept from one request to the next */
 };
 

@@ -46,7 +46,8 @@ static const char help[] =
     "Exit status: 0; 1 if it can't listen; 2 for a wrong option.\n";
 
 enum {
-    BUFFER = 16 * 1024,        /* bytes of a connection's own, on its stack, in either direction */
+    FEW_BYTES = 2 * 1024,      /* read into the stack; all that most clients ever send at a time */
+    BUFFER = 16 * 1024,        /* of replies, on the stack, and what is read at a time once more has come */
     KEEP_MAX = 1024 * 1024,    /* bytes of a larger one that it keeps between requests */
     COPY_MAX = 4 * 1024,       /* larger values are sent from where they are */
     NAME_MAX_BYTES = 64,       /* of a client's name */
@@ -70,7 +71,7 @@ typedef struct client {
     parser parser;
     char *in;                  /* in_small, or from malloc */
     size_t in_size, begin, filled, pending;
-    char in_small[BUFFER], out[BUFFER];
+    char in_small[FEW_BYTES], out[BUFFER]; /* what an idle client uses of both is on a page or two */
 } client;
 
 typedef struct command {
@@ -983,18 +984,17 @@ static void execute(client *c)
         found->run(c);
 }
 
-/* Makes room behind what is there, which is less than a request: at the beginning of the buffer, or in a larger one.
- * False: there is no memory. */
+/* Makes room behind what is there, which is less than a request: at the beginning of the buffer, or
+ * in another one. False: there is no memory. */
 static bool make_room(client *c)
 {
-    size_t n = c->filled - c->begin;
+    size_t n = c->filled - c->begin, size = c->in_size;
     char *in = c->in;
-    size_t size = c->in_size;
-    if (n <= BUFFER / 2 && size > KEEP_MAX) {
+    if (size > KEEP_MAX && n <= FEW_BYTES / 2) {
         in = c->in_small;
-        size = BUFFER;
-    } else if (n == size) {
-        size *= 2;
+        size = FEW_BYTES;
+    } else if (n == size || (c->filled == size && size < BUFFER)) {
+        size = size < BUFFER ? BUFFER : 2 * size;
         if ((in = malloc(size)) == NULL)
             return false;
     }
@@ -1043,7 +1043,7 @@ static void serve(connection *connection)
     c.served = 0;
     c.name[0] = '\0';
     c.in = c.in_small;
-    c.in_size = BUFFER;
+    c.in_size = FEW_BYTES;
     c.begin = c.filled = c.pending = 0;
     resp_init(&c.parser);
     for (;;) {

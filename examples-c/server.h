@@ -122,6 +122,8 @@ static __attribute__((unused)) int send_parts(int fd, struct iovec *parts, int c
     for (;;) {
         while (count > 0 && parts->iov_len == 0)
             parts++, count--;
+        while (count > 0 && parts[count - 1].iov_len == 0)
+            count--;
         if (count == 0)
             return 0;
         ssize_t sent = count == 1 ? gs_write(fd, parts->iov_base, parts->iov_len, deadline)

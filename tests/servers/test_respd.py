@@ -520,3 +520,22 @@ def test_what_its_comment_says(program, tmp_path):
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=HUNG, cwd=tmp_path)
     # redis-cli writes "(integer) 1" on a terminal, "1" elsewhere.
     assert done.stdout.splitlines() == [line.replace("7379", port).replace("(integer) 1", "1") for line in wanted]
+
+
+def test_the_comparison_of_servers(program, tmp_path):
+    """benches/servers measures, makes a table, and puts it where it is told to."""
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- benches/servers: begin -->\nold\n<!-- benches/servers: end -->\nafter\n")
+    examples = ROOT / "target" / "examples"
+    examples.mkdir(parents=True, exist_ok=True)
+    if not (examples / "respd").exists():
+        run("make", "-C", ROOT, "target/examples/respd")
+    out = run(ROOT / "benches" / "servers", "--rounds", "1", "--seconds", "0.1", "--servers", "redis-server,respd",
+              "--into", page, "set", "50", "16")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
+    assert [row[1] for row in rows[2:]] == ["redis-server", "respd"]
+    assert rows[2][0] == "redis-benchmark, set, 50 connections, pipeline 16" and rows[2][3] == "1.00"
+    assert all(float(cell.replace(",", "")) > 0 for row in rows[2:] for cell in row[2:6])
+    assert page.read_text() == f"before\n<!-- benches/servers: begin -->\n\n{out}<!-- benches/servers: end -->\nafter\n"
+    wrong = subprocess.run([ROOT / "benches" / "servers", "no-such-scenario"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "no scenario has all of the words" in wrong.stderr
