@@ -175,6 +175,7 @@ def respd(request, start):
     """A respd with each number of P's; at the end it has nothing left and stops as it should."""
     server = start(*request.param)
     yield server
-    if server.process.poll() is None and not request.session.testsfailed:
+    if server.process.poll() is None:
         server.settle()
         server.stop()
+    assert server.process.returncode == 0
