@@ -28,6 +28,8 @@
 
 #include <gosched.h>
 
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -58,6 +60,8 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #if __cplusplus >= 202002L && defined(__has_include)
 #if __has_include(<coroutine>)
@@ -2059,6 +2063,183 @@ inline result<std::size_t> select(Cases &&...cases)
     return static_cast<std::size_t>(chosen);
 }
 
+/// Cases of a select whose number is known only at run time: for a set of channels that grows and shrinks. Each case takes part
+/// until it is disabled. A receive is disabled by itself once its channel is closed and drained, before its function is
+/// called; a send, once it is done. reflect.Select.
+///
+///     gs::selector s;
+///     for (auto &c : channels)
+///         s.recv(c, [&](gs::received<int> v) { ... });
+///     while (s.active() > 0)
+///         s.select();
+///
+/// For one goroutine at a time. A function of a case may add cases, and enable and disable them. Where there is no memory
+/// for a case std::bad_alloc is thrown; without exceptions the program ends.
+class selector {
+    struct entry {
+        bool on = true, spent = false;
+        entry() = default;
+        entry(const entry &) = delete;
+        entry &operator=(const entry &) = delete;
+        virtual ~entry() = default;
+        virtual bool fill(gs_case &k) = 0; // false: no memory
+        virtual void settle(bool chosen, int r) noexcept = 0;
+        virtual int finish(int r) = 0;
+    };
+    template <class T, class F>
+    struct receiving final : entry {
+        recv_chan<T> c;
+        F f;
+        std::optional<detail::recv_case<recv_chan<T>, F>> now;
+        template <class G>
+        receiving(recv_chan<T> ch, G &&g) : c(std::move(ch)), f(std::forward<G>(g))
+        {
+        }
+        bool fill(gs_case &k) override
+        {
+            now.emplace(c, f);
+            now->fill(k);
+            return true;
+        }
+        void settle(bool, int) noexcept override {}
+        int finish(int r) override
+        {
+            if (r < 0)
+                this->on = false;
+            return now->finish(r);
+        }
+    };
+    template <class T, class F>
+    struct sending final : entry {
+        send_chan<T> c;
+        T value;
+        F f;
+        std::optional<detail::send_case<send_chan<T>, F>> now; // gives the value back when it goes
+        template <class V, class G>
+        sending(send_chan<T> ch, V &&v, G &&g) : c(std::move(ch)), value(std::forward<V>(v)), f(std::forward<G>(g))
+        {
+        }
+        bool fill(gs_case &k) override
+        {
+            now.emplace(c, std::move(value), f);
+            now->fill(k);
+            return now->ok();
+        }
+        void settle(bool chosen, int r) noexcept override
+        {
+            if (now)
+                now->settle(chosen, r);
+        }
+        int finish(int r) override
+        {
+            this->on = false;
+            this->spent = true;
+            return now->finish(r);
+        }
+    };
+    std::vector<std::unique_ptr<entry>> entries_;
+    std::vector<gs_case> ops_;
+    std::vector<std::size_t> number_; // of the entry, for each of ops_
+
+    std::size_t add(entry *e)
+    {
+        entries_.emplace_back(e);
+        return entries_.size() - 1;
+    }
+    /// 0, and which case was done; or the error.
+    int run(gs_deadline at, std::size_t &which)
+    {
+        ops_.clear();
+        number_.clear();
+        for (std::size_t i = 0; i < entries_.size(); i++)
+            if (entries_[i]->on)
+                number_.push_back(i);
+        if (number_.empty())
+            return -EINVAL;
+        ops_.resize(number_.size());
+        int r = 0;
+        for (std::size_t k = 0; k < ops_.size() && r == 0; k++)
+            r = entries_[number_[k]]->fill(ops_[k]) ? 0 : -ENOMEM;
+        if (r == 0)
+            r = gs_select(ops_.data(), ops_.size(), at);
+        for (std::size_t k = 0; k < ops_.size(); k++)
+            entries_[number_[k]]->settle(r >= 0 && k == static_cast<std::size_t>(r), ops_[k].result);
+        if (r < 0)
+            return r;
+        which = number_[static_cast<std::size_t>(r)];
+        // The function may add cases, which moves the vectors.
+        entry *e = entries_[which].get();
+        return e->finish(ops_[static_cast<std::size_t>(r)].result);
+    }
+    result<std::optional<std::size_t>> run_until(gs_deadline at, const char *where)
+    {
+        std::size_t which = 0;
+        const int r = run(at, which);
+        if (r == -EAGAIN || r == -ETIMEDOUT)
+            return std::optional<std::size_t>();
+        if (r < 0)
+            return detail::failed<std::optional<std::size_t>>(r, where);
+        return std::optional<std::size_t>(which);
+    }
+
+public:
+    /// Adds a case that receives; gives its number: 0, 1, 2 ... The function as for gs::recv.
+    template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
+    std::size_t recv(const C &c, F &&f)
+    {
+        using T = typename C::value_type;
+        return add(new receiving<T, std::decay_t<F>>(recv_chan<T>(c), std::forward<F>(f)));
+    }
+    /// Adds a case that sends the value once, and calls f then; gives its number.
+    template <class C, class V, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
+    std::size_t send(const C &c, V &&value, F &&f)
+    {
+        using T = typename C::value_type;
+        return add(new sending<T, std::decay_t<F>>(send_chan<T>(c), std::forward<V>(value), std::forward<F>(f)));
+    }
+
+    /// How many cases there are, disabled ones too.
+    std::size_t size() const noexcept { return entries_.size(); }
+    /// How many take part.
+    std::size_t active() const noexcept
+    {
+        std::size_t n = 0;
+        for (const auto &e : entries_)
+            n += e->on;
+        return n;
+    }
+    bool enabled(std::size_t i) const { return entries_.at(i)->on; }
+    void disable(std::size_t i) { entries_.at(i)->on = false; }
+    /// Lets the case take part again, but for a send that is done.
+    void enable(std::size_t i) { entries_.at(i)->on = !entries_.at(i)->spent; }
+    /// Removes all cases, with the values that were not sent. Not from the function of a case.
+    void clear() noexcept { entries_.clear(); }
+
+    /// Waits until one of the cases can be done, does it, and gives its number. Fails as gs::select; with
+    /// std::errc::invalid_argument if no case takes part.
+    result<std::size_t> select()
+    {
+        std::size_t which = 0;
+        const int r = run(GS_FOREVER, which);
+        if (__builtin_expect(r < 0, 0))
+            return detail::failed<std::size_t>(r, "gs::selector::select");
+        return which;
+    }
+    /// Does one that can be done at once; empty: there is none.
+    result<std::optional<std::size_t>> try_select() { return run_until(GS_NOWAIT, "gs::selector::try_select"); }
+    /// Empty: none could be done in time.
+    template <class Rep, class Period>
+    result<std::optional<std::size_t>> select_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return run_until(deadline(d).native(), "gs::selector::select_for");
+    }
+    template <class Clock, class Duration>
+    result<std::optional<std::size_t>> select_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return run_until(deadline(at).native(), "gs::selector::select_until");
+    }
+};
+
 // ---- Timers ----
 
 /// A channel on which the time is sent once, d from now. time.After.
@@ -2475,12 +2656,11 @@ inline result<std::size_t> bytes_result(ssize_t r, const char *where)
 
 }  // namespace detail
 
-/// A connection. Moved and not copied; closed when it is destroyed. One goroutine may read while another one writes.
-/// net.TCPConn.
-class tcp_stream {
+/// A connection of any kind. Moved and not copied; closed when it is destroyed. One goroutine may read while another one writes.
+class stream_socket {
     detail::file file_;
     gs_deadline read_by_ = GS_FOREVER, write_by_ = GS_FOREVER;
-    friend class tcp_streambuf;
+    friend class socket_streambuf;
 
     ssize_t read_raw(void *p, std::size_t n) const { return gs_read(file_.fd(), p, n, read_by_); }
     /// 0, or the error; how many bytes were written before it.
@@ -2496,19 +2676,9 @@ class tcp_stream {
     }
 
 public:
-    tcp_stream() noexcept = default;
+    stream_socket() noexcept = default;
     /// Takes a connected socket over.
-    explicit tcp_stream(int fd) noexcept : file_(fd) {}
-
-    /// Connects with a port of a host, a name or an address. Fails as gs_tcp_connect, for instance with
-    /// std::errc::connection_refused or std::errc::timed_out.
-    static result<tcp_stream> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
-    {
-        const int fd = gs_tcp_connect(host.c_str(), port, until.native());
-        if (fd < 0)
-            return detail::failed<tcp_stream>(fd, "gs::tcp_stream::connect");
-        return tcp_stream(fd);
-    }
+    explicit stream_socket(int fd) noexcept : file_(fd) {}
 
     bool is_open() const noexcept { return file_.fd() >= 0; }
     int native_handle() const noexcept { return file_.fd(); }
@@ -2524,7 +2694,7 @@ public:
     /// Reads what is there, n bytes at most, and waits until there is something. 0: the other side has ended.
     result<std::size_t> read_some(void *p, std::size_t n) const
     {
-        return detail::bytes_result(read_raw(p, n), "gs::tcp_stream::read_some");
+        return detail::bytes_result(read_raw(p, n), "gs::stream_socket::read_some");
     }
     /// Reads n bytes. Fewer: the other side has ended.
     result<std::size_t> read(void *p, std::size_t n) const
@@ -2533,7 +2703,7 @@ public:
         while (all < n) {
             const ssize_t r = read_raw(static_cast<char *>(p) + all, n - all);
             if (r < 0)
-                return detail::failed<std::size_t>(static_cast<long>(r), "gs::tcp_stream::read");
+                return detail::failed<std::size_t>(static_cast<long>(r), "gs::stream_socket::read");
             if (r == 0)
                 break;
             all += static_cast<std::size_t>(r);
@@ -2543,34 +2713,52 @@ public:
     /// Writes n bytes at most, and waits until some can be written.
     result<std::size_t> write_some(const void *p, std::size_t n) const
     {
-        return detail::bytes_result(gs_write(file_.fd(), p, n, write_by_), "gs::tcp_stream::write_some");
+        return detail::bytes_result(gs_write(file_.fd(), p, n, write_by_), "gs::stream_socket::write_some");
     }
     /// Writes everything. Fails with std::errc::broken_pipe if the other side doesn't read any more.
     result<void> write(const void *p, std::size_t n) const
     {
         std::size_t written = 0;
-        return detail::done(write_raw(p, n, written), "gs::tcp_stream::write");
+        return detail::done(write_raw(p, n, written), "gs::stream_socket::write");
     }
     result<void> write(std::string_view text) const { return write(text.data(), text.size()); }
 
     /// Says to the other side that nothing more will be written.
     result<void> shutdown_write() const
     {
-        return detail::done(file_.shutdown(SHUT_WR), "gs::tcp_stream::shutdown_write");
+        return detail::done(file_.shutdown(SHUT_WR), "gs::stream_socket::shutdown_write");
     }
     /// Ends both directions; what waits in a read gets the end. Any goroutine may call it; the one that has the
     /// stream closes it.
-    result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_stream::shutdown"); }
+    result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::stream_socket::shutdown"); }
     /// Closes it. While others use it: shutdown() instead.
-    result<void> close() { return detail::done(file_.close(), "gs::tcp_stream::close"); }
+    result<void> close() { return detail::done(file_.close(), "gs::stream_socket::close"); }
+};
+
+/// A TCP connection. net.TCPConn.
+class tcp_stream : public stream_socket {
+public:
+    tcp_stream() noexcept = default;
+    /// Takes a connected socket over.
+    explicit tcp_stream(int fd) noexcept : stream_socket(fd) {}
+
+    /// Connects with a port of a host, a name or an address. Fails as gs_tcp_connect, for instance with
+    /// std::errc::connection_refused or std::errc::timed_out.
+    static result<tcp_stream> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
+    {
+        const int fd = gs_tcp_connect(host.c_str(), port, until.native());
+        if (fd < 0)
+            return detail::failed<tcp_stream>(fd, "gs::tcp_stream::connect");
+        return tcp_stream(fd);
+    }
 
     result<std::uint16_t> local_port() const
     {
-        return detail::port_result(detail::port_of(file_.fd(), false), "gs::tcp_stream::local_port");
+        return detail::port_result(detail::port_of(native_handle(), false), "gs::tcp_stream::local_port");
     }
     result<std::uint16_t> remote_port() const
     {
-        return detail::port_result(detail::port_of(file_.fd(), true), "gs::tcp_stream::remote_port");
+        return detail::port_result(detail::port_of(native_handle(), true), "gs::tcp_stream::remote_port");
     }
 };
 
@@ -2619,9 +2807,9 @@ public:
 
 /// Buffers for both directions of a connection. What was written goes out with a flush, when the buffer is full,
 /// and before a read waits. An error is the end of file to the iostream, as Asio has it; error() says which.
-class tcp_streambuf : public std::streambuf {
+class socket_streambuf : public std::streambuf {
     static constexpr std::size_t room = 8192;
-    tcp_stream *stream_;
+    stream_socket *stream_;
     std::unique_ptr<char[]> in_, out_;
     std::error_code error_;
 
@@ -2685,32 +2873,290 @@ protected:
 
 public:
     /// The stream stays the caller's, and must stay.
-    explicit tcp_streambuf(tcp_stream &stream) : stream_(&stream) {}
+    explicit socket_streambuf(stream_socket &stream) : stream_(&stream) {}
     /// Writes what is left, if it can be written.
-    ~tcp_streambuf() override { (void)flush_out(); }
+    ~socket_streambuf() override { (void)flush_out(); }
     /// What went wrong last; none at an ordinary end.
     std::error_code error() const noexcept { return error_; }
 };
 
 namespace detail {
-struct tcp_parts {
-    tcp_stream stream;
-    tcp_streambuf buffer{stream};
-    explicit tcp_parts(tcp_stream s) : stream(std::move(s)) {}
+template <class Stream>
+struct socket_parts {
+    Stream stream;
+    socket_streambuf buffer{stream};
+    explicit socket_parts(Stream s) : stream(std::move(s)) {}
 };
 }  // namespace detail
 
 /// A connection with <<, >> and std::getline. For one goroutine at a time.
-class tcp_iostream : private detail::tcp_parts, public std::iostream {
+template <class Stream>
+class socket_iostream : private detail::socket_parts<Stream>, public std::iostream {
 public:
-    explicit tcp_iostream(tcp_stream s) : detail::tcp_parts(std::move(s)), std::iostream(nullptr)
+    explicit socket_iostream(Stream s) : detail::socket_parts<Stream>(std::move(s)), std::iostream(nullptr)
     {
         rdbuf(&this->buffer);
     }
     /// The connection, for deadlines.
-    tcp_stream &socket() noexcept { return this->stream; }
+    Stream &socket() noexcept { return this->stream; }
     /// What went wrong last, where the stream has eof() or bad().
     std::error_code error() const noexcept { return this->buffer.error(); }
+};
+using tcp_iostream = socket_iostream<tcp_stream>;
+
+// ---- Unix sockets ----
+
+/// A connection within this machine. net.UnixConn.
+class unix_stream : public stream_socket {
+public:
+    unix_stream() noexcept = default;
+    /// Takes a connected socket over.
+    explicit unix_stream(int fd) noexcept : stream_socket(fd) {}
+
+    /// Connects with who listens at the path, or at "@name". Fails as gs_unix_connect.
+    static result<unix_stream> connect(const std::string &path, deadline until = deadline::forever())
+    {
+        const int fd = gs_unix_connect(path.c_str(), until.native());
+        if (fd < 0)
+            return detail::failed<unix_stream>(fd, "gs::unix_stream::connect");
+        return unix_stream(fd);
+    }
+    /// Two that are connected with each other: socketpair.
+    static result<std::pair<unix_stream, unix_stream>> pair()
+    {
+        using two = std::pair<unix_stream, unix_stream>;
+        int fds[2] = {-1, -1};
+        const int r = gs_unix_pair(fds);
+        if (r < 0)
+            return detail::failed<two>(r, "gs::unix_stream::pair");
+        return two(unix_stream(fds[0]), unix_stream(fds[1]));
+    }
+};
+using unix_iostream = socket_iostream<unix_stream>;
+
+/// A socket that listens within this machine. net.UnixListener.
+class unix_listener {
+    detail::file file_;
+
+public:
+    unix_listener() noexcept = default;
+    /// Takes a listening socket over.
+    explicit unix_listener(int fd) noexcept : file_(fd) {}
+
+    /// Listens at a path in the file system, which stays when the socket is closed, or at "@name", which doesn't. backlog as
+    /// for gs::tcp_listener::listen. Fails as gs_unix_listen.
+    static result<unix_listener> listen(const std::string &path, int backlog = 0)
+    {
+        const int fd = gs_unix_listen(path.c_str(), backlog);
+        if (fd < 0)
+            return detail::failed<unix_listener>(fd, "gs::unix_listener::listen");
+        return unix_listener(fd);
+    }
+
+    bool is_open() const noexcept { return file_.fd() >= 0; }
+    int native_handle() const noexcept { return file_.fd(); }
+
+    /// The next connection. Fails with std::errc::too_many_files_open until there is room again. To end it early cancel the
+    /// goroutine that accepts: a socket within the machine can't be told to stop listening as TCP's can.
+    result<unix_stream> accept(deadline until = deadline::forever()) const
+    {
+        const int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
+        if (fd < 0)
+            return detail::failed<unix_stream>(fd, "gs::unix_listener::accept");
+        return unix_stream(fd);
+    }
+    /// Closes it. No other goroutine may be in a call on it.
+    result<void> close() { return detail::done(file_.close(), "gs::unix_listener::close"); }
+};
+
+// ---- UDP ----
+
+/// An address and a port: whom datagrams are sent to, and come from. net.UDPAddr.
+class endpoint {
+    union address {
+        sockaddr any;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+        sockaddr_storage room; // the first of an initialiser is zeroed, so this is done by hand
+    };
+    address at_;
+    friend class udp_socket;
+
+    /// An IPv4 address as IPv6 has it becomes one of IPv4.
+    void unmap() noexcept
+    {
+        if (at_.any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&at_.v6.sin6_addr))
+            return;
+        sockaddr_in v4{};
+        v4.sin_family = AF_INET;
+        v4.sin_port = at_.v6.sin6_port;
+        std::memcpy(&v4.sin_addr, at_.v6.sin6_addr.s6_addr + 12, 4);
+        *this = endpoint();
+        at_.v4 = v4;
+    }
+    /// As a socket of IPv6 wants it.
+    endpoint mapped() const noexcept
+    {
+        if (at_.any.sa_family != AF_INET)
+            return *this;
+        endpoint e;
+        e.at_.v6 = sockaddr_in6{};
+        e.at_.v6.sin6_family = AF_INET6;
+        e.at_.v6.sin6_port = at_.v4.sin_port;
+        e.at_.v6.sin6_addr.s6_addr[10] = e.at_.v6.sin6_addr.s6_addr[11] = 0xff;
+        std::memcpy(e.at_.v6.sin6_addr.s6_addr + 12, &at_.v4.sin_addr, 4);
+        return e;
+    }
+
+public:
+    /// Nobody's.
+    endpoint() noexcept { std::memset(&at_, 0, sizeof at_); }
+    /// Of IPv4 or IPv6; others make an empty one.
+    endpoint(const sockaddr *at, socklen_t n) noexcept : endpoint()
+    {
+        if (at == nullptr || !((at->sa_family == AF_INET && n >= sizeof at_.v4) || (at->sa_family == AF_INET6 && n >= sizeof at_.v6)))
+            return;
+        std::memcpy(&at_, at, at->sa_family == AF_INET ? sizeof at_.v4 : sizeof at_.v6);
+        unmap();
+    }
+    /// Looks a host up, by its name or address. Fails as gs_getaddrinfo.
+    static result<endpoint> resolve(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
+    {
+        addrinfo hints{}, *found = nullptr;
+        hints.ai_socktype = SOCK_DGRAM;
+        const int r = gs_getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found, until.native());
+        if (r != 0)
+            return detail::failed<endpoint>(r, "gs::endpoint::resolve");
+        const endpoint e(found->ai_addr, found->ai_addrlen);
+        ::freeaddrinfo(found);
+        return e;
+    }
+
+    /// Whether it is an address.
+    explicit operator bool() const noexcept { return at_.any.sa_family != AF_UNSPEC; }
+    std::uint16_t port() const noexcept
+    {
+        return ntohs(at_.any.sa_family == AF_INET6 ? at_.v6.sin6_port : at_.v4.sin_port);
+    }
+    /// The address in figures, such as "127.0.0.1" or "::1"; "" of an empty one.
+    std::string host() const
+    {
+        char text[INET6_ADDRSTRLEN] = "";
+        if (at_.any.sa_family == AF_INET)
+            (void)::inet_ntop(AF_INET, &at_.v4.sin_addr, text, sizeof text);
+        else if (at_.any.sa_family == AF_INET6)
+            (void)::inet_ntop(AF_INET6, &at_.v6.sin6_addr, text, sizeof text);
+        return text;
+    }
+    /// For functions of the system.
+    const sockaddr *data() const noexcept { return &at_.any; }
+    socklen_t size() const noexcept
+    {
+        return static_cast<socklen_t>(at_.any.sa_family == AF_INET6 ? sizeof at_.v6
+                                      : at_.any.sa_family == AF_INET ? sizeof at_.v4
+                                                                     : 0);
+    }
+    friend bool operator==(const endpoint &a, const endpoint &b) noexcept
+    {
+        return a.size() == b.size() && std::memcmp(&a.at_, &b.at_, a.size()) == 0;
+    }
+    friend bool operator!=(const endpoint &a, const endpoint &b) noexcept { return !(a == b); }
+};
+
+/// A UDP socket. Moved and not copied; closed when it is destroyed. Any number of goroutines may send and receive. net.UDPConn.
+class udp_socket {
+    detail::file file_;
+    bool v6_ = false;
+    gs_deadline read_by_ = GS_FOREVER, write_by_ = GS_FOREVER;
+
+public:
+    /// What was received.
+    struct datagram {
+        std::size_t size = 0;   ///< of what is in the buffer
+        bool truncated = false; ///< it was larger than the buffer: the rest is lost
+        endpoint from;
+    };
+
+    udp_socket() noexcept = default;
+    /// Takes a socket over.
+    explicit udp_socket(int fd) noexcept : file_(fd)
+    {
+        sockaddr_storage own{};
+        socklen_t n = sizeof own;
+        v6_ = ::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &n) == 0 && own.ss_family == AF_INET6;
+    }
+
+    /// Gets what is sent to a port of the host, or of all addresses of the machine if that is ""; port 0: the system
+    /// chooses one. Fails as gs_udp_bind.
+    static result<udp_socket> bind(const std::string &host, std::uint16_t port)
+    {
+        const int fd = gs_udp_bind(host.c_str(), port);
+        if (fd < 0)
+            return detail::failed<udp_socket>(fd, "gs::udp_socket::bind");
+        return udp_socket(fd);
+    }
+    /// For send() to a port of the host, and receive() of what comes from there. Fails as gs_udp_connect.
+    static result<udp_socket> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
+    {
+        const int fd = gs_udp_connect(host.c_str(), port, until.native());
+        if (fd < 0)
+            return detail::failed<udp_socket>(fd, "gs::udp_socket::connect");
+        return udp_socket(fd);
+    }
+
+    bool is_open() const noexcept { return file_.fd() >= 0; }
+    int native_handle() const noexcept { return file_.fd(); }
+    /// Gives the socket to the caller.
+    int release() noexcept { return file_.release(); }
+    result<std::uint16_t> local_port() const
+    {
+        return detail::port_result(detail::port_of(file_.fd(), false), "gs::udp_socket::local_port");
+    }
+    result<std::uint16_t> remote_port() const
+    {
+        return detail::port_result(detail::port_of(file_.fd(), true), "gs::udp_socket::remote_port");
+    }
+
+    /// Until when receives, or sends, may wait: as for gs::stream_socket.
+    void set_read_deadline(deadline until) noexcept { read_by_ = until.native(); }
+    void set_write_deadline(deadline until) noexcept { write_by_ = until.native(); }
+    void set_deadline(deadline until) noexcept { read_by_ = write_by_ = until.native(); }
+
+    /// Sends one datagram. Fails with std::errc::message_size if it is too large.
+    result<void> send_to(const void *p, std::size_t n, const endpoint &to) const
+    {
+        const endpoint at = v6_ ? to.mapped() : to;
+        const ssize_t r = at ? gs_sendto(file_.fd(), p, n, 0, at.data(), at.size(), write_by_) : -EDESTADDRREQ;
+        return detail::done(static_cast<long>(r), "gs::udp_socket::send_to");
+    }
+    result<void> send_to(std::string_view text, const endpoint &to) const { return send_to(text.data(), text.size(), to); }
+    /// On a socket of connect(). std::errc::connection_refused: nobody has that port; mostly told at the next call.
+    result<void> send(const void *p, std::size_t n) const
+    {
+        return detail::done(static_cast<long>(gs_send(file_.fd(), p, n, 0, write_by_)), "gs::udp_socket::send");
+    }
+    result<void> send(std::string_view text) const { return send(text.data(), text.size()); }
+    /// The next datagram, n bytes of it at most, and who has sent it.
+    result<datagram> receive_from(void *p, std::size_t n) const
+    {
+        sockaddr_storage from{};
+        std::uint32_t len = sizeof from;
+        const ssize_t r = gs_recvfrom(file_.fd(), p, n, MSG_TRUNC, reinterpret_cast<sockaddr *>(&from), &len, read_by_);
+        if (r < 0)
+            return detail::failed<datagram>(static_cast<long>(r), "gs::udp_socket::receive_from");
+        datagram d;
+        d.truncated = static_cast<std::size_t>(r) > n;
+        d.size = d.truncated ? n : static_cast<std::size_t>(r);
+        d.from = endpoint(reinterpret_cast<sockaddr *>(&from), len);
+        return d;
+    }
+    /// The next datagram, n bytes of it at most; gives how many.
+    result<std::size_t> receive(void *p, std::size_t n) const
+    {
+        return detail::bytes_result(gs_recv(file_.fd(), p, n, 0, read_by_), "gs::udp_socket::receive");
+    }
+    /// Closes it. No other goroutine may be in a call on it: give these a deadline, or cancel them, before.
+    result<void> close() { return detail::done(file_.close(), "gs::udp_socket::close"); }
 };
 
 #if GS_HPP_COROUTINES
@@ -2722,6 +3168,8 @@ class task;
 class executor;
 
 namespace detail {
+
+class joint;
 
 /// What the promises of an executor's coroutines have in common.
 class promise_base {
@@ -2825,6 +3273,7 @@ public:
 private:
     template <class T>
     friend result<T> sync_wait(task<T> t);
+    friend class detail::joint;
 
     detail::root::promise_type *fresh_ = nullptr, **last_fresh_ = &fresh_; // have not begun
     std::size_t left_ = 0;                                                 // have not ended
@@ -2840,7 +3289,7 @@ private:
     template <class T>
     static detail::root supervise(task<T> t, executor *ex);
     template <class T>
-    static detail::root deliver(task<T> t, executor *ex, detail::outcome<T> *to);
+    static detail::root deliver(task<T> t, executor *ex, detail::outcome<T> *to, detail::joint *of = nullptr);
 
     void add(detail::root r) noexcept
     {
@@ -3018,6 +3467,40 @@ struct task<T>::promise_type
     }
 };
 
+namespace detail {
+
+/// Tasks that a coroutine waits for together.
+class joint {
+    std::size_t left_ = 0;
+    std::coroutine_handle<> waiter_;
+
+protected:
+    joint() noexcept = default;
+    ~joint() = default;
+    void begin(std::size_t n, std::coroutine_handle<> waiter) noexcept
+    {
+        left_ = n;
+        waiter_ = waiter;
+    }
+    template <class T>
+    void add(executor &ex, task<T> &&t, outcome<T> &to)
+    {
+        ex.add(executor::deliver(std::move(t), &ex, &to, this));
+    }
+
+public:
+    joint(const joint &) = delete;
+    joint &operator=(const joint &) = delete;
+    /// The last one goes on with the waiter, whose frame this is in.
+    void one_ended()
+    {
+        if (--left_ == 0)
+            waiter_.resume();
+    }
+};
+
+}  // namespace detail
+
 template <class T>
 detail::root executor::supervise(task<T> t, executor *ex)
 {
@@ -3033,11 +3516,13 @@ detail::root executor::supervise(task<T> t, executor *ex)
 }
 
 template <class T>
-detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to)
+detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to, detail::joint *of)
 {
     co_await typename task<T>::end_of{t.h_};
     *to = std::move(t.h_.promise().out);
     ex->left_--;
+    if (of != nullptr)
+        of->one_ended();
 }
 
 /// Runs a coroutine on the calling goroutine (or plain thread) and returns what it returns, or throws what it throws.
@@ -3146,6 +3631,85 @@ public:
     }
 };
 
+#if GS_HPP_EXCEPTIONS
+/// What a task gives in a tuple.
+template <class T>
+using part = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+template <class T>
+inline part<T> take_part(outcome<T> &o)
+{
+    if constexpr (std::is_void_v<T>) {
+        o.take("gs::when_all");
+        return {};
+    } else {
+        return o.take("gs::when_all");
+    }
+}
+#else
+template <class T>
+using part = result<T>;
+
+template <class T>
+inline part<T> take_part(outcome<T> &o)
+{
+    return o.take("gs::when_all");
+}
+#endif
+
+template <class... T>
+class all_wait final : public joint {
+    std::tuple<task<T>...> tasks_;
+    std::tuple<outcome<T>...> out_;
+
+    template <std::size_t... I>
+    void add_all(executor &ex, std::index_sequence<I...>)
+    {
+        (add(ex, std::move(std::get<I>(tasks_)), std::get<I>(out_)), ...);
+    }
+    template <std::size_t... I>
+    std::tuple<part<T>...> take_all(std::index_sequence<I...>)
+    {
+        return std::tuple<part<T>...>{take_part(std::get<I>(out_))...};
+    }
+
+public:
+    explicit all_wait(task<T> &&...t) noexcept : tasks_(std::move(t)...) {}
+    bool await_ready() const noexcept { return sizeof...(T) == 0; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h)
+    {
+        begin(sizeof...(T), h);
+        add_all(*h.promise().where(), std::index_sequence_for<T...>());
+    }
+    std::tuple<part<T>...> await_resume() { return take_all(std::index_sequence_for<T...>()); }
+};
+
+template <class T>
+class all_of_wait final : public joint {
+    std::vector<task<T>> tasks_;
+    std::vector<outcome<T>> out_;
+
+public:
+    explicit all_of_wait(std::vector<task<T>> &&t) : tasks_(std::move(t)), out_(tasks_.size()) {}
+    bool await_ready() const noexcept { return tasks_.empty(); }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h)
+    {
+        begin(tasks_.size(), h);
+        for (std::size_t i = 0; i < tasks_.size(); i++)
+            add(*h.promise().where(), std::move(tasks_[i]), out_[i]);
+    }
+    std::vector<part<T>> await_resume()
+    {
+        std::vector<part<T>> parts;
+        parts.reserve(out_.size());
+        for (auto &o : out_)
+            parts.push_back(take_part(o));
+        return parts;
+    }
+};
+
 class where_wait {
     executor *ex_ = nullptr;
 
@@ -3189,6 +3753,20 @@ template <class F>
 [[nodiscard]] inline auto async(F &&f)
 {
     return detail::async_wait<detail::result_of<F>, std::decay_t<F>>(std::forward<F>(f));
+}
+/// `auto [a, b] = co_await gs::when_all(f(), g())`: runs the tasks beside each other on the executor and gives a tuple of what
+/// they return, with std::monostate for void. It goes on when all have ended; then the exception of the first that has thrown, in
+/// the order of the arguments, is thrown. Without exceptions the tuple has a gs::result for each.
+template <class... T>
+[[nodiscard]] inline auto when_all(task<T>... t)
+{
+    return detail::all_wait<T...>(std::move(t)...);
+}
+/// For tasks whose number is known only at run time: a std::vector of what they return.
+template <class T>
+[[nodiscard]] inline auto when_all(std::vector<task<T>> t)
+{
+    return detail::all_of_wait<T>(std::move(t));
 }
 /// `co_await gs::this_executor()`: the executor that the coroutine runs on.
 [[nodiscard]] inline detail::where_wait this_executor()

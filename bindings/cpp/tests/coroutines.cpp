@@ -209,5 +209,104 @@ GO_TEST("a result by reference")
     int x = 0;
     CHECK(&gs::sync_wait(by_reference(x)) == &x);
 }
+static gs::task<int> after(std::chrono::milliseconds d, int v)
+{
+    co_await gs::sleep(d);
+    co_return v;
+}
+
+static gs::task<> fails_after(std::chrono::milliseconds d, int v)
+{
+    co_await gs::sleep(d);
+    throw v;
+}
+
+static gs::task<std::unique_ptr<int>> boxed(int v)
+{
+    co_return std::make_unique<int>(v);
+}
+
+static gs::task<> waits_for_all(int &ended)
+{
+    const auto [a, b, c] = co_await gs::when_all(after(2ms, 1), boxed(2), after(0ms, 3));
+    CHECK(a + *b + c == 6);
+    // They run beside each other: each waits for the other one.
+    gs::chan<int> there, back;
+    const auto asks = [](gs::chan<int> out, gs::chan<int> in) -> gs::task<int> {
+        co_await gs::send(out, 20);
+        co_return *co_await gs::recv(in);
+    };
+    const auto answers = [](gs::chan<int> in, gs::chan<int> out) -> gs::task<> {
+        const auto v = co_await gs::recv(in);
+        co_await gs::send(out, *v + 1);
+    };
+    const auto both = co_await gs::when_all(asks(there, back), answers(there, back));
+    CHECK(std::get<0>(both) == 21);
+    co_await gs::when_all();
+
+    std::vector<gs::task<int>> many;
+    for (int i = 0; i < 200; i++)
+        many.push_back(after(std::chrono::milliseconds(i % 3), i));
+    const auto found = co_await gs::when_all(std::move(many));
+    CHECK(found.size() == 200);
+    for (int i = 0; i < 200; i++)
+        CHECK(found[static_cast<std::size_t>(i)] == i);
+    CHECK((co_await gs::when_all(std::vector<gs::task<int>>())).empty());
+
+    // The first in the order of the arguments is thrown, when all have ended.
+    const auto counts = [](int &n) -> gs::task<> {
+        co_await gs::sleep(4ms);
+        n++;
+    };
+    int thrown = 0;
+    try {
+        co_await gs::when_all(counts(ended), fails_after(2ms, 1), fails_after(0ms, 2));
+    } catch (int v) {
+        thrown = v;
+    }
+    CHECK(thrown == 1);
+    CHECK(ended == 1);
+}
+
+GO_TEST("when_all")
+{
+    int ended = 0;
+    gs::sync_wait(waits_for_all(ended));
+    CHECK(ended == 1);
+}
+
+static gs::task<> again_and_again(int n, int &sum)
+{
+    for (int i = 0; i < n; i++) {
+        const auto [a, b] = co_await gs::when_all(boxed(i), boxed(1));
+        sum += *a * *b;
+    }
+}
+
+GO_TEST("when_all in a loop takes no more stack each time")
+{
+    int sum = 0;
+    gs::sync_wait(again_and_again(50000, sum));
+    CHECK(sum == 1249975000);
+}
+
+static gs::task<> cancelled_all(std::error_code &code)
+{
+    try {
+        co_await gs::when_all(after(24h, 1), after(24h, 2));
+    } catch (const gs::error &e) {
+        code = e.code();
+    }
+}
+
+GO_TEST("a cancel ends what when_all waits for")
+{
+    std::error_code code;
+    auto g = gs::go([&] { gs::sync_wait(cancelled_all(code)); });
+    gs::this_goroutine::sleep_for(1ms);
+    g.cancel();
+    g.get();
+    CHECK(code == std::errc::operation_canceled);
+}
 
 #endif

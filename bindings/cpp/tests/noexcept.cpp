@@ -143,6 +143,37 @@ static void net()
     CHECK(gs::tcp_stream::connect("127.0.0.1", port).error() == std::errc::connection_refused);
     gs::ticker none(0s);
     CHECK(none.recv().status() == gs::status::invalid);
+
+    auto u = gs::udp_socket::bind("127.0.0.1", 0).value();
+    auto v = gs::udp_socket::connect("127.0.0.1", u.local_port().value()).value();
+    u.set_deadline(60s);
+    CHECK(v.send("x"));
+    char room[8];
+    CHECK(u.receive_from(room, sizeof room).value().size == 1);
+    CHECK(u.send_to("x", gs::endpoint()).error() == std::errc::destination_address_required);
+    auto two = gs::unix_stream::pair().value();
+    CHECK(two.first.write("abc"));
+    CHECK(two.second.read(room, 3).value() == 3);
+    CHECK(gs::unix_stream::connect("/there/is/none").error() == std::errc::no_such_file_or_directory);
+}
+
+static void selectors()
+{
+    gs::chan<int> c(1), d;
+    gs::selector s;
+    int got = 0;
+    CHECK(s.select().error() == std::errc::invalid_argument);
+    s.recv(c, [&](gs::received<int> v) { got += v ? *v : 100; });
+    s.send(d, 1, [] {});
+    CHECK(!s.try_select().value());
+    CHECK(c.send(5));
+    CHECK(s.select().value() == 0);
+    CHECK(c.close());
+    CHECK(s.select().value() == 0);
+    CHECK(got == 105);
+    CHECK(s.active() == 1);
+    CHECK(d.close());
+    CHECK(s.select().error() == std::errc::broken_pipe);
 }
 
 #if GS_HPP_COROUTINES
@@ -157,12 +188,22 @@ static gs::task<int> add(gs::chan<int> a, gs::chan<int> b)
     co_return *x + 1;
 }
 
+static gs::task<> none()
+{
+    co_return;
+}
+
 static gs::task<> all()
 {
     gs::chan<int> a(1), b(1);
     CHECK(a.send(1));
     const gs::result<int> r = co_await add(a, b);
     CHECK(*r == 2);
+    gs::chan<int> c(1), d(1);
+    CHECK(c.send(10));
+    auto [first, second] = co_await gs::when_all(add(c, d), gs::task<>(none()));
+    CHECK(*first == 11);
+    CHECK(second);
     const auto v = co_await gs::recv(gs::chan<int>(nullptr));
     CHECK(v.status() == gs::status::invalid);
 }
@@ -183,6 +224,7 @@ int main()
         locks();
         groups();
         net();
+        selectors();
         coroutines();
         return 7;
     });

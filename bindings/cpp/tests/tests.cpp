@@ -1238,3 +1238,211 @@ GO_TEST("tcp: an iostream")
     CHECK(closed.bad());
     CHECK(closed.error());
 }
+
+GO_TEST("selector: cases whose number is known only at run time")
+{
+    std::vector<gs::chan<int>> all;
+    gs::selector s;
+    int sum = 0, closed = 0;
+    for (int i = 0; i < 50; i++) {
+        gs::chan<int> c(i % 3);
+        all.push_back(c);
+        CHECK(s.recv(c, [&](gs::received<int> v) { v ? sum += *v : closed++; }) == static_cast<std::size_t>(i));
+        gs::go(gs::detached, [=] {
+            for (int k = 1; k <= 10; k++)
+                c.send(k);
+            c.close();
+        });
+    }
+    int turns = 0;
+    for (; s.active() > 0; turns++)
+        CHECK(s.select() < 50);
+    CHECK(sum == 50 * 55);
+    CHECK(closed == 50);
+    CHECK(turns == 550);
+    CHECK(s.size() == 50);
+    CHECK(code_of([&] { s.select(); }) == std::errc::invalid_argument);
+    CHECK(code_of([] { gs::selector().try_select(); }) == std::errc::invalid_argument);
+}
+
+GO_TEST("selector: sends are done once, values that aren't sent stay, limits in time")
+{
+    const int alive = Counted::alive;
+    {
+        gs::chan<Counted> c, d(1);
+        gs::chan<std::unique_ptr<int>> p(1);
+        gs::selector s;
+        int sent = 0;
+        const auto first = s.send(c, Counted(1), [&] { sent++; });
+        CHECK_FALSE(s.try_select());
+        CHECK_FALSE(s.select_for(1ms));
+        CHECK_FALSE(s.select_until(gs::clock::now() + 1ms));
+        const auto second = s.send(d, Counted(2), [&] { sent++; });
+        CHECK(s.select() == second);
+        CHECK(d.recv()->value == 2);
+        CHECK_FALSE(s.enabled(second));
+        s.enable(second); // it is done, and stays so
+        CHECK(s.active() == 1);
+        auto receiver = gs::go([=] { return c.recv()->value; });
+        CHECK(s.select() == first);
+        CHECK(receiver.get() == 1);
+        CHECK(sent == 2);
+        s.send(p, std::make_unique<int>(7), [&] { sent++; });
+        CHECK(s.try_select() == std::optional<std::size_t>(2));
+        CHECK(**p.recv() == 7);
+        s.send(c, Counted(3), [] {}); // goes with the selector
+    }
+    CHECK(Counted::alive == alive);
+}
+
+GO_TEST("selector: closed channels, exceptions, disabled cases, functions that add cases")
+{
+    gs::chan<int> c, many(100);
+    c.close();
+    gs::selector s;
+    s.recv(c, [](int) {}); // can't be told of the end
+    CHECK(code_of([&] { s.select(); }) == std::errc::broken_pipe);
+    CHECK(s.active() == 0);
+    s.send(c, 1, [] {});
+    CHECK(code_of([&] { s.select(); }) == std::errc::broken_pipe);
+    CHECK(s.active() == 0);
+    s.clear();
+    const auto fails = s.recv(many, [](int v) { throw v; });
+    many.send(5);
+    CHECK_THROWS_AS(s.select(), int);
+    many.send(6);
+    s.disable(fails);
+    int got = 0, added = 0;
+    s.recv(many, [&](int v) {
+        got += v;
+        for (int i = 0; i < 100; i++, added++)
+            s.recv(gs::chan<int>(nullptr), [](int) {});
+    });
+    CHECK(s.select() == 1);
+    CHECK(got == 6);
+    CHECK(s.size() == 102);
+    CHECK_FALSE(s.try_select()); // those of nil channels are never ready
+    CHECK_THROWS_AS(s.disable(102), std::out_of_range);
+    gs::go([&] {
+        auto waits = gs::go([] {
+            gs::chan<int> never;
+            gs::selector t;
+            t.recv(never, [](int) {});
+            t.select();
+        });
+        gs::this_goroutine::sleep_for(1ms);
+        waits.cancel();
+        CHECK(code_of([&] { waits.get(); }) == std::errc::operation_canceled);
+    }).get();
+}
+
+GO_TEST("UDP: both directions, addresses, what doesn't fit, deadlines")
+{
+    auto server = gs::udp_socket::bind("127.0.0.1", 0);
+    auto echo = gs::go([&] {
+        char room[64];
+        for (;;) {
+            const auto d = server.receive_from(room, sizeof room);
+            if (d.size == 0)
+                return d.from;
+            server.send_to({room, d.size}, d.from);
+        }
+    });
+    auto client = gs::udp_socket::connect("127.0.0.1", server.local_port(), 10s);
+    client.set_deadline(60s);
+    char room[100];
+    for (int i = 0; i < 100; i++) {
+        const auto text = "datagram " + std::to_string(i);
+        client.send(text);
+        CHECK(std::string(room, client.receive(room, sizeof room)) == text);
+    }
+    CHECK(client.remote_port() == server.local_port());
+    client.send("");
+    const gs::endpoint from = echo.get();
+    CHECK(from.host() == "127.0.0.1");
+    CHECK(from.port() == client.local_port());
+    CHECK(from == gs::endpoint::resolve("127.0.0.1", client.local_port()));
+    CHECK(from != gs::endpoint::resolve("127.0.0.1", 1));
+
+    server.send_to(std::string(80, 'x'), from);
+    const auto cut = client.receive_from(room, 10);
+    CHECK(cut.size == 10);
+    CHECK(cut.truncated);
+    CHECK(cut.from.port() == server.local_port());
+    client.set_read_deadline(1ms);
+    CHECK(code_of([&] { client.receive(room, 1); }) == std::errc::timed_out);
+    CHECK(code_of([&] { server.send_to(std::string(100000, 'x'), from); }) == std::errc::message_size);
+    CHECK(code_of([&] { server.send_to("x", gs::endpoint()); }) == std::errc::destination_address_required);
+    CHECK(code_of([&] { (void)gs::udp_socket::bind("127.0.0.1", server.local_port()); }) == std::errc::address_in_use);
+    CHECK(code_of([&] { gs::udp_socket().send("x"); }));
+    CHECK(code_of([] { (void)gs::endpoint::resolve("256.256.256.256.invalid.", 1); }));
+    server.close();
+    CHECK_FALSE(server.is_open());
+}
+
+GO_TEST("UDP: a socket of all addresses sends to both families")
+{
+    auto all = gs::udp_socket::bind("", 0);
+    auto one = gs::udp_socket::bind("127.0.0.1", 0);
+    one.set_read_deadline(60s);
+    all.set_read_deadline(60s);
+    all.send_to("to one", gs::endpoint::resolve("127.0.0.1", one.local_port()));
+    char room[100];
+    auto d = one.receive_from(room, sizeof room);
+    CHECK(std::string(room, d.size) == "to one");
+    one.send_to("back", d.from);
+    d = all.receive_from(room, sizeof room);
+    CHECK(std::string(room, d.size) == "back");
+    CHECK(d.from == gs::endpoint::resolve("127.0.0.1", one.local_port()));
+    CHECK(gs::endpoint().host().empty());
+    CHECK_FALSE(gs::endpoint());
+    CHECK_FALSE(gs::endpoint(nullptr, 0));
+    CHECK(gs::endpoint::resolve("::1", 53).host() == "::1");
+}
+
+GO_TEST("Unix sockets: a path, an abstract name, a pair, an iostream")
+{
+    const auto number = std::to_string(gs::this_goroutine::id()) + "-" + std::to_string(::getpid());
+    for (const auto &name : {"@gosched-test-" + number, "/tmp/gosched-test-" + number}) {
+        auto listener = gs::unix_listener::listen(name);
+        CHECK(code_of([&] { (void)gs::unix_listener::listen(name); }) == std::errc::address_in_use);
+        auto server = gs::go([&] {
+            gs::unix_iostream io(listener.accept());
+            for (int a, b; io >> a >> b;)
+                io << a + b << '\n';
+        });
+        {
+            gs::unix_iostream io(gs::unix_stream::connect(name, 10s));
+            int sum = 0;
+            io << "40 2\n";
+            io >> sum;
+            CHECK(sum == 42);
+        }
+        server.get();
+        auto waits = gs::go([&] { return code_of([&] { (void)listener.accept(); }); });
+        gs::this_goroutine::sleep_for(1ms);
+        waits.cancel();
+        CHECK(waits.get() == std::errc::operation_canceled);
+        CHECK(code_of([&] { (void)listener.accept(1ms); }) == std::errc::timed_out);
+        listener.close();
+        if (name[0] == '@') {
+            CHECK(code_of([&] { (void)gs::unix_stream::connect(name); }) == std::errc::connection_refused);
+        } else {
+            CHECK(::unlink(name.c_str()) == 0);
+            CHECK(code_of([&] { (void)gs::unix_stream::connect(name); }) == std::errc::no_such_file_or_directory);
+        }
+    }
+    CHECK(code_of([] { (void)gs::unix_listener::listen("/" + std::string(200, 'x')); }) == std::errc::filename_too_long);
+    auto [a, b] = gs::unix_stream::pair();
+    auto reader = gs::go([&b = b] {
+        std::string text(1000000, ' ');
+        return b.read(text.data(), text.size());
+    });
+    a.write(std::string(1000000, 'x'));
+    CHECK(reader.get() == 1000000);
+    a.set_read_deadline(1ms);
+    char byte;
+    CHECK(code_of([&a = a, &byte] { a.read_some(&byte, 1); }) == std::errc::timed_out);
+    b.close();
+    CHECK(code_of([&a = a] { a.write("x"); }) == std::errc::broken_pipe);
+}
