@@ -273,6 +273,43 @@ impl Channel {
     }
 }
 
+/// For `fast`: what needs no wait.
+impl Channel {
+    /// Sends an object, if it is such a channel and has room. Whether it has.
+    #[inline(always)]
+    pub fn send_now(&self, py: Python<'_>, object: *mut py_ffi::PyObject) -> bool {
+        if self.capacity == 0 || !matches!(self.kind, Kind::Object) {
+            return false;
+        }
+        let word = object as u64;
+        // SAFETY: the caller keeps the object; the reference goes with it.
+        unsafe {
+            py_ffi::Py_INCREF(object);
+            if gs_chan_put(self.chan(), (&raw const word).cast()) != 0 {
+                py_ffi::Py_DECREF(object);
+                return false;
+            }
+        }
+        park::checkpoint(py);
+        true
+    }
+
+    /// Receives an object, if it is such a channel and has one: a new reference.
+    #[inline(always)]
+    pub fn recv_now(&self, py: Python<'_>) -> Option<*mut py_ffi::PyObject> {
+        if self.capacity == 0 || !matches!(self.kind, Kind::Object) {
+            return None;
+        }
+        let mut word = 0u64;
+        // SAFETY: the object keeps the channel; `word` is the frame's.
+        if unsafe { gs_chan_take(self.chan(), (&raw mut word).cast()) } != 0 {
+            return None;
+        }
+        park::checkpoint(py);
+        Some(word as *mut py_ffi::PyObject)
+    }
+}
+
 #[pymethods]
 impl Channel {
     /// A channel that holds `capacity` values; with 0 each send waits for its receiver.

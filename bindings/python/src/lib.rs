@@ -5,6 +5,7 @@
 //! - `state`: thread states, and leaving and entering Python around waits.
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `capi`: what C extensions get, with `format` for the items of channels that they share.
+//! - `fast`: in front of the methods that are called the most.
 //! - `watch`: looks for goroutines that hold the thread up.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
@@ -12,6 +13,7 @@ mod blocking;
 mod capi;
 mod channel;
 mod errors;
+mod fast;
 mod ffi;
 mod format;
 mod goroutine;
@@ -40,6 +42,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     state::init(py)?;
     park::init(py);
     goroutine::init();
+    fast::init(py)?;
     m.add("Closed", py.get_type::<errors::Closed>())?;
     m.add("Cancelled", py.get_type::<errors::Cancelled>())?;
     m.add_class::<goroutine::Goroutine>()?;

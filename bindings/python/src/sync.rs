@@ -152,7 +152,7 @@ pub struct Lock {
 
 impl Lock {
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        if !self.is_locked.with(py, |l| std::mem::replace(l, true)) {
+        if self.take_now(py) {
             return Ok(true);
         }
         self.queue.wait(py, timeout).map_err(|(e, was_given)| {
@@ -171,6 +171,18 @@ impl Lock {
         } else {
             self.queue.wake(py, 1);
         }
+    }
+
+    /// Takes it if it is free. Whether it has.
+    #[inline(always)]
+    pub fn take_now(&self, py: Python<'_>) -> bool {
+        !self.is_locked.with(py, |l| std::mem::replace(l, true))
+    }
+
+    /// Unlocks it if it is locked and nothing waits for it. Whether it has.
+    #[inline(always)]
+    pub fn give_now(&self, py: Python<'_>) -> bool {
+        self.queue.len(py) == 0 && self.is_locked.with(py, |l| std::mem::replace(l, false))
     }
 
     fn release_it(&self, py: Python<'_>) -> PyResult<()> {
@@ -263,16 +275,45 @@ pub struct RLock {
 }
 
 impl RLock {
-    fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+    /// Takes it if it is free or the caller's. Whether it has.
+    #[inline(always)]
+    pub fn take_now(&self, py: Python<'_>) -> bool {
         let me = crate::goroutine::get_ident(py);
-        let is_mine = self.held.with(py, |h| {
-            let is_mine = h.0 == me && h.1 > 0;
-            h.1 += u64::from(is_mine);
-            is_mine
-        });
-        if is_mine {
+        self.held.with(py, |h| {
+            if h.0 == me && h.1 > 0 {
+                h.1 += 1;
+                return true;
+            }
+            let taken = self.lock.take_now(py);
+            if taken {
+                *h = (me, 1);
+            }
+            taken
+        })
+    }
+
+    /// Gives it back once if it is the caller's and nothing waits for it. Whether it has.
+    #[inline(always)]
+    pub fn give_now(&self, py: Python<'_>) -> bool {
+        let me = crate::goroutine::get_ident(py);
+        self.held.with(py, |h| {
+            if h.0 != me || h.1 == 0 || self.lock.queue.len(py) > 0 {
+                return false;
+            }
+            h.1 -= 1;
+            if h.1 == 0 {
+                h.0 = 0;
+                self.lock.give_now(py);
+            }
+            true
+        })
+    }
+
+    fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+        if self.take_now(py) {
             return Ok(true);
         }
+        let me = crate::goroutine::get_ident(py);
         let taken = self.lock.take(py, timeout)?;
         if taken {
             self.held.with(py, |h| *h = (me, 1));
@@ -384,13 +425,26 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        let taken = self.value.with(py, |v| {
+    /// Takes a unit if there is one. Whether it has.
+    #[inline(always)]
+    pub fn take_now(&self, py: Python<'_>) -> bool {
+        self.value.with(py, |v| {
             let free = *v > 0;
             *v -= i64::from(free);
             free
-        });
-        if taken {
+        })
+    }
+
+    /// Gives a unit back if nothing waits for it. Whether it has.
+    #[inline(always)]
+    pub fn give_now(&self, py: Python<'_>) -> bool {
+        let unwanted = self.queue.len(py) == 0;
+        self.value.with(py, |v| *v += i64::from(unwanted));
+        unwanted
+    }
+
+    fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+        if self.take_now(py) {
             return Ok(true);
         }
         self.queue.wait(py, timeout).map_err(|(e, was_given)| {
