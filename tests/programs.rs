@@ -122,6 +122,7 @@ programs! {
     fault "fault.c" flat;
     io "io.c" widened;
     io_net "io_net.c" widened;
+    io_adopt "io_adopt.c" widened;
     io_reuse "io_reuse.c" widened;
     io_random "io_random.c" widened;
     io_process "io_process.c" matrix;

@@ -35,9 +35,15 @@ fn main() {
 fn build() -> Result<()> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let root =
-        here.ancestors().nth(2).filter(|root| root.join("include/gosched.h").exists()).ok_or(
-            "bindings/python is built inside the repository of libgosched: its sources are needed",
+    // In the repository, and in an archive of the sources (backend.py).
+    let inside = here.join("libgosched");
+    let root = [here.ancestors().nth(2), Some(inside.as_path())]
+        .into_iter()
+        .flatten()
+        .find(|root| root.join("include/gosched.h").exists() && root.join("src/capi").exists())
+        .ok_or(
+            "the sources of libgosched are missing: build in bindings/python of its repository, or an archive \
+             that `python backend.py --sdist DIRECTORY` has made",
         )?;
     for input in LIBRARY {
         println!("cargo:rerun-if-changed={}", root.join(input).display());

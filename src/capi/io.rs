@@ -336,6 +336,20 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) ->
     io::poll(fd, events as i16, deadline) as c_int
 }
 
+/// Hands a file over that the caller has made: a socket, a pipe or whatever else poll(2) can wait for,
+/// non-blocking already. From then on only gs_close may close it, and waits for it ask the kernel as rarely
+/// as those for the files that the library makes itself; without this each wait costs a system call more, as
+/// each wait of gs_poll_fd does all the same. What the library knew of the number, from a file that had it
+/// before, is forgotten.
+///
+/// 0; -EBADF: it is not open; -EINVAL: it blocks; -EPERM: no call can wait for it, because it is on a disk;
+/// -EBUSY: a call waits for it now; -ENOMEM. After an error all is as before. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_adopt(fd: c_int) -> c_int {
+    let _call = Call::new();
+    io::adopt(fd).err().unwrap_or(0)
+}
+
 /// Closes a file. All calls that wait for it return -ECANCELED and never
 /// meet the file that has its number next. Others run while close(2) waits, for a
 /// disk or for SO_LINGER; the number is free by then.

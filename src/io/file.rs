@@ -112,6 +112,16 @@ mod shortness {
     pub const NOTHING: u8 = 2;
 }
 
+/// Who has made a file.
+mod origin {
+    pub const UNKNOWN: u8 = 0;
+    /// This library, and so it knows that the file doesn't block.
+    pub const MADE: u8 = 1;
+    /// Others, who have handed it over. They may have lost it without `gs_close`, and have the number for
+    /// something else that they only poll: so polls ask the kernel.
+    pub const ADOPTED: u8 = 2;
+}
+
 /// A goroutine has begun to wait for a file that must be made sure of.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
 
@@ -148,8 +158,8 @@ pub struct File {
     lock: SpinLock,
     /// What it was at the last look; 0: there was none.
     kind: AtomicU8,
-    /// This library has made it, and so knows that it doesn't block.
-    ours: AtomicBool,
+    /// Whose it is: one of [`origin`].
+    origin: AtomicU8,
     /// One of [`shortness`].
     short: AtomicU8,
     happened: [AtomicU32; 2],
@@ -274,13 +284,13 @@ impl File {
 
     /// Whether a wait relies on what is known of the number, without asking the kernel.
     pub fn is_ours(&self) -> bool {
-        self.ours.load(Ordering::Relaxed)
+        self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
     /// The number is another file than the one that the library has made: a user has
     /// closed that with close(2).
     pub fn is_not_ours(&self) {
-        self.ours.store(false, Ordering::Relaxed);
+        self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);
     }
 
@@ -533,17 +543,35 @@ impl File {
     /// The library has just made what this number is now.
     pub fn made(&self, kind: Kind) {
         let lists = self.lock.with(|| {
-            // Those that have waited for a former file of this number, or are about to.
-            // Release: pairs with the Acquire in `enter`.
-            self.state.fetch_add(1 << GENERATION, Ordering::Release);
+            // Those that have waited for a former file of this number.
             self.wake_threads(Reason::Closed);
-            self.forget();
-            let code = if kind == Kind::Socket { 1 } else { 3 };
-            self.kind.store(code, Ordering::Relaxed);
-            self.ours.store(true, Ordering::Relaxed);
+            self.begin(kind, origin::MADE);
             self.take_all()
         });
         lists.wake(Reason::Closed);
+    }
+
+    /// Others have made what this number is now, and leave closing it to the library. False:
+    /// calls wait for the number.
+    pub fn adopt(&self, kind: Kind) -> bool {
+        self.lock.with(|| {
+            let is_free = !self.is_waited_for() && self.threads.get().is_null();
+            if is_free {
+                self.begin(kind, origin::ADOPTED);
+            }
+            is_free
+        })
+    }
+
+    /// The number is a new file, which doesn't block. The lock is held.
+    fn begin(&self, kind: Kind, origin: u8) {
+        // Those that are about to wait for a former file of this number see that.
+        // Release: pairs with the Acquire in `enter`.
+        self.state.fetch_add(1 << GENERATION, Ordering::Release);
+        self.forget();
+        let code = if kind == Kind::Socket { 1 } else { 3 };
+        self.kind.store(code, Ordering::Relaxed);
+        self.origin.store(origin, Ordering::Relaxed);
     }
 
     fn forget(&self) {
@@ -551,7 +579,7 @@ impl File {
         self.verified.set(Verified::Yes);
         self.registration.set(self.registration.get().wrapping_add(1));
         self.kind.store(0, Ordering::Relaxed);
-        self.ours.store(false, Ordering::Relaxed);
+        self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::UNKNOWN, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
     }
@@ -673,16 +701,25 @@ impl Waiting<'_> {
 
     /// Makes sure that an event will come, in the instance of the P in the answer:
     /// the caller's, if the file is in none yet.
-    pub fn register(&self, fd: i32, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
+    pub fn register(
+        &self,
+        fd: i32,
+        want: &Want,
+        rt: &Runtime,
+        p: PRef,
+    ) -> Result<PRef, i32> {
         let file = self.file;
         if let Some(home) = file.registered_with(rt) {
-            if file.is_ours() {
+            let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;
+            if file.is_ours() && !(is_adopted && want.watched != 0) {
                 // Not even an event of this registration would be a proof: it may have
                 // been on its way when the file was closed.
                 file.verified.set(Verified::No);
                 return Ok(home);
             } else if file.renew(fd, home) {
                 return Ok(home);
+            } else if is_adopted {
+                file.is_not_ours();
             }
         }
         let home = netpoll::home_for(rt, p)?;

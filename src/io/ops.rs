@@ -405,6 +405,18 @@ pub fn close(fd: i32) -> i32 {
     result
 }
 
+/// The caller has made a file, and the library is to close it: see [`made`].
+pub fn adopt(fd: i32) -> Result<(), i32> {
+    let kind = file::kind(fd)?;
+    if kind == Kind::Disk {
+        return Err(-libc::EPERM);
+    }
+    if !file::is_nonblocking(fd)? {
+        return Err(-libc::EINVAL);
+    }
+    if table::get(fd)?.adopt(kind) { Ok(()) } else { Err(-libc::EBUSY) }
+}
+
 /// The library has made a file, which doesn't block.
 pub fn made(fd: i32, kind: Kind) {
     if let Ok(file) = table::get(fd) {

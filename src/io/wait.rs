@@ -139,7 +139,7 @@ fn wait(
         return Ok(false);
     }
     let unused = Parker::for_thread();
-    let begun = waiting.register(fd, rt, p).and_then(|home| {
+    let begun = waiting.register(fd, &want, rt, p).and_then(|home| {
         Block::begin(&unused, deadline, false, Why::File).map(|block| (home, block))
     });
     let (home, block) = match begun {

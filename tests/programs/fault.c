@@ -564,6 +564,7 @@ static void connections(void)
     while (!GOOD(accepted = gs_accept(listener, (struct sockaddr *)&from, &len, gs_after_ms(60000))))
         gs_yield();
     CHECK_EQ(ntohs(from.sin_port), port_of(fd));
+    (void)GOOD(gs_adopt(accepted));
     CHECK_EQ(gs_close(accepted), 0);
     CHECK_EQ(gs_close(fd), 0);
     CHECK_EQ(gs_close(listener), 0);

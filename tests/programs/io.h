@@ -70,6 +70,36 @@ static inline void make_tcp(int fds[2])
     CHECK_EQ(gs_close(listener), 0);
 }
 
+/* Whether a goroutine is about to wait for the file, or waits: it is in an epoll instance then. */
+static inline int is_in_an_instance(int fd)
+{
+    int n;
+    for (n = 0; n < 64; n++) {
+        char path[64], text[8192], want[32], *at;
+        ssize_t len;
+        snprintf(path, sizeof path, "/proc/self/fd/%d", n);
+        len = readlink(path, text, sizeof text - 1);
+        if (len < 0 || !memmem(text, (size_t)len, "eventpoll", 9))
+            continue;
+        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", n);
+        len = open(path, O_RDONLY | O_CLOEXEC);
+        if (len < 0)
+            continue;
+        n = (int)len;
+        len = read(n, text, sizeof text - 1);
+        close(n);
+        if (len < 0)
+            continue;
+        text[len] = 0;
+        sscanf(path, "/proc/self/fdinfo/%d", &n);
+        snprintf(want, sizeof want, "tfd: %8d ", fd);
+        at = strstr(text, want);
+        if (at)
+            return 1;
+    }
+    return 0;
+}
+
 typedef void (*make_fn)(int fds[2]);
 static const make_fn all_pairs[] = {make_pipe, make_pair, make_tcp};
 

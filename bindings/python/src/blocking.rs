@@ -75,6 +75,27 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
+/// Calls `f` with the GIL, from a native goroutine. The end of Python waits for that.
+pub fn with_gil(f: fn(Python<'_>)) {
+    unsafe extern "C" fn call(f: *mut c_void) -> *mut c_void {
+        // SAFETY: what is given below; this thread is a plain one meanwhile.
+        unsafe {
+            let f = std::mem::transmute::<*mut c_void, fn(Python<'_>)>(f);
+            let gil = gosched_state_ensure();
+            Python::attach(f);
+            py_ffi::PyGILState_Release(gil);
+        }
+        ptr::null_mut()
+    }
+    RUNNING.fetch_add(1, Ordering::SeqCst);
+    // Either the end of Python sees that, or we see it.
+    if !worker::is_ending() {
+        // SAFETY: a goroutine calls it, and waits for it.
+        unsafe { gs_blocking(call, f as *mut c_void) };
+    }
+    RUNNING.fetch_sub(1, Ordering::SeqCst);
+}
+
 unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
     // SAFETY: the job is `perform`'s alone: its caller has given up, or has what it wanted.
     unsafe {

@@ -210,6 +210,15 @@ impl Goroutine {
         }
     }
 
+    /// Has it call the handlers of signals soon. It runs.
+    pub fn look_for_signals(&self, py: Python<'_>) {
+        let ts = self.inner.with(py, |i| i.thread_state);
+        if !ts.is_null() {
+            // SAFETY: a goroutine that runs has its state.
+            unsafe { state::interrupt(py, ts) };
+        }
+    }
+
     pub fn ident(&self) -> u64 {
         self.id
     }

@@ -141,6 +141,25 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) {
     }
 }
 
+/// Has the library know a socket that doesn't block, and that close() will close: waits for it then take a
+/// system call less each.
+#[pyfunction]
+pub fn adopt(py: Python<'_>, fd: i32) {
+    // SAFETY: without the GIL. What can't be adopted is waited for as before.
+    park::call(py, || unsafe { gs_adopt(fd) });
+}
+
+/// Closes a file. All that wait for it get OSError(EBADF).
+#[pyfunction]
+pub fn close(py: Python<'_>, fd: i32) -> PyResult<()> {
+    cancel_fd(py, fd);
+    // SAFETY: without the GIL.
+    match park::call(py, || unsafe { gs_close(fd) }) {
+        0 => Ok(()),
+        e => Err(errors::of_os(-e)),
+    }
+}
+
 /// poll(2) for pairs of a file and events: the pairs of files and events that there are, at most timeout
 /// seconds later.
 #[pyfunction]

@@ -6,6 +6,7 @@
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `capi`: what C extensions get, with `format` for the items of channels that they share.
 //! - `fast`: in front of the methods that are called the most.
+//! - `signals`: notices signals while a goroutine computes, or none runs.
 //! - `watch`: looks for goroutines that hold the thread up.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
@@ -21,6 +22,7 @@ mod info;
 mod io;
 mod park;
 mod shared;
+mod signals;
 mod state;
 mod sync;
 mod watch;
@@ -64,10 +66,11 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         goroutine::goroutines goroutine::num_goroutines
         channel::select channel::after channel::_ticker channel::_ticker_stop
         blocking::blocking park::checkpoint_py watch::_busy
-        io::wait_read io::wait_write io::wait_fds io::cancel_fd io::recv io::recv_into io::send io::sendall
+        io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
-        worker::_check_signals worker::_finalize worker::_forked
+        signals::_listen signals::_wait_for_signal signals::_give_way
+        worker::_check_signals worker::_finalize worker::_forked state::_before_fork state::_after_fork
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 #if PY_VERSION_HEX >= 0x030D0000
 #define Py_BUILD_CORE
+#include <internal/pycore_ceval.h>
 #include <internal/pycore_tstate.h>
 #undef Py_BUILD_CORE
 #endif
@@ -76,10 +77,67 @@ PyObject *gosched_state_call(PyObject *f, PyObject *args, PyObject *kwargs)
     return result;
 }
 
+/* A thread that makes a thread state has no GIL, but holds a lock of the interpreter's, and its list is half
+   changed: a fork then would leave both to the child. So Python forks with this lock, for reading, as several
+   threads may be about to; who makes a state has it for writing. */
+static pthread_rwlock_t making = PTHREAD_RWLOCK_INITIALIZER;
+/* How many forks this thread has begun: goroutines may begin on it meanwhile. */
+static __thread int forks;
+
+static PyThreadState *make_state(PyInterpreterState *interp)
+{
+    PyThreadState *ts;
+    if (!forks)
+        pthread_rwlock_wrlock(&making);
+    ts = PyThreadState_New(interp);
+    if (!forks)
+        pthread_rwlock_unlock(&making);
+    return ts;
+}
+
+void gosched_state_before_fork(void)
+{
+    pthread_rwlock_rdlock(&making);
+    forks++;
+}
+
+void gosched_state_after_fork(void)
+{
+    if (forks) {
+        forks--;
+        pthread_rwlock_unlock(&making);
+    }
+}
+
+/* In the child the other threads, which may have waited for it, are gone. */
+void gosched_state_forked(void)
+{
+    static const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
+    making = fresh;
+    forks = 0;
+}
+
+/* Has the goroutine that runs in ts look for signals soon. The GIL is held. */
+void gosched_state_interrupt(PyThreadState *ts)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    _Py_set_eval_breaker_bit(ts, _PY_SIGNALS_PENDING_BIT);
+#else
+    /* The mark is the interpreter's: whoever runs sees it. */
+    (void)ts;
+#endif
+}
+
 /* PyGILState_Ensure, as above. */
 PyGILState_STATE gosched_state_ensure(void)
 {
     __attribute__((cleanup(rest))) int is_over = 0;
+    if (!PyGILState_GetThisThreadState()) {
+        PyThreadState *ts = make_state(PyInterpreterState_Main());
+        /* As if PyGILState_Ensure had made it: its counterpart deletes it. */
+        if (ts)
+            ts->gilstate_counter = 0;
+    }
     PyGILState_STATE state = PyGILState_Ensure();
     is_over = 1;
     return state;
@@ -113,7 +171,7 @@ size_t gosched_state_stack(size_t usual)
 /* A state for a goroutine whose stack has so many bytes. NULL: no memory. */
 PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
 {
-    PyThreadState *ts = PyThreadState_New(interp);
+    PyThreadState *ts = make_state(interp);
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
     size_t levels = stack_size / BYTES_PER_LEVEL;
     if (ts && levels < (size_t)ts->c_recursion_remaining)

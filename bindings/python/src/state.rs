@@ -23,6 +23,10 @@ unsafe extern "C" {
     ) -> *mut ffi::PyThreadState;
     fn gosched_state_stack(usual: usize) -> usize;
     fn gosched_state_reset(ts: *mut ffi::PyThreadState);
+    fn gosched_state_before_fork();
+    fn gosched_state_after_fork();
+    fn gosched_state_forked();
+    fn gosched_state_interrupt(ts: *mut ffi::PyThreadState);
     fn gosched_state_is_clean(ts: *mut ffi::PyThreadState) -> c_int;
 }
 
@@ -163,7 +167,32 @@ pub unsafe fn end(ts: *mut ffi::PyThreadState, is_usual: bool) {
     }
 }
 
+/// Has the goroutine that runs in a state call the handlers of signals soon.
+///
+/// # Safety
+/// The state is a goroutine's that has not ended.
+pub unsafe fn interrupt(_py: Python<'_>, ts: *mut ffi::PyThreadState) {
+    // SAFETY: as the caller says.
+    unsafe { gosched_state_interrupt(ts) };
+}
+
+/// Before a fork: no thread makes a thread state until it is over.
+#[pyfunction]
+pub fn _before_fork() {
+    // SAFETY: the caller's thread forks next, and calls one of the others then.
+    unsafe { gosched_state_before_fork() };
+}
+
+/// After a fork, in the parent.
+#[pyfunction]
+pub fn _after_fork() {
+    // SAFETY: `_before_fork` was called on this thread.
+    unsafe { gosched_state_after_fork() };
+}
+
 /// In the child of a fork Python has deleted all states but the running one.
 pub fn forked() {
+    // SAFETY: the child has one thread.
+    unsafe { gosched_state_forked() };
     FREE.with_thread(Vec::clear);
 }

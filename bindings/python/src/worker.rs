@@ -7,7 +7,7 @@
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
 use crate::shared::Shared;
-use crate::{blocking, errors, io, state, sync, watch};
+use crate::{blocking, errors, io, signals, state, sync, watch};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ptr;
@@ -279,6 +279,7 @@ pub fn _forked(py: Python<'_>) {
     sync::forked();
     blocking::forked();
     io::forked(py);
+    signals::forked(py);
     goroutine::forked(py);
     let main = MAIN.with(py, Option::take);
     // Its frames are the thread's still: it is not dropped.

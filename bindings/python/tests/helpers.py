@@ -55,6 +55,9 @@ def finish(process, timeout=40, input=None):
         kill(process)
         out, err = process.communicate()
         pytest.fail("the process hangs\n%r" % Outcome("killed", out, err))
+    finally:
+        # What it has left behind, if anything.
+        kill(process)
     return Outcome(process.returncode, out, err)
 
 

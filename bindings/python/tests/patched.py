@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+from helpers import finish
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 PRELUDE = """
@@ -35,15 +37,16 @@ class Beside:
 def run(code, *args, timeout=60, prelude=PRELUDE, options=()):
     """The output of a program; it has to end well, and quietly."""
     program = prelude + textwrap.dedent(code)
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-X", "dev", *options, "-c", program, *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
         cwd=HERE,
+        start_new_session=True,
     )
-    assert done.returncode == 0, "status %s\n%s\n%s" % (done.returncode, done.stdout, done.stderr)
-    assert not done.stderr, done.stderr
-    return done.stdout
+    done = finish(process, timeout)
+    assert done.status == 0, done
+    assert not done.err, done.err
+    return done.out

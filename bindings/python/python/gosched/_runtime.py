@@ -229,5 +229,9 @@ def _after_fork():
     _signals.forked()
 
 
-_os.register_at_fork(after_in_child=_after_fork)
+# Before other modules' functions are registered: the one for before is called last then, and the thread forks at
+# once.
+_os.register_at_fork(
+    before=_gosched._before_fork, after_in_parent=_gosched._after_fork, after_in_child=_after_fork
+)
 _atexit.register(_gosched._finalize)

@@ -1,6 +1,5 @@
 """Signals: Python's handlers run in the main thread, which may be asleep when one arrives."""
 
-import errno
 import functools
 import os
 import signal
@@ -8,27 +7,16 @@ from _thread import get_ident as _thread_ident
 
 from . import _gosched
 
-# Not what patch_all() puts in its place.
-_read = os.read
-
 #: the ends of the pipe that wakes the thread; None: not started
 _pipe = None
 
 
-def _watch(r):
+def _watch():
     while True:
         try:
-            _gosched.wait_read(r)
-            while True:
-                try:
-                    if not _read(r, 4096):
-                        return
-                except BlockingIOError:
-                    break
+            _gosched._wait_for_signal()
             _gosched._check_signals()
         except BaseException as error:
-            if isinstance(error, OSError) and error.errno == errno.EBADF:
-                return  # the pipe is closed
             # The handlers run between the lines above: what they raise is for the main goroutine.
             main = _gosched.main()
             if main is not None:
@@ -42,6 +30,8 @@ def _on_interrupt(number, frame):
     if main is None or _gosched.get_ident() == _thread_ident():
         raise KeyboardInterrupt
     main.throw(KeyboardInterrupt())
+    # The goroutine that runs may compute for long. The main one is the next.
+    _gosched._give_way()
 
 
 _std_set_wakeup_fd = signal.set_wakeup_fd
@@ -84,7 +74,8 @@ def start():
         os.close(w)
         return
     _pipe = (r, w)
-    watcher = _gosched.spawn(_watch, (r,), name="gosched-signals")
+    _gosched._listen(r)
+    watcher = _gosched.spawn(_watch, name="gosched-signals")
     watcher.add_done_callback(lambda g: None)
     if signal.default_int_handler is not _on_interrupt:
         is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler

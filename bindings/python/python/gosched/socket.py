@@ -78,7 +78,7 @@ _c_sendmsg_afalg = getattr(_base, "sendmsg_afalg", None)
 _c_accept = _base._accept
 _c_connect = _base.connect
 _c_connect_ex = _base.connect_ex
-_c_close = _base.close
+_c_detach = _base.detach
 
 _DONTWAIT = _socket.MSG_DONTWAIT
 _WAITALL = _socket.MSG_WAITALL
@@ -108,6 +108,7 @@ def _enter(self):
         mode = _Mode(timeout)
         mode.closed = bool(self._closed)
         _c_setblocking(self, False)
+        _gosched.adopt(_c_fileno(self))
         self._closed = mode
     return timeout
 
@@ -220,10 +221,12 @@ class _Methods:
             self._real_close()
 
     def _real_close(self, _ss=_base):
-        fd = _c_fileno(self)
+        fd = _c_detach(self)
         if fd != -1:
-            _gosched.cancel_fd(fd)
-        _c_close(self)
+            try:
+                _gosched.close(fd)
+            except ConnectionResetError:
+                pass  # as CPython's
 
     def dup(self):
         """Duplicate the socket: a new one for the same connection, not inheritable."""
@@ -233,6 +236,7 @@ class _Methods:
         if type(mode) is _Mode:
             # Both share one open file description, which must stay non-blocking.
             _c_setblocking(sock, False)
+            _gosched.adopt(fd)
             sock._closed = _Mode(mode.timeout)
         else:
             sock.settimeout(_c_gettimeout(self))
