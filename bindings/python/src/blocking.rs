@@ -75,25 +75,50 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Calls `f` with the GIL, from a native goroutine. The end of Python waits for that.
-pub fn with_gil(f: fn(Python<'_>)) {
+/// Calls `f` with the GIL, from a native goroutine. The end of Python waits for that; if it has begun `f` is
+/// not called, and the answer is false.
+pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     unsafe extern "C" fn call(f: *mut c_void) -> *mut c_void {
         // SAFETY: what is given below; this thread is a plain one meanwhile.
         unsafe {
-            let f = std::mem::transmute::<*mut c_void, fn(Python<'_>)>(f);
+            let f = std::mem::transmute::<*mut c_void, fn(Python<'_>) -> bool>(f);
             let gil = gosched_state_ensure();
-            Python::attach(f);
+            let answer = Python::attach(f);
             py_ffi::PyGILState_Release(gil);
+            answer as usize as *mut c_void
         }
-        ptr::null_mut()
     }
     RUNNING.fetch_add(1, Ordering::SeqCst);
     // Either the end of Python sees that, or we see it.
-    if !worker::is_ending() {
-        // SAFETY: a goroutine calls it, and waits for it.
-        unsafe { gs_blocking(call, f as *mut c_void) };
-    }
+    // SAFETY: a goroutine calls it, and waits for it.
+    let answer = !worker::is_ending() && unsafe { !gs_blocking(call, f as *mut c_void).is_null() };
     RUNNING.fetch_sub(1, Ordering::SeqCst);
+    answer
+}
+
+/// For locks that processes share: waits, with the thread, until a semaphore of the system has a unit or so many
+/// seconds have passed. Takes none.
+#[pyfunction]
+pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyResult<()> {
+    let semaphore = address as *mut libc::sem_t;
+    // SAFETY: an out parameter.
+    let mut until = unsafe { std::mem::zeroed::<libc::timespec>() };
+    let seconds = seconds.clamp(0.0, 1e6);
+    let address = semaphore as usize;
+    crate::state::outside(py, || {
+        // SAFETY: the caller keeps the semaphore.
+        unsafe {
+            let semaphore = address as *mut libc::sem_t;
+            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
+            let ns = until.tv_nsec + (seconds.fract() * 1e9) as i64;
+            until.tv_sec += seconds as i64 + ns / 1_000_000_000;
+            until.tv_nsec = ns % 1_000_000_000;
+            if libc::sem_timedwait(semaphore, &raw const until) == 0 {
+                libc::sem_post(semaphore);
+            }
+        }
+    });
+    Ok(())
 }
 
 unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {

@@ -219,6 +219,15 @@ impl Goroutine {
         }
     }
 
+    /// A KeyboardInterrupt was thrown at it and not raised yet.
+    pub fn is_interrupted(&self, py: Python<'_>) -> bool {
+        self.inner.with(py, |i| {
+            i.thrown
+                .iter()
+                .any(|e| e.bind(py).is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>())
+        })
+    }
+
     pub fn ident(&self) -> u64 {
         self.id
     }
@@ -335,6 +344,11 @@ impl Goroutine {
     /// As add_done_callback, but an error of the goroutine is reported all the same. It has not ended.
     fn _on_end(&self, py: Python<'_>, function: Py<PyAny>) {
         self.inner.with(py, |i| i.callbacks.push(function));
+    }
+
+    /// Whether a KeyboardInterrupt was thrown at it and not raised yet.
+    fn _is_interrupted(&self, py: Python<'_>) -> bool {
+        self.is_interrupted(py)
     }
 
     /// Takes back what was thrown at it and not raised yet. Whether it has.

@@ -10,6 +10,7 @@ use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
 use crate::{blocking, worker};
+use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::ptr;
@@ -31,18 +32,50 @@ unsafe extern "C" fn listen(fd: *mut c_void) {
         if n <= 0 {
             return;
         }
-        // Others' handlers may raise what is not meant for the goroutine that computes.
-        let is_interrupt = numbers[..n as usize].contains(&(libc::SIGINT as u8));
-        if is_interrupt && worker::is_busy() {
-            blocking::with_gil(|py| {
-                if let Some(g) = worker::busy(py) {
-                    g.look_for_signals(py);
-                }
-            });
-        }
         // SAFETY: static.
         unsafe { gs_sem_release(come() as *mut gs_sem, 1) };
+        // Others' handlers may raise what is not meant for the goroutine that computes.
+        if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
+            hurry();
+        }
     }
+}
+
+/// How long a goroutine that was told to give way has for that, at first and at most, in ns.
+const FIRST_PAUSE: i64 = 5_000_000;
+const LAST_PAUSE: i64 = 100_000_000;
+
+/// Sees to it that KeyboardInterrupt reaches the main goroutine while others compute: each that runs before it
+/// is told to call the handler of the signal, which gives way.
+fn hurry() {
+    let mut pause = FIRST_PAUSE;
+    let mut is_first = true;
+    while worker::is_busy() {
+        let look: fn(Python<'_>) -> bool = if is_first { first_look } else { next_look };
+        if !blocking::with_gil(look) {
+            return;
+        }
+        is_first = false;
+        // SAFETY: a goroutine.
+        unsafe { gs_sleep_until(gs_now() + pause) };
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+fn first_look(py: Python<'_>) -> bool {
+    let running = worker::busy(py);
+    running.inspect(|g| g.look_for_signals(py)).is_some()
+}
+
+/// The signal has been seen: is the exception still on its way to the main goroutine?
+fn next_look(py: Python<'_>) -> bool {
+    let waits = worker::main(py).is_some_and(|main| main.get().is_interrupted(py));
+    if waits && let Some(running) = worker::busy(py) {
+        // SAFETY: the GIL is held.
+        unsafe { py_ffi::PyErr_SetInterrupt() };
+        running.look_for_signals(py);
+    }
+    waits
 }
 
 /// Starts the native goroutine that reads the pipe.

@@ -64,7 +64,6 @@ WAITS = {
     "after": "after(100).recv()",
     "yields": "[yield_() for _ in range(10**12)]",
     "computing": "[None for _ in range(10**12)]",
-    "another computes": "go(lambda: [None for _ in range(10**8)]); sleep(100)",
     "another yields": "go(lambda: [yield_() for _ in range(10**12)]); sleep(100)",
     "a blocking call": "time.sleep(100)",
     "a blocking call in another": "go(time.sleep, 1); sleep(100)",
@@ -92,8 +91,28 @@ def test_keyboard_interrupt_without_a_handler_in_the_program():
     assert outcome.err.rstrip().endswith("KeyboardInterrupt"), outcome
 
 
+@pytest.mark.parametrize("hogs", [1, 3])
+def test_keyboard_interrupt_while_others_compute_for_ever(hogs):
+    outcome = interrupt("""
+        import gosched, sys
+        def hog(is_first):
+            if is_first:
+                print("ready", flush=True)
+            while True:
+                pass
+        for i in range(%d):
+            gosched.go(hog, i == 0)
+        try:
+            gosched.sleep(100)
+        except KeyboardInterrupt:
+            print("interrupted", gosched.current() is gosched.main())
+            sys.exit(5)
+    """ % hogs)
+    assert outcome.status == 5 and outcome.out == "interrupted True\n", outcome
+
+
 def test_keyboard_interrupt_while_a_goroutine_computes():
-    """It comes at the main goroutine's next wait; the other isn't hurt."""
+    """The other isn't hurt."""
     outcome = interrupt("""
         import gosched, time
         def f():

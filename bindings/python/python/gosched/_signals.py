@@ -29,8 +29,9 @@ def _on_interrupt(number, frame):
     main = _gosched.main()
     if main is None or _gosched.get_ident() == _thread_ident():
         raise KeyboardInterrupt
-    main.throw(KeyboardInterrupt())
-    # The goroutine that runs may compute for long. The main one is the next.
+    if not main._is_interrupted():
+        main.throw(KeyboardInterrupt())
+    # The goroutine that runs may compute for long.
     _gosched._give_way()
 
 

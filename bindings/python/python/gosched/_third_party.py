@@ -37,19 +37,25 @@ def _psycopg2(module):
     module.set_wait_callback(wait)
 
 
-# How often a lock that processes share is tried: seconds, at first and at most.
-_FIRST_TRY, _LAST_TRY = 0.0005, 0.01
+# How long a thread waits at a time for a lock that processes share, in seconds: as long may the end of the program
+# have to wait for one whose goroutine was cancelled.
+_SLICE = 0.2
 
 
 def multiprocessing_locks(module):
-    """multiprocessing's locks are semaphores of the system, for which only a thread can wait."""
+    """multiprocessing's locks are semaphores of the system, for which only a thread can wait. Each is taken by the
+    thread for goroutines, as the owner is a thread; another one waits until that is possible."""
     from . import _gosched
 
     make_methods = module.SemLock._make_methods
 
+    def wait(semlock, seconds):
+        _gosched._wait_for_semaphore(semlock.handle, seconds)
+
     def _make_methods(self):
         make_methods(self)
-        take = self._semlock.acquire
+        semlock = self._semlock
+        take = semlock.acquire
 
         def acquire(block=True, timeout=None):
             if take(False):
@@ -58,17 +64,15 @@ def multiprocessing_locks(module):
                 _gosched.checkpoint()
                 return False
             end = None if timeout is None else monotonic() + timeout
-            delay = _FIRST_TRY
+            left = _SLICE
             while True:
                 if end is not None:
                     left = end - monotonic()
                     if left <= 0:
                         return False
-                    delay = min(delay, left)
-                _gosched.sleep(delay)
+                _gosched.blocking(wait, semlock, min(left, _SLICE))
                 if take(False):
                     return True
-                delay = min(delay * 2, _LAST_TRY)
 
         self.acquire = acquire
 
