@@ -701,13 +701,7 @@ impl Waiting<'_> {
 
     /// Makes sure that an event will come, in the instance of the P in the answer:
     /// the caller's, if the file is in none yet.
-    pub fn register(
-        &self,
-        fd: i32,
-        want: &Want,
-        rt: &Runtime,
-        p: PRef,
-    ) -> Result<PRef, i32> {
+    pub fn register(&self, fd: i32, want: &Want, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
         let file = self.file;
         if let Some(home) = file.registered_with(rt) {
             let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;

@@ -68,16 +68,25 @@ where
     }
 }
 
+/// # Safety
+/// The GIL is held, and the object lives.
+#[inline(always)]
+unsafe fn new_reference(object: Object) -> Object {
+    // SAFETY: as the caller says.
+    unsafe { ffi::Py_INCREF(object) };
+    object
+}
+
 #[inline(always)]
 fn new_none() -> Object {
     // SAFETY: the GIL is held in all functions here.
-    unsafe { ffi::Py_NewRef(ffi::Py_None()) }
+    unsafe { new_reference(ffi::Py_None()) }
 }
 
 #[inline(always)]
 fn new_true() -> Object {
     // SAFETY: the GIL is held in all functions here.
-    unsafe { ffi::Py_NewRef(ffi::Py_True()) }
+    unsafe { new_reference(ffi::Py_True()) }
 }
 
 /// `$name`: a method that takes keywords; `$try` gives its result for `$args` arguments by position.

@@ -510,6 +510,49 @@ def test_fork_with_blocking_calls_under_way():
     """)
 
 
+def test_fork_while_other_threads_make_thread_states():
+    """Each call of blocking() makes one, in a thread of the library's; goroutines, threads and blocking() fork."""
+    fork_test("""
+        import _thread
+        stop = []
+        def calls():
+            while not stop:
+                assert blocking(len, "abc") == 3
+        def child():
+            # The child's list of thread states is whole, and nothing of the interpreter's is locked.
+            assert len(sys._current_frames()) == 1
+            assert blocking(len, "abc") == 3
+        def forks():
+            for _ in range(15):
+                fork(child)
+        gs = [go(calls) for _ in range(10)]
+        thread = threading.Thread(target=forks)
+        thread.start()
+        forking = [go(forks), go(blocking, forks)]
+        for g in forking:
+            g.result()
+        blocking(thread.join)
+        stop.append(True)
+        for g in gs:
+            g.result()
+    """)
+
+
+def test_functions_for_forks_may_use_goroutines():
+    fork_test("""
+        lock = Lock()
+        os.register_at_fork(
+            before=lambda: (blocking(len, ""), go(sleep, 0).join(), lock.acquire()),
+            after_in_parent=lambda: (lock.release(), go(sleep, 0).join(), blocking(len, "")),
+            after_in_child=lock.release,
+        )
+        for _ in range(3):
+            fork()
+            go(fork).result()
+            check()
+    """)
+
+
 def test_fork_and_thread_local_data_of_others():
     fork_test("""
         local = threading.local()

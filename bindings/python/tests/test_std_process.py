@@ -214,3 +214,60 @@ def test_multiprocessing(tmp_path):
     """)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
+
+
+def test_locks_that_processes_share(tmp_path):
+    """Many goroutines wait for one, some are cancelled meanwhile, and none of its units is lost."""
+    script = tmp_path / "locks.py"
+    script.write_text("""if True:
+        import gosched
+        gosched.patch_all()
+        import multiprocessing, os, sys
+
+        def hold(lock, held, let):
+            with lock:
+                held.set()
+                let.wait()
+
+        def main():
+            context = multiprocessing.get_context("fork")
+            for lock in context.Lock(), context.RLock(), context.Semaphore(1):
+                held, let = context.Event(), context.Event()
+                process = context.Process(target=hold, args=(lock, held, let))
+                process.start()
+                held.wait()
+                assert not lock.acquire(False)
+                inside = [0]
+                def use():
+                    with lock:
+                        inside[0] += 1
+                        gosched.yield_()
+                waiting = [gosched.go(use) for _ in range(20)]
+                late = [gosched.go(lock.acquire) for _ in range(20)]
+                timed = gosched.go(lock.acquire, True, 0.01)
+                assert timed.result() is False
+                for g in late:
+                    g.cancel()
+                for g in late:
+                    g.join()
+                    assert g.cancelled()
+                assert inside == [0]
+                let.set()
+                for g in waiting:
+                    g.result()
+                process.join()
+                assert inside == [20] and process.exitcode == 0
+                assert lock.acquire(False)
+                lock.release()
+            # The end of the program doesn't wait for a goroutine that waits.
+            forever = context.Lock()
+            forever.acquire()
+            gosched.go(forever.acquire)
+            gosched.sleep(0.01)
+            print("ok", flush=True)
+
+        if __name__ == "__main__":
+            main()
+    """)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done

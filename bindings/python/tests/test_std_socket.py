@@ -192,6 +192,78 @@ def test_dup_and_detach_stay_non_blocking_below():
     """)
 
 
+def test_numbers_of_files_that_come_back():
+    """Whatever closes a socket, its number may be another file's next: a socket's, a pipe's, an epoll's."""
+    run("""
+        import gc, os, select, socket, warnings
+        warnings.simplefilter("ignore", ResourceWarning)
+        listener = socket.create_server(("127.0.0.1", 0))
+        def pair():
+            a = socket.create_connection(listener.getsockname())
+            return a, listener.accept()[0]
+        def talk(a, b):
+            g = gosched.go(a.recv, 10)
+            gosched.yield_()
+            b.sendall(b"talk")
+            assert g.result() == b"talk"
+        ways = {
+            "close": lambda s: s.close(),
+            "lost": lambda s: None,
+            "detached": lambda s: os.close(s.detach()),
+            "closed below": lambda s: (socket.close(s.fileno()), s.detach()),
+        }
+        for name, way in ways.items():
+            for other in "socket", "pipe", "select":
+                a, b = pair()
+                talk(a, b), talk(b, a)
+                numbers = {a.fileno(), b.fileno()}
+                way(a), way(b)
+                del a, b
+                gc.collect()
+                if other == "socket":
+                    a, b = pair()
+                    assert {a.fileno(), b.fileno()} & numbers, name
+                    talk(a, b), talk(b, a)
+                    a.close(), b.close()
+                elif other == "pipe":
+                    r, w = os.pipe()
+                    assert {r, w} & numbers
+                    g = gosched.go(os.read, r, 10)
+                    gosched.yield_()
+                    os.write(w, b"x")
+                    assert g.result() == b"x"
+                    os.close(r), os.close(w)
+                else:
+                    a, b = socket.socketpair()
+                    g = gosched.go(select.select, [a, b], [], [])
+                    gosched.yield_()
+                    b.send(b"y")
+                    assert g.result()[0] == [a]
+                    a.close(), b.close()
+        listener.close()
+    """)
+
+
+def test_two_sockets_of_one_number():
+    run("""
+        import socket
+        a, b = socket.socketpair()
+        first = gosched.go(a.recv, 1)
+        gosched.yield_()
+        c = socket.socket(fileno=a.fileno())
+        second = gosched.go(c.recv, 1)
+        gosched.yield_()
+        b.send(b"12")
+        assert {first.result(), second.result()} == {b"1", b"2"}
+        third = gosched.go(c.recv, 1)
+        gosched.yield_()
+        b.send(b"3")
+        assert third.result() == b"3"
+        c.detach()
+        a.close(), b.close()
+    """)
+
+
 def test_connect_errors():
     run("""
         import socket, errno
