@@ -16,6 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Calls under way.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
+/// Calls of `with_gil` under way.
+static BRIEF: AtomicU64 = AtomicU64::new(0);
+
+pub fn brief() -> u64 {
+    BRIEF.load(Ordering::SeqCst)
+}
+
 pub fn running() -> u64 {
     RUNNING.load(Ordering::Relaxed)
 }
@@ -23,6 +30,7 @@ pub fn running() -> u64 {
 /// In the child of a fork.
 pub fn forked() {
     RUNNING.store(0, Ordering::Relaxed);
+    BRIEF.store(0, Ordering::Relaxed);
 }
 
 /// A function and its arguments.
@@ -75,8 +83,8 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Calls `f` with the GIL, from a native goroutine. The end of Python waits for that; if it has begun `f` is
-/// not called, and the answer is false.
+/// Calls `f`, which doesn't wait, with the GIL, from a native goroutine. The end of Python waits for that; if it
+/// has begun `f` is not called, and the answer is false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     unsafe extern "C" fn call(f: *mut c_void) -> *mut c_void {
         // SAFETY: what is given below; this thread is a plain one meanwhile.
@@ -88,11 +96,11 @@ pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
             answer as usize as *mut c_void
         }
     }
-    RUNNING.fetch_add(1, Ordering::SeqCst);
+    BRIEF.fetch_add(1, Ordering::SeqCst);
     // Either the end of Python sees that, or we see it.
     // SAFETY: a goroutine calls it, and waits for it.
     let answer = !worker::is_ending() && unsafe { !gs_blocking(call, f as *mut c_void).is_null() };
-    RUNNING.fetch_sub(1, Ordering::SeqCst);
+    BRIEF.fetch_sub(1, Ordering::SeqCst);
     answer
 }
 

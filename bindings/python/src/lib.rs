@@ -70,7 +70,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
         signals::_listen signals::_wait_for_signal signals::_give_way
-        worker::_check_signals worker::_finalize worker::_forked state::_before_fork state::_after_fork
+        worker::_check_signals worker::_finalize worker::_is_ending worker::_forked state::_before_fork state::_after_fork
     }
     Ok(())
 }

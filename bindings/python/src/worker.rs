@@ -164,8 +164,16 @@ fn make_thread(py: Python<'_>) -> PyResult<()> {
 }
 
 /// Whether the functions that Python calls at its end have begun.
+#[inline(always)]
 pub fn is_ending() -> bool {
-    ENDING.load(Ordering::Relaxed)
+    // SeqCst: pairs with the count of `blocking::with_gil`.
+    ENDING.load(Ordering::SeqCst)
+}
+
+/// Whether the program is at its end: a call of `blocking` runs where its caller is then.
+#[pyfunction]
+pub fn _is_ending() -> bool {
+    is_ending()
 }
 
 /// Python has ended, for goroutines: none but the main one enters it any more. Where they run on the main
@@ -229,9 +237,13 @@ pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
 /// unless these have a thread of their own: that could not be told later that it must not enter Python.
 #[pyfunction]
 pub fn _finalize(py: Python<'_>) -> PyResult<()> {
-    ENDING.store(true, Ordering::Relaxed);
+    ENDING.store(true, Ordering::SeqCst);
     while blocking::running() > 0 {
         goroutine::sleep(py, 0.001)?;
+    }
+    // These need no goroutine; one that computes would not give the thread back.
+    while blocking::brief() > 0 {
+        state::outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
     }
     if !is_main_worker() {
         leave_python(py);

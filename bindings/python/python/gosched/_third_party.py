@@ -70,7 +70,10 @@ def multiprocessing_locks(module):
                     left = end - monotonic()
                     if left <= 0:
                         return False
-                _gosched.blocking(wait, semlock, min(left, _SLICE))
+                if _gosched._is_ending():
+                    _gosched.sleep(min(left, _SLICE))
+                else:
+                    _gosched.blocking(wait, semlock, min(left, _SLICE))
                 if take(False):
                     return True
 
