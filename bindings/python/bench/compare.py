@@ -6,10 +6,11 @@ usage: make bench-python ARGS="[--quick] [--rounds N] [--only LIBRARY,...] [--dr
   --quick    a tenth of the work, one round: does all of it run?
   --rounds   how often each one is measured (5); the medians count
   --only     these libraries
-  --draw     puts the picture into bindings/python/bench.svg and the table into README.md
+  --draw     puts the picture into bindings/python/bench.svg, the table into README.md, every value into
+             bench/results.json
 
-With workloads named, the figures of the others stay those of the last run. The workloads: spawn_join pingpong prodcons memory echo http mix (README.md says what they do).
-The table goes to target/python/bench/results.md, every value to results.json beside it.
+The workloads: spawn_join pingpong prodcons memory echo http mix (README.md says what they do). With some named
+the rows of the others stay what --draw has last put into results.json, with their dates. The table goes to target/python/bench/results.md too.
 """
 
 import argparse
@@ -32,6 +33,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 OUT = ROOT / "target" / "python" / "bench"
+# What --draw has drawn: a run of some workloads keeps the others'.
+KEPT = HERE / "results.json"
 
 LIBRARIES = ["gosched", "gevent", "asyncio", "uvloop", "uvloop-protocol", "trio", "threading"]
 # How much is done; threads do a tenth of spawn_join (peer.py).
@@ -165,8 +168,13 @@ def medians(values):
     return {figure: {library: statistics.median(all_) for library, all_ in row.items()} for figure, row in values.items()}
 
 
+def values_of(results):
+    """figure -> library -> values, of all workloads."""
+    return {figure: row for run in results.values() for figure, row in run["values"].items()}
+
+
 def table(results):
-    values = results["values"]
+    values = values_of(results)
     middle = medians({figure: values[figure] for figure in FIGURES if figure in values})
     libraries = [library for library in LIBRARIES if any(library in row for row in middle.values())]
     lines = ["| | unit | " + " | ".join(libraries) + " |", "| --- | --- |" + " ---: |" * len(libraries)]
@@ -178,13 +186,30 @@ def table(results):
     return "\n".join(lines) + "\n"
 
 
-def conditions(results):
-    rounds = results["rounds"]
+def condition(run):
+    rounds = run["rounds"]
     return (
-        f"{results['date']}, Python {results['python']}, {results['cpus']} CPUs ({results['cpu']}), medians of {rounds} "
-        f"round{'s' if rounds > 1 else ''}, load {results['load'][0]} to {results['load'][1]}"
-        + (", a tenth of the usual work" if results["quick"] else "")
+        f"{run['date']}, Python {run['python']}, {run['cpus']} CPUs ({run['cpu']}), medians of {rounds} "
+        f"round{'s' if rounds > 1 else ''}, load {run['load'][0]} to {run['load'][1]}"
+        + (", a tenth of the usual work" if run["quick"] else "")
     )
+
+
+def conditions(results):
+    """For each set of conditions a line, with the workloads if there are several sets. The load of a set is that of
+    all of its workloads."""
+    groups = {}
+    for workload in WORKLOADS:
+        if workload in results:
+            run = results[workload]
+            key = tuple(str(run[k]) for k in ("date", "python", "cpus", "cpu", "rounds", "quick"))
+            groups.setdefault(key, []).append(workload)
+    lines = []
+    for names in groups.values():
+        loads = sorted((load for name in names for load in results[name]["load"]), key=float)
+        line = condition({**results[names[0]], "load": [loads[0], loads[-1]]})
+        lines.append(line if len(groups) == 1 else f"{', '.join(names)}: {line}")
+    return lines
 
 
 STYLE = """
@@ -207,7 +232,7 @@ STYLE = """
 
 def draw(results):
     """Bars for each figure: how many times better than gevent, on a logarithmic scale."""
-    middle = {figure: row for figure, row in medians(results["values"]).items() if "gevent" in row}
+    middle = {figure: row for figure, row in medians(values_of(results)).items() if "gevent" in row}
     middle = {figure: middle[figure] for figure in FIGURES if figure in middle}
     left, width, right, bar, gap, top = 300, 480, 40, 9, 12, 74
     ratios = {}
@@ -224,7 +249,8 @@ def draw(results):
         attributes = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
         return f'  <text x="{at:.1f}" y="{y:.1f}"{attributes}>{escape(content)}</text>'
 
-    height = top + sum(len(row) * bar + gap for row in ratios.values()) + 40
+    said = conditions(results)
+    height = top + sum(len(row) * bar + gap for row in ratios.values()) + 24 + 16 * len(said)
     whole = left + width + right
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {height}" width="{whole}" height="{height}" '
@@ -240,7 +266,7 @@ def draw(results):
     for power in range(least, most + 1):
         place, label = x(2**power), f"{2**power}" if power >= 0 else f"1/{2**-power}"
         kind = "line" if power else "one"
-        out.append(f'  <line x1="{place:.1f}" y1="{top - 8}" x2="{place:.1f}" y2="{height - 36}" class="{kind}"/>')
+        out.append(f'  <line x1="{place:.1f}" y1="{top - 8}" x2="{place:.1f}" y2="{height - 20 - 16 * len(said)}" class="{kind}"/>')
         out.append(text(place, top - 12, label, "quiet", "middle"))
     y = top
     for figure, row in ratios.items():
@@ -257,8 +283,13 @@ def draw(results):
                 out.append(text(x(ratio) + (3 if ratio >= 1 else -3), y + bar - 1, f"{ratio:.1f}", "value", "start" if ratio >= 1 else "end"))
             y += bar
         y += gap
-    out.append(text(8, height - 12, conditions(results), "quiet"))
+    for i, line in enumerate(said):
+        out.append(text(8, height - 12 - 16 * (len(said) - 1 - i), line, "quiet"))
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def text_of(results):
+    return table(results) + "\n" + "".join(f"{line}.\n\n" for line in conditions(results))[:-1]
 
 
 def into_readme(results):
@@ -268,7 +299,7 @@ def into_readme(results):
     if begin in content and end in content:
         head, rest = content.split(begin, 1)
         tail = rest.split(end, 1)[1]
-        readme.write_text(f"{head}{begin}{table(results)}\n{conditions(results)}.\n{end}{tail}")
+        readme.write_text(f"{head}{begin}{text_of(results)}{end}{tail}")
     (HERE.parent / "bench.svg").write_text(draw(results))
 
 
@@ -277,6 +308,23 @@ def cpu():
         return re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())[1]
     except (OSError, TypeError):
         return platform.machine()
+
+
+def load_now():
+    return "%.1f" % os.getloadavg()[0]
+
+
+def kept(workloads, common):
+    """What --draw has kept of the workloads that are not measured now."""
+    if common["quick"]:
+        return {}
+    try:
+        last = json.loads(KEPT.read_text())
+    except FileNotFoundError:
+        last = {}
+    except ValueError as error:
+        sys.exit(f"compare: {KEPT.name} is no JSON ({error}): mend it, or remove it and measure all")
+    return {workload: run for workload, run in last.items() if workload not in workloads}
 
 
 def main():
@@ -296,6 +344,8 @@ def main():
     for name, known in [*((w, WORKLOADS) for w in workloads), *((n, LIBRARIES) for n in libraries)]:
         if name not in known:
             sys.exit(f"compare: '{name}' is none of: {' '.join(known)}")
+    if options.draw and (options.quick or libraries != LIBRARIES):
+        sys.exit("compare: --draw goes with neither --quick nor --only: each row is of all libraries at once")
     if "http" in workloads and not shutil.which("wrk"):
         sys.exit("compare: no wrk in PATH (Debian: apt-get install wrk)")
 
@@ -305,21 +355,14 @@ def main():
     subprocess.run([compiler, "-O2", "-pthread", str(load), "-o", str(OUT / "echoload")], check=True)
     part, rounds = (10, 1) if options.quick else (1, 5)
     rounds = options.rounds or rounds
-    results = {
+    common = {
         "date": datetime.date.today().isoformat(), "python": platform.python_version(), "cpus": os.cpu_count(), "cpu": cpu(),
-        "rounds": rounds, "quick": options.quick, "load": ["%.1f" % os.getloadavg()[0]] * 2, "values": {},
+        "rounds": rounds, "quick": options.quick,
     }
-    if options.workloads:
-        try:
-            last = json.loads((OUT / "results.json").read_text())
-        except (OSError, ValueError):
-            last = {}
-        if all(last.get(key) == results[key] for key in ("python", "quick", "cpu")):
-            mine = tuple(workloads)
-            kept = {figure: row for figure, row in last["values"].items() if not figure.startswith(mine)}
-            results["values"] = kept
+    results = kept(workloads, common)
     failed = {}
     for workload in workloads:
+        begin, measured = load_now(), {}
         for turn in range(rounds):
             for library in libraries:
                 if not takes_part(library, workload) or (library, workload) in failed:
@@ -328,17 +371,17 @@ def main():
                     print(f"\r\033[K{workload}, round {turn + 1} of {rounds}: {library}", end="", file=sys.stderr, flush=True)
                 try:
                     for figure, value in measure(library, workload, part).items():
-                        results["values"].setdefault(figure, {}).setdefault(library, []).append(value)
+                        measured.setdefault(figure, {}).setdefault(library, []).append(value)
                 except Failed as error:
                     failed[library, workload] = str(error)
                     print(f"compare: {library} failed in {workload}: {error}", file=sys.stderr, flush=True)
-        results["load"][1] = "%.1f" % os.getloadavg()[0]
-        (OUT / "results.json").write_text(json.dumps(results, indent=1))
-        (OUT / "results.md").write_text(table(results) + "\n" + conditions(results) + ".\n")
+        results[workload] = {**common, "load": sorted([begin, load_now()], key=float), "values": measured}
+        (OUT / "results.md").write_text(text_of(results))
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    print(table(results) + "\n" + conditions(results))
+    print(text_of(results), end="")
     if options.draw:
+        KEPT.write_text(json.dumps(results, indent=1) + "\n")
         into_readme(results)
     if any(library == "gosched" for library, _ in failed):
         sys.exit(1)
