@@ -14,6 +14,7 @@ use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Released for each time that signals have come.
 static COME: Shared<gs_sem> = Shared::new(gs_sem::new());
@@ -44,38 +45,55 @@ unsafe extern "C" fn listen(fd: *mut c_void) {
 /// How long a goroutine that was told to give way has for that, at first and at most, in ns.
 const FIRST_PAUSE: i64 = 5_000_000;
 const LAST_PAUSE: i64 = 100_000_000;
+/// How often `hurry` looks without finding anything to hurry, before it ends. Each look takes the GIL from who
+/// runs, who looks for signals at that point: so the handler has been called after two.
+const LOOKS: u32 = 8;
 
-/// Sees to it that KeyboardInterrupt reaches the main goroutine while others compute: each that runs before it
-/// is told to call the handler of the signal, which gives way.
+/// The handler of SIGINT has thrown KeyboardInterrupt at the main goroutine, which has not raised it yet.
+static THROWN: AtomicBool = AtomicBool::new(false);
+
+/// Sees to it that the handler of SIGINT is called, and that what it throws reaches the main goroutine while
+/// others compute: whichever runs before that is told to call the handler again, which gives way.
 fn hurry() {
-    let mut pause = FIRST_PAUSE;
-    let mut is_first = true;
-    while worker::is_busy() {
-        let look: fn(Python<'_>) -> bool = if is_first { first_look } else { next_look };
-        if !blocking::with_gil(look) {
-            return;
+    let (mut pause, mut in_vain) = (FIRST_PAUSE, 0);
+    while in_vain < LOOKS && !worker::is_ending() {
+        if blocking::with_gil(look) {
+            in_vain = 0;
+            pause = (pause * 2).min(LAST_PAUSE);
+        } else {
+            in_vain += 1;
+            pause = FIRST_PAUSE;
         }
-        is_first = false;
         // SAFETY: a goroutine.
         unsafe { gs_sleep_until(gs_now() + pause) };
-        pause = (pause * 2).min(LAST_PAUSE);
     }
 }
 
-fn first_look(py: Python<'_>) -> bool {
+/// Whether the exception is on its way.
+fn look(py: Python<'_>) -> bool {
     let running = worker::busy(py);
-    running.inspect(|g| g.look_for_signals(py)).is_some()
-}
-
-/// The signal has been seen: is the exception still on its way to the main goroutine?
-fn next_look(py: Python<'_>) -> bool {
-    let waits = worker::main(py).is_some_and(|main| main.get().is_interrupted(py));
-    if waits && let Some(running) = worker::busy(py) {
-        // SAFETY: the GIL is held.
-        unsafe { py_ffi::PyErr_SetInterrupt() };
+    let is_thrown = THROWN.load(Ordering::Relaxed)
+        && worker::main(py).is_some_and(|main| main.get().is_interrupted(py));
+    if !is_thrown {
+        THROWN.store(false, Ordering::Relaxed);
+    }
+    if let Some(running) = running {
+        if is_thrown {
+            // SAFETY: the GIL is held.
+            unsafe { py_ffi::PyErr_SetInterrupt() };
+        }
         running.look_for_signals(py);
     }
-    waits
+    is_thrown
+}
+
+/// For the handler of SIGINT: it has thrown KeyboardInterrupt at the main goroutine, or did before. Lets others
+/// run, without raising what was thrown at the caller.
+#[pyfunction]
+pub fn _interrupted(py: Python<'_>) {
+    THROWN.store(true, Ordering::Relaxed);
+    // SAFETY: without the GIL.
+    park::call(py, || unsafe { gs_yield() });
 }
 
 /// Starts the native goroutine that reads the pipe.
@@ -96,14 +114,8 @@ pub fn _wait_for_signal(py: Python<'_>) -> PyResult<()> {
         .map(drop)
 }
 
-/// Lets other goroutines run, without raising what was thrown at the caller: for handlers of signals.
-#[pyfunction]
-pub fn _give_way(py: Python<'_>) {
-    // SAFETY: without the GIL.
-    park::call(py, || unsafe { gs_yield() });
-}
-
 /// In the child of a fork.
 pub fn forked(py: Python<'_>) {
+    THROWN.store(false, Ordering::Relaxed);
     COME.with(py, |sem| *sem = gs_sem::new());
 }

@@ -32,7 +32,7 @@ def _on_interrupt(number, frame):
     if not main._is_interrupted():
         main.throw(KeyboardInterrupt())
     # The goroutine that runs may compute for long.
-    _gosched._give_way()
+    _gosched._interrupted()
 
 
 _std_set_wakeup_fd = signal.set_wakeup_fd
