@@ -346,7 +346,7 @@ def patch_threading(record):
         if hasattr(threading, name):
             record.set(threading, name, getattr(ours, source))
 
-    if _sys.version_info < (3, 12):
+    if not hasattr(threading, "_DeleteDummyThreadOnDel"):
         threading._DummyThread = _dummy_thread(threading, ours)
 
     main = threading.main_thread()
@@ -383,7 +383,7 @@ def _module_of(thread):
 
 def _dummy_thread(threading, ours):
     # A goroutine that threading didn't start gets one of these from current_thread(); it goes
-    # when the goroutine does. From 3.12 on threading sees to that itself.
+    # when the goroutine does. From 3.12.2 on threading sees to that itself.
     class _DummyThread(threading._DummyThread):
         def __init__(self):
             threading.Thread.__init__(self, name=_dummy_name(threading), daemon=True)
