@@ -611,25 +611,26 @@ def test_current_frames():
 
 
 def test_faulthandler_dump(tmp_path):
-    event = Event()
-
-    def waits_in_here():
-        event.wait()
-
-    gs = [go(waits_in_here) for _ in range(3)]
-    yield_()
-    with open(tmp_path / "dump", "w+") as f:
-        faulthandler.dump_traceback(f, all_threads=True)
-        go(faulthandler.dump_traceback, f, True).join()
-        faulthandler.dump_traceback_later(0.01, file=f)
-        time.sleep(0.1)
-        faulthandler.cancel_dump_traceback_later()
-        f.seek(0)
-        text = f.read()
-    event.set()
-    for g in gs:
-        g.join()
-    assert text.count("waits_in_here") >= 9, text
+    # In a process of its own: it dumps a hundred thread states, and those kept for the next goroutines count.
+    run("""
+        import faulthandler, sys, time
+        from gosched import Event, go, yield_
+        event = Event()
+        def waits_in_here():
+            event.wait()
+        gs = [go(waits_in_here) for _ in range(3)]
+        yield_()
+        with open(sys.argv[1], "w+") as f:
+            faulthandler.dump_traceback(f, all_threads=True)
+            go(faulthandler.dump_traceback, f, True).join()
+            faulthandler.dump_traceback_later(0.01, file=f)
+            while f.seek(0) == 0 and f.read().count("waits_in_here") < 9:
+                time.sleep(0.01)
+            faulthandler.cancel_dump_traceback_later()
+        event.set()
+        for g in gs:
+            g.join()
+    """, tmp_path / "dump")
 
 
 @pytest.mark.parametrize("where", ["main", "goroutine", "blocking"])
