@@ -173,7 +173,7 @@ impl Goroutine {
         Ok(true)
     }
 
-    fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
+    pub fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
         let handle = self.inner.with(py, |i| {
             if i.status == Status::Done || self.is_lost() {
                 return None;
@@ -344,11 +344,6 @@ impl Goroutine {
     /// As add_done_callback, but an error of the goroutine is reported all the same. It has not ended.
     fn _on_end(&self, py: Python<'_>, function: Py<PyAny>) {
         self.inner.with(py, |i| i.callbacks.push(function));
-    }
-
-    /// Whether a KeyboardInterrupt was thrown at it and not raised yet.
-    fn _is_interrupted(&self, py: Python<'_>) -> bool {
-        self.is_interrupted(py)
     }
 
     /// Takes back what was thrown at it and not raised yet. Whether it has.

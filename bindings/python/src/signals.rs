@@ -10,6 +10,7 @@ use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
 use crate::{blocking, worker};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ffi::c_void;
@@ -49,7 +50,7 @@ const LAST_PAUSE: i64 = 100_000_000;
 /// runs, who looks for signals at that point: so the handler has been called after two.
 const LOOKS: u32 = 8;
 
-/// The handler of SIGINT has thrown KeyboardInterrupt at the main goroutine, which has not raised it yet.
+/// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
 static THROWN: AtomicBool = AtomicBool::new(false);
 
 /// Sees to it that the handler of SIGINT is called, and that what it throws reaches the main goroutine while
@@ -87,11 +88,16 @@ fn look(py: Python<'_>) -> bool {
     is_thrown
 }
 
-/// For the handler of SIGINT: it has thrown KeyboardInterrupt at the main goroutine, or did before. Lets others
-/// run, without raising what was thrown at the caller.
+/// For the handler of SIGINT: throws KeyboardInterrupt at the main goroutine, unless that has been thrown already
+/// and is not raised yet; and lets others run, without raising what was thrown at the caller.
 #[pyfunction]
-pub fn _interrupted(py: Python<'_>) {
+pub fn _interrupt_main(py: Python<'_>) {
+    let Some(main) = worker::main(py) else { return };
+    // Before: what wakes the main goroutine may give way to one that computes.
     THROWN.store(true, Ordering::Relaxed);
+    if !main.get().is_interrupted(py) {
+        main.get().throw_at(py, PyKeyboardInterrupt::new_err(()).into_value(py).into_any());
+    }
     // SAFETY: without the GIL.
     park::call(py, || unsafe { gs_yield() });
 }

@@ -29,10 +29,8 @@ def _on_interrupt(number, frame):
     main = _gosched.main()
     if main is None or _gosched.get_ident() == _thread_ident():
         raise KeyboardInterrupt
-    if not main._is_interrupted():
-        main.throw(KeyboardInterrupt())
-    # The goroutine that runs may compute for long.
-    _gosched._interrupted()
+    # And gives way: the goroutine that runs may compute for long.
+    _gosched._interrupt_main()
 
 
 _std_set_wakeup_fd = signal.set_wakeup_fd

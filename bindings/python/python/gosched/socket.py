@@ -108,8 +108,9 @@ def _enter(self):
         mode = _Mode(timeout)
         mode.closed = bool(self._closed)
         _c_setblocking(self, False)
-        _gosched.adopt(_c_fileno(self))
         self._closed = mode
+        # Others may run meanwhile.
+        _gosched.adopt(_c_fileno(self))
     return timeout
 
 
