@@ -15,7 +15,7 @@ use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Released for each time that signals have come.
 static COME: Shared<gs_sem> = Shared::new(gs_sem::new());
@@ -24,49 +24,62 @@ fn come() -> usize {
     COME.with_thread(|sem| ptr::from_mut(sem) as usize)
 }
 
-/// Reads the pipe, until it is closed.
-unsafe extern "C" fn listen(fd: *mut c_void) {
-    let fd = fd as usize as i32;
-    let mut numbers = [0u8; 64];
-    loop {
-        // SAFETY: room for so many bytes.
-        let n = unsafe { gs_read(fd, numbers.as_mut_ptr().cast(), numbers.len(), GS_FOREVER) };
-        if n <= 0 {
-            return;
-        }
-        // SAFETY: static.
-        unsafe { gs_sem_release(come() as *mut gs_sem, 1) };
-        // Others' handlers may raise what is not meant for the goroutine that computes.
-        if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
-            hurry();
-        }
-    }
-}
+/// How often signals have come, as far as the pipe tells, and how often of these `gosched-signals` has called the
+/// handlers.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+/// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
+static THROWN: AtomicBool = AtomicBool::new(false);
 
 /// How long a goroutine that was told to give way has for that, at first and at most, in ns.
 const FIRST_PAUSE: i64 = 5_000_000;
 const LAST_PAUSE: i64 = 100_000_000;
-/// How often `hurry` looks without finding anything to hurry, before it ends. Each look takes the GIL from who
-/// runs, who looks for signals at that point: so the handler has been called after two.
-const LOOKS: u32 = 8;
 
-/// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
-static THROWN: AtomicBool = AtomicBool::new(false);
-
-/// Sees to it that the handler of SIGINT is called, and that what it throws reaches the main goroutine while
-/// others compute: whichever runs before that is told to call the handler again, which gives way.
-fn hurry() {
-    let (mut pause, mut in_vain) = (FIRST_PAUSE, 0);
-    while in_vain < LOOKS && !worker::is_ending() {
-        if blocking::with_gil(look) {
-            in_vain = 0;
-            pause = (pause * 2).min(LAST_PAUSE);
-        } else {
-            in_vain += 1;
-            pause = FIRST_PAUSE;
+/// Reads the pipe, until it is closed. Sees to it that the handler of SIGINT is called, and that what it throws
+/// reaches the main goroutine while others compute: whichever runs before that is told to call the handler again,
+/// which gives way.
+unsafe extern "C" fn listen(fd: *mut c_void) {
+    let fd = fd as usize as i32;
+    let mut numbers = [0u8; 64];
+    // The value of `ASKED` at the last SIGINT, while there is something to do for it.
+    let mut interrupt = None;
+    // When that is done next, and how long after that again.
+    let (mut look_at, mut pause) = (0, FIRST_PAUSE);
+    loop {
+        // SAFETY: room for so many bytes.
+        let n = unsafe {
+            let until = if interrupt.is_some() { look_at } else { GS_FOREVER };
+            gs_read(fd, numbers.as_mut_ptr().cast(), numbers.len(), until)
+        };
+        // SAFETY: no preconditions.
+        let now = unsafe { gs_now() };
+        if n > 0 {
+            let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
+            // SAFETY: static.
+            unsafe { gs_sem_release(come() as *mut gs_sem, 1) };
+            // Others' handlers may raise what is not meant for the goroutine that computes.
+            if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
+                // `look` makes more of them: these don't begin anew.
+                if interrupt.is_none() {
+                    (look_at, pause) = (now, FIRST_PAUSE);
+                }
+                interrupt = Some(asked);
+            }
+        } else if n != -(libc::ETIMEDOUT as isize) {
+            return;
         }
-        // SAFETY: a goroutine.
-        unsafe { gs_sleep_until(gs_now() + pause) };
+        if let Some(asked) = interrupt
+            && now >= look_at
+        {
+            let is_thrown = blocking::with_gil(look);
+            let is_answered = ANSWERED.load(Ordering::Relaxed) >= asked;
+            if worker::is_ending() || is_answered && !is_thrown {
+                interrupt = None;
+            }
+            // SAFETY: no preconditions.
+            look_at = unsafe { gs_now() } + pause;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
     }
 }
 
@@ -91,15 +104,18 @@ fn look(py: Python<'_>) -> bool {
 /// For the handler of SIGINT: throws KeyboardInterrupt at the main goroutine, unless that has been thrown already
 /// and is not raised yet; and lets others run, without raising what was thrown at the caller.
 #[pyfunction]
-pub fn _interrupt_main(py: Python<'_>) {
-    let Some(main) = worker::main(py) else { return };
-    // Before: what wakes the main goroutine may give way to one that computes.
+pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
+    let Some(main) = worker::main(py) else { return Ok(()) };
+    let exception = py.get_type::<PyKeyboardInterrupt>().call0()?.unbind();
+    // From here on until it is thrown no other thread has the GIL; what wakes the main goroutine may give way to
+    // one that computes.
     THROWN.store(true, Ordering::Relaxed);
     if !main.get().is_interrupted(py) {
-        main.get().throw_at(py, PyKeyboardInterrupt::new_err(()).into_value(py).into_any());
+        main.get().throw_at(py, exception);
     }
     // SAFETY: without the GIL.
     park::call(py, || unsafe { gs_yield() });
+    Ok(())
 }
 
 /// Starts the native goroutine that reads the pipe.
@@ -111,17 +127,25 @@ pub fn _listen(py: Python<'_>, fd: i32) -> PyResult<()> {
     }))
 }
 
-/// Waits until signals have come.
+/// What `ANSWERED` is to be when the handlers have been called.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+/// For `gosched-signals`: waits until signals have come. It has called the handlers of those before.
 #[pyfunction]
 pub fn _wait_for_signal(py: Python<'_>) -> PyResult<()> {
+    ANSWERED.store(SEEN.load(Ordering::Relaxed), Ordering::Relaxed);
     let sem = come();
     // SAFETY: static.
-    park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, d) })
-        .map(drop)
+    park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, d) })?;
+    SEEN.fetch_add(1, Ordering::Relaxed);
+    Ok(())
 }
 
 /// In the child of a fork.
 pub fn forked(py: Python<'_>) {
+    for count in [&ASKED, &SEEN, &ANSWERED] {
+        count.store(0, Ordering::Relaxed);
+    }
     THROWN.store(false, Ordering::Relaxed);
     COME.with(py, |sem| *sem = gs_sem::new());
 }

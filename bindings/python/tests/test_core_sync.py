@@ -744,16 +744,21 @@ def test_group_timeout_beside_an_error(kind):
     """What is meant for the outside isn't hidden among the errors of goroutines."""
     def fails_at_the_end():
         try:
+            has_begun.set()
             sleep(100)
         except Cancelled:
             raise KeyError("cause")
 
     for wait in (lambda: sleep(100), lambda: None):
+        has_begun = Event()
+        timeout = Timeout(0.002, None if kind is Timeout else kind)
         with pytest.raises(kind) as caught:
-            with Timeout(0.002, None if kind is Timeout else kind):
-                with Group() as group:
-                    group.go(fails_at_the_end)
-                    wait()
+            with Group() as group:
+                group.go(fails_at_the_end)
+                has_begun.wait()
+                timeout.start()
+                wait()
+        timeout.cancel()
         assert "cause" in repr(caught.value.__cause__)
         assert repr(caught.value.__cause__).startswith("KeyError" if sys.version_info < (3, 11) else "ExceptionGroup")
 
