@@ -14,6 +14,7 @@ import pytest
 
 import gosched
 import gosched.asyncio
+from helpers import until
 
 @pytest.fixture
 def policy():
@@ -208,9 +209,9 @@ def test_timers_keep_their_order(run):
     async def main():
         order = []
         loop = asyncio.get_running_loop()
-        for n in (3, 1, 2, 0):
-            loop.call_later(n * 0.01, order.append, n)
         began = loop.time()
+        for n in (3, 1, 2, 0):
+            loop.call_at(began + n * 0.01, order.append, n)
         await asyncio.sleep(0.05)
         assert loop.time() - began >= 0.049
         return order
@@ -220,16 +221,18 @@ def test_timers_keep_their_order(run):
 
 def test_cancelling_the_goroutine_ends_the_run(run):
     ended = []
+    has_begun = gosched.Event()
 
     async def main():
         try:
+            has_begun.set()
             await asyncio.sleep(100)
         finally:
             await asyncio.sleep(0.001)
             ended.append(True)
 
     goroutine = gosched.go(run, main())
-    gosched.sleep(0.02)
+    assert has_begun.wait(60)
     goroutine.cancel()
     assert goroutine.join(10)
     assert goroutine.cancelled() and ended == [True]
@@ -254,7 +257,7 @@ def test_signal_handlers_of_several_loops(run):
 
     numbers = [signal.SIGUSR1, signal.SIGUSR2]
     goroutines = [gosched.go(run, main(number)) for number in numbers]
-    gosched.sleep(0.05)
+    until(lambda: all(signal.getsignal(number) != signal.SIG_DFL for number in numbers))
     for number in numbers:
         os.kill(os.getpid(), number)
     assert [g.result(10) for g in goroutines] == numbers
@@ -490,7 +493,7 @@ def test_asyncios_own_loop_under_patch_all():
 def test_async_generators_end_with_their_loop(run):
     ended = []
 
-    async def numbers():
+    async def numbers(end):
         try:
             for n in range(100):
                 yield n
@@ -498,13 +501,15 @@ def test_async_generators_end_with_their_loop(run):
         finally:
             await asyncio.sleep(0.001)
             ended.append(True)
+            end.set()
 
     async def main():
-        async for n in numbers():
+        end = asyncio.Event()
+        async for n in numbers(end):
             if n == 2:
                 break
-        await asyncio.sleep(0.05)
-        mine = numbers()
+        await end.wait()
+        mine = numbers(asyncio.Event())
         kept.append(mine)
         return await mine.__anext__()
 
