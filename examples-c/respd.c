@@ -71,7 +71,8 @@ typedef struct client {
     parser parser;
     char *in;                  /* in_small, or from malloc */
     size_t in_size, begin, filled, pending;
-    char in_small[FEW_BYTES], out[BUFFER]; /* what an idle client uses of both is on a page or two */
+    /* Their beginnings are close together, so an idle client touches few pages. */
+    char in_small[FEW_BYTES], out[BUFFER];
 } client;
 
 typedef struct command {
