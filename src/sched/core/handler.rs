@@ -2,6 +2,7 @@
 
 use super::gang;
 use super::start::m_for;
+use crate::sched::who::hooks::STARTING;
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::PRef;
@@ -22,11 +23,21 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if is_forking() {
         return true;
     }
+    // A thread in `thread_start` isn't idle, nor will it be while a goroutine in the handler has what it waits
+    // for: that goroutine gets the P, and needs no other thread.
+    if is_thread_starting() && rt.nodes.iter().any(|n| !n.preempted.is_empty()) {
+        return true;
+    }
     if rt.is_any_m_between() {
         return false;
     }
     rt.template.want_spare(rt, p.node as usize);
     rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
+}
+
+/// Whether a thread is in the hook `thread_start`, where it may wait for a lock that a goroutine has.
+pub fn is_thread_starting() -> bool {
+    STARTING.load(Ordering::Relaxed) != 0
 }
 
 /// Who can have the P at once: an idle M, already out of its pool; if there can be
@@ -36,9 +47,11 @@ pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
 }
 
 /// Takes a goroutine that waits in the signal handler out of its queue, if there can
-/// be no more threads for now. (It may have the lock that who makes one waits for.)
+/// be no more threads for now. (It may have the lock that who makes one waits for, or the hook
+/// `thread_start` of a new one.)
 pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
-    if !rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() && !rt.template.is_stuck() {
+    let lacks = rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck();
+    if !lacks && !is_forking() && !is_thread_starting() {
         return None;
     }
     let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());

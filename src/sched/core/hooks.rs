@@ -128,8 +128,12 @@ pub fn follow(m: MRef) {
 fn change(m: MRef, to: *const Hooks) {
     leave_entered(m);
     if !m.p.get().is_null() {
-        // The M may lose its P, and what is chosen for it waits for no other.
+        // The M may lose its P, and what is chosen for it waits for no other. Nor does the M look for work in the
+        // hooks: sysmon takes P's from those that block only when nobody does. It looks afterwards, or who takes its P.
         g0::put_back_stash(m, m.p());
+        if m.spinning.replace(false) {
+            rt().idle.spin_ended();
+        }
     }
     blocking::off_p(m, || {
         if let Some(old) = of(m) {

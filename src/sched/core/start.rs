@@ -1,6 +1,6 @@
 //! Starting M's: work that was added, and P's that were handed off, find a thread.
 
-use super::handler::{waiting_in_handler, with_its_m};
+use super::handler::{self, waiting_in_handler, with_its_m};
 use super::netpoll::{self};
 use super::owner::{make_idle, take_idle_p};
 use super::ready;
@@ -9,7 +9,6 @@ use super::timers;
 use crate::os::thread::Thread;
 use crate::os::time;
 use crate::sched::who::attention::STOP;
-use crate::sched::who::hooks::STARTING;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, count};
@@ -239,7 +238,7 @@ pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
 /// got the P would only join them, and the next one, without end.
 fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     let stops = p.attention.load(Ordering::Relaxed) & STOP != 0;
-    if stops || STARTING.load(Ordering::Relaxed) == 0 {
+    if stops || !handler::is_thread_starting() {
         return None;
     }
     rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop()).map(with_its_m)
