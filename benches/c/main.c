@@ -36,20 +36,25 @@ static const struct workload workloads[] = {
     {"preempt", preempt, 200, "sleeps", false},
     {"wake", wake, 2000, "wakes", false},
     {"idle", idle, 3000, "ms", false},
+    {"latency", latency, 400, "events for each kind of event and background", false},
     {"gang", gang, 3000, "ms for each part", true},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };
 
+enum { FIGURES = 256 };
+
 static struct {
-    const char *name, *unit;
+    const char *unit;
+    char *name;
     double value;
-} figures[8];
+} figures[FIGURES];
 static size_t figure_count;
 
 void report(const char *figure, double value, const char *unit)
 {
     CHECK(figure_count < sizeof figures / sizeof figures[0]);
-    figures[figure_count].name = figure;
+    figures[figure_count].name = strdup(figure);
+    CHECK(figures[figure_count].name != NULL);
     figures[figure_count].value = value;
     figures[figure_count].unit = unit;
     figure_count++;
