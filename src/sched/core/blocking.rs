@@ -23,7 +23,7 @@ use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
 use crate::sched::who::p::{PRef, status};
-use crate::sched::who::runtime::rt;
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Task;
 use crate::sched::words::clock;
 use core::ffi::c_void;
@@ -123,7 +123,10 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn begins_another(m: MRef, g: GRef) -> bool {
     g.left_at.set(time::now());
-    m.p().has_work() || steal::work_anywhere(rt())
+    let p = m.p();
+    // Its files and timers need somebody from the moment of the call, too.
+    let is_watched = p.poll.is_waited_for() || p.timers.next() != i64::MAX;
+    is_watched || p.has_work() || steal::work_anywhere(rt())
 }
 
 /// The call is over; `kept`: its P was still there.
@@ -171,7 +174,7 @@ pub fn retake(m: MRef, g: GRef) -> bool {
 #[inline(never)]
 fn take_another(m: MRef, old: PRef) -> bool {
     let rt = rt();
-    match owner::take_idle_p(rt, Some(old), m.node.get()) {
+    match owner::take_idle_p(rt, Some(old), m.node.get()).or_else(|| take_left_p(rt, old)) {
         Some(p) => {
             owner::acquire_p(m, p);
             m.in_syscall.store(false, Ordering::Relaxed);
@@ -180,6 +183,17 @@ fn take_another(m: MRef, old: PRef) -> bool {
         }
         None => false,
     }
+}
+
+/// How many P's an M that is back from a call looks at for one that another call has left.
+const CALLS_LOOKED_AT: usize = 8;
+
+/// A P that the call of another M has left. To hand it over takes no thread that has to be woken, so this M goes
+/// before the goroutines that wait in queues: these are for the M's that look for work.
+fn take_left_p(rt: &Runtime, old: PRef) -> Option<PRef> {
+    let n = rt.procs();
+    let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((old.id as usize + i) % n));
+    others.into_iter().find(|p| p.take_from_call(status::IDLE))
 }
 
 /// The block is over. `-EPERM` when there was none. exitsyscall.

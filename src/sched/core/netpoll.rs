@@ -17,7 +17,7 @@ use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, status};
-use crate::sched::who::runtime::Runtime;
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Batch, Task};
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
@@ -128,7 +128,7 @@ impl Found {
                 }
             });
         }
-        start::work_added(Some(p), p.node as usize);
+        ready::event_added(rt(), p);
     }
 }
 

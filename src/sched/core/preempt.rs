@@ -204,9 +204,50 @@ pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     if !known || !computes(p) {
         return false;
     }
-    p.seen_at(p.tick.load(Ordering::Relaxed), now);
+    p.seen_at(now);
     world::ask(p, attention::SLICE);
     interrupt(rt, p) == Sent::Yes
+}
+
+/// A goroutine runs for this time, in ns, before an event preempts it: a goroutine that became ready by a timer, a
+/// file or another thread. The time for which events kept the P before comes on top, so a flood of events gets at
+/// most half of the P.
+pub const WAKE_UP: i64 = 500_000;
+
+/// How many P's beside its home an event looks at for one that a system call has left.
+const CALLS_LOOKED_AT: usize = 4;
+
+/// An event waits in the inbox of `p`, and no P is idle: it gets a P that is left to a system call, or `p`, if
+/// the goroutine there has run for long enough. Else sysmon sees to it at its next look.
+#[cold]
+#[inline(never)]
+pub fn for_event(rt: &Runtime, p: PRef) {
+    let n = rt.procs();
+    let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((p.id as usize + i) % n));
+    let left = || core::iter::once(p).chain(others).find(|p| p.take_from_call(status::IDLE));
+    if rt.cooperative {
+        return;
+    }
+    if let Some(left) = left() {
+        return start::hand_off(left);
+    }
+    let now = time::now();
+    match p.stands_since() {
+        // It comes by soon. No signal: that could end a call which begins just now.
+        i64::MAX if p.has_made_calls() => world::ask(p, attention::SLICE),
+        // It has switched since it was last looked at.
+        i64::MAX => p.seen_at(now),
+        since if now - since >= WAKE_UP => {
+            let known = rt.preempt_signal != 0 && computes(p);
+            if known {
+                world::ask(p, attention::SLICE);
+            }
+            if !known || interrupt(rt, p) != Sent::Yes {
+                rt.sysmon.wake();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Prepares the process for the signal of this runtime.
@@ -465,6 +506,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
     // The borrowed thread's `LOOK` comes again with the next P.
     p.attention.fetch_and(!(attention::LOOK | attention::SLICE), Ordering::Relaxed);
+    p.taken_at.store(time::now(), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
         queue(p, g);
         release_p(m);
@@ -550,10 +592,13 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         m.claim.store(claim::TAKEN, Ordering::Release);
         return false;
     }
-    // sysmon sees that the P has another goroutine: it has a time slice of its own.
-    let tick = m.p().tick.load(Ordering::Relaxed);
-    m.p().tick.store(tick.wrapping_add(1), Ordering::Relaxed);
-    m.p().seen_at(tick.wrapping_add(1), time::now());
+    // sysmon sees that the P has another goroutine: it has a time slice of its own, and runs undisturbed for as long
+    // as the P was others' since such a goroutine last ran on it.
+    let (p, now) = (m.p(), time::now());
+    let tick = p.tick.load(Ordering::Relaxed);
+    p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
+    let others_had = (now - p.taken_at.load(Ordering::Relaxed)).clamp(0, rt().slice);
+    p.seen_at(now + others_had);
     m.bind_to(m.p().node as usize);
     switch::assign(m, m.p(), g);
     true

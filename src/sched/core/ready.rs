@@ -107,11 +107,20 @@ fn ready_from_outside(g: GRef) {
     if prio == priority::NORMAL && home < rt.procs() {
         let p = rt.p(home);
         if p.inbox.try_push(task) {
-            work_added(Some(p), p.node as usize);
+            event_added(rt, p);
             return;
         }
     }
     push_global(task, prio);
+}
+
+/// An event has put work into the inbox of a P that another thread has, or no thread. If no P is idle, a P
+/// runs it that is left to a system call, or whose goroutine has had more than its share.
+pub fn event_added(rt: &Runtime, p: PRef) {
+    work_added(Some(p), p.node as usize);
+    if rt.idle.ps() == 0 && rt.idle.spinning() == 0 {
+        preempt::for_event(rt, p);
+    }
 }
 
 /// A goroutine that was spawned for this node. If a P of the node is idle the task goes along with

@@ -12,7 +12,7 @@ use crate::os::time;
 use crate::sched::core::netpoll;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
-use crate::sched::core::preempt::{self, BACK, Doing, Sent};
+use crate::sched::core::preempt::{self, BACK, Doing, Sent, WAKE_UP};
 use crate::sched::core::stacks;
 use crate::sched::core::start;
 use crate::sched::core::steal;
@@ -27,9 +27,10 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// The shortest and the longest sleep in ns.
+/// The shortest and the longest sleep in ns. An event that finds a goroutine which has just begun waits for the next
+/// look, so the longest bounds how late it is.
 const SHORTEST: i64 = 20_000;
-const LONGEST: i64 = 2_000_000;
+const LONGEST: i64 = 1_000_000;
 /// After so many looks without an event the sleeps become longer.
 const PATIENCE: u32 = 50;
 /// All P's idle for so long: it sleeps until it is woken.
@@ -43,18 +44,13 @@ const SYSCALL_GRACE: i64 = 10_000_000;
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
-/// Files of a P that stands are looked at when nobody has for so long, and those of one
-/// that does not after as long as Go's.
-const FILES: i64 = 500_000;
-const FILES_OF_BUSY: i64 = 10_000_000;
+/// The files of a P are looked at when no thread has for this time, in ns.
+const FILES: i64 = 300_000;
 /// How often it looks for threads that run without a P, and at how many.
 const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// So long after a signal it is looked at again.
 const AGAIN: i64 = 1_000_000;
-/// A goroutine runs for so long before one preempts it whose timer is due.
-const WAKE_UP: i64 = 1_000_000;
-
 /// How often it asks how many free stacks were not needed lately, and how many of those
 /// give their memory back at once, with a pause then: that costs 1 us each or more.
 const TRIM: i64 = 100_000_000;
@@ -339,27 +335,47 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         wake_one(rt);
     }
     seen.looked = now;
+    // Other threads may have seen since when it runs what it runs now.
+    let known = p.stands_since();
     if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
-        (seen.slice, seen.asked) = (now, false);
+        (seen.slice, seen.asked) = (if known == i64::MAX { now } else { known }, false);
     } else if now - seen.slice >= rt.slice && !seen.asked {
         seen.asked = true;
         world::ask(p, attention::SLICE);
     }
     if tick != seen.tick || syscall_tick != seen.syscall_tick {
-        p.seen_at(tick, now);
+        if known == i64::MAX {
+            p.seen_at(now);
+        }
         *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
         if matches!(status, status::RUNNING | status::SYSCALL) {
-            look_at_files(p, seen, now, FILES_OF_BUSY);
+            look_at_files(p, seen, now);
         }
         // Whoever is preempted for these has run for a while, beginning now.
         if status == status::RUNNING {
-            let for_timer = p.timers.next().max(now + WAKE_UP);
-            let next = if somebody_is_back(rt, p) { now + BACK } else { for_timer };
-            seen.next = seen.next.min(next);
+            // It makes short calls: after one of them it answers.
+            if next_event(p) <= now && now - seen.slice >= WAKE_UP && !seen.asked {
+                seen.asked = true;
+                world::ask(p, attention::SLICE);
+            }
+            let for_event = next_event(p).max(seen.slice + WAKE_UP);
+            let next = if somebody_is_back(rt, p) { seen.slice + BACK } else { for_event };
+            if known != i64::MAX && next <= now {
+                seen.check = now;
+                return stands(rt, p, seen, now);
+            }
+            seen.next = seen.next.min(next.max(now + BACK));
         }
-        // Only the second look at the same call takes the P: a call is mostly over by
+        if status != status::SYSCALL {
+            return false;
+        }
+        if next_event(p) <= now {
+            return retake(rt, p, now - seen.since);
+        }
+        // Only the second look at the same call takes the P for other work: a call is mostly over by
         // the next one if that comes when it would.
-        if status == status::SYSCALL && (p.has_work() || steal::work_anywhere(rt)) {
+        seen.next = seen.next.min(next_event(p));
+        if p.has_work() || steal::work_anywhere(rt) {
             seen.next = seen.next.min(now + SHORTEST);
         }
         return false;
@@ -369,20 +385,20 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         status::RUNNING => stands(rt, p, seen, now),
         _ => return false,
     };
-    look_at_files(p, seen, now, FILES);
+    look_at_files(p, seen, now);
     acted
 }
 
 /// The files of a P whose owner doesn't get to it: it stands, or it has more to do
 /// between two of its looks than they have time.
-fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
+fn look_at_files(p: PRef, seen: &mut Seen, now: i64) {
     if !p.poll.is_waited_for() {
         return;
     }
-    let due = p.poll.last_look() + patience;
+    let due = p.poll.last_look() + FILES;
     if now >= due {
         netpoll::look_from_outside(p);
-        seen.next = seen.next.min(now + patience);
+        seen.next = seen.next.min(now + FILES);
     } else {
         seen.next = seen.next.min(due);
     }
@@ -391,16 +407,16 @@ fn look_at_files(p: PRef, seen: &mut Seen, now: i64, patience: i64) {
 /// The same goroutine has been on the P since the last look. When others could
 /// use it, its thread is looked at, more and more seldom.
 fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
-    let timer = p.timers.next();
+    let event = next_event(p);
     let is_back = somebody_is_back(rt, p);
-    let due = timer <= now || is_back;
+    let due = event <= now || is_back;
     // Somebody who looks for work takes it, timers of others included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
     let waiting = p.has_work() || due || steal::work_anywhere(rt);
     let free = rt.idle.ps() + rt.idle.spinning() != 0;
-    if rt.cooperative || (free && !p.has_work()) && timer == i64::MAX {
+    if rt.cooperative || (free && !p.has_work()) && event == i64::MAX {
         return false;
     }
     let slice_ends = seen.slice + rt.slice;
@@ -409,7 +425,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         true if due && now < yields => yields.min(slice_ends),
         true if due => seen.check.max(yields.min(slice_ends)),
         true => seen.check.max(slice_ends),
-        false => timer.max(yields),
+        false => event.max(yields),
     };
     let must_ask = due && now >= yields && !seen.asked;
     if now < seen.check && !must_ask {
@@ -441,6 +457,12 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
 }
 
+/// When something happens that the goroutine on the P is preempted for, if it has had its share: 0: it has happened.
+/// `i64::MAX`: never.
+fn next_event(p: PRef) -> i64 {
+    if p.inbox.is_empty() { p.timers.next() } else { 0 }
+}
+
 /// Whether one that is back from a system call waits for a P of the node.
 fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
@@ -458,6 +480,7 @@ fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
 fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
+        || p.poll.is_waited_for()
         || rt.idle.ps() + rt.idle.spinning() == 0
         || steal::work_anywhere(rt);
     if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {

@@ -85,9 +85,13 @@ pub struct P {
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
 
-    /// The same goroutine has been on it since then (ns), if `tick` is still this.
+    /// The same goroutine has been on it since then (ns), and made no system call, if the two counters are
+    /// still these.
     seen_tick: AtomicU32,
+    seen_syscall_tick: AtomicU32,
     seen_at: AtomicI64,
+    /// When the P was last taken from a goroutine that computed, in ns.
+    pub taken_at: AtomicI64,
 
     /// The M that held it last. seed: N3
     pub last_m: AtomicPtr<M>,
@@ -158,7 +162,9 @@ impl P {
             ids: Cell::new((0, 0)),
             timers: Timers::new(id as u16),
             seen_tick: AtomicU32::new(0),
+            seen_syscall_tick: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
+            taken_at: AtomicI64::new(0),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: Stats::default(),
             gang: gang::Column::new(),
@@ -206,16 +212,25 @@ impl P {
     }
 
     /// The goroutine that is on it now was seen there at this time (ns).
-    pub fn seen_at(&self, tick: u32, now: i64) {
+    pub fn seen_at(&self, now: i64) {
         self.seen_at.store(now, Ordering::Relaxed);
+        let calls = self.syscall_tick.load(Ordering::Relaxed);
+        self.seen_syscall_tick.store(calls, Ordering::Relaxed);
         // Release: with the tick comes its time, or a later one.
-        self.seen_tick.store(tick, Ordering::Release);
+        self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Since when the same goroutine is known to be on it, in ns; `i64::MAX`: it isn't.
+    /// Since when the same goroutine is known to run on it without a system call, in ns; `i64::MAX`: it isn't known.
     pub fn stands_since(&self) -> i64 {
-        let stands = self.seen_tick.load(Ordering::Acquire) == self.tick.load(Ordering::Relaxed);
+        let seen = self.seen_tick.load(Ordering::Acquire);
+        let stands = seen == self.tick.load(Ordering::Relaxed) && !self.has_made_calls();
         if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
+    }
+
+    /// Whether a system call has begun on it since it was last seen.
+    pub fn has_made_calls(&self) -> bool {
+        let calls = self.syscall_tick.load(Ordering::Relaxed);
+        self.seen_syscall_tick.load(Ordering::Relaxed) != calls
     }
 
     /// Whether a thief would find something.
