@@ -8,7 +8,7 @@ use super::gang;
 use super::group;
 use super::hooks;
 use super::netpoll::{self};
-use super::order::{OTHERS, is_asked, next_local, next_tick, timer_is_due};
+use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due, timer_is_due};
 use super::owner::{make_idle, release_p};
 use super::preempt;
 use super::ready;
@@ -27,7 +27,7 @@ use crate::os::time;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, M, MRef};
-use crate::sched::who::p::{PRef, count};
+use crate::sched::who::p::{self, PRef, count};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Task};
 use core::ffi::c_void;
@@ -233,11 +233,16 @@ pub fn stop_spinning(m: MRef) {
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let rt = rt();
     let p = m.p();
-    if timer_is_due(p) {
-        p.timers.run(time::now());
+    let mut events = 0;
+    if own_timer_is_due(p) {
+        events += p.timers.run(time::now());
     }
     if netpoll::is_due(p) {
-        netpoll::look(m, p);
+        events += netpoll::look(m, p);
+    }
+    if events > 0 {
+        p.pace.events.set(events);
+        p::look_at_the_clock(p);
     }
     if p.attention.load(Ordering::Relaxed) & attention::GANG != 0
         && let Some(task) = gang::next(rt, p)

@@ -16,7 +16,7 @@ use crate::os::epoll::{self, Event};
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{self, PRef, status};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Batch, Task};
 use core::ptr;
@@ -24,8 +24,11 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
 
 /// Events taken with one look.
 const EVENTS: usize = 128;
-/// A busy P looks after so many scheduling decisions.
+/// A busy P looks after this number of scheduling decisions at most, and at least.
 const TICKS: u32 = 128;
+const LEAST_TICKS: u32 = 4;
+/// Between the two it looks this often, in ns.
+const LOOK_GAP: i64 = 40_000;
 /// The data of an instance's bell; other numbers are files', or P's.
 const BELL: u64 = u64::MAX;
 /// P's that a watcher takes note of at once.
@@ -216,7 +219,9 @@ pub fn close_all(rt: &Runtime) {
 /// A goroutine is about to wait for a file of this P's instance; it holds the
 /// file's lock, so it can't be woken yet.
 pub fn wait_begins(home: PRef) {
-    home.poll.waiting.fetch_add(1, Ordering::SeqCst);
+    if home.poll.waiting.fetch_add(1, Ordering::SeqCst) == 0 {
+        p::look_at_the_clock(home);
+    }
     // Pairs with the fences in `make_idle` and `stop_attending`: either who leaves the
     // P sees that it is waited for, or we see that nobody attends to it.
     fence(Ordering::SeqCst);
@@ -284,17 +289,27 @@ fn arm(p: PRef) {
 #[inline(always)]
 pub fn is_due(p: PRef) -> bool {
     p.poll.is_waited_for()
-        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.looked_at.get()) >= TICKS
+        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.looked_at.get()) >= p.poll.ticks.get()
+}
+
+/// After how many decisions it is time for a look, if a goroutine waits for a file.
+pub fn ticks_between_looks(p: PRef) -> u32 {
+    if p.poll.is_waited_for() { p.poll.ticks.get() } else { TICKS }
 }
 
 /// Makes ready on the caller's P whoever waits for what has happened in the
 /// instance of `of`, its own P or another. On g0. Gives how many there are.
 pub fn look(m: MRef, of: PRef) -> usize {
     let p = m.p();
-    if of == p {
-        p.poll.looked_at.set(p.tick.load(Ordering::Relaxed));
-    }
+    let before = of.poll.last_look();
     let found = take_events(of, 0);
+    if of == p {
+        let tick = p.tick.load(Ordering::Relaxed);
+        let decisions = i64::from(tick.wrapping_sub(p.poll.looked_at.replace(tick)));
+        let took = (of.poll.last_look() - before).max(1);
+        let ticks = (decisions * LOOK_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
+        p.poll.ticks.set(ticks as u32);
+    }
     let n = found.len();
     if n > 0 {
         found.into_queues(p);

@@ -20,8 +20,9 @@ pub const GLOBAL: u32 = 61;
 /// And of so many, one begins with another queue that could starve.
 pub const OTHERS: u32 = 53;
 
-/// Of so many one looks at the clock, if there are timers.
-pub const CLOCK: u32 = 16;
+/// Goroutines that hand over to each other through `runnext` share a turn of this length, in ns, if others wait.
+/// What events have made ready need not wait for its end.
+pub const TURN: i64 = 2_000_000;
 
 /// What so many goroutines use doesn't stay in the first cache from turn to turn.
 pub const MANY: u32 = 16;
@@ -41,7 +42,7 @@ pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
 #[cold]
 #[inline(never)]
 pub fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    if netpoll::is_due(p) || (tick.is_multiple_of(CLOCK) && timer_is_due(p)) {
+    if netpoll::is_due(p) || own_timer_is_due(p) {
         return None;
     }
     next_unusual(m, p, tick)
@@ -67,6 +68,17 @@ pub fn timer_is_due(p: PRef) -> bool {
     next != i64::MAX && next <= time::now()
 }
 
+/// Whether a timer of the own P is due. The owner learns its pace with the clock.
+pub fn own_timer_is_due(p: PRef) -> bool {
+    let next = p.timers.next();
+    if next == i64::MAX {
+        return false;
+    }
+    let now = time::now();
+    p.pace.note(p.tick.load(Ordering::Relaxed), now);
+    next <= now
+}
+
 /// The next task of the own P, on g0.
 pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
@@ -89,16 +101,55 @@ pub fn is_unusual(p: PRef, tick: u32) -> bool {
 pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let random_order = rt().debug.random_order;
     let until = |of: u32| of - tick % of;
-    // The first timer changes that.
-    let clock = if p.timers.next() == i64::MAX { OTHERS } else { until(CLOCK) };
-    let ordinary = match random_order {
+    // The first timer changes that, and the first who waits for a file.
+    let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
+    let ordinary = match random_order || p.pace.events.get() > 0 {
         true => 1,
-        false => clock.min(until(GLOBAL)).min(until(OTHERS)),
+        false => clock.min(netpoll::ticks_between_looks(p)).min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
-    if out_of_order || random_order { now_and_then(m, p, tick) } else { None }
-        .or_else(|| next_in_order(m, p))
+    let task = if p.runnext.load(Ordering::Relaxed) != 0 && !random_order && !turn_is_over(p) {
+        if out_of_order || p.pace.events.get() > 0 { of_event(m, p) } else { None }
+    } else if out_of_order || random_order {
+        let task = now_and_then(m, p, tick);
+        if task.is_some() {
+            end_turn(p);
+        }
+        task
+    } else {
+        None
+    };
+    task.or_else(|| next_in_order(m, p))
+}
+
+/// Whether goroutines that hand over through `runnext` have done so for long enough.
+fn turn_is_over(p: PRef) -> bool {
+    let (turn, now) = (p.turn(), time::now());
+    if p.pace.turn.replace(turn) != turn {
+        p.pace.turn_seen_at.set(now);
+        return false;
+    }
+    now - p.pace.turn_seen_at.get() >= TURN
+}
+
+/// Puts the goroutine in `runnext` behind the others.
+pub fn end_turn(p: PRef) {
+    if let Some(task) = take_runnext(p, p.alone.get()) {
+        ready::push_shared(p, task);
+    }
+}
+
+/// What an event has made ready: it doesn't wait until the turn of the goroutines in `runnext` is over.
+fn of_event(m: MRef, p: PRef) -> Option<Task> {
+    let events = p.pace.events.get();
+    p.pace.events.set(events.saturating_sub(1));
+    let alone = p.alone.get();
+    let task = p.of_node().high.pop().or_else(|| p.inbox.pop()).or_else(|| m.pinned.pop());
+    match events {
+        0 => task,
+        _ => task.or_else(|| next_private(p, alone)).or_else(|| next_shared(p, alone)),
+    }
 }
 
 /// The next task of the own P and of the queues that must not starve. It wakes
@@ -171,6 +222,7 @@ pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
     if word == 0 {
         return None;
     }
+    p.inherited.store(p.inherited.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     if alone {
         p.runnext.store(0, Ordering::Relaxed);
         // SAFETY: it holds a task.

@@ -193,6 +193,12 @@ pub fn steal_runnext(victim: PRef) -> Option<Task> {
     taken.ok().and_then(|word| unsafe { Task::from_word(word) })
 }
 
+/// Whether work that is no single P's waits in the node of this one.
+pub fn work_in_node(p: PRef) -> bool {
+    let node = p.of_node();
+    !node.runq.is_empty() || !node.preempted.is_empty() || node.placed() > 0
+}
+
 /// Whether there is work that an idle P could take, now or soon.
 pub fn work_anywhere(rt: &Runtime) -> bool {
     work_that(rt, |_| true, |n| n.placed() > 0)

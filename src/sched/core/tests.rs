@@ -3,18 +3,19 @@
 
 use super::g0::find_runnable;
 use super::netpoll::{self, Class, Found};
-use super::order::{GLOBAL, OTHERS, next_local, now_and_then};
+use super::order::{GLOBAL, OTHERS, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
 use super::ready;
 use super::start;
 use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
 use super::world;
+use crate::os::time;
 use crate::sched::life::init;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, count, status};
+use crate::sched::who::p::{PRef, count, look_at_the_clock, status};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Kind, Newborn, Task};
 use crate::sched::words::config::Request;
@@ -212,11 +213,46 @@ fn w1_one_decision_in_61_begins_with_the_global_queue() {
         // Number 53 is another queue's turn.
         for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
             s.p(0).tick.store(tick - 1, Ordering::Relaxed);
-            s.p(0).runnext.store(local.to_word(), Ordering::Relaxed);
+            assert!(s.p(0).private.push(local.to_word()));
             let taken = s.name(next_local(s.m, s.p(0)));
             assert_eq!(taken, Some(if tick == GLOBAL { 0 } else { 1 }), "decision {tick}");
         }
-        s.p(0).runnext.store(0, Ordering::Relaxed);
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
+fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
+    Stage::set(1, "flat", |s| {
+        let (global, local) = (s.task(), s.task());
+        let p = s.p(0);
+        p.of_node().runq.push(global);
+        let decide_after = |began: i64| {
+            p.runnext.store(local.to_word(), Ordering::Relaxed);
+            p.tick.store(GLOBAL - 1, Ordering::Relaxed);
+            p.pace.turn.set(GLOBAL.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
+            p.pace.turn_seen_at.set(began);
+            look_at_the_clock(p);
+            s.name(next_local(s.m, p))
+        };
+        assert_eq!(decide_after(time::now()), Some(1));
+        assert_eq!(decide_after(time::now() - TURN), Some(0));
+        // Their turn comes again, behind the others'.
+        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (0, 1));
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
+fn what_an_event_made_ready_runs_before_the_turn_is_over() {
+    Stage::set(1, "flat", |s| {
+        let (woken, local) = (s.task(), s.task());
+        let p = s.p(0);
+        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        assert!(p.private.push(woken.to_word()));
+        p.pace.events.set(1);
+        look_at_the_clock(p);
+        assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
     });
 }
 

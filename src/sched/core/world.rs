@@ -6,6 +6,7 @@
 //! when it blocks (`preempt`).
 
 use super::netpoll;
+use super::order;
 use super::owner::{self, release_p};
 use super::preempt::{self, Doing};
 use super::ready;
@@ -180,6 +181,9 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
         None => {}
     }
     if asked & STOP == 0 {
+        if asked & SLICE != 0 {
+            order::end_turn(p);
+        }
         return false;
     }
     if m.spinning.replace(false) {

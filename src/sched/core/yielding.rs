@@ -1,7 +1,7 @@
 //! Giving the P to others for a while.
 
 use super::netpoll::{self};
-use super::order::{CLOCK, fetch_next_shared, is_unusual, nothing_else, timer_is_due};
+use super::order::{fetch_next_shared, is_unusual, nothing_else};
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
 use crate::arch::Place;
@@ -25,12 +25,14 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     if nothing_else(m, p) {
         let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
         p.tick.store(tick, Ordering::Relaxed);
-        if !tick.is_multiple_of(CLOCK) {
+        if !p.pace.is_due(tick) {
             return Some(m);
         }
+        let now = time::now();
+        p.pace.note(tick, now);
         // A loop that only yields must not keep timers and remote work waiting.
-        if timer_is_due(p) {
-            p.timers.run(time::now());
+        if p.timers.next() <= now {
+            p.timers.run(now);
         }
         if nothing_else(m, p) && !netpoll::is_due(p) {
             return Some(m);

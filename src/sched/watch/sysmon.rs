@@ -10,6 +10,7 @@ use super::deadlock;
 use crate::os::thread::{self};
 use crate::os::time;
 use crate::sched::core::netpoll;
+use crate::sched::core::order;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
 use crate::sched::core::preempt::{self, BACK, Doing, Sent, WAKE_UP};
@@ -64,12 +65,14 @@ const TURN: u64 = 100_000;
 #[derive(Clone, Copy)]
 struct Seen {
     tick: u32,
+    turn: u32,
     syscall_tick: u32,
     /// When it was looked at last.
     looked: i64,
     /// Since when the counters stand.
     since: i64,
-    /// Since when the same goroutine runs, whatever system calls it makes.
+    /// Since when the same goroutine runs, whatever system calls it makes, or the same few that hand over to each
+    /// other.
     slice: i64,
     /// It has been asked to give way.
     asked: bool,
@@ -84,6 +87,7 @@ impl Seen {
     fn new(now: i64) -> Seen {
         Seen {
             tick: 0,
+            turn: 0,
             syscall_tick: 0,
             looked: now,
             since: now,
@@ -337,9 +341,13 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     seen.looked = now;
     // Other threads may have seen since when it runs what it runs now.
     let known = p.stands_since();
-    if tick != seen.tick || !matches!(status, status::RUNNING | status::SYSCALL) {
+    let turn = p.turn();
+    // Those that hand over to each other answer at once; a single goroutine may have to be stopped by a signal.
+    let hand_over = tick != seen.tick && (p.queued() > 1 || steal::work_in_node(p));
+    let slice = if hand_over { order::TURN.min(rt.slice) } else { rt.slice };
+    if turn != seen.turn || !matches!(status, status::RUNNING | status::SYSCALL) {
         (seen.slice, seen.asked) = (if known == i64::MAX { now } else { known }, false);
-    } else if now - seen.slice >= rt.slice && !seen.asked {
+    } else if now - seen.slice >= slice && !seen.asked {
         seen.asked = true;
         world::ask(p, attention::SLICE);
     }
@@ -347,7 +355,14 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         if known == i64::MAX {
             p.seen_at(now);
         }
-        *seen = Seen { tick, syscall_tick, slice: seen.slice, asked: seen.asked, ..Seen::new(now) };
+        *seen = Seen {
+            tick,
+            turn,
+            syscall_tick,
+            slice: seen.slice,
+            asked: seen.asked,
+            ..Seen::new(now)
+        };
         if matches!(status, status::RUNNING | status::SYSCALL) {
             look_at_files(p, seen, now);
         }

@@ -48,6 +48,8 @@ pub struct P {
     pub tick: AtomicU32,
     /// The tick of the next decision that is no usual one: something may be due with it.
     pub unusual_at: AtomicU32,
+    /// Counts the decisions for `runnext`, which goes on in its predecessor's turn. `tick` less this counts turns.
+    pub inherited: AtomicU32,
     /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
@@ -67,6 +69,7 @@ pub struct P {
     /// Counts system calls; sysmon looks whether it moves.
     pub syscall_tick: AtomicU32,
     pub poll: poll::Poll,
+    pub pace: Pace,
     /// Goroutines spawned and ended here.
     pub created: AtomicU64,
     pub ended: AtomicU64,
@@ -102,6 +105,46 @@ pub struct P {
 // SAFETY: the comment of the struct says who may use what; the status says who
 // that is.
 unsafe impl Sync for P {}
+
+/// How fast the owner of a P decides, and what it has noted of the turn and of events. The owner's alone.
+#[derive(Default)]
+pub struct Pace {
+    /// When the clock was last read, in ns, and the tick then.
+    at: Cell<i64>,
+    tick: Cell<u32>,
+    /// The clock is read after this number of decisions, 1 to [`CLOCK`].
+    every: Cell<u32>,
+    /// Goroutines that timers and files have made ready here and that have not been looked for since.
+    pub events: Cell<usize>,
+    /// The turn that was running when one was last looked at, and when that was, in ns.
+    pub turn: Cell<u32>,
+    pub turn_seen_at: Cell<i64>,
+}
+
+/// A P with timers reads the clock once in this number of decisions at least.
+const CLOCK: u32 = 16;
+/// The clock is read this often, in ns, if that takes no more than one look in a decision.
+const CLOCK_GAP: i64 = 1_600;
+
+impl Pace {
+    /// Whether it is time to read the clock.
+    #[inline(always)]
+    pub fn is_due(&self, tick: u32) -> bool {
+        tick.wrapping_sub(self.tick.get()) >= self.every.get()
+    }
+
+    /// After how many decisions the clock is read again.
+    pub fn every(&self) -> u32 {
+        self.every.get().clamp(1, CLOCK)
+    }
+
+    /// The clock was read with this decision.
+    pub fn note(&self, tick: u32, now: i64) {
+        let decisions = i64::from(tick.wrapping_sub(self.tick.replace(tick)));
+        let took = now - self.at.replace(now);
+        self.every.set((decisions * CLOCK_GAP / took.max(1)).clamp(1, i64::from(CLOCK)) as u32);
+    }
+}
 
 /// Counters of one P: written by its owner, read by anybody.
 #[derive(Default)]
@@ -142,6 +185,7 @@ impl P {
             attention: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             unusual_at: AtomicU32::new(0),
+            inherited: AtomicU32::new(0),
             quick_until: AtomicU32::new(0),
             alone: Cell::new(false),
             id: id as u16,
@@ -152,6 +196,7 @@ impl P {
             owner: AtomicUsize::new(status::DEAD as usize),
             syscall_tick: AtomicU32::new(0),
             poll: poll::Poll::new(),
+            pace: Pace::default(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             private: Ring::new(ring_capacity),
@@ -209,6 +254,12 @@ impl P {
     #[inline(always)]
     pub fn keeps(&self, task: Task) -> bool {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
+    }
+
+    /// Counts turns: a goroutine in `runnext` goes on in its predecessor's.
+    #[inline(always)]
+    pub fn turn(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))
     }
 
     /// The goroutine that is on it now was seen there at this time (ns).

@@ -20,6 +20,8 @@ pub struct Poll {
     pub armed: AtomicBool,
     /// The tick of the owner's last look.
     pub looked_at: Cell<u32>,
+    /// After how many decisions of the owner the next look is.
+    pub ticks: Cell<u32>,
     /// When somebody has last looked, in ns.
     pub last_look: AtomicI64,
 }
@@ -33,6 +35,7 @@ impl Poll {
             attended: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             looked_at: Cell::new(0),
+            ticks: Cell::new(1),
             last_look: AtomicI64::new(0),
         }
     }
