@@ -41,17 +41,14 @@ static void announced_nap(long ns)
     MUST(gs_exitsyscall());
 }
 
-static atomic_uint_fast64_t turns;
-
 /* Counts its rounds, so that a loop tells how much CPU time it had. */
 static void loop(void *arg)
 {
-    volatile uint64_t *count = arg;
+    atomic_uint_fast64_t *count = arg;
     uint64_t mine = 0;
 
     while (!is_over())
-        *count = ++mine;
-    atomic_fetch_add(&turns, mine);
+        atomic_store_explicit(count, ++mine, memory_order_relaxed);
 }
 
 static void yields(void *arg)
@@ -227,14 +224,33 @@ static void wait_for_events(const struct event *event, int64_t *late, int64_t n)
     free(s.at);
 }
 
+/* Waits for n events, or sleeps as long without one; gives how many rounds all loops made in a second meanwhile. */
+static double rounds_a_second(atomic_uint_fast64_t *counts, int loops, const struct event *event, int64_t *late,
+                              int64_t n)
+{
+    int64_t began = gs_now(), rounds = 0;
+
+    for (int i = 0; i < loops; i++)
+        rounds -= (int64_t)atomic_load_explicit(&counts[8 * i], memory_order_relaxed);
+    if (event == NULL)
+        MUST(gs_sleep(n * PERIOD_NS));
+    else
+        wait_for_events(event, late, n);
+    for (int i = 0; i < loops; i++)
+        rounds += (int64_t)atomic_load_explicit(&counts[8 * i], memory_order_relaxed);
+    return (double)rounds * 1e9 / (double)(gs_now() - began);
+}
+
 static void measure(const struct background *background, const struct event *event, int64_t n)
 {
     int procs = MUST(gs_gomaxprocs(0)), goroutines = background->run ? 2 * procs : 0;
     gs_g **gs = new_array(goroutines + 1, sizeof(gs_g *));
     gs_chan **pairs = new_array(2 * (int64_t)goroutines + 1, sizeof(gs_chan *));
-    uint64_t *counts = new_array(8 * (int64_t)goroutines + 1, sizeof *counts);
+    /* A cache line for each. */
+    atomic_uint_fast64_t *counts = new_array(8 * (int64_t)goroutines + 1, sizeof *counts);
     int64_t *late = new_array(n, sizeof *late);
     bool plays_ball = background->run == plays;
+    double alone = 0, beside = 0; /* the loops' rounds in a second */
     char p50[64], p99[64], max[64];
 
     atomic_store(&over, false);
@@ -253,7 +269,11 @@ static void measure(const struct background *background, const struct event *eve
     for (int i = 0; plays_ball && i < goroutines; i += 2)
         MUST(gs_chan_send(pairs[2 * i], NULL, GS_FOREVER));
 
-    wait_for_events(event, late, n);
+    if (background->run == loop)
+        alone = rounds_a_second(counts, goroutines, NULL, NULL, n / 2 + 1);
+    beside = rounds_a_second(counts, goroutines, event, late, n);
+    if (background->run == loop)
+        alone = (alone + rounds_a_second(counts, goroutines, NULL, NULL, n / 2 + 1)) / 2;
 
     atomic_store(&over, true);
     for (int i = 0; plays_ball && i < goroutines; i += 2)
@@ -272,6 +292,10 @@ static void measure(const struct background *background, const struct event *eve
     snprintf(max, sizeof max, "latency.%s_%s_max", background->name, event->name);
     report_late(late, n, p50, p99, 1e3, "us");
     report(max, (double)late[n - 1] / 1e3, "us");
+    if (background->run == loop) {
+        snprintf(max, sizeof max, "latency.%s_%s_share", background->name, event->name);
+        report(max, 100 * beside / alone, "%");
+    }
     free(gs);
     free(pairs);
     free(counts);

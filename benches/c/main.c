@@ -36,7 +36,7 @@ static const struct workload workloads[] = {
     {"preempt", preempt, 200, "sleeps", false},
     {"wake", wake, 2000, "wakes", false},
     {"idle", idle, 3000, "ms", false},
-    {"latency", latency, 400, "events for each kind of event and background", false},
+    {"latency", latency, 200, "events for each kind of event and background", false},
     {"gang", gang, 3000, "ms for each part", true},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };

@@ -52,7 +52,7 @@ var workloads = []workload{
 	{"preempt", preempt, 200, "sleeps", false},
 	{"wake", wake, 2000, "wakes", false},
 	{"idle", idle, 3000, "ms", false},
-	{"latency", latency, 400, "events for each kind of event and background", false},
+	{"latency", latency, 200, "events for each kind of event and background", false},
 }
 
 type figure struct {
