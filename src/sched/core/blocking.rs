@@ -16,9 +16,10 @@ use super::ready;
 use super::start;
 use super::steal;
 use super::switch::{self, Left, switch_away};
+use super::world;
 use super::yielding::yield_commit;
 use crate::arch::{FpControl, Place};
-use crate::os::time;
+use crate::os::{thread, time};
 use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
@@ -161,13 +162,18 @@ pub fn retake(m: MRef, g: GRef) -> bool {
     if g.long_calls.get() != 0 || !kept {
         learn(g, kept);
     }
-    if !kept {
-        return take_another(m, old);
+    if kept {
+        has_taken_back(m, old);
     }
+    kept || take_another(m, old)
+}
+
+/// The P that this M left for its call is the M's again.
+#[inline(always)]
+fn has_taken_back(m: MRef, old: PRef) {
     m.in_syscall.store(false, Ordering::Relaxed);
     m.p.set(old.as_ptr());
-    crate::sched::core::owner::look_if_done(m, old);
-    true
+    owner::look_if_done(m, old);
 }
 
 #[cold]
@@ -196,6 +202,30 @@ fn take_left_p(rt: &Runtime, old: PRef) -> Option<PRef> {
     others.into_iter().find(|p| p.take_from_call(status::IDLE))
 }
 
+/// How often a thread that is back from a call lets other threads run before its goroutine queues for a P.
+const YIELDS: u32 = 16;
+
+/// Takes a P that becomes free within a few microseconds. Between two calls a goroutine mostly runs that long, so the P's
+/// come free sooner than this M would be asleep and another M awake. Not where a goroutine computes on the old P.
+#[cold]
+#[inline(never)]
+fn try_again(m: MRef) -> bool {
+    // SAFETY: set by `mark`; P's stay mapped.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
+    let computes = |p: PRef| p.stands_since() != i64::MAX;
+    (0..YIELDS).any(|_| {
+        if computes(old) || world::is_stopping() {
+            return false;
+        }
+        thread::yield_now();
+        let is_back = old.take_back(m);
+        if is_back {
+            has_taken_back(m, old);
+        }
+        is_back || take_another(m, old)
+    })
+}
+
 /// The block is over. `-EPERM` when there was none. exitsyscall.
 pub fn exit() -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
@@ -209,7 +239,7 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if retake(m, g) {
+    if retake(m, g) || try_again(m) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -312,7 +342,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     match p {
         Some(p) if p.take_back(m) => {
             m.p.set(p.as_ptr());
-            crate::sched::core::owner::look_if_done(m, p);
+            owner::look_if_done(m, p);
         }
         Some(p) => {
             take_another(m, p);
@@ -354,7 +384,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if retake(m, g) {
+    if retake(m, g) || try_again(m) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {
