@@ -265,6 +265,49 @@ fn a_p_passes_from_call_to_call_while_it_is_taken_from_those_that_block() {
     });
 }
 
+/// Events for goroutines that wait find the P's in calls of others, whose M's come back, and sysmon looks. The
+/// waker, the M that comes back and the M that has begun another call all may take a P: each P has one owner, and each
+/// event gets its goroutine a P.
+#[test]
+fn an_event_takes_a_p_from_a_call_while_other_calls_begin_and_end() {
+    for procs in [1, 2] {
+        check(3000, move || {
+            let (owners, woken) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+            in_runtime(procs, 1, || {
+                let sem = Arc::new(Units::new());
+                for i in 0..=procs as i64 {
+                    let owners = owners.clone();
+                    go(move || {
+                        for round in 1..4 {
+                            blocking::enter();
+                            os::time::sleep(i * 20_000 + round * 10_000);
+                            assert_eq!(blocking::exit(), 0);
+                            owners.visit();
+                        }
+                    });
+                }
+                let (events, count) = (sem.clone(), woken.clone());
+                let waiter = owners.clone();
+                go(move || {
+                    for _ in 0..3 {
+                        events.take();
+                        waiter.visit();
+                        count.add(1);
+                    }
+                });
+                let source = Plain::start(move || {
+                    for _ in 0..3 {
+                        sem.give();
+                        os::time::sleep(15_000);
+                    }
+                });
+                source.join();
+            });
+            assert_eq!(woken.get(), 3);
+        });
+    }
+}
+
 /// The work comes while the P is given up, and the call ends when it is done.
 #[test]
 fn work_is_done_though_the_p_is_handed_off_just_then() {
