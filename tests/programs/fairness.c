@@ -480,3 +480,55 @@ GO_TEST(goroutines_that_were_quick_spread_once_they_compute)
         }
     }
 }
+
+/* ---- Two pairs hand over to each other; one computes 1000 times longer between its messages ---- */
+
+/* Go allows as much (TestPingPongHog): threads of other programs take part of either pair's time. */
+enum { FACTOR = 20 };
+
+struct player {
+    gs_chan *ball;
+    int64_t rounds; /* of computing, between two messages */
+    int64_t *made;  /* by the pair */
+};
+
+static int over;
+
+static void play(void *arg)
+{
+    struct player *p = arg;
+    while (gs_chan_recv(p->ball, NULL, GS_FOREVER) == 0 && !GET(over)) {
+        int64_t i;
+        for (i = 0; i < p->rounds; i++)
+            __atomic_store_n(p->made, *p->made + 1, __ATOMIC_RELAXED);
+        if (gs_chan_send(p->ball, NULL, GS_FOREVER) < 0)
+            break;
+    }
+    (void)gs_chan_close(p->ball);
+}
+
+GO_TEST(pairs_share_the_time_though_one_computes_longer_between_messages)
+{
+    int64_t hog = 0, light = 0, waited = 0;
+    struct player players[] = {{gs_chan_make(0, 0), 1000000, &hog}, {gs_chan_make(0, 0), 1000, &light}};
+    gs_g *gs[4];
+    int i;
+    over = 0;
+    for (i = 0; i < 4; i++)
+        gs[i] = go_ref(play, &players[i / 2]);
+    for (i = 0; i < 2; i++)
+        CHECK_EQ(gs_chan_send(players[i].ball, NULL, GS_FOREVER), 0);
+    /* Until both have had many turns. */
+    while (GET(hog) + GET(light) < 400 * 1000000) {
+        gs_sleep(10 * MS);
+        waited++;
+    }
+    CHECK_GE(waited, 1);
+    CHECK_LE(GET(hog) / FACTOR, GET(light));
+    CHECK_LE(GET(light) / FACTOR, GET(hog));
+    SET(over, 1);
+    for (i = 0; i < 4; i++)
+        join(gs[i]);
+    for (i = 0; i < 2; i++)
+        free_chan(players[i].ball);
+}

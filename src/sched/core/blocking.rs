@@ -194,19 +194,20 @@ fn take_another(m: MRef, old: PRef) -> bool {
 /// How many P's an M that is back from a call looks at for one that another call has left.
 const CALLS_LOOKED_AT: usize = 8;
 
-/// A P that the call of another M has left. To hand it over takes no thread that has to be woken, so this M goes
-/// before the goroutines that wait in queues: these are for the M's that look for work.
+/// A P that another M left for its own call. This M is awake, and the goroutines in queues need an M that has to be
+/// woken, so this M takes the P before they do.
 fn take_left_p(rt: &Runtime, old: PRef) -> Option<PRef> {
     let n = rt.procs();
     let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((old.id as usize + i) % n));
     others.into_iter().find(|p| p.take_from_call(status::IDLE))
 }
 
-/// How often a thread that is back from a call lets other threads run before its goroutine queues for a P.
+/// An M that is back from a call lets other threads run this number of times at most before its goroutine queues
+/// for a P.
 const YIELDS: u32 = 16;
 
-/// Takes a P that becomes free within a few microseconds. Between two calls a goroutine mostly runs that long, so the P's
-/// come free sooner than this M would be asleep and another M awake. Not where a goroutine computes on the old P.
+/// Takes a P that becomes free within a few microseconds. Clients run that long between two calls, so a P is free
+/// sooner than this M could sleep and be woken. Gives up at once where a goroutine computes on the old P.
 #[cold]
 #[inline(never)]
 fn try_again(m: MRef) -> bool {

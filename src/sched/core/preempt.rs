@@ -209,16 +209,16 @@ pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     interrupt(rt, p) == Sent::Yes
 }
 
-/// A goroutine runs for this time, in ns, before an event preempts it: a goroutine that became ready by a timer, a
-/// file or another thread. The time for which events kept the P before comes on top, so a flood of events gets at
-/// most half of the P.
+/// A goroutine runs for this time, in ns, before an event preempts it. An event is what a timer, a file or another
+/// thread makes ready. A preempted goroutine runs longer by the time for which it was kept from the P, so a flood
+/// of events gets at most half of the P.
 pub const WAKE_UP: i64 = 500_000;
 
-/// How many P's beside its home an event looks at for one that a system call has left.
+/// An event looks at this number of P's beside its home for a P that a system call has left.
 const CALLS_LOOKED_AT: usize = 4;
 
-/// An event waits in the inbox of `p`, and no P is idle: it gets a P that is left to a system call, or `p`, if
-/// the goroutine there has run for long enough. Else sysmon sees to it at its next look.
+/// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or it
+/// preempts the goroutine on `p` if that has run for `WAKE_UP`. Otherwise sysmon does so at its next look.
 #[cold]
 #[inline(never)]
 pub fn for_event(rt: &Runtime, p: PRef) {

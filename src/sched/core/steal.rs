@@ -193,7 +193,7 @@ pub fn steal_runnext(victim: PRef) -> Option<Task> {
     taken.ok().and_then(|word| unsafe { Task::from_word(word) })
 }
 
-/// Whether work that is no single P's waits in the node of this one.
+/// Whether tasks wait in the queues that this P's node shares among its P's.
 pub fn work_in_node(p: PRef) -> bool {
     let node = p.of_node();
     !node.runq.is_empty() || !node.preempted.is_empty() || node.placed() > 0

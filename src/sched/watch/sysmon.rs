@@ -2,8 +2,8 @@
 //! P's whose thread is blocked, P's that are stuck and don't look at their files,
 //! timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
-//! It looks every 20 us at first and less often while nothing happens, up to
-//! 2 ms; when every P has been idle for a while it sleeps until one is started, or
+//! It looks every 20 us at first and less often while nothing happens, down to once a
+//! millisecond; when every P has been idle for a while it sleeps until one is started, or
 //! shortly after the next timer.
 
 use super::deadlock;
@@ -71,8 +71,8 @@ struct Seen {
     looked: i64,
     /// Since when the counters stand.
     since: i64,
-    /// Since when the same goroutine runs, whatever system calls it makes, or the same few that hand over to each
-    /// other.
+    /// When the P's current turn began: of one goroutine, with all its system calls, or of goroutines that hand over
+    /// to each other.
     slice: i64,
     /// It has been asked to give way.
     asked: bool,
@@ -342,9 +342,12 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     // Other threads may have seen since when it runs what it runs now.
     let known = p.stands_since();
     let turn = p.turn();
-    // Those that hand over to each other answer at once; a single goroutine may have to be stopped by a signal.
-    let hand_over = tick != seen.tick && (p.queued() > 1 || steal::work_in_node(p));
-    let slice = if hand_over { order::TURN.min(rt.slice) } else { rt.slice };
+    // Goroutines that hand over to each other or make short calls answer at once, so while others wait their turns
+    // are short. A goroutine that computes may have to be stopped by a signal.
+    let hands_over = tick != seen.tick;
+    let answers = hands_over || syscall_tick != seen.syscall_tick;
+    let others_wait = p.queued() > usize::from(hands_over) || steal::work_in_node(p);
+    let slice = if answers && others_wait { order::TURN.min(rt.slice) } else { rt.slice };
     if turn != seen.turn || !matches!(status, status::RUNNING | status::SYSCALL) {
         (seen.slice, seen.asked) = (if known == i64::MAX { now } else { known }, false);
     } else if now - seen.slice >= slice && !seen.asked {
@@ -472,8 +475,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
 }
 
-/// When something happens that the goroutine on the P is preempted for, if it has had its share: 0: it has happened.
-/// `i64::MAX`: never.
+/// When the next event comes for which the goroutine on the P is preempted: 0 if the event waits already,
+/// `i64::MAX` if none is known.
 fn next_event(p: PRef) -> i64 {
     if p.inbox.is_empty() { p.timers.next() } else { 0 }
 }

@@ -30,8 +30,9 @@ use core::{iter, ptr};
 
 pub static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
-/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. To wake a thread takes 16 to 27 us here, and what the
-/// goroutine then misses in its caches about as long; a busy or emulated machine takes far longer.
+/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. To wake a thread takes 16 to 27 us
+/// here, and what the goroutine then misses in its caches about as long; a busy or emulated machine takes far
+/// longer.
 pub const SHORTEST_THEFT: i64 = 50_000;
 
 /// Held while a runtime is made or ended.
