@@ -196,6 +196,11 @@ struct sockaddr;
 #define GS_NUMA_STRIPE (-2)
 
 /**
+ * Elements of gs_stats.run_waits.
+ */
+#define GS_RUN_WAITS (20)
+
+/**
  * A channel. Any number of goroutines and plain threads may use it at once.
  */
 typedef struct gs_chan gs_chan;
@@ -630,6 +635,13 @@ typedef struct gs_stats {
      */
     uint64_t migrations;
     uint64_t pages_moved;
+    /**
+     * How long goroutines that were ready have waited for a P. Element 0 counts waits of less than 1 us, element i
+     * of less than 2^i us, the last all longer ones. Measured are goroutines that another thread has made ready, an
+     * eighth or more of those that a file or a timer has (with a timer from the time for which it was set), and about
+     * one in a thousand of those that another goroutine has. Of a node: those that ran on its P's.
+     */
+    uint64_t run_waits[GS_RUN_WAITS];
 } gs_stats;
 
 #ifdef __cplusplus

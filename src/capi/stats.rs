@@ -4,6 +4,7 @@ use super::{EINVAL, sized};
 use crate::sched::core::boundary::Entered;
 use crate::sched::life::stats::{self, Stats};
 use crate::sched::who::m;
+use crate::sched::who::p::RUN_WAITS;
 use crate::sched::who::runtime::Inside;
 use core::ffi::c_int;
 
@@ -40,7 +41,17 @@ pub struct gs_stats {
     /// Goroutines whose stack was moved to the node where they run, and its pages.
     pub migrations: u64,
     pub pages_moved: u64,
+    /// How long goroutines that were ready have waited for a P. Element 0 counts waits of less than 1 us, element i
+    /// of less than 2^i us, the last all longer ones. Measured are goroutines that another thread has made ready, an
+    /// eighth or more of those that a file or a timer has (with a timer from the time for which it was set), and about
+    /// one in a thousand of those that another goroutine has. Of a node: those that ran on its P's.
+    pub run_waits: [u64; GS_RUN_WAITS],
 }
+
+/// Elements of gs_stats.run_waits.
+pub const GS_RUN_WAITS: usize = 20;
+
+const _: () = assert!(GS_RUN_WAITS == RUN_WAITS);
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
 unsafe impl sized::Grows for gs_stats {
@@ -65,6 +76,7 @@ impl gs_stats {
             stacks_sent_home: s.stacks_sent_home,
             migrations: s.migrations,
             pages_moved: s.pages_moved,
+            run_waits: s.run_waits,
         }
     }
 }

@@ -895,3 +895,35 @@ TEST(a_timer_may_be_used_while_its_start_makes_a_thread)
     CHECK_EQ(gs_timer_free(timer_in_use), 0);
 }
 #endif
+
+/* ---- How long goroutines wait to run ---- */
+
+static uint64_t waits_measured(void)
+{
+    gs_stats s = {.size = sizeof s};
+    uint64_t sum = 0;
+    int i;
+    CHECK_EQ(gs_stats_read(&s), 0);
+    for (i = 0; i < GS_RUN_WAITS; i++)
+        sum += s.run_waits[i];
+    return sum;
+}
+
+GO_TEST(the_waits_of_goroutines_that_single_timers_wake_are_measured)
+{
+    uint64_t before = waits_measured();
+    int i;
+    for (i = 0; i < 16; i++)
+        CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_GE(waits_measured() - before, 16);
+}
+
+GO_TEST(an_older_gs_stats_is_filled_in_without_them)
+{
+    gs_stats s;
+    memset(&s, 0x55, sizeof s);
+    s.size = offsetof(gs_stats, run_waits);
+    CHECK_EQ(gs_stats_read(&s), 0);
+    CHECK_GE(s.procs, 1);
+    CHECK_EQ(s.run_waits[0], 0x5555555555555555);
+}

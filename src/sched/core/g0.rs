@@ -138,6 +138,9 @@ pub fn next(m: MRef) -> Option<GRef> {
                 if g.has(flags::REMOTE) {
                     run_remote(m.p(), g);
                 }
+                if g.has(flags::TIMED) {
+                    m.p().note_wait(g);
+                }
                 assign(m, m.p(), g);
                 return Some(g);
             }

@@ -13,21 +13,23 @@ use super::ready;
 use super::start;
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::epoll::{self, Event};
+use crate::os::time;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{self, PRef, status};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Batch, Task};
+use crate::sched::who::task::{Batch, Kind, Task};
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
 
 /// Events taken with one look.
 const EVENTS: usize = 128;
-/// A busy P looks after this number of scheduling decisions at most, and at least.
+/// A busy P looks at its files once in this number of scheduling decisions at least.
 const TICKS: u32 = 128;
+/// And not before this number of decisions after the last look.
 const LEAST_TICKS: u32 = 4;
-/// Between the two it looks this often, in ns.
+/// How long a busy P aims to go without a look at its files, in ns, within `LEAST_TICKS` and `TICKS`.
 const LOOK_GAP: i64 = 40_000;
 /// The data of an instance's bell; other numbers are files', or P's.
 const BELL: u64 = u64::MAX;
@@ -137,7 +139,15 @@ impl Found {
 
 /// Pushes each, or makes it ready as its own properties ask for.
 fn push_each(mut batch: Batch, push: impl Fn(Task)) {
+    let mut n = 0;
     while let Some(task) = batch.pop() {
+        // The first and each eighth: of a batch some, of single events all.
+        if n % 8 == 0
+            && let Kind::Goroutine(g) = task.kind()
+        {
+            ready::measure_wait(g, time::now());
+        }
+        n += 1;
         if !ready::ready_if_special(task) {
             push(task);
         }
@@ -336,7 +346,7 @@ fn take_events(of: PRef, deadline: i64) -> Found {
     {
         let mut events = [epoll::NONE; EVENTS];
         let n = epoll::wait(epoll, &mut events, deadline);
-        of.poll.last_look.store(crate::os::time::now(), Ordering::Relaxed);
+        of.poll.last_look.store(time::now(), Ordering::Relaxed);
         for &Event { events, u64: data } in &events[..n] {
             match data {
                 // Not for the one who looks, but for the M that sleeps here.
@@ -616,7 +626,7 @@ impl Sysmon {
             && let Some(hooks) = hooks()
         {
             (hooks.verify)();
-            self.verify_at = now + VERIFY_EVERY.max(10 * (crate::os::time::now() - now));
+            self.verify_at = now + VERIFY_EVERY.max(10 * (time::now() - now));
         }
         found
     }

@@ -17,6 +17,10 @@ use core::sync::atomic::Ordering;
 /// prime, and Go's number. seed: W1
 pub const GLOBAL: u32 = 61;
 
+/// Once in this number of decisions a goroutine is measured until it runs: two readings of the clock. A multiple of
+/// [`GLOBAL`], since only unusual decisions ask.
+const MEASURED: u32 = GLOBAL * 17;
+
 /// And of so many, one begins with another queue that could starve.
 pub const OTHERS: u32 = 53;
 
@@ -68,7 +72,8 @@ pub fn timer_is_due(p: PRef) -> bool {
     next != i64::MAX && next <= time::now()
 }
 
-/// Whether a timer of the own P is due. The owner learns its pace with the clock.
+/// Whether a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
+/// ([`Pace`]).
 pub fn own_timer_is_due(p: PRef) -> bool {
     let next = p.timers.next();
     if next == i64::MAX {
@@ -108,6 +113,9 @@ pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         false => clock.min(netpoll::ticks_between_looks(p)).min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
+    if tick.is_multiple_of(MEASURED) {
+        p.measure_next(0);
+    }
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let task = if p.runnext.load(Ordering::Relaxed) != 0 && !random_order && !turn_is_over(p) {
         if out_of_order || p.pace.events.get() > 0 { of_event(m, p) } else { None }
@@ -140,7 +148,7 @@ pub fn end_turn(p: PRef) {
     }
 }
 
-/// What an event has made ready: it doesn't wait until the turn of the goroutines in `runnext` is over.
+/// A goroutine that an event has made ready. It runs before the turn of the goroutines in `runnext` is over.
 fn of_event(m: MRef, p: PRef) -> Option<Task> {
     let events = p.pace.events.get();
     p.pace.events.set(events.saturating_sub(1));

@@ -4,6 +4,7 @@ use super::gang;
 use super::preempt;
 use super::start::{self, work_added};
 use crate::os::spin::backoff;
+use crate::os::time;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{MRef, with_p};
 use crate::sched::who::node::{Node, priority};
@@ -47,11 +48,22 @@ pub fn ready_if_special(task: Task) -> bool {
 #[inline(always)]
 fn ready_here(m: MRef, g: GRef, when: When) {
     let p = m.p();
-    if is_special(g, p.migrates) {
-        ready_special(m, g);
-    } else if when == When::Soon
-        || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0)
-    {
+    if is_special(g, p.is_careful.get()) {
+        ready_special(m, g, when);
+    } else {
+        push_ready(p, g, when);
+    }
+}
+
+/// Measures how long the goroutine, which the caller makes ready, waits to run, from `at` (ns) on.
+pub fn measure_wait(g: GRef, at: i64) {
+    g.ready_at.set(at);
+    g.set_flag(flags::TIMED, true);
+}
+
+#[inline(always)]
+fn push_ready(p: PRef, g: GRef, when: When) {
+    if when == When::Soon || (when == When::NextIfFree && p.runnext.load(Ordering::Relaxed) != 0) {
         push_private(p, Task::goroutine(g));
     } else {
         set_runnext(p, Task::goroutine(g));
@@ -78,8 +90,14 @@ fn set_runnext(p: PRef, task: Task) {
 
 #[cold]
 #[inline(never)]
-fn ready_special(m: MRef, g: GRef) {
+fn ready_special(m: MRef, g: GRef, when: When) {
     let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
+    if let Some(from) = p.stop_measuring() {
+        measure_wait(g, if from == 0 { time::now() } else { from });
+        if !is_special(g, p.migrates) {
+            return push_ready(p, g, when);
+        }
+    }
     if g.has(flags::BOUND)
         && g.priority.get() != priority::MEMBER
         && g.bound_m.get() == m.as_ptr().cast_const()
@@ -104,6 +122,7 @@ fn ready_from_outside(g: GRef) {
     let rt = rt();
     let (task, prio) = (Task::goroutine(g), g.priority.get());
     let home = g.last_p.get() as usize;
+    measure_wait(g, time::now());
     if prio == priority::NORMAL && home < rt.procs() {
         let p = rt.p(home);
         if p.inbox.try_push(task) {
@@ -114,8 +133,8 @@ fn ready_from_outside(g: GRef) {
     push_global(task, prio);
 }
 
-/// An event has put work into the inbox of a P that another thread has, or no thread. If no P is idle, a P
-/// runs it that is left to a system call, or whose goroutine has had more than its share.
+/// An event has put work into the inbox of `p`, which the caller doesn't own. An idle P runs the work; without an
+/// idle P, a P that a system call has left, or `p`, once its goroutine has had its share.
 pub fn event_added(rt: &Runtime, p: PRef) {
     work_added(Some(p), p.node as usize);
     if rt.idle.ps() == 0 && rt.idle.spinning() == 0 {

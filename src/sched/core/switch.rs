@@ -304,8 +304,13 @@ pub fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
         Kind::Goroutine(g) => {
             let needs_g0 = flags::UNBORN | flags::REMOTE;
-            if g.flags.get() & flags::SPECIAL != 0 && (g.has(needs_g0) || !may_run(m, g)) {
-                return None;
+            if g.flags.get() & flags::SPECIAL != 0 {
+                if g.has(needs_g0) || !may_run(m, g) {
+                    return None;
+                }
+                if g.has(flags::TIMED) {
+                    p.note_wait(g);
+                }
             }
             assign(m, p, g);
             Some(g)

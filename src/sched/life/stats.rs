@@ -1,8 +1,9 @@
 //! What the scheduler has counted. A P's counters are written by one thread at a time and
 //! read by anybody: a sum is a little older or newer than the next.
 
-use crate::sched::who::p::{self, status};
+use crate::sched::who::p::{self, RUN_WAITS, status};
 use crate::sched::who::runtime::{Runtime, try_rt};
+use core::array;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Of the whole runtime, or of a node.
@@ -25,6 +26,8 @@ pub struct Stats {
     pub stacks_sent_home: u64,
     pub migrations: u64,
     pub pages_moved: u64,
+    /// How long goroutines that were ready have waited to run: see [`p::Stats`].
+    pub run_waits: [u64; RUN_WAITS],
 }
 
 /// Of the whole runtime; all 0 if there is none.
@@ -66,6 +69,7 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             stacks_sent_home,
             migrations,
             pages_moved,
+            run_waits,
         } = &p.stats;
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let status = p.status();
@@ -82,6 +86,7 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             stacks_sent_home: n(stacks_sent_home),
             migrations: n(migrations),
             pages_moved: n(pages_moved),
+            run_waits: array::from_fn(|i| n(&run_waits[i])),
             ..Stats::default()
         });
     }
@@ -105,6 +110,7 @@ impl Stats {
             stacks_sent_home: self.stacks_sent_home + other.stacks_sent_home,
             migrations: self.migrations + other.migrations,
             pages_moved: self.pages_moved + other.pages_moved,
+            run_waits: array::from_fn(|i| self.run_waits[i] + other.run_waits[i]),
         }
     }
 }

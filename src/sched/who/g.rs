@@ -55,8 +55,10 @@ pub mod flags {
     pub const TIMER: u32 = 1 << 21;
     /// It runs on the stack of a thread that has called `gs_attach`: it has none of its own.
     pub const ATTACHED: u32 = 1 << 22;
+    /// How long it waits to run is measured, from `ready_at` on.
+    pub const TIMED: u32 = 1 << 23;
     /// What makes the direct switch look twice.
-    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE;
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
     /// What makes the end look twice.
     pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER;
     /// It must not run next on a thread that `gs_run` has borrowed.
@@ -156,6 +158,8 @@ pub struct G {
     /// When it began the system call under way, in ns, if `long_calls` is that many; and
     /// when it was preempted.
     pub left_at: Cell<i64>,
+    /// When it became ready, in ns, if it is [`flags::TIMED`].
+    pub ready_at: Cell<i64>,
     /// Calls of `gs_cancel_disable` not yet undone.
     pub cancel_off: Cell<u32>,
     /// Calls of `gs_preempt_disable` not yet undone.

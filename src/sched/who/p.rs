@@ -48,7 +48,7 @@ pub struct P {
     pub tick: AtomicU32,
     /// The tick of the next decision that is no usual one: something may be due with it.
     pub unusual_at: AtomicU32,
-    /// Counts the decisions for `runnext`, which goes on in its predecessor's turn. `tick` less this counts turns.
+    /// Counts the decisions that took `runnext`: such a goroutine runs in its predecessor's turn. See [`P::turn`].
     pub inherited: AtomicU32,
     /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
@@ -60,6 +60,9 @@ pub struct P {
     of_node: *const Node,
     /// `migrate` of `GOSCHED_DEBUG`.
     pub migrates: bool,
+    /// A goroutine that is made ready here needs more than a push: the P migrates, or measures how long the goroutine
+    /// waits to run.
+    pub is_careful: Cell<bool>,
     /// That of the stacks in `free_gs`.
     pub stack_kind: Kind,
     /// Its [`status`] and, in a status that has one, its M: the M that runs it, or that began
@@ -88,8 +91,8 @@ pub struct P {
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
 
-    /// The same goroutine has been on it since then (ns), and made no system call, if the two counters are
-    /// still these.
+    /// The tick and the count of system calls at `seen_at` (ns). While both stand, one goroutine has run since
+    /// then, and made no system call.
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
     seen_at: AtomicI64,
@@ -106,7 +109,8 @@ pub struct P {
 // that is.
 unsafe impl Sync for P {}
 
-/// How fast the owner of a P decides, and what it has noted of the turn and of events. The owner's alone.
+/// How fast the owner of a P makes scheduling decisions, and what it knows of the current turn and of events. Only
+/// the owner uses it.
 #[derive(Default)]
 pub struct Pace {
     /// When the clock was last read, in ns, and the tick then.
@@ -114,16 +118,19 @@ pub struct Pace {
     tick: Cell<u32>,
     /// The clock is read after this number of decisions, 1 to [`CLOCK`].
     every: Cell<u32>,
-    /// Goroutines that timers and files have made ready here and that have not been looked for since.
+    /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
-    /// The turn that was running when one was last looked at, and when that was, in ns.
+    /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
+    /// See [`P::measure_next`].
+    measures: Cell<bool>,
+    measures_from: Cell<i64>,
 }
 
 /// A P with timers reads the clock once in this number of decisions at least.
 const CLOCK: u32 = 16;
-/// The clock is read this often, in ns, if that takes no more than one look in a decision.
+/// How long a P with timers aims to go without reading the clock, in ns, within 1 and `CLOCK` decisions.
 const CLOCK_GAP: i64 = 1_600;
 
 impl Pace {
@@ -159,6 +166,17 @@ pub struct Stats {
     /// Goroutines whose stack was moved to this node, and its pages.
     pub migrations: AtomicU64,
     pub pages_moved: AtomicU64,
+    /// How long goroutines that were ready waited to run here: see [`wait_class`].
+    pub run_waits: [AtomicU64; RUN_WAITS],
+}
+
+/// Classes of `Stats::run_waits`.
+pub const RUN_WAITS: usize = 20;
+
+/// The class of a wait in ns: 0 for less than 1 us, i for less than 2^i us; the last for all that is longer.
+fn wait_class(ns: i64) -> usize {
+    let us = (ns.max(0) / 1000) as u64;
+    ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
 }
 
 /// So many goroutines are few.
@@ -192,6 +210,7 @@ impl P {
             node: node.id as u16,
             of_node: node,
             migrates,
+            is_careful: Cell::new(migrates),
             stack_kind: Kind::new(stack_class, node.id as u16),
             owner: AtomicUsize::new(status::DEAD as usize),
             syscall_tick: AtomicU32::new(0),
@@ -256,7 +275,7 @@ impl P {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
     }
 
-    /// Counts turns: a goroutine in `runnext` goes on in its predecessor's.
+    /// Counts turns. A goroutine from `runnext` runs in its predecessor's turn, so the count stands meanwhile.
     #[inline(always)]
     pub fn turn(&self) -> u32 {
         self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))
@@ -271,17 +290,39 @@ impl P {
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Since when the same goroutine is known to run on it without a system call, in ns; `i64::MAX`: it isn't known.
+    /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.
     pub fn stands_since(&self) -> i64 {
         let seen = self.seen_tick.load(Ordering::Acquire);
         let stands = seen == self.tick.load(Ordering::Relaxed) && !self.has_made_calls();
         if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
     }
 
-    /// Whether a system call has begun on it since it was last seen.
+    /// Whether a system call has begun on the P since [`P::seen_at`] was last called.
     pub fn has_made_calls(&self) -> bool {
         let calls = self.syscall_tick.load(Ordering::Relaxed);
         self.seen_syscall_tick.load(Ordering::Relaxed) != calls
+    }
+
+    /// The next goroutine that is made ready here is measured until it runs: from `ready_at` (ns) on, or from that
+    /// moment on if `ready_at` is 0. Only the owner may call this.
+    pub fn measure_next(&self, ready_at: i64) {
+        self.pace.measures_from.set(ready_at);
+        self.pace.measures.set(true);
+        self.is_careful.set(true);
+    }
+
+    /// Ends what [`P::measure_next`] began. True: a goroutine is to be measured, from the time given on.
+    pub fn stop_measuring(&self) -> Option<i64> {
+        self.is_careful.set(self.migrates);
+        self.pace.measures.take().then(|| self.pace.measures_from.get())
+    }
+
+    /// A goroutine that is [`flags::TIMED`](super::g::flags::TIMED) runs here now. Only the owner may call this.
+    #[cold]
+    pub fn note_wait(&self, g: super::g::GRef) {
+        g.set_flag(super::g::flags::TIMED, false);
+        let waited = crate::os::time::now() - g.ready_at.get();
+        count(&self.stats.run_waits[wait_class(waited)], 1);
     }
 
     /// Whether a thief would find something.

@@ -152,7 +152,7 @@ fn with_types(text: &str, sources: &[String]) -> String {
         let macro_name = match after.split_once(' ')?.0 {
             "i64" | "gs_deadline" => "INT64_C",
             "u32" => "UINT32_C",
-            "c_int" | "i32" => "",
+            "c_int" | "i32" | "usize" => "",
             other => panic!("GS_{name} has type {other}, for which there is no macro"),
         };
         let (sign, number) = (if value < 0 { "-" } else { "" }, value.abs());
