@@ -262,7 +262,7 @@ mod tests {
     fn nodes_without_an_allowed_cpu_are_left_out_with_their_distances() {
         let mut t = Topology::detect(Some("node:3 core:2 pu:1")).expect("valid");
         t.distances = vec![vec![10, 21, 31], vec![21, 10, 22], vec![31, 22, 10]];
-        let t = t.only(|cpu| cpu < 1 || cpu > 3);
+        let t = t.only(|cpu| !(1..=3).contains(&cpu));
         let cpus: Vec<_> = t.nodes.iter().map(|n| n.cpus.clone()).collect();
         assert_eq!(cpus, [vec![0], vec![4, 5]]);
         assert_eq!(t.distances, [[10, 31], [31, 10]]);
