@@ -456,7 +456,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
             let generation = file.enter().expect("nobody closes it").generation;
             match file.lock_to_wait(generation, &Want::READ, file.seen()) {
                 Locked::Yes(waiting) => {
-                    let home = waiting.register(fd, s.rt, p);
+                    let home = waiting.register(fd, &Want::READ, s.rt, p);
                     waiting.unlock();
                     home.map(|home| home.id)
                 }
