@@ -1,7 +1,13 @@
 //! Builds the programs of `tests/programs` against the shared library and runs each of them with
-//! several numbers of P's and topologies. One `#[test]` is one program; its own tests are listed in
-//! its source. To see a failure again, run the command that the message names.
+//! several numbers of P's and topologies, and checks the header and the library as such.
+//!
+//! A program with a setting is a test, such as `chan/p8-4nodes-widened`; its own tests are listed in
+//! its source. `cargo test --release --test programs -- chan/` runs the program `chan` with all
+//! settings. To see a failure again, run the command that the message names.
 
+use libtest_mimic::{Arguments, Trial};
+use object::{Object, ObjectSymbol};
+use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +15,9 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use wait_timeout::ChildExt;
 
 /// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
 const LIMIT: Duration = Duration::from_secs(150);
@@ -20,10 +27,23 @@ const TOPOLOGIES: [&str; 3] = ["flat", "node:2 core:2 pu:1", "node:4 core:2 pu:1
 const WIDENED: &str = "migrate=1,randomorder=1,tinyqueues=1";
 
 /// The environment of one run.
+#[derive(Clone, Copy)]
 struct Setting {
     procs: &'static str,
     topology: &'static str,
     debug: Option<&'static str>,
+}
+
+impl Setting {
+    /// As a part of a test's name.
+    fn name(self) -> String {
+        let nodes = match self.topology {
+            "flat" => "flat".to_string(),
+            other => format!("{}nodes", &other[5..6]),
+        };
+        let debug = if self.debug.is_some() { "-widened" } else { "" };
+        format!("p{}-{nodes}{debug}", self.procs)
+    }
 }
 
 /// Every number of P's with every topology.
@@ -57,129 +77,127 @@ fn once() -> Vec<Setting> {
     vec![Setting { procs: "2", topology: "flat", debug: None }]
 }
 
-macro_rules! programs {
-    ($($name:ident $file:literal $settings:ident;)*) => {
-        /// Every file that has a test here.
-        const FILES: &[&str] = &[$($file),*];
-        $(
-            #[test]
-            fn $name() {
-                run_program($file, &[], &$settings());
-            }
-        )*
-    };
+/// A program of tests/programs, and the settings with which it runs.
+struct Program {
+    name: &'static str,
+    file: &'static str,
+    options: &'static [&'static str],
+    settings: fn() -> Vec<Setting>,
 }
 
-programs! {
-    start_stop "start_stop.c" matrix;
-    life "life.c" widened;
-    constructor "constructor.c" matrix;
-    fork "fork.c" matrix;
-    heap_lock "heap_lock.c" matrix;
-    dlopen "dlopen.c" matrix;
-    goroutine "goroutine.c" matrix;
-    join "join.c" matrix;
-    cancel "cancel.c" widened;
-    keys "keys.c" matrix;
-    priority "priority.c" matrix;
-    fairness "fairness.c" matrix;
-    gang "gang.c" matrix;
-    state "state.c" widened;
-    stacks "stacks.c" matrix;
-    many "many.c" matrix;
-    million "million.c" once;
-    chan "chan.c" widened;
-    chan_order "chan_order.c" widened;
-    chan_close "chan_close.c" widened;
-    chan_stress "chan_stress.c" widened;
-    chan_foreign "chan_foreign.c" widened;
-    chan_lifetime "chan_lifetime.c" widened;
-    select "select.c" widened;
-    mutex "mutex.c" matrix;
-    numa "numa.c" matrix;
-    rwmutex "rwmutex.c" matrix;
-    cond "cond.c" matrix;
-    waitgroup "waitgroup.c" matrix;
-    sem "sem.c" matrix;
-    once_object "once.c" matrix;
-    sync_lifetime "sync_lifetime.c" widened;
-    semantics "semantics.c" widened;
-    sizes "sizes.c" matrix;
-    timer "timer.c" matrix;
-    syscall "syscall.c" matrix;
-    os_thread "os_thread.c" matrix;
-    bound "bound.c" widened;
-    hooks "hooks.c" widened;
-    workers "workers.c" widened;
-    attach "attach.c" widened;
-    gomaxprocs "gomaxprocs.c" matrix;
-    max_threads "max_threads.c" matrix;
-    misuse "misuse.c" matrix;
-    deadlock "deadlock.c" matrix;
-    stress "stress.c" widened;
-    cxx "cxx.cpp" widened;
-    leaks "leaks.c" matrix;
-    fault "fault.c" flat;
-    io "io.c" widened;
-    io_net "io_net.c" widened;
-    io_adopt "io_adopt.c" widened;
-    io_reuse "io_reuse.c" widened;
-    io_random "io_random.c" widened;
-    io_process "io_process.c" matrix;
-    io_disk "io_disk.c" matrix;
-    io_calls "io_calls.c" flat;
-    io_misuse "io_misuse.c" matrix;
-    resolve "resolve.c" flat;
-    rows "rows.c" matrix;
-    regressions "regressions.c" widened;
-    preempt "preempt.c" matrix;
-    never_switch "never_switch.c" flat;
-    embed "embed.c" matrix;
-    signals "signals.c" matrix;
+const fn program(name: &'static str, file: &'static str, settings: fn() -> Vec<Setting>) -> Program {
+    Program { name, file, options: &[], settings }
 }
 
-/// The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
-#[test]
-fn state_at_o3_with_lto() {
-    run_program("state.c", &["-O3", "-flto"], &matrix());
-}
+const PROGRAMS: &[Program] = &[
+    program("start_stop", "start_stop.c", matrix),
+    program("life", "life.c", widened),
+    program("constructor", "constructor.c", matrix),
+    program("fork", "fork.c", matrix),
+    program("heap_lock", "heap_lock.c", matrix),
+    program("dlopen", "dlopen.c", matrix),
+    program("goroutine", "goroutine.c", matrix),
+    program("join", "join.c", matrix),
+    program("cancel", "cancel.c", widened),
+    program("keys", "keys.c", matrix),
+    program("priority", "priority.c", matrix),
+    program("fairness", "fairness.c", matrix),
+    program("gang", "gang.c", matrix),
+    program("state", "state.c", widened),
+    program("stacks", "stacks.c", matrix),
+    program("many", "many.c", matrix),
+    program("million", "million.c", once),
+    program("chan", "chan.c", widened),
+    program("chan_order", "chan_order.c", widened),
+    program("chan_close", "chan_close.c", widened),
+    program("chan_stress", "chan_stress.c", widened),
+    program("chan_foreign", "chan_foreign.c", widened),
+    program("chan_lifetime", "chan_lifetime.c", widened),
+    program("select", "select.c", widened),
+    program("mutex", "mutex.c", matrix),
+    program("numa", "numa.c", matrix),
+    program("rwmutex", "rwmutex.c", matrix),
+    program("cond", "cond.c", matrix),
+    program("waitgroup", "waitgroup.c", matrix),
+    program("sem", "sem.c", matrix),
+    program("once_object", "once.c", matrix),
+    program("sync_lifetime", "sync_lifetime.c", widened),
+    program("semantics", "semantics.c", widened),
+    program("sizes", "sizes.c", matrix),
+    program("timer", "timer.c", matrix),
+    program("syscall", "syscall.c", matrix),
+    program("os_thread", "os_thread.c", matrix),
+    program("bound", "bound.c", widened),
+    program("hooks", "hooks.c", widened),
+    program("workers", "workers.c", widened),
+    program("attach", "attach.c", widened),
+    program("gomaxprocs", "gomaxprocs.c", matrix),
+    program("max_threads", "max_threads.c", matrix),
+    program("misuse", "misuse.c", matrix),
+    program("deadlock", "deadlock.c", matrix),
+    program("stress", "stress.c", widened),
+    program("cxx", "cxx.cpp", widened),
+    program("leaks", "leaks.c", matrix),
+    program("fault", "fault.c", flat),
+    program("io", "io.c", widened),
+    program("io_net", "io_net.c", widened),
+    program("io_adopt", "io_adopt.c", widened),
+    program("io_reuse", "io_reuse.c", widened),
+    program("io_random", "io_random.c", widened),
+    program("io_process", "io_process.c", matrix),
+    program("io_disk", "io_disk.c", matrix),
+    program("io_calls", "io_calls.c", flat),
+    program("io_misuse", "io_misuse.c", matrix),
+    program("resolve", "resolve.c", flat),
+    program("rows", "rows.c", matrix),
+    program("regressions", "regressions.c", widened),
+    program("preempt", "preempt.c", matrix),
+    program("never_switch", "never_switch.c", flat),
+    program("embed", "embed.c", matrix),
+    program("signals", "signals.c", matrix),
+];
 
-/// The sanitizer knows the goroutines' stacks: exceptions on them, and goroutines that end in the middle
-/// of a function, are no errors to it.
-#[test]
-fn under_address_sanitizer() {
-    for file in ["cxx.cpp", "goroutine.c", "chan.c", "syscall.c", "stress.c"] {
-        run_program(file, &["-fsanitize=address"], &once());
-    }
-}
+const ADDRESS_SANITIZER: &[&str] = &["-fsanitize=address"];
+const NO_INLINE: &[&str] = &["-DGS_NO_INLINE"];
 
-/// The program has a copy of the C++ runtime, which others don't see unless they ask for it.
-#[test]
-fn cxx_linked_statically() {
-    run_program("cxx.cpp", &["-static-libstdc++", "-static-libgcc"], &matrix());
-}
+/// Programs that are compiled in other ways, too.
+const VARIANTS: &[Program] = &[
+    // The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
+    Program { name: "state_o3_lto", file: "state.c", options: &["-O3", "-flto"], settings: matrix },
+    // The sanitizer knows the goroutines' stacks: exceptions on them, and goroutines that end in the
+    // middle of a function, are no errors to it.
+    Program { name: "asan_cxx", file: "cxx.cpp", options: ADDRESS_SANITIZER, settings: once },
+    Program { name: "asan_goroutine", file: "goroutine.c", options: ADDRESS_SANITIZER, settings: once },
+    Program { name: "asan_chan", file: "chan.c", options: ADDRESS_SANITIZER, settings: once },
+    Program { name: "asan_syscall", file: "syscall.c", options: ADDRESS_SANITIZER, settings: once },
+    Program { name: "asan_stress", file: "stress.c", options: ADDRESS_SANITIZER, settings: once },
+    // The program has a copy of the C++ runtime, which others don't see unless they ask for it.
+    Program {
+        name: "cxx_static",
+        file: "cxx.cpp",
+        options: &["-static-libstdc++", "-static-libgcc"],
+        settings: matrix,
+    },
+    // The objects' fast paths are in the header or in the library.
+    Program { name: "mutex_no_inline", file: "mutex.c", options: NO_INLINE, settings: flat },
+    Program { name: "once_no_inline", file: "once.c", options: NO_INLINE, settings: flat },
+    Program { name: "preempt_no_inline", file: "preempt.c", options: NO_INLINE, settings: flat },
+];
 
 /// Its constructors run before those of the library, unless the library takes care.
-#[test]
-fn constructor_of_a_program_that_links_the_static_library() {
-    if !library().join("libgosched.a").exists() {
-        return say("skip: there is no libgosched.a beside the library under test");
-    }
-    run_program("constructor.c", &["-l:libgosched.a", "-lhwloc", "-lgcc_s"], &matrix());
-}
+const STATIC_CONSTRUCTOR: Program = Program {
+    name: "constructor_static_library",
+    file: "constructor.c",
+    options: &["-l:libgosched.a", "-lhwloc", "-lgcc_s"],
+    settings: matrix,
+};
 
 /// A program in C loads plugins in C++, which lie beside it.
-#[test]
-fn plugin() {
-    let plugin = ["-shared", "-fPIC"];
-    let with_a_copy = ["-shared", "-fPIC", "-static-libstdc++"];
-    if build("cxx.cpp", &plugin).and_then(|_| build("cxx.cpp", &with_a_copy)).is_some() {
-        run_program("plugin.c", &[], &widened());
-    }
-}
+const PLUGIN: Program = program("plugin", "plugin.c", widened);
+const PLUGINS: [&[&str]; 2] =
+    [&["-shared", "-fPIC"], &["-shared", "-fPIC", "-static-libstdc++"]];
 
 /// After a shutdown everything is given back: not a byte is left, nor was one used after it was freed.
-#[test]
 fn valgrind_finds_no_leak_and_no_error() {
     let Some(program) = build("leaks.c", &["-g3"]) else { return };
     let out = Command::new("valgrind")
@@ -205,10 +223,7 @@ const CHAOS_WITHOUT: &str = "";
 
 /// Random operations of every kind at once, with 1, 2 and 8 P's, and again with the switches that widen
 /// races (tests/chaos/README.md).
-#[test]
-fn chaos() {
-    let dir = work_dir().join("chaos");
-    must_succeed(Command::new(manifest_dir().join("tests/chaos/build")).arg(&dir).arg(library()));
+fn chaos_settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for debug in [None, Some(WIDENED)] {
         for procs in PROCS {
@@ -216,23 +231,31 @@ fn chaos() {
         }
     }
     settings.push(Setting { procs: "8", topology: "node:4 core:2 pu:1", debug: None });
-    for setting in settings {
-        let mut cmd = Command::new(dir.join("chaos"));
-        cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
-        cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
-        cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
-        // It has a watchdog of its own, which says more than a limit here could.
-        let out = cmd.stdin(Stdio::null()).output().unwrap();
-        let text = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "{}\n{text}", describe(Some(out.status)));
-    }
+    settings
+}
+
+fn chaos(setting: Setting) {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let dir = BUILT.get_or_init(|| {
+        let dir = work_dir().join("chaos");
+        let build = manifest_dir().join("tests/chaos/build");
+        must_succeed(Command::new(build).arg(&dir).arg(library()));
+        dir
+    });
+    let mut cmd = Command::new(dir.join("chaos"));
+    cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
+    cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
+    cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
+    // It has a watchdog of its own, which says more than a limit here could.
+    let out = cmd.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{}\n{text}", describe(Some(out.status)));
 }
 
 /// Functions that the chaos program need not call, and why.
 const NOT_IN_CHAOS: &[(&str, &str)] =
     &[("gs_init_for", "gs_init is a macro for it"), ("gs_run_for", "gs_run is a macro for it")];
 
-#[test]
 fn chaos_uses_every_function_of_the_header() {
     let mut text = String::new();
     for entry in fs::read_dir(manifest_dir().join("tests/chaos")).unwrap() {
@@ -259,7 +282,6 @@ const NOT_IN_FAULT: &[(&str, &str)] = &[
     ("gs_preempt_flag", "gives an address"),
 ];
 
-#[test]
 fn fault_uses_every_function_of_the_header() {
     let text = fs::read_to_string(manifest_dir().join("tests/programs/fault.c")).unwrap();
     let text = without_comments(&text);
@@ -279,7 +301,6 @@ const FAILS_WITH_PART_1: &str = "#!/bin/sh
 [ $((CHECK_PARTS >> 1 & 1)) = 0 ] || [ \"$CHECK_SIZE\" -lt 23 ] || [ \"$SETTING\" != 'a b' ]
 ";
 
-#[test]
 fn a_failure_of_a_tester_is_made_smaller() {
     use std::os::unix::fs::PermissionsExt;
     let tester = work_dir().join("fails_with_part_1");
@@ -298,12 +319,11 @@ fn a_failure_of_a_tester_is_made_smaller() {
     assert_eq!(shrink("SETTING=c").0, Some(1));
 }
 
-#[test]
 fn every_program_has_a_test() {
     for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let is_program = name.ends_with(".c") || name.ends_with(".cpp");
-        let has_test = FILES.contains(&name.as_str()) || name == "plugin.c";
+        let has_test = PROGRAMS.iter().chain([&PLUGIN]).any(|p| p.file == name);
         assert!(
             !is_program || has_test,
             "tests/programs/{name} is run by no test: add it to tests/programs.rs"
@@ -312,20 +332,11 @@ fn every_program_has_a_test() {
 }
 
 /// It has an allocator of its own.
-#[test]
 fn rust_program_that_depends_on_the_rlib() {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--quiet", "--manifest-path", "tests/rlib/Cargo.toml"]);
     cargo.env("CARGO_TARGET_DIR", "target/rlib").env("GOSCHED_PROCS", "2");
     must_succeed(cargo.current_dir(manifest_dir()));
-}
-
-/// The objects' fast paths are in the header or in the library.
-#[test]
-fn without_the_inline_functions() {
-    for file in ["mutex.c", "once.c", "preempt.c"] {
-        run_program(file, &["-DGS_NO_INLINE"], &flat());
-    }
 }
 
 // ---- Programs of other versions, and the static library ----
@@ -336,7 +347,7 @@ fn abi(file: &str) -> PathBuf {
 
 /// Compiles a program of tests/abi, with these options before and behind it.
 fn compile(program: &Path, before: &[String], file: &str, behind: &[String]) {
-    let mut cmd = Command::new(c_compiler());
+    let mut cmd = c_compiler();
     cmd.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]).args(before);
     cmd.arg("-I").arg(manifest_dir().join("include"));
     cmd.arg("-I").arg(manifest_dir().join("tests/programs"));
@@ -348,7 +359,6 @@ fn rpath(dir: &Path) -> String {
 }
 
 /// The program records the versions of the symbols that it found in the library of its time.
-#[test]
 fn program_of_the_first_release() {
     let dir = work_dir().join("first-release");
     fs::create_dir_all(&dir).unwrap();
@@ -359,7 +369,7 @@ fn program_of_the_first_release() {
     fs::write(&source, functions.collect::<String>() + "unsigned gs_preempt_word;\n").unwrap();
     let global = names.lines().map(|n| format!("{n};")).collect::<String>();
     fs::write(&map, format!("GOSCHED_1 {{ global: {global} local: *; }};")).unwrap();
-    let mut cmd = Command::new(c_compiler());
+    let mut cmd = c_compiler();
     cmd.args(["-shared", "-fPIC", "-Wl,-soname,libgosched.so.1", "-o"]);
     cmd.arg(dir.join("libgosched.so")).arg(&source);
     must_succeed(cmd.arg(format!("-Wl,--version-script={}", map.display())));
@@ -377,7 +387,6 @@ fn program_of_the_first_release() {
     }
 }
 
-#[test]
 fn header_that_is_newer_than_the_library() {
     let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
     for (part, option) in [("MAJOR", ""), ("MINOR", ""), ("PATCH", "-DPATCH")] {
@@ -401,7 +410,6 @@ fn header_that_is_newer_than_the_library() {
 
 /// Only the static library is there, and `pkg-config --static` says what else it needs; beside it
 /// may be another static library that has Rust's standard library in it.
-#[test]
 fn static_library_by_pkg_config() {
     if env::var_os("GOSCHED_LIBRARY").is_some() {
         return say("skip: it would test another library than GOSCHED_LIBRARY");
@@ -442,35 +450,37 @@ fn static_library_by_pkg_config() {
 
 /// A program that is linked with the library refers to none of its data, which the linker would
 /// copy into the program.
-#[test]
 fn no_program_has_a_copy_of_the_librarys_data() {
     let Some(program) = build("preempt.c", &["-no-pie"]) else { return };
-    match Command::new("readelf").args(["-rW"]).arg(&program).output() {
-        Ok(out) => {
-            let text = String::from_utf8_lossy(&out.stdout).into_owned();
-            let copy = text.lines().find(|l| l.contains("_COPY") && l.contains("gs_"));
-            assert_eq!(copy, None);
-        }
-        Err(e) => say(&format!("skip: readelf: {e}")),
+    let bytes = fs::read(program).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let symbols = file.dynamic_symbol_table().expect("it is linked dynamically");
+    let mut seen = 0;
+    for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
+        let object::RelocationTarget::Symbol(index) = relocation.target() else { continue };
+        let name = object::ObjectSymbolTable::symbol_by_index(&symbols, index).unwrap();
+        let name = name.name().unwrap().to_string();
+        let object::RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+        let copies = r_type == object::elf::R_X86_64_COPY;
+        assert!(!(copies && name.starts_with("gs_")), "the program has a copy of {name}");
+        seen += usize::from(name.starts_with("gs_"));
     }
+    assert!(seen > 0, "no relocation names a function of the library");
 }
 
 // ---- The header and the library as such ----
 
-#[test]
 fn the_header_is_c99() {
-    compile_header("c", &c_compiler(), "-std=c99");
+    compile_header("c", c_compiler(), "-std=c99");
 }
 
-#[test]
 fn the_header_is_cxx11() {
-    if let Some(compiler) = cxx_compiler() {
-        compile_header("cpp", &compiler, "-std=c++11");
+    if let Some(compiler) = compiler(true) {
+        compile_header("cpp", compiler, "-std=c++11");
     }
 }
 
 /// Beside errors: who may call it, whether it may switch, and whether a signal handler may.
-#[test]
 fn every_comment_says_who_may_call_the_function() {
     let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
     let text = header.split(INLINE).next().unwrap();
@@ -497,13 +507,12 @@ fn every_comment_says_who_may_call_the_function() {
 }
 
 /// A program leaves in padding whatever is there, so it could never become a field.
-#[test]
 fn no_struct_of_the_header_has_padding() {
-    compile_header("c", &c_compiler(), "-Wpadded");
+    compile_header("c", c_compiler(), "-Wpadded");
 }
 
 /// Includes the header twice and uses its initialisers. The option is one of the compiler's.
-fn compile_header(ext: &str, compiler: &str, option: &str) {
+fn compile_header(ext: &str, mut cmd: Command, option: &str) {
     let source = work_dir().join(format!("header{option}.{ext}"));
     let text = "#include <gosched.h>\n#include <gosched.h>\n\
                 gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;\n\
@@ -512,7 +521,6 @@ fn compile_header(ext: &str, compiler: &str, option: &str) {
                 int priorities[] = { GS_PRIO_HIGH, GS_PRIO_NORMAL, GS_PRIO_LOW, GS_PRIO_IDLE };\n\
                 unsigned flags = GS_SPAWN_PINNED | GS_SPAWN_NOPREEMPT;\n";
     fs::write(&source, text).unwrap();
-    let mut cmd = Command::new(compiler);
     cmd.args([option, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
     cmd.arg(manifest_dir().join("include")).arg(&source);
     must_succeed(&mut cmd);
@@ -523,49 +531,52 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// What a tool of the binutils prints about the library; None, with the reason, if it isn't there.
-fn inspect(tool: &str, args: &[&str]) -> Option<String> {
-    match Command::new(tool).args(args).arg(library().join("libgosched.so.1")).output() {
-        Ok(out) if out.status.success() => Some(String::from_utf8_lossy(&out.stdout).into_owned()),
-        Ok(out) => panic!("{tool} failed: {}", String::from_utf8_lossy(&out.stderr)),
-        Err(e) => {
-            say(&format!("skip: {tool}: {e}"));
-            None
+/// The shared library's bytes.
+fn shared_library() -> Vec<u8> {
+    fs::read(library().join("libgosched.so.1")).unwrap()
+}
+
+/// The names of the defined dynamic symbols, and whether each has a version of its own: one of those that the
+/// library defines, neither local nor the base.
+fn exported() -> Vec<(String, bool)> {
+    let bytes = shared_library();
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let endian = file.endian();
+    let sections = file.elf_section_table();
+    let versions = sections.versions(endian, &*bytes).unwrap().expect("the library has versions");
+    let mut all = Vec::new();
+    for symbol in file.dynamic_symbols().filter(|s| s.is_definition()) {
+        // The version's own name is an absolute symbol.
+        if symbol.section() == object::SymbolSection::Absolute {
+            continue;
         }
+        let index = versions.version_index(endian, symbol.index());
+        let version = versions.version(index.index()).unwrap();
+        let has_version = version.is_some_and(|v| !index.is_hidden() && v.name() == b"GOSCHED_1");
+        all.push((symbol.name().unwrap().to_string(), has_version));
     }
+    all
 }
 
-/// The defined dynamic symbols, with their versions: `name` or `name@@VERSION`.
-fn exported() -> Option<Vec<String>> {
-    let text = inspect("nm", &["-D", "--defined-only"])?;
-    let fields = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
-    // The version's own name is an absolute symbol (A).
-    Some(fields.filter(|f| f.len() == 3 && f[1] != "A").map(|f| f[2].to_string()).collect())
-}
-
-#[test]
 fn only_gs_symbols_are_exported_and_each_has_a_version() {
-    let Some(symbols) = exported() else { return };
+    let symbols = exported();
     assert!(!symbols.is_empty(), "the library exports nothing");
-    for s in symbols {
-        assert!(s.starts_with("gs_"), "{s} is exported");
-        assert!(s.contains("@@"), "{s} has no version: is the symbol version script in use?");
+    for (name, has_version) in symbols {
+        assert!(name.starts_with("gs_"), "{name} is exported");
+        assert!(has_version, "{name} has no version: is the symbol version script in use?");
     }
 }
 
-#[test]
 fn every_function_of_the_header_is_exported() {
-    let Some(symbols) = exported() else { return };
-    let names: Vec<&str> = symbols.iter().map(|s| s.split('@').next().unwrap()).collect();
+    let names: Vec<String> = exported().into_iter().map(|(name, _)| name).collect();
     let declared = declared_functions();
     assert!(declared.len() > 50, "only {} functions found in the header", declared.len());
     for (i, f) in declared.iter().enumerate() {
         assert!(!declared[..i].contains(f), "{f} is declared twice");
-        assert!(names.contains(&f.as_str()), "{f} is in the header, but not exported");
+        assert!(names.contains(f), "{f} is in the header, but not exported");
     }
 }
 
-#[test]
 fn each_function_that_never_switches_is_tried() {
     let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
     let list = header.split("These never switch:").nth(1).expect("the list in the header");
@@ -620,13 +631,19 @@ fn without_comments(text: &str) -> String {
     lines.map(|l| l.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-#[test]
 fn the_library_has_its_soname_and_stays_when_closed() {
-    let Some(text) = inspect("readelf", &["-d", "-W"]) else {
-        return;
+    let bytes = shared_library();
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let endian = file.endian();
+    let (entries, strings) = file.elf_section_table().dynamic(endian, &*bytes).unwrap().unwrap();
+    let strings = file.elf_section_table().strings(endian, &*bytes, strings).unwrap();
+    let value = |tag: object::elf::DynamicTag| {
+        entries.iter().find(|e| e.d_tag.get(endian) == tag).map(|e| e.d_val.get(endian))
     };
-    assert!(text.contains("Library soname: [libgosched.so.1]"), "wrong soname:\n{text}");
-    assert!(text.contains("NODELETE"), "not linked with -z nodelete:\n{text}");
+    let soname = value(object::elf::DT_SONAME).expect("it has no soname");
+    assert_eq!(strings.get(soname as u32), Ok(&b"libgosched.so.1"[..]));
+    let flags = value(object::elf::DT_FLAGS_1).unwrap_or(0);
+    assert!(flags & object::elf::DF_1_NODELETE.0 != 0, "not linked with -z nodelete");
 }
 
 // ---- Finding the library ----
@@ -680,20 +697,28 @@ fn make(args: &[&str]) {
 
 // ---- Building and running programs ----
 
-fn c_compiler() -> String {
-    env::var("CC").unwrap_or_else(|_| "cc".into())
+/// The compiler of the C or C++ language that `CC`, `CXX`, `CFLAGS` and `CXXFLAGS` ask for, else the system's.
+/// None, with the reason, if it isn't there.
+fn compiler(is_cxx: bool) -> Option<Command> {
+    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    let mut build = cc::Build::new();
+    build.cpp(is_cxx).target(TARGET).host(TARGET).opt_level(2).cargo_metadata(false);
+    // Those of the programs come from here; cc's are those of a library.
+    match build.no_default_flags(true).try_get_compiler() {
+        Ok(tool) if tool.to_command().arg("--version").output().is_ok() => Some(tool.to_command()),
+        Ok(tool) => skip_language(is_cxx, &format!("{} can't be run", tool.path().display())),
+        Err(e) => skip_language(is_cxx, &e.to_string()),
+    }
 }
 
-/// None, with the reason, if there is no C++ compiler.
-fn cxx_compiler() -> Option<String> {
-    let compiler = env::var("CXX").unwrap_or_else(|_| "c++".into());
-    match Command::new(&compiler).arg("--version").stdout(Stdio::null()).status() {
-        Ok(_) => Some(compiler),
-        Err(e) => {
-            say(&format!("skip C++: {compiler}: {e} (install g++, or set CXX)"));
-            None
-        }
-    }
+fn skip_language(is_cxx: bool, why: &str) -> Option<Command> {
+    assert!(is_cxx, "no C compiler: {why} (install gcc, or set CC)");
+    say(&format!("skip C++: {why} (install g++, or set CXX)"));
+    None
+}
+
+fn c_compiler() -> Command {
+    compiler(false).expect("compiler says why")
 }
 
 fn must_succeed(cmd: &mut Command) {
@@ -701,17 +726,23 @@ fn must_succeed(cmd: &mut Command) {
     assert!(out.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// The program's path; None if there is no compiler for its language.
+/// The program's path, built once for all that run it; None if there is no compiler for its language.
 fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
-    let (compiler, std) = match file.ends_with(".cpp") {
-        true => (cxx_compiler()?, "-std=gnu++11"),
-        false => (c_compiler(), "-std=gnu11"),
-    };
+    type Built = Arc<OnceLock<Option<PathBuf>>>;
+    static ALL: Mutex<Option<HashMap<String, Built>>> = Mutex::new(None);
+    let name = format!("{file}{}", options.concat()).replace(['.', '-', ':'], "_");
+    let mut all = ALL.lock().unwrap();
+    let built = all.get_or_insert_default().entry(name.clone()).or_default().clone();
+    drop(all);
+    built.get_or_init(|| build_anew(file, options, work_dir().join(name))).clone()
+}
+
+fn build_anew(file: &str, options: &[&str], program: PathBuf) -> Option<PathBuf> {
+    let is_cxx = file.ends_with(".cpp");
+    let mut cmd = compiler(is_cxx)?;
     let dir = library();
-    let program =
-        work_dir().join(format!("{file}{}", options.concat()).replace(['.', '-', ':'], "_"));
-    let mut cmd = Command::new(compiler);
-    cmd.args([std, "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    cmd.arg(if is_cxx { "-std=gnu++11" } else { "-std=gnu11" });
+    cmd.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     cmd.arg("-I").arg(manifest_dir().join("include"));
     cmd.arg(manifest_dir().join("tests/programs").join(file)).arg("-o").arg(&program);
     // Behind the source, because one may be a library that it needs.
@@ -723,12 +754,17 @@ fn build(file: &str, options: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
-fn run_program(file: &str, options: &[&str], settings: &[Setting]) {
-    let Some(program) = build(file, options) else {
+/// Builds the program, and runs it with its setting of this number.
+fn run_program(p: &Program, number: usize, setting: Setting) {
+    let needs_archive = p.options.contains(&"-l:libgosched.a");
+    if needs_archive && !library().join("libgosched.a").exists() {
+        return say("skip: there is no libgosched.a beside the library under test");
+    }
+    if p.file == PLUGIN.file && PLUGINS.iter().any(|options| build("cxx.cpp", options).is_none()) {
         return;
-    };
-    for (i, setting) in settings.iter().enumerate() {
-        run_once(&program, i, setting);
+    }
+    if let Some(program) = build(p.file, p.options) {
+        run_once(&program, number, &setting);
     }
 }
 
@@ -778,16 +814,65 @@ fn run_with_limit(program: &Path, log: &Path, s: &Setting) -> Option<ExitStatus>
     }
     cmd.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
     let mut child = cmd.spawn().unwrap();
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        if start.elapsed() > LIMIT {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let status = child.wait_timeout(LIMIT).unwrap();
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
     }
+    status
+}
+
+// ---- The list ----
+
+macro_rules! checks {
+    ($($name:ident)*) => { &[$((stringify!($name), $name as fn())),*] };
+}
+
+/// Tests that are no program with a setting. A function that isn't listed here is unused, says the compiler.
+const CHECKS: &[(&str, fn())] = checks! {
+    valgrind_finds_no_leak_and_no_error
+    chaos_uses_every_function_of_the_header
+    fault_uses_every_function_of_the_header
+    a_failure_of_a_tester_is_made_smaller
+    every_program_has_a_test
+    rust_program_that_depends_on_the_rlib
+    program_of_the_first_release
+    header_that_is_newer_than_the_library
+    static_library_by_pkg_config
+    no_program_has_a_copy_of_the_librarys_data
+    the_header_is_c99
+    the_header_is_cxx11
+    every_comment_says_who_may_call_the_function
+    no_struct_of_the_header_has_padding
+    only_gs_symbols_are_exported_and_each_has_a_version
+    every_function_of_the_header_is_exported
+    each_function_that_never_switches_is_tried
+    the_library_has_its_soname_and_stays_when_closed
+};
+
+fn main() {
+    let mut trials = Vec::new();
+    for program in PROGRAMS.iter().chain(VARIANTS).chain([&STATIC_CONSTRUCTOR, &PLUGIN]) {
+        for (number, setting) in (program.settings)().into_iter().enumerate() {
+            let name = format!("{}/{}", program.name, setting.name());
+            trials.push(Trial::test(name, move || {
+                run_program(program, number, setting);
+                Ok(())
+            }));
+        }
+    }
+    for setting in chaos_settings() {
+        let name = format!("chaos/{}", setting.name());
+        trials.push(Trial::test(name, move || {
+            chaos(setting);
+            Ok(())
+        }));
+    }
+    for &(name, check) in CHECKS {
+        trials.push(Trial::test(name, move || {
+            check();
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
