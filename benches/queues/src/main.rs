@@ -227,7 +227,11 @@ fn in_turn(rounds: usize, title: &str, unit: &str, sides: &[Side]) {
     }
     let (least, median) = (figures[0][0], figures[0][rounds / 2]);
     for (k, (side, f)) in sides.iter().zip(&figures).enumerate() {
-        let ratio = if k == 0 { "".into() } else { format!("{:.2} ({:.2})", f[0] / least, f[rounds / 2] / median) };
+        let ratio = if k == 0 {
+            "".into()
+        } else {
+            format!("{:.2} ({:.2})", f[0] / least, f[rounds / 2] / median)
+        };
         println!("| {title} | {} | {:.2} ({:.2}) {unit} | {ratio} |", side.0, f[0], f[rounds / 2]);
     }
 }
@@ -312,7 +316,8 @@ const BURST: usize = 100_000;
 fn burst<Q: Queue>() -> Side<'static> {
     let round = || {
         let (queue, node) = (Q::new(), Node::new());
-        let mut tasks: Vec<Linked> = (0..=BURST).map(|entry| Linked { next: ptr::null_mut(), entry }).collect();
+        let mut tasks: Vec<Linked> =
+            (0..=BURST).map(|entry| Linked { next: ptr::null_mut(), entry }).collect();
         let tasks = tasks.as_mut_ptr();
         let mut sum = 0;
         let start = thread_ns();
@@ -393,7 +398,8 @@ fn node(producers: usize, ours: bool) -> Side<'static> {
         let (node, injector, taken) = (Node::new(), Injector::new(), AtomicUsize::new(0));
         let (node, injector, taken) = (&node, &injector, &taken);
         let all = producers * EACH;
-        let mut tasks: Vec<Linked> = (0..all).map(|entry| Linked { next: ptr::null_mut(), entry }).collect();
+        let mut tasks: Vec<Linked> =
+            (0..all).map(|entry| Linked { next: ptr::null_mut(), entry }).collect();
         let tasks = tasks.as_mut_ptr() as usize;
         let start = process_ns();
         std::thread::scope(|s| {
@@ -447,7 +453,12 @@ fn main() {
     println!("| --- | --- | ---: | ---: |");
     let sides = [alone::<RingLifo>(), alone::<DequeLifo>(), alone::<RingAlone>()];
     in_turn(rounds, "1. push and pop, newest first", "ns", &sides);
-    in_turn(rounds, "1. push and pop, oldest first", "ns", &[alone::<RingFifo>(), alone::<DequeFifo>()]);
+    in_turn(
+        rounds,
+        "1. push and pop, oldest first",
+        "ns",
+        &[alone::<RingFifo>(), alone::<DequeFifo>()],
+    );
     let sides = [beside_a_thief::<RingLifo>(), beside_a_thief::<DequeLifo>()];
     in_turn(rounds, "2. beside an idle thief, newest first", "ns", &sides);
     let sides = [beside_a_thief::<RingFifo>(), beside_a_thief::<DequeFifo>()];
@@ -465,10 +476,20 @@ fn main() {
             owner_beside_descheduled_thieves::<RingFifo>(quantile),
             owner_beside_descheduled_thieves::<DequeFifo>(quantile),
         ];
-        in_turn(rounds, &format!("5. the owner's pop beside descheduled thieves, {name}"), "ns", &sides);
+        in_turn(
+            rounds,
+            &format!("5. the owner's pop beside descheduled thieves, {name}"),
+            "ns",
+            &sides,
+        );
     }
     for producers in [1, 4] {
         let sides = [node(producers, true), node(producers, false)];
-        in_turn(rounds, &format!("6. the node's queue, {producers} producers, 2 consumers, a task"), "ns", &sides);
+        in_turn(
+            rounds,
+            &format!("6. the node's queue, {producers} producers, 2 consumers, a task"),
+            "ns",
+            &sides,
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What the queue uses of the library's `sched`.
 
-#[path = "../../../src/sched/limits.rs"]
+#[path = "../../../src/sched/words/limits.rs"]
 pub mod limits;
-#[path = "../../../src/sched/ring.rs"]
+#[path = "../../../src/sched/words/ring.rs"]
 pub mod ring;
