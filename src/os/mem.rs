@@ -56,14 +56,12 @@ pub fn map(len: usize) -> Option<usize> {
 /// Asks for the memory of a range to come from this NUMA node, as the system numbers
 /// it, as long as that has any. On what is there already it has no effect.
 pub fn prefer_node(at: usize, len: usize, node: usize) {
-    const MPOL_PREFERRED: i32 = 1;
-    set_policy(at, len, MPOL_PREFERRED, core::iter::once(node));
+    set_policy(at, len, libc::MPOL_PREFERRED, core::iter::once(node));
 }
 
 /// The same from all of these nodes in turn, page by page.
 pub fn interleave(at: usize, len: usize, nodes: impl Iterator<Item = usize>) {
-    const MPOL_INTERLEAVE: i32 = 3;
-    set_policy(at, len, MPOL_INTERLEAVE, nodes);
+    set_policy(at, len, libc::MPOL_INTERLEAVE, nodes);
 }
 
 fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = usize>) {

@@ -192,35 +192,25 @@ fn set_slack(ns: c_ulong) {
 }
 
 /// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for
-/// short turns: EEVDF gives it a deadline of so many ns. Kernels before 6.12 take no
+/// short turns: EEVDF gives it a deadline of `ns`. Kernels before 6.12 take no
 /// notice, and then it may wait for 4 ms behind a thread that computes.
 pub fn ask_for_short_turns(ns: u64) {
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
     let _errno = super::KeepErrno::new();
-    let size = size_of::<Attributes>() as u32;
-    let mut attributes = Attributes { size, ..Attributes::default() };
+    let size = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: all bytes zero are valid; it has only numbers.
+    let mut attributes = unsafe { core::mem::zeroed::<libc::sched_attr>() };
+    attributes.size = size;
     // SAFETY: the kernel fills in and reads `size` bytes.
     unsafe {
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
-            && attributes.policy == libc::SCHED_OTHER as u32
-            && attributes.nice >= 0
+            && attributes.sched_policy == libc::SCHED_OTHER as u32
+            && attributes.sched_nice >= 0
         {
             attributes.size = size;
             // Threads that it starts don't inherit it. (They would lose a negative nice
             // value too, and so a thread that has one doesn't ask.)
-            attributes.flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-            attributes.runtime = ns;
+            attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+            attributes.sched_runtime = ns;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
         }
     }
