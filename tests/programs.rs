@@ -85,7 +85,11 @@ struct Program {
     settings: fn() -> Vec<Setting>,
 }
 
-const fn program(name: &'static str, file: &'static str, settings: fn() -> Vec<Setting>) -> Program {
+const fn program(
+    name: &'static str,
+    file: &'static str,
+    settings: fn() -> Vec<Setting>,
+) -> Program {
     Program { name, file, options: &[], settings }
 }
 
@@ -167,7 +171,12 @@ const VARIANTS: &[Program] = &[
     // The sanitizer knows the goroutines' stacks: exceptions on them, and goroutines that end in the
     // middle of a function, are no errors to it.
     Program { name: "asan_cxx", file: "cxx.cpp", options: ADDRESS_SANITIZER, settings: once },
-    Program { name: "asan_goroutine", file: "goroutine.c", options: ADDRESS_SANITIZER, settings: once },
+    Program {
+        name: "asan_goroutine",
+        file: "goroutine.c",
+        options: ADDRESS_SANITIZER,
+        settings: once,
+    },
     Program { name: "asan_chan", file: "chan.c", options: ADDRESS_SANITIZER, settings: once },
     Program { name: "asan_syscall", file: "syscall.c", options: ADDRESS_SANITIZER, settings: once },
     Program { name: "asan_stress", file: "stress.c", options: ADDRESS_SANITIZER, settings: once },
@@ -194,8 +203,7 @@ const STATIC_CONSTRUCTOR: Program = Program {
 
 /// A program in C loads plugins in C++, which lie beside it.
 const PLUGIN: Program = program("plugin", "plugin.c", widened);
-const PLUGINS: [&[&str]; 2] =
-    [&["-shared", "-fPIC"], &["-shared", "-fPIC", "-static-libstdc++"]];
+const PLUGINS: [&[&str]; 2] = [&["-shared", "-fPIC"], &["-shared", "-fPIC", "-static-libstdc++"]];
 
 /// After a shutdown everything is given back: not a byte is left, nor was one used after it was freed.
 fn valgrind_finds_no_leak_and_no_error() {
@@ -418,7 +426,7 @@ fn static_library_by_pkg_config() {
     let dir = work_dir().join("static");
     let _ = fs::remove_dir_all(&dir);
     let prefix = format!("PREFIX={}", dir.display());
-    make(&["target/release/gosched-topo", "install", "DESTDIR=/", &prefix]);
+    make(&["preload", "target/release/gosched-topo", "install", "DESTDIR=/", &prefix]);
     for name in fs::read_dir(dir.join("lib")).unwrap().map(|e| e.unwrap().path()) {
         if name.to_string_lossy().contains(".so") {
             fs::remove_file(name).unwrap();
@@ -874,5 +882,21 @@ fn main() {
             Ok(())
         }));
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    let mut arguments = Arguments::from_args();
+    let is_program =
+        |name: &&mut String| trials.iter().any(|t| t.name().starts_with(&format!("{name}/")));
+    // `--exact chan` would find no test, and succeed: it stands for all settings of `chan`.
+    if arguments.exact
+        && let Some(name) = arguments.filter.as_mut().filter(is_program)
+    {
+        name.push('/');
+        arguments.exact = false;
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let chosen = conclusion.num_passed + conclusion.num_failed + conclusion.num_ignored;
+    if chosen + conclusion.num_measured == 0 && !arguments.list {
+        say("no test has this name: --list prints all names");
+        std::process::exit(1);
+    }
+    conclusion.exit();
 }
