@@ -4,3 +4,7 @@
 pub mod limits;
 #[path = "../../../src/sched/words/ring.rs"]
 pub mod ring;
+/// For Miri, which checks its tests.
+#[cfg(miri)]
+#[path = "../../../src/sched/words/pool.rs"]
+pub mod pool;
