@@ -25,7 +25,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi lua test-lua run-lua bench-lua models lab bench counts soak lint header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -130,6 +130,15 @@ bench-lua: $(STAMP)/lua-bench lua ## compare bindings/lua with coroutines and ot
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
 	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
+
+miri: ## run the tests of the ring and the pool under Miri (needs a nightly toolchain with the component miri)
+	@rustup run nightly cargo miri --version >/dev/null 2>&1 || { echo "Miri is missing: rustup toolchain install nightly -c miri,rust-src" >&2; exit 1; }
+	cd benches/queues && CARGO_TARGET_DIR=$(CURDIR)/target/miri MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
+	    rustup run nightly cargo miri test --lib
+
+audit: ## check licences, sources and duplicates of the crates with cargo-deny (ARGS=advisories: known flaws, by the network)
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) deny $(if $(ARGS),,--offline) check $(or $(ARGS),licenses bans sources)
 
 test-tsan: $(STAMP)/build ## run the unit tests and many programs under ThreadSanitizer (needs a nightly toolchain)
 	@tools/tsan
