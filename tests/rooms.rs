@@ -387,3 +387,62 @@ fn the_figures_of_the_drawing() {
         assert!(found.keys().any(|(from, _)| from == room), "{room} needs nothing");
     }
 }
+
+/// The rows that the tags of a text name: `seed: N4, S3 (why)` names N4 and S3.
+fn seeds_of(text: &str) -> BTreeSet<String> {
+    let mut rows = BTreeSet::new();
+    for tag in text.split("seed: ").skip(1) {
+        let list = tag.lines().next().unwrap_or("");
+        for part in list.split([',', ' ']).map(|p| p.trim_matches(|c| ".)".contains(c))) {
+            let is_row = part.len() >= 2
+                && "SBRNW".contains(&part[..1])
+                && part[1..].chars().all(|c| c.is_ascii_digit());
+            if is_row {
+                rows.insert(part.to_string());
+            }
+        }
+    }
+    rows
+}
+
+/// All text files below a folder.
+fn texts(folder: &Path, all: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+        let is_text = [".rs", ".md", ".c", ".h", ".cpp", ".hpp", ".py", "check"];
+        if entry.is_dir() && name != "target" && !name.starts_with('.') {
+            texts(&entry, all);
+        } else if is_text.iter().any(|end| name.ends_with(end)) {
+            all.push(entry);
+        }
+    }
+}
+
+#[test]
+fn each_tag_of_a_source_document_has_a_row_in_the_docs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_to_string(root.join("docs/seeds.md")).unwrap();
+    let mut files = Vec::new();
+    for folder in ["src", "include", "tests", "examples-c"] {
+        texts(&root.join(folder), &mut files);
+    }
+    let mut seen = 0;
+    for file in files.iter().filter(|f| !f.ends_with("tests/rooms.rs")) {
+        let Ok(text) = fs::read_to_string(file) else { continue };
+        for row in seeds_of(&text) {
+            seen += 1;
+            let has_row = docs.contains(&format!("\n| {row} | "));
+            assert!(has_row, "{}: docs/seeds.md has no row {row}", file.display());
+        }
+    }
+    assert!(seen > 50, "only {seen} tags found");
+}
+
+#[test]
+fn the_rows_of_a_tag_are_found() {
+    let rows = |text| seeds_of(text).into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(rows("// seed: S3, N5"), "N5 S3");
+    assert_eq!(rows(" * seed: B6 (10,000 threads), S11 (throttled) */"), "B6 S11");
+    assert_eq!(rows("goes home (seed: N7)."), "N7");
+    assert_eq!(rows("fn bursts(seed: u64, n: usize)"), "");
+}
