@@ -37,7 +37,7 @@
 //!
 //! 1. `gs_spawn` fills a record of five words (`sched::who::task::Newborn`) and pushes
 //!    it to the private queue of the P that the caller runs on (`sched::life::spawn`).
-//! 2. If a P is idle and nobody looks for work, a thread is woken to do so
+//! 2. If a P is idle and no M looks for work, a thread is woken to do so
 //!    (`sched::words::idle`, `sched::core::start`).
 //! 3. Some M takes the record out of a queue or steals it (`sched::core::order`, `sched::core::steal`),
 //!    gives it a descriptor with a warm stack (`sched::core::stacks`), maybe those of a

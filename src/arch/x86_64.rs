@@ -25,7 +25,7 @@ struct Context {
     fp: FpControl,
 }
 
-/// What a context that is left gives to the one that goes on; the caller knows the meaning.
+/// What a context that is left gives to the context that runs next; the caller knows the meaning.
 pub type Words = [usize; 3];
 
 /// Where a context will be at rest: in the frame of the function that switches away.
@@ -84,7 +84,7 @@ impl Place {
 /// of a function's first arguments, so that `start` can pass them on.
 ///
 /// # Safety
-/// `to` is a context at rest that nobody else resumes; `save` is writable and
+/// `to` is a context at rest that no other thread resumes; `save` is writable and
 /// stays so until then; `here` knows the modes.
 #[inline(always)]
 pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place) -> Words {
@@ -145,7 +145,7 @@ pub fn prefetch(at: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
-/// The same of one that will be written: no other CPU has it then.
+/// Lets the processor get the cache line of an address that will be written: no other CPU has it then.
 #[inline(always)]
 pub fn prefetch_to_write(at: usize) {
     // SAFETY: it never faults; a processor that doesn't know it does nothing.
@@ -161,7 +161,7 @@ pub fn prefetch_lines(at: usize, lines: Range<usize>) {
 /// The lowest address in use on the stack of a context at rest.
 ///
 /// # Safety
-/// It is one, and nobody resumes it meanwhile.
+/// `context` is at rest, and no thread resumes it meanwhile.
 pub unsafe fn lowest_in_use(context: usize) -> usize {
     // SAFETY: the context is at rest and stays so, as the caller says.
     context.min(unsafe { (*(context as *const Context)).sp })
@@ -338,7 +338,7 @@ pub fn address_of_preempt_word() -> *const AtomicU32 {
     at
 }
 
-/// So many bytes below the stack pointer are in use too.
+/// Bytes below the stack pointer that are in use too.
 pub const RED_ZONE: usize = 128;
 
 /// The registers that a function keeps for its caller.
@@ -611,7 +611,7 @@ fn valgrind_request(args: [usize; 6]) -> usize {
     result
 }
 
-/// Makes the return address of a naked function with so many integer arguments one more
+/// Makes the return address of a naked function with this number of integer arguments one more
 /// argument of what it jumps to.
 macro_rules! return_address {
     (1) => {
@@ -695,7 +695,7 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
     result
 }
 
-/// The same of one that may switch: `$f` gives a
+/// [`with_return_address`] for a function that may switch: `$f` gives a
 /// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/core/PARKING.md`, "Returns".
 macro_rules! resumable {
     ($args:tt, $f:path) => {

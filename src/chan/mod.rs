@@ -1,7 +1,7 @@
 //! Channels: a lock, a ring of elements, and two queues of waiters. seed: B4
 //!
 //! What always holds under the lock: a channel with elements has no waiting
-//! receivers, one with room has no waiting senders; after a close nobody waits.
+//! receivers, a channel with room has no waiting senders, and a closed channel has no waiters.
 
 mod select;
 
@@ -33,12 +33,12 @@ pub struct Chan {
     pub timer: Cell<*const ()>,
 }
 
-/// Those who wait to send, or to receive. Used with the channel's lock held.
+/// The waiters that send, or those that receive. Used with the channel's lock held.
 #[derive(Default)]
 struct Line {
     queue: WaitQueue,
     /// Waiters that have not been served and will come back to the channel: also
-    /// those that are out of the queue because somebody else has woken them.
+    /// waiters that are out of the queue because a cancel or a deadline has woken them.
     inside: Cell<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Line {
         self.inside.set(self.inside.get() + 1);
     }
 
-    /// Takes the first one that nobody else has woken.
+    /// Takes the first waiter that no other waker has claimed.
     #[inline(always)]
     fn pop(&self) -> Option<&Waiter> {
         let waiter = self.queue.pop()?;
@@ -62,14 +62,14 @@ impl Line {
         Some(waiter)
     }
 
-    /// Takes all of those.
+    /// Takes all waiters that no other waker has claimed.
     fn pop_all(&self) -> Claimed {
         let list = self.queue.pop_all();
         list.iter().for_each(|_| self.inside.set(self.inside.get() - 1));
         list
     }
 
-    /// One that has not been served goes.
+    /// A waiter that has not been served leaves.
     fn leave(&self, waiter: &Waiter) {
         self.queue.remove(waiter);
         self.inside.set(self.inside.get() - 1);
@@ -134,7 +134,7 @@ impl Chan {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits in it.
+    /// Whether a waiter is in it.
     pub fn is_waited_for(&self) -> bool {
         self.lock.with(|| self.receivers.inside.get() > 0 || self.senders.inside.get() > 0)
     }
@@ -276,11 +276,11 @@ impl Chan {
         unsafe { self.recv_now(elem, || self.lock.unlock()) }
     }
 
-    /// Waits until somebody else has done the operation, and releases the lock. 0,
+    /// Waits until a partner has done the operation, and releases the lock. 0,
     /// `-EPIPE` (closed), or why it can't wait.
     ///
     /// # Safety
-    /// The lock is held, by one who has just tried, with the same `elem` and `deadline`.
+    /// The caller holds the lock, and has just tried with this `elem` and `deadline`.
     #[inline(always)]
     pub unsafe fn wait(&self, op: Op, elem: *mut u8, deadline: i64) -> i32 {
         let (line, why) = match op {

@@ -32,7 +32,7 @@ pub struct Case<'a> {
     pub elem: *mut u8,
 }
 
-/// So many are few.
+/// Cases up to which a select needs no memory from the heap.
 const FEW: usize = 8;
 
 /// Room for one thing of each case: on the stack if the cases are few.
@@ -138,7 +138,7 @@ impl Case<'_> {
         done
     }
 
-    /// The same with the channel's lock held.
+    /// `try_now` with the channel's lock held.
     ///
     /// # Safety
     /// As `try_now`.

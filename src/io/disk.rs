@@ -45,7 +45,7 @@ pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isi
         return e as isize;
     }
     let rt = rt();
-    // Alone it is quicker on the own thread: nobody needs the P.
+    // A goroutine that is alone is quicker on its own thread: no other needs the P.
     let alone = || {
         m::on_goroutine().is_some_and(|m| order::nothing_else(m, m.p())) && rt.workers.is_unused()
     };

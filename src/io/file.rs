@@ -20,13 +20,13 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 pub struct Want {
     pub side: Side,
     pub class: Class,
-    /// The same in poll's words.
+    /// `side` and `class` in poll's words.
     pub events: i16,
     /// Of a read from a stream: how much there is room for. If it gives less, none
     /// may be left. 0: that says nothing.
     pub room: usize,
-    /// 0: a taker. It wants what all takers of its side want, and one that is there goes
-    /// to one of them: so if it finds nothing the others would not either. Else a watcher:
+    /// 0: a taker. It wants what all takers of its side want. An event goes
+    /// to one taker: if that finds nothing the others would not either. Else a watcher:
     /// it tries again after each of these events of epoll's, whatever the others do.
     pub watched: u32,
 }
@@ -287,8 +287,8 @@ impl File {
         self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
-    /// The number is another file than the one that the library has made: a user has
-    /// closed that with close(2).
+    /// The number is another file than the library's: a user has closed
+    /// that with close(2).
     pub fn is_not_ours(&self) {
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);

@@ -94,7 +94,7 @@ pub fn unix_listen(path: &CStr, backlog: i32) -> i32 {
     unix(path, |fd, address| socket::listen_on(fd, address, backlog))
 }
 
-/// One that is connected with a path.
+/// A Unix socket that is connected with the path.
 pub fn unix_connect(path: &CStr, deadline: i64) -> i32 {
     if super::wait::is_past(deadline) {
         return -libc::ETIMEDOUT;

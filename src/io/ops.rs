@@ -324,7 +324,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
 /// What an attempt to connect gives when it is to be made again later.
 const NO_ROOM: isize = isize::MIN;
 
-/// For what nobody tells when it is worth while to try again: pauses that become longer.
+/// Pauses that become longer, where no event says when it is worth while to try again.
 pub(super) struct Pause {
     ns: i64,
 }

@@ -52,8 +52,8 @@ pub unsafe fn wait(pid: i32, status: *mut i32, options: i32, deadline: i64) -> i
     result
 }
 
-/// sigtimedwait(2): takes one of the signals. What has come, or a negative errno value; `-EINVAL`: there
-/// is none in the set, or the one that preempts goroutines is.
+/// sigtimedwait(2): takes one of the signals. What has come, or a negative errno value; `-EINVAL`: the set
+/// is empty, or has the signal that preempts goroutines.
 pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
     if process::is_empty(set) || process::has_signal(set, preempt_signal()) {
         return Err(-libc::EINVAL);
@@ -77,7 +77,7 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
 
 /// The signal that preempts goroutines, or will in the runtime to come; 0: none.
 fn preempt_signal() -> i32 {
-    // Nobody ends the runtime meanwhile.
+    // While this thread is inside, no other ends the runtime.
     let _inside = m::with_p().is_none().then(Inside::enter_if_there);
     try_rt().map_or(libc::SIGURG, |rt| rt.preempt_signal)
 }

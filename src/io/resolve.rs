@@ -101,7 +101,7 @@ impl Question {
             // SAFETY: the last reference; it was made by `Box::into_raw`.
             let question = unsafe { Box::from_raw(this) };
             if let Some(answer) = question.answer.take() {
-                // SAFETY: nobody has it.
+                // SAFETY: the asker has gone and did not take the list.
                 unsafe { socket::free_list(answer.list) };
             }
         }
@@ -212,8 +212,8 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
 }
 
 unsafe extern "C" fn help(question: *mut c_void) {
-    // It is the library's code, though a goroutine runs it: nobody may take the P from it,
-    // or stop it with a lock held.
+    // It is the library's code, though a goroutine runs it: its P must not be taken,
+    // nor the goroutine be stopped with a lock held.
     let _entered = Entered::new();
     HELPING.acquire(1, FOREVER);
     // SAFETY: the question outlives the call: the helper's reference.

@@ -34,7 +34,7 @@ pub fn get(fd: i32) -> Result<&'static File, i32> {
     make(fd as usize).ok_or(-libc::ENOMEM)
 }
 
-/// The same if anything may be known of it.
+/// The entry of this number, if it has one. Does not make it.
 pub fn known(fd: i32) -> Option<&'static File> {
     let fd = usize::try_from(fd).ok()?;
     // SAFETY: null or made by `made`, for good; Acquire: pairs with its Release.
@@ -87,7 +87,7 @@ pub fn each_chunk(mut f: impl FnMut(i32, &'static [File])) {
     }
 }
 
-/// In the child of a fork nobody waits, and locks may be held by threads that are
+/// In the child of a fork there are no waiters, and locks may be held by threads that are
 /// not there. The memory stays: a function that is under way may still look at it.
 pub fn forget_all() {
     for group in &TABLE {

@@ -19,7 +19,7 @@ const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
 /// Epoll can't take the file for now, or there is no number for an instance.
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
-/// How long one that nobody can wake, for want of a number, sleeps at a time, in ns.
+/// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
 
 /// Whether the deadline has passed; for I/O that comes first.

@@ -131,7 +131,7 @@ mod tests {
             bell.heard();
             assert_eq!(epoll::wait(instance, &mut events, 0), 0);
         }
-        // More than fit into a pipe, and nobody listens.
+        // More than fit into a pipe that is not read.
         (0..20_000).for_each(|_| bell.ring());
         assert_eq!(epoll::wait(instance, &mut events, 0), 1);
         bell.silence();

@@ -9,7 +9,7 @@ pub fn cpu_quota() -> Option<f64> {
     quota_below(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The same from the content of `/proc/self/cgroup` and a mount point.
+/// [`cpu_quota`], from the content of `/proc/self/cgroup` and a mount point.
 fn quota_below(mount: &Path, groups: &str) -> Option<f64> {
     let mut lowest: Option<f64> = None;
     for line in groups.lines() {

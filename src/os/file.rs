@@ -231,7 +231,7 @@ pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
 }
 
 /// Keeps SIGPIPE from the calling thread while it writes to what is no socket;
-/// one that the write has raised is consumed when this is dropped.
+/// a SIGPIPE that the write has raised is consumed when this is dropped.
 pub struct NoSigpipe {
     before: Option<libc::sigset_t>,
 }

@@ -25,7 +25,7 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
 }
 
 /// Wakes up to `n` threads that wait on the word at this address. The memory
-/// may be gone already: then nobody is woken, or somebody for no reason.
+/// may be gone already: then no thread is woken, or one for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.

@@ -3,8 +3,8 @@
 //! A goroutine may be stopped anywhere in the user's code, in the middle of
 //! `malloc` too, and goes on when it has a P again. If the library, which holds
 //! that P, then waited for the same lock, nothing would ever move. So what is
-//! written in Rust here doesn't use the C library's heap but one that only the
-//! library locks, and it is never stopped while it does.
+//! written in Rust here doesn't use the C library's heap but a heap that only the
+//! library locks, and no thread is stopped while it holds that lock.
 //!
 //! `GOSCHED_DEBUG=systemheap=1` uses the C library's all the same, so that
 //! valgrind sees each allocation.
@@ -260,7 +260,7 @@ pub fn boxed<T>(value: T) -> Option<Box<T>> {
     }
 }
 
-/// Makes room in a list for so many more elements. False: there is no memory, and the
+/// Makes room in a list for `more` elements. False: there is no memory, and the
 /// list is as before.
 #[must_use]
 #[inline]
@@ -298,7 +298,7 @@ pub fn c_string(s: &CStr) -> Option<CString> {
     Some(unsafe { CString::from_vec_with_nul_unchecked(copy) })
 }
 
-/// Room for exactly so many bytes in an empty list.
+/// Room for exactly `len` bytes in an empty list.
 fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
     let Ok(layout) = Layout::array::<u8>(len) else { return false };
     // SAFETY: `len` counts the NUL, so it isn't 0; a block of the global allocator.
@@ -309,7 +309,7 @@ fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
     true
 }
 
-/// Whether the system would give so many bytes right now: before something is built of
+/// Whether the system would give this number of bytes right now: before something is built of
 /// many small parts. What others take meanwhile comes from the reserve.
 pub fn has_room(bytes: usize) -> bool {
     let mut probe: Vec<u8> = Vec::new();

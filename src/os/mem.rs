@@ -59,7 +59,7 @@ pub fn prefer_node(at: usize, len: usize, node: usize) {
     set_policy(at, len, libc::MPOL_PREFERRED, core::iter::once(node));
 }
 
-/// The same from all of these nodes in turn, page by page.
+/// Asks for the memory of a range to come from all of these nodes in turn, page by page.
 pub fn interleave(at: usize, len: usize, nodes: impl Iterator<Item = usize>) {
     set_policy(at, len, libc::MPOL_INTERLEAVE, nodes);
 }
@@ -114,7 +114,7 @@ pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
         prefer_node(at, len, node);
     }
     let p = at as *mut T;
-    // SAFETY: large enough, aligned to a page, and nobody else's.
+    // SAFETY: large enough, aligned to a page, and just reserved.
     unsafe { p.write(value) };
     Some(p)
 }
@@ -270,7 +270,7 @@ mod tests {
         const RANGES: usize = 150;
         let at = reserve(2 * RANGES * PAGE, PAGE).unwrap();
         let page = |i: usize| (at + i * PAGE) as *mut u8;
-        // SAFETY: ours, and nobody else's.
+        // SAFETY: just reserved, and used by this test alone.
         unsafe { (0..2 * RANGES).for_each(|i| page(i).write(1)) };
         // SAFETY: ours, as is all that was reserved above.
         unsafe { discard_all((0..RANGES).map(|i| (at + 2 * i * PAGE, PAGE))) };

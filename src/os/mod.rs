@@ -24,7 +24,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 /// Writes all of `bytes` to a file descriptor, as far as it can be done; for
-/// reports, where there is nobody to tell about a failure. Async-signal-safe.
+/// reports, where a failure can't be reported. Async-signal-safe.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the pointer and length are those of a slice.

@@ -1,5 +1,5 @@
 //! Signals: alternate stacks, the handler that tells a stack overflow from other
-//! faults, and the one that asks a thread to give its P away.
+//! faults, and the signal that asks a thread to give its P away.
 //!
 //! # What is the host's
 //!
@@ -56,8 +56,8 @@ pub struct AltStack {
 }
 
 impl AltStack {
-    /// Gives the calling thread an alternate signal stack, unless it has one that is
-    /// large enough, or runs on its own right now.
+    /// Gives the calling thread an alternate signal stack, unless it has a large
+    /// enough one, or runs on its own right now.
     pub fn set_up() -> Option<AltStack> {
         let before = alt_stack();
         let size = alt_stack_size();
@@ -312,8 +312,8 @@ impl Host {
                         set_mask(interrupted_mask(context) | action.mask | own);
                     }
                 }
-                // SAFETY: the host has installed this function as a handler. One that takes
-                // the number only doesn't look at the other arguments.
+                // SAFETY: the host has installed this function as a handler. A handler that
+                // takes the number only doesn't look at the other arguments.
                 unsafe { arch::call_handler(f, sig, info.cast(), context, stack) };
             }
         }

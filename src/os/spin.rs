@@ -22,7 +22,7 @@ impl SpinLock {
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether nobody holds it; may be old when it is read.
+    /// Whether it is free; may be old when it is read.
     #[inline(always)]
     pub fn is_free(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
@@ -53,7 +53,7 @@ impl SpinLock {
     /// Only the holder may call it, or the context to which it has handed the lock.
     ///
     /// Not `unsafe`, though what a lock guards are `Cell`s as a rule. An `unlock` is the end of a
-    /// section that begins with `lock` in the same function, or in the one that parks and gives
+    /// section that begins with `lock` in the same function, or in the function that parks and gives
     /// the lock along (`sched::core::park`). A guard would have to be forgotten in one context there,
     /// and made from nothing in another.
     #[inline(always)]

@@ -25,7 +25,7 @@ pub struct Thread(libc::pthread_t);
 unsafe impl Send for Thread {}
 
 impl Thread {
-    /// Starts a thread, which somebody is to join, with the default stack of the
+    /// Starts a thread, which the caller must join or forget, with the default stack of the
     /// system and every signal blocked but those a fault in its own code raises.
     /// Fails with a negative errno value.
     pub fn start(
@@ -126,7 +126,7 @@ fn block_signals() -> SignalMask {
 /// Names the calling thread (15 characters at most) and asks the kernel for
 /// exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
-    // For good: nobody but the library ends it.
+    // For good: only the library ends it.
     core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
@@ -278,13 +278,13 @@ pub fn send_signal(id: i32, signal: i32) {
         {
             return;
         }
-        // A filter refuses the call: then by one that takes no value.
+        // A filter refuses the call: then by a call that takes no value.
         WITHOUT_VALUE.store(true, Ordering::Relaxed);
         libc::syscall(libc::SYS_tgkill, pid, id, signal);
     }
 }
 
-/// [`send_signal`] has sent one without the value that tells ours from others.
+/// [`send_signal`] has sent a signal without the value that tells the library's from others.
 static WITHOUT_VALUE: AtomicBool = AtomicBool::new(false);
 
 /// The beginning of `siginfo_t` for a signal with a value.
@@ -306,7 +306,7 @@ fn mark() -> usize {
 }
 
 /// Whether [`send_signal`] has sent it, or may have: where a filter refuses signals with a
-/// value, each one that a thread of this process has sent to one of its threads; and one of
+/// value, each signal that a thread of this process has sent to one of its threads; and a signal of
 /// which the kernel has lost the rest, because too many signals are pending (RLIMIT_SIGPENDING).
 ///
 /// # Safety

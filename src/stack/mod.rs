@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 pub const GUARD: usize = 4 * PAGE;
 /// The largest stack that may be asked for.
 pub const MAX: usize = 1 << 30;
-/// What a goroutine gets when nobody says otherwise, guard included.
+/// Bytes of a stack unless the user says otherwise, guard included.
 pub const DEFAULT: usize = 256 << 10;
 /// The least that works: a signal frame and a `printf`.
 const MIN_CLASS: u32 = 15;
@@ -39,7 +39,7 @@ const FIRST_SLAB: usize = 16;
 const LARGEST_SLAB: usize = 256;
 /// Free stacks of up to this size keep their memory for a while.
 const KEEP_WARM: usize = 1 << 20;
-/// So many free ones always keep it.
+/// Free stacks that always keep their memory.
 const FEW: usize = 128;
 
 /// A size class: stacks of one size.
@@ -159,7 +159,7 @@ pub struct Warm {
     len: AtomicUsize,
     /// The least that `len` was since the last [`Warm::assess`].
     least: AtomicUsize,
-    /// So many of those that were not needed are still to give their memory back.
+    /// How many of the stacks that were not needed are still to give their memory back.
     surplus: AtomicUsize,
 }
 
@@ -295,8 +295,8 @@ impl Pool {
         self.with(|p| p.free[stack.class.index()].push_warm(stack));
     }
 
-    /// The same for several, whose memory goes back to the system. They stay usable and
-    /// their guards armed. Gives how many there were.
+    /// Takes several stacks back, and gives their memory to the system. The stacks stay usable and
+    /// their guards armed. Returns how many there were.
     pub fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
         const AT_ONCE: usize = 64;
         let mut count = 0;
@@ -355,7 +355,7 @@ impl Pool {
     }
 
     /// What is touched of the stack from now on comes from its node, `os_node`. That
-    /// takes two mappings more, of which a process may have only so many.
+    /// takes two mappings more, and the mappings of a process are limited.
     fn bound_to(&self, stack: Stack, os_node: usize) -> Stack {
         let away = stack.node != self.node;
         let full = self.rebound.load(Ordering::Relaxed) >= self.most_rebound;

@@ -40,7 +40,7 @@ impl Cond {
         cause.errno()
     }
 
-    /// Wakes the one that has waited longest.
+    /// Wakes the waiter that has waited longest.
     pub fn signal(&self) {
         self.lock.lock();
         let waiter = self.queue.pop();
@@ -51,7 +51,7 @@ impl Cond {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub fn broadcast(&self) {
         let all = self.lock.with(|| self.queue.pop_all());
         ready_all(all);

@@ -1,14 +1,14 @@
 //! A mutex with Go's two modes.
 //!
-//! Normally a woken waiter competes with whoever comes along, and often loses:
+//! Normally a woken waiter competes with callers that come along, and often loses:
 //! that is fast. A waiter that has lost for 1 ms makes the mutex starving: then
 //! an unlock hands it to the first waiter directly.
 //!
 //! While a woken waiter competes no other is woken. But it may not come to run, because
 //! of its priority or because its thread is blocked ([`Haste`]), and others must not wait
 //! for that with the mutex free. So an unlock that wakes such a waiter wakes the first
-//! prompt one too; only a prompt one keeps later unlocks from waking others, and
-//! that not for ever: see `TURNS`. Nor is the mutex handed to one that doesn't run soon
+//! prompt waiter too. Only a prompt waiter keeps later unlocks from waking others, and
+//! not for ever: see `TURNS`. The mutex is not handed to a waiter that doesn't run soon
 //! while another waits.
 
 use crate::os::spin::{SpinLock, backoff};
@@ -18,7 +18,7 @@ use crate::sched::core::park::{Block, FOREVER, Haste, unlock};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Somebody has it.
+/// The mutex is held.
 const LOCKED: u32 = 1;
 /// The queue isn't empty.
 const QUEUED: u32 = 2;
@@ -26,7 +26,7 @@ const QUEUED: u32 = 2;
 const AWAKE: u32 = 4;
 /// Unlocking hands it over.
 const STARVING: u32 = 8;
-/// The bits from this one on count unlocks that have woken nobody because of `AWAKE`.
+/// The bits from here on count unlocks that have woken no waiter because of `AWAKE`.
 const TURN: u32 = 16;
 /// After this many an unlock looks for how long the first waiter has waited, and if that is
 /// longer than `PATIENCE`, wakes it in spite of `AWAKE`: the other may be stuck.
@@ -125,7 +125,7 @@ impl Mutex {
             return 0;
         }
         let mut since = 0;
-        // Woken, and so the one that `AWAKE` speaks of.
+        // Whether the caller was woken, and so is the waiter that `AWAKE` speaks of.
         let mut awake = false;
         loop {
             self.lock.lock();
@@ -174,7 +174,7 @@ impl Mutex {
     }
 
     /// With the queue's lock held: takes the mutex if it is free; else says that
-    /// somebody queues, and that the one that was awake no longer is.
+    /// a waiter queues, and that the waiter that was awake no longer is.
     fn take_or_queue(&self, awake: bool, starving: bool) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
         loop {
@@ -191,7 +191,7 @@ impl Mutex {
         }
     }
 
-    /// With the queue's lock held: somebody has left the queue, or not entered it.
+    /// With the queue's lock held: a waiter has left the queue, or not entered it.
     fn left_queue(&self) {
         if self.queue.is_empty() {
             self.state.fetch_and(!(QUEUED | STARVING), Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub struct Once {
 }
 
 impl Once {
-    /// Whether it is done, and nobody touches the object any more.
+    /// Whether it is done, and no thread touches the object any more.
     #[inline(always)]
     pub fn is_done(&self) -> bool {
         // Acquire: pairs with the Release below: what `f` did is visible, and that
@@ -36,7 +36,7 @@ impl Once {
         self.state.load(Ordering::Acquire) == DONE && self.lock.is_free()
     }
 
-    /// Runs `f` if nobody has yet; else waits until whoever does is done. 0,
+    /// Runs `f` if no call has yet; else waits until the call that runs it is done. 0,
     /// `-ECANCELED` while it waits, `-EDEADLK`: called by `f` itself.
     pub fn run(&self, f: impl FnOnce()) -> i32 {
         if self.is_done() {

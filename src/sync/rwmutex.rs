@@ -31,7 +31,7 @@ impl RwMutex {
         wait_in(&self.lock, &self.waiting_readers, deadline, Why::ReadLock)
     }
 
-    /// Undoes a `read_lock`. `-EPERM`: nobody reads.
+    /// Undoes a `read_lock`. `-EPERM`: there is no reader.
     #[inline]
     pub fn read_unlock(&self) -> i32 {
         self.lock.lock();
@@ -64,7 +64,7 @@ impl RwMutex {
         })
     }
 
-    /// Undoes a `write_lock`. `-EPERM`: nobody writes.
+    /// Undoes a `write_lock`. `-EPERM`: there is no writer.
     pub fn write_unlock(&self) -> i32 {
         self.lock.lock();
         if !self.writing.replace(false) {
@@ -83,7 +83,7 @@ impl RwMutex {
         list
     }
 
-    /// Lets the first waiting writer in; nobody has the lock.
+    /// Lets the first waiting writer in. The lock is free.
     fn admit_writer(&self) -> Claimed {
         let writer = self.waiting_writers.pop_one();
         self.writing.set(!writer.is_empty());

@@ -1,7 +1,7 @@
 //! `gs_attach`: the calling thread becomes an M, and what it runs from there on a goroutine.
 //!
 //! That goroutine is a root, as that of `gs_run`, and is bound to its M. It has no stack of its own but
-//! goes on on the thread's; g0 gets one that is mapped for it. So three contexts take turns:
+//! keeps the thread's; g0 gets a stack that is mapped for it. So three contexts take turns:
 //!
 //! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
 //!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.

@@ -79,7 +79,7 @@ pub fn ready(g: GRef) -> bool {
     }
 }
 
-/// Who has stopped the world, by `m::caller`; 0: nobody.
+/// Who has stopped the world, by `m::caller`; 0: the world runs.
 static STOPPER: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the caller has stopped the world.
@@ -94,7 +94,7 @@ pub fn stop() -> i32 {
         return -libc::EDEADLK;
     }
     match Inside::enter_from_outside() {
-        // Until `start`: nobody ends a runtime whose world is stopped.
+        // Until `start`: a runtime whose world is stopped is not ended.
         Ok(inside) => core::mem::forget(inside),
         Err(e) => return e,
     }
@@ -143,7 +143,7 @@ pub struct Seen {
     pub stack: (usize, usize),
     /// What is below is not used; 0 without a stack.
     pub sp: usize,
-    /// The registers (`ucontext_t`) of one that was interrupted, else null: they
+    /// The registers (`ucontext_t`) of a goroutine that was interrupted, else null: the registers
     /// are on its stack.
     pub context: *const c_void,
     pub arg: *mut c_void,
@@ -163,7 +163,7 @@ impl Seen {
     /// What any thread may know of a goroutine at any time, if that stays there: it has not ended, or
     /// the caller has a reference.
     pub fn at_any_time(g: GRef) -> Seen {
-        // Nobody ends the runtime meanwhile.
+        // While this thread is inside, no other ends the runtime.
         let _inside = m::with_p().is_none().then(Inside::enter_if_there);
         Seen::with_status(g, g.status())
     }
@@ -189,7 +189,7 @@ impl Seen {
         }
     }
 
-    /// One that has not run yet.
+    /// A goroutine that has not run yet.
     fn newborn(n: &Newborn, node: usize) -> Seen {
         Seen {
             id: 0,
@@ -329,7 +329,7 @@ pub fn disable_preemption() {
     }
 }
 
-/// `gs_preempt_enable`: gives way if somebody has asked for it meanwhile.
+/// `gs_preempt_enable`: gives way if that was asked for meanwhile.
 pub fn enable_preemption() {
     let Some(g) = m::current_g() else { return };
     match g.preempt_off.load(Ordering::Relaxed) {

@@ -251,7 +251,7 @@ fn recycle(g: GRef) {
     g.long_calls.set(0);
 }
 
-/// Resets the rest, of one that others had pointers to.
+/// Resets the rest, of a descriptor that others had pointers to.
 fn recycle_shared(g: GRef) {
     recycle(g);
     g.shared.set(false);

@@ -279,15 +279,15 @@ impl Runtime {
     // Goroutines
 
     /// With the door closed and `LIFE` held: waits until no plain thread is inside. False: a
-    /// goroutine has been spawned in the last moment, and those inside may wait
-    /// for somebody outside.
+    /// goroutine has been spawned in the last moment, and threads inside may wait
+    /// for a thread outside.
     fn all_have_left(&self) -> bool {
         while self.goroutines() == 0 {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
                 return self.goroutines() == 0;
             }
-            // A thread that is inside may be about to fork, which takes the lock. Nobody
-            // ends the runtime meanwhile, because nobody else comes in.
+            // A thread that is inside may be about to fork, which takes the lock. No other
+            // thread ends the runtime meanwhile, because none comes in.
             LIFE.unlock();
             thread::yield_now();
             LIFE.lock();
@@ -307,7 +307,7 @@ impl Runtime {
             if deadline == 0 {
                 break -libc::EAGAIN;
             }
-            // A goroutine that ended before it could see the flag tells nobody.
+            // A goroutine that ended before it could see the flag wakes no waiter.
             let recheck = time::now() + 10_000_000;
             if deadline != -1 && time::now() >= deadline {
                 break -libc::ETIMEDOUT;
@@ -332,7 +332,7 @@ impl Runtime {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
         let services = [self.sysmon.end(), self.template.end()];
-        // One that is starting another right now is counted already.
+        // An M that is being started right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.ms.with(|ms| ms.all.iter().for_each(|m| m.notify()));
             thread::yield_now();
@@ -345,7 +345,7 @@ impl Runtime {
     }
 
     /// # Safety
-    /// Nobody uses it any more; it was made by `Box::into_raw`.
+    /// No thread uses it any more; it was made by `Box::into_raw`.
     unsafe fn free(rt: &'static Runtime) {
         // SAFETY: the caller says that it came from `Box::into_raw` and that no thread uses it.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
@@ -355,7 +355,7 @@ impl Runtime {
         group::ended();
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
-            // SAFETY: placed there in `make_p`, and nobody has it any more.
+            // SAFETY: placed there in `make_p`, and no M has it any more.
             unsafe { mem::drop_placed(p.as_ptr()) };
         }
         for node in rt.nodes.drain(..) {

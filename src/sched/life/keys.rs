@@ -146,7 +146,7 @@ fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     if g.values.get().is_null() && create {
         g.values.set(heap::boxed(Values::default()).map_or(ptr::null_mut(), Box::into_raw));
     }
-    // SAFETY: the running goroutine's own, used by nobody else.
+    // SAFETY: the running goroutine's own, used by no other.
     f(unsafe { g.values.get().as_mut() })
 }
 
@@ -195,13 +195,13 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
 /// [`ROUNDS`] rounds.
 ///
 /// # Safety
-/// `values` gives the caller's own ones, which nobody refers to.
+/// `values` gives the caller's own values, without another reference to them.
 unsafe fn destroy(values: impl Fn() -> Option<*mut Values>) {
     for _ in 0..ROUNDS {
         let (mut any, mut index) = (false, 0);
         // They may grow or move while a destructor runs: asked for anew each time.
         while let Some(values) = values() {
-            // SAFETY: nobody else refers to them, and no destructor runs now.
+            // SAFETY: there is no other reference to them, and no destructor runs now.
             let values = unsafe { &mut *values };
             if index >= values.0.len() {
                 break;

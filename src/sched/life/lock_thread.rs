@@ -67,9 +67,9 @@ pub fn remove_lock(m: MRef) {
     }
 }
 
-/// Whether the thread counts among those that may be locked: not one that `gs_run` has borrowed,
-/// which only its own function's goroutine locks, and which leaves the library's threads to the
-/// others.
+/// Whether the thread counts among those that may be locked: a thread that `gs_run` has
+/// borrowed does not. Only the function of `gs_run` locks such a thread, and so it takes none of the library's
+/// threads from the others.
 fn needs_slot(m: MRef) -> bool {
     !m.is_runner()
 }

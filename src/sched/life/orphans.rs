@@ -6,8 +6,8 @@ use crate::sched::who::g::{G, GRef};
 use crate::sched::words::pool::{self, CHUNK};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Chunks of descriptors that outlive their runtime, because somebody has a
-/// reference to one.
+/// Chunks of descriptors that outlive their runtime, because there is a
+/// reference to a descriptor in each.
 pub static ORPHANS: Orphans =
     Orphans { count: AtomicUsize::new(0), chunks: Locked::new(Vec::new()) };
 

@@ -45,7 +45,7 @@ pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     spawn_on(m::current(), f, arg, pc)
 }
 
-/// The same for one who knows the M of this thread.
+/// [`spawn`] for a caller that knows the M of this thread.
 #[inline(always)]
 pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let Some(m) = m.filter(|m| !m.p.get().is_null()) else {

@@ -11,7 +11,7 @@ pub struct Debug {
     pub tiny_queues: bool,
     /// Nodes keep the order of the machine.
     pub no_shuffle: bool,
-    /// Guards are mappings, as on kernels before 6.13, and so many at most.
+    /// Guards are mappings, as on kernels before 6.13, `guard_budget` of them at most.
     pub mprotect: bool,
     pub guard_budget: usize,
 }

@@ -1,4 +1,4 @@
-//! Whether a thread forks: until it has, no thread is made and sysmon does without memory.
+//! Whether a thread forks. Until the fork is over no thread is made, and sysmon does without memory.
 
 use crate::os::spin::SpinLock;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// have. Whoever helps these others on must do without memory and threads.
 pub static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Who has it may allocate; sysmon, and whoever forks.
+/// Its holder may allocate: sysmon, or the thread that forks.
 pub static ALLOCATES: SpinLock = SpinLock::new();
 
-/// sysmon has begun a look while somebody forked: another may begin at any moment.
+/// sysmon has begun a look while a thread forked: another fork may begin at any moment.
 pub static SYSMON_ABSTAINS: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody forks, or might: no thread is made then.
+/// Whether a thread forks, or might: no thread is made then.
 pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst) || SYSMON_ABSTAINS.load(Ordering::Relaxed)
 }
@@ -23,8 +23,8 @@ pub fn forks() -> bool {
     FORKING.load(Ordering::SeqCst)
 }
 
-/// sysmon is about to look at everything: until [`may_fork`] nobody begins to fork.
-/// False: somebody does already.
+/// sysmon is about to look at everything: until [`may_fork`] no thread begins to fork.
+/// False: a thread forks already.
 pub fn keep_from_forking() -> bool {
     let kept = ALLOCATES.try_lock();
     SYSMON_ABSTAINS.store(!kept, Ordering::Relaxed);

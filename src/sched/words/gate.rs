@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 
-/// Somebody makes a thread, or somebody waits in the signal handler: not both.
+/// Threads are made, or goroutines wait in the signal handler: not both at once.
 /// `core/PREEMPTION.md` says why; the model test is in `tests/models`.
 pub struct Gate {
     making: AtomicUsize,
@@ -14,7 +14,7 @@ impl Gate {
         Gate { making: AtomicUsize::new(0), waiting: AtomicUsize::new(0) }
     }
 
-    /// Somebody is about to make a thread; `None`: not now.
+    /// The caller is about to make a thread; `None`: not now.
     pub fn begin_making(&self) -> Option<Through<'_>> {
         enter(&self.making, &self.waiting)
     }
@@ -39,19 +39,19 @@ impl Gate {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Somebody is about to wait in the signal handler; `None`: not now.
+    /// The caller is about to wait in the signal handler; `None`: not now.
     pub fn begin_waiting(&self) -> Option<Through<'_>> {
         enter(&self.waiting, &self.making)
     }
 }
 
-/// Both sides say first what they do and look at the other then, with a full fence in
-/// between: one of them sees the other, or both do.
+/// Each side announces itself, then looks at the other, with a full fence in
+/// between: at least one side sees the other.
 fn enter<'a>(own: &'a AtomicUsize, other: &AtomicUsize) -> Option<Through<'a>> {
     own.fetch_add(1, Ordering::Relaxed);
     let through = Through(own);
     fence(Ordering::SeqCst);
-    // Acquire: pairs with the Release of the last one that went through.
+    // Acquire: pairs with the Release in `Through::drop`.
     (other.load(Ordering::Acquire) == 0).then_some(through)
 }
 
@@ -60,7 +60,7 @@ pub struct Through<'a>(&'a AtomicUsize);
 
 impl Drop for Through<'_> {
     fn drop(&mut self) {
-        // Release: what was done is over for whoever goes through next.
+        // Release: pairs with the Acquire in `enter`. What was done here is over for the other side.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }

@@ -1,17 +1,17 @@
-//! Who sleeps and who looks for work: the two counters of the wake-up protocol.
+//! The two counters of the wake-up protocol: idle P's, and spinning M's.
 //!
 //! `core/QUEUES.md` states the protocol and why no wake-up is lost; the
 //! model test is in `tests/models`. seed: S6, W2
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 
-/// P's that nobody runs, and M's that look for work.
+/// How many P's no M runs, and how many M's look for work.
 pub struct Idle {
     ps: AtomicU32,
     spinning: AtomicU32,
 }
 
-/// The caller must start an M as a spinning one; it is counted already.
+/// The caller must start an M that spins. The M is counted already.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartOne;
@@ -21,7 +21,7 @@ impl Idle {
         Idle { ps: AtomicU32::new(0), spinning: AtomicU32::new(0) }
     }
 
-    /// P's that nobody runs.
+    /// How many P's no M runs.
     #[inline(always)]
     pub fn ps(&self) -> u32 {
         self.ps.load(Ordering::Relaxed)
@@ -32,7 +32,7 @@ impl Idle {
         self.spinning.load(Ordering::Relaxed)
     }
 
-    /// Whoever has made work visible calls this after it.
+    /// A thread calls this after it has made work visible.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
         // Pairs with those in `make_idle`, `spin_found` and `spin_ended`: either we see the
@@ -57,9 +57,9 @@ impl Idle {
         self.spinning.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A spinning M has found work. When it was the last one, a P is idle and `more`
-    /// sees more work, another takes its place. Whoever adds work after `more` has looked
-    /// sees that nobody spins.
+    /// A spinning M has found work. If it was the last spinning M, a P is idle and `more`
+    /// sees more work, another M takes its place. A thread that adds work after `more` has looked
+    /// sees that no M spins.
     #[inline]
     pub fn spin_found(&self, more: impl FnOnce() -> bool) -> Option<StartOne> {
         let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
@@ -77,13 +77,13 @@ impl Idle {
         fence(Ordering::SeqCst);
     }
 
-    /// A P is about to be put into the set of idle ones. The caller fences after
-    /// that and then looks everywhere once more.
+    /// A P is about to be put into the set of idle P's. The caller puts it there, fences,
+    /// and then looks everywhere once more.
     pub fn p_idle(&self) {
         self.ps.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Somebody has taken an idle P.
+    /// The caller has taken an idle P.
     pub fn p_taken(&self) {
         let before = self.ps.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);

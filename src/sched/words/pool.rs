@@ -20,7 +20,7 @@ pub struct Cache<T, const N: usize> {
 }
 
 impl<T, const N: usize> Cache<T, N> {
-    /// Whoever takes one has this one fetched that will be taken so many later.
+    /// A `pop` prefetches the address that a pop this many later will give.
     const AHEAD: usize = 4;
 
     pub const fn new() -> Cache<T, N> {
@@ -135,7 +135,7 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// The end, but for chunks of which `keep` says that somebody still uses them: these are
+    /// The end, but for chunks of which `keep` says that they are still in use: these are
     /// given.
     pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
         let chunks = &mut self.inner.get_mut().memory.chunks;
@@ -187,7 +187,7 @@ impl<T> Pile<T> {
                     }
                     None => match self.memory.next() {
                         Some(new) => new,
-                        // Nobody gets the item before shutdown, though it stays counted.
+                        // The item is lost until shutdown, though it stays counted.
                         None => return,
                     },
                 };

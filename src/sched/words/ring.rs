@@ -161,7 +161,7 @@ impl Ring {
         self.take_back(alone).map(|taken| taken.entry)
     }
 
-    /// The same; says more of it.
+    /// [`Ring::pop_back`] that also gives the entry's place and how many are left.
     #[inline(always)]
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Ring {
         self.take_front(alone).map(|taken| taken.entry)
     }
 
-    /// The same; says more of it.
+    /// [`Ring::pop_front`] that also gives the entry's place and how many are left.
     #[inline(always)]
     pub fn take_front(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Ring {
             if head.real == tail {
                 return None;
             }
-            // Nobody but us writes slots, and `tail` is ours: no check after.
+            // Only the owner writes slots and `tail`: no check after the read.
             let entry = self.at(head.real);
             let next = Head::both(head.real.wrapping_add(1)).pack();
             match self.head.compare_exchange(
