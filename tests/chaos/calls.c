@@ -80,7 +80,7 @@ static void op_syscall_by_number(struct actor *a)
         MUST_BE(gs_syscall(SYS_nanosleep, &t, NULL), 0, -EINTR);
 }
 
-/* Nobody sends this one. */
+/* A signal that is never sent. */
 static void op_signal_wait(struct actor *a)
 {
     sigset_t set;

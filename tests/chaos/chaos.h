@@ -66,7 +66,7 @@ enum {
     GO_ONLY = 1,     /* goroutines */
     THREAD_ONLY = 2, /* plain threads */
     SHALLOW = 4,     /* those that live as long as the round: it makes further actors */
-    YIELDS_P = 8,    /* not one that keeps its P when it blocks: it waits for another goroutine by blocking */
+    YIELDS_P = 8,    /* the goroutine gives its P away when it blocks: it waits for another by blocking */
     NOT_LOCKED = 16, /* not inside gs_lock_os_thread */
     NOT_IDLE = 32,   /* not at low priority: others wait for it without a deadline */
     NO_LOCKS = 64,   /* all may: it takes no lock that isn't this library's, such as malloc's. A GS_SPAWN_NOPREEMPT

@@ -92,7 +92,7 @@ static void op_poll(struct actor *a)
 
 /* ---- Files that are closed while others use them ---- */
 
-/* Their numbers are theirs alone, and only gs_close closes them: one that is late may wait for the next victim,
+/* Their numbers are theirs alone, and only gs_close closes them: a late user may wait for the next victim,
    but not for a file that another operation closes by close(2). */
 enum { VICTIM_FD = 600 };
 
@@ -141,7 +141,7 @@ static void op_close_file(struct actor *a)
     MUST_BE(gs_close(fds[1]), 0);
 }
 
-/* close(2) is allowed while nobody waits: the number's next file is a different one. */
+/* close(2) is allowed while there are no waiters: the number's next file is a different one. */
 static void op_reuse(struct actor *a)
 {
     int fds[2];

@@ -53,7 +53,7 @@ static void random_options(struct actor *a, gs_spawn_opts *o, struct actor *chil
         o->name = "chaos";
 }
 
-/* Of one that may end just now. */
+/* Of a goroutine that may end just now. */
 static void look_at(gs_g *g)
 {
     gs_g_info info;

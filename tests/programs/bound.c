@@ -1,5 +1,5 @@
 /*
- * Goroutines that are bound to a thread: pinned ones beside one that locks the thread, and threads
+ * Goroutines that are bound to a thread: pinned goroutines beside one which locks the thread, and threads
  * that gs_run borrows and gives back. seed: S9
  */
 #include "check.h"
@@ -11,7 +11,7 @@ static gs_g *go_pinned(gs_fn fn, void *arg)
     return go_opts(fn, arg, &opts);
 }
 
-/* ---- A pinned goroutine locks its thread and waits for another one that is pinned there ---- */
+/* ---- A pinned goroutine locks its thread and waits for another goroutine that is pinned there ---- */
 
 static gs_mutex mutex;
 static int in_it;
@@ -55,7 +55,7 @@ GO_TEST(pinned_goroutines_run_while_one_that_locked_their_thread_waits)
     }
 }
 
-/* The same with one P, so that all of them meet on few threads, beside others that want the P. */
+/* With one P, so that all of them meet on few threads, beside others that want the P. */
 static int stop;
 
 static void keep_yielding(void *arg)

@@ -46,7 +46,7 @@ static void set_up(struct scene *s)
     WAIT_UNTIL(GET(s->once_entered));
 }
 
-/* Nobody waits any more, and each object does its work. */
+/* There are no waiters any more, and each object does its work. */
 static void tear_down(struct scene *s)
 {
     free_chan(s->ch);

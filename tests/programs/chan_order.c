@@ -1,5 +1,5 @@
 /*
- * Channels: waiters are served first in, first out, and a value goes straight to the one that waits.
+ * Channels: waiters are served first in, first out, and a value goes straight to its receiver.
  * With one P and goroutines that are not preempted, who waits first is exact. seed: B4
  */
 #include "check.h"
@@ -153,7 +153,7 @@ static void hand_over_to_receiver(void *arg)
         SET(finished, 0);
         start_waiter(receive_mine, 0);
         CHECK_EQ(try_send(ch, 42), 0);
-        /* The receiver has it already, though it has not run: nobody else can take it. */
+        /* The receiver has it already, though it has not run: no other can take it. */
         CHECK_EQ(GET(finished), 0);
         CHECK_EQ(gs_chan_len(ch), 0);
         CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);

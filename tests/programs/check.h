@@ -156,13 +156,13 @@ static inline void nap(int64_t ns)
         while (!(cond))                 \
             (void)gs_sleep(200 * US);   \
     } while (0)
-/* The same with gs_yield, which keeps the goroutine runnable. */
+/* WAIT_UNTIL with gs_yield, which keeps the goroutine runnable. */
 #define YIELD_UNTIL(cond)               \
     do {                                \
         while (!(cond))                 \
             gs_yield();                 \
     } while (0)
-/* The same on a plain thread, without any call of the library. */
+/* WAIT_UNTIL on a plain thread, without any call of the library. */
 #define NAP_UNTIL(cond)                 \
     do {                                \
         while (!(cond))                 \

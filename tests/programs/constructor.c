@@ -48,7 +48,7 @@ static void fork_beside_the_runtime(void)
     CHECK_EQ(waitpid(child, &status_of_child, 0), child);
 }
 
-/* One that hangs is ended by its alarm: the watchdog of the tests begins later. */
+/* A child that hangs is ended by its alarm: the watchdog of the tests begins later. */
 __attribute__((constructor(101))) static void call_the_library(void)
 {
     current_test = "constructor";

@@ -192,7 +192,7 @@ GO_TEST(nested_catch_blocks_interleave_with_those_of_others)
     many_of(nested_catches);
 }
 
-// Two goroutines on one P: the one that catches first leaves its block first, not in stack order.
+// Two goroutines on one P: the goroutine that catches first leaves its block first, not in stack order.
 static gs_chan *step_a, *step_b;
 
 static void first_in_first_out(void *)
@@ -441,7 +441,7 @@ extern "C" void call_in_catch_block(void (*f)(void *), void *arg)
 
 static void let_escape(void *)
 {
-    throw std::runtime_error("nobody catches this");
+    throw std::runtime_error("this is not caught");
 }
 
 CHILD(escape_from_a_goroutine)

@@ -538,7 +538,7 @@ CHILD(nothing_is_there_at_all)
     CHECK_EQ(gs_run(nothing, NULL), 0);
 }
 
-/* gs_run has returned: the main thread may still wake the one that waits. */
+/* gs_run has returned: the main thread may still wake the waiter. */
 static void leave_a_waiter(void *arg)
 {
     go(receive_one, arg);

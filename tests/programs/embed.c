@@ -146,7 +146,7 @@ GO_TEST(who_commit_was_called_for_is_cancelled_later_and_no_other)
         WAIT_UNTIL(gs_ready(given) == 0);
         CHECK_EQ(gs_cancel(given), 0);
         CHECK_EQ(gs_join(given, GS_FOREVER), 0);
-        /* It still names the goroutine that has ended, not one that begins now. */
+        /* It still names the goroutine that has ended, not a goroutine that begins now. */
         n = 0;
         for (k = 0; k < 10; k++)
             go(live_briefly, &n);
@@ -356,7 +356,7 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-/* Nobody moves, though loops spin, others call and one is blocked in the kernel. */
+/* No goroutine moves, though loops spin, others call and one is blocked in the kernel. */
 static void stop_and_look(uint64_t me, int goroutines)
 {
     int i;
@@ -364,7 +364,7 @@ static void stop_and_look(uint64_t me, int goroutines)
         long before, later;
         CHECK_EQ(gs_stop_the_world(), 0);
         CHECK_EQ(gs_stop_the_world(), -EDEADLK);
-        /* One that comes back from the kernel now is stopped soon. */
+        /* A goroutine that comes back from the kernel now is stopped soon. */
         do {
             sum_up(&before);
             nap(5 * MS);
@@ -806,7 +806,7 @@ TEST(a_name_and_what_is_known_are_read_on_a_plain_thread)
     gs_release(g);
 }
 
-/* ---- What a collector must find: a value on the stack and one that only a register holds, in every state ---- */
+/* ---- What a collector must find: a value on the stack and a value that only a register holds, in every state ---- */
 
 enum state {
     RECEIVES, SELECTS, LOCKS, SLEEPS, WAITS_FOR_A_FILE, PARKS, IS_PINNED, HAS_LOCKED_ITS_THREAD, YIELDS, ANNOUNCES,

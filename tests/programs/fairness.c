@@ -1,5 +1,5 @@
 /*
- * Nobody starves: goroutines that hand over to each other, spawn each other or yield for ever leave
+ * No goroutine starves: goroutines that hand over to each other, spawn each other or yield for ever leave
  * room for a third, however that one becomes runnable. Each test hangs when there is starvation.
  * seed: N5 (a pop from the other end once in a while), W1 (the global queue on 1 of 61 ticks)
  */

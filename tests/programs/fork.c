@@ -412,7 +412,7 @@ TEST(fork_while_goroutines_allocate_and_GOMAXPROCS_changes)
     gs_gomaxprocs(procs);
 }
 
-/* What a goroutine does without calling the library; nobody waits for it. */
+/* What a goroutine does without calling the library. It is not joined. */
 static int64_t steps;
 
 static void compute(void *arg)

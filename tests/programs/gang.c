@@ -282,7 +282,7 @@ GO_TEST(members_do_everything)
     stop_others(2);
 }
 
-/* Not beside the others: one that never calls the library keeps its thread from those pinned to it. */
+/* Not beside the others: a goroutine that never calls the library keeps its thread from those pinned to it. */
 GO_TEST(members_may_be_pinned)
 {
     gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
@@ -596,7 +596,7 @@ TEST(members_that_only_compute_share_a_p)
     gs_gomaxprocs(procs);
 }
 
-/* Two gangs that fit in side by side, one that only fits in alone, and others. */
+/* Two gangs that fit in side by side, a gang that only fits in alone, and others. */
 TEST(a_wide_gang_has_its_turn_beside_narrow_ones)
 {
     int procs = gs_gomaxprocs(2), i;
@@ -674,7 +674,7 @@ TEST(with_few_threads_members_and_others_that_compute_have_their_turns)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
-/* Its thread's handler has somebody else's registers. */
+/* The handler of its thread has the registers of another goroutine. */
 TEST(a_pinned_member_is_not_taken_for_the_one_in_the_handler_of_its_thread)
 {
     gs_gang *gang = new_gang();

@@ -165,7 +165,7 @@ GO_TEST(bytes_set_past_the_known_struct_are_EINVAL)
     CHECK_EQ(n, 1);
 }
 
-/* The struct of the first release had 40 bytes, the last four of which were nobody's. */
+/* The struct of the first release had 40 bytes, the last four of which were padding. */
 GO_TEST(padding_of_the_first_release_may_hold_anything)
 {
     gs_spawn_opts o;

@@ -1,7 +1,7 @@
 /*
  * Hooks, as an interpreter with one lock for all its threads uses them: each goroutine of the
  * interpreter has a state, a thread that runs one has the lock and the state is the thread's current
- * one. The hooks pass lock and state on; the checks say that nobody runs without them.
+ * one. The hooks pass lock and state on; the checks say that no goroutine runs without them.
  *
  *   hooks [TEST...]
  *   hooks SECONDS SEED   random mixtures

@@ -352,7 +352,7 @@ GO_TEST(the_end_of_a_file_wakes_all_readers)
     }
 }
 
-/* One that is woken and then leaves for another reason passes on what it was woken for. */
+/* A waiter that is woken and then leaves for another reason passes on what it was woken for. */
 GO_TEST(a_reader_that_gives_up_keeps_no_byte_from_others)
 {
     int round;
@@ -474,7 +474,7 @@ static void until_waiting(int goroutines)
     }
 }
 
-/* The same file under a number that nothing else gets when it is free: others get the lowest. */
+/* A duplicate of the file under a number that nothing else gets when it is free: others get the lowest. */
 static int moved_up(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, 700);
@@ -741,7 +741,7 @@ GO_TEST(one_may_wait_for_both_directions)
     }
 }
 
-/* ---- Nobody reads any more ---- */
+/* ---- The reader has gone ---- */
 
 static void write_to_nobody(void *arg)
 {

@@ -160,7 +160,7 @@ GO_TEST(many_that_wait_for_the_disk_leave_the_p_to_others)
     for (i = 0; i < READERS; i++)
         go(read_directly, (void *)i);
     WAIT_UNTIL(GET(written) == READERS);
-    /* One that loses its CPU in a call loses its P, too: on a busy machine some P's go to and fro. */
+    /* A goroutine whose thread loses its CPU in a call loses its P, too: on a busy machine some P's go to and fro. */
     pool = count_threads_named("gosched-disk");
     CHECK_GE(pool, 1);
     CHECK_LE(pool, 64);

@@ -53,7 +53,7 @@ GO_TEST(a_connection_without_waiting_is_taken_up_again)
     CHECK_EQ(gs_close(listener), 0);
 }
 
-/* The kernel tells nobody when the queue of a local socket has room again. */
+/* The kernel gives no event when the queue of a local socket has room again. */
 static int local;
 
 static void accept_later(void *arg)

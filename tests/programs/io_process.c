@@ -362,7 +362,7 @@ static void echo_locked(void *arg)
         CHECK_EQ(gs_unlock_os_thread(), 0);
 }
 
-/* All P's idle, nobody but the kernel to wake anybody: somebody must watch, whoever waits. */
+/* All P's are idle, and only the kernel can wake a goroutine: a thread must watch, whoever waits. */
 TEST(somebody_always_watches)
 {
     int locked;

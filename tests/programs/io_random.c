@@ -5,14 +5,14 @@
  *
  *   - Each record arrives once, at a reader of the pair into which it was written, and none is missing at the end.
  *   - After the last writer has closed its end all readers see the end.
- *   - A call ends with -ETIMEDOUT only after its deadline, and with -ECANCELED only if somebody has cancelled or closed.
+ *   - A call ends with -ETIMEDOUT only after its deadline, and with -ECANCELED only after a cancel or a close.
  *   - A poll gives only what was asked for, or an error.
  *   - An open descriptor is its owner's until he closes it, and closing it gives 0.
- *   - Nobody waits for ever: the watchdog.
+ *   - No call waits for ever: the watchdog.
  *
  * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak.
- * Parts (tester.h): who runs (0 and 1: a goroutine each with rounds, 2: one that opens and closes, 3: a thread
- * with rounds, 4: one that opens and closes), 5: GOMAXPROCS changes, 6: readers are cancelled, 7: files are closed
+ * Parts (tester.h): who runs (0 and 1: a goroutine each with rounds, 2: a goroutine that opens and closes, 3: a thread
+ * with rounds, 4: a thread that opens and closes), 5: GOMAXPROCS changes, 6: readers are cancelled, 7: files are closed
  * under readers, 8: pollers.
  */
 #include "tester.h"
@@ -219,7 +219,7 @@ static void write_records(struct actor *a)
     }
 out:
     if (ADD(p->writers_left, -1) == 0) {
-        /* nobody waits for it: either way */
+        /* it has no waiter: either way */
         if (below(&a->seed, 2))
             CHECK_EQ(gs_close(p->fds[1]), 0);
         else

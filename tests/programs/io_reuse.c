@@ -1,9 +1,9 @@
 /*
- * Numbers of files that come back as other files: by gs_close, by close(2) while nobody waits, by dup2.
+ * Numbers of files that come back as other files: by gs_close, by close(2) without waiters, by dup2.
  */
 #include "io.h"
 
-/* ---- gs_close while somebody waits, and the number at once another file ---- */
+/* ---- gs_close with a waiter, and the number at once another file ---- */
 
 struct victim {
     int fd;
@@ -19,7 +19,7 @@ static void be_a_victim(void *arg)
     v->result = gs_read(v->fd, &v->byte, 1, GS_FOREVER);
 }
 
-/* The one that waited for the old file never gets what is written to the new one with its number. */
+/* The waiter of the old file never gets what is written to the new one with its number. */
 GO_TEST(a_closed_waiter_never_meets_the_next_file)
 {
     int procs = gs_gomaxprocs(8), i, tries = procs == 8 ? 10000 : 500;
@@ -61,9 +61,9 @@ GO_TEST(a_closed_waiter_never_meets_the_next_file)
     gs_gomaxprocs(procs);
 }
 
-/* ---- close(2) while nobody waits ---- */
+/* ---- close(2) without waiters ---- */
 
-/* Somebody waits for the number once, so that it is known, and then it is another file. */
+/* A goroutine waits for the number once, so that it is known, and then it is another file. */
 static void use_once(int fds[2])
 {
     char c;
@@ -100,7 +100,7 @@ GO_TEST(a_number_that_close_has_freed_is_another_file_later)
         }
 }
 
-/* The same when what the library has made itself is closed behind its back. */
+/* A file that the library has made itself is closed behind its back. */
 GO_TEST(a_socket_of_the_library_that_close_has_freed)
 {
     int round;
@@ -128,7 +128,7 @@ GO_TEST(a_socket_of_the_library_that_close_has_freed)
     }
 }
 
-/* A blocking pipe in place of one that was made non-blocking must not block a P. */
+/* A blocking pipe in place of a pipe that was made non-blocking must not block a P. */
 GO_TEST(a_new_file_is_made_nonblocking_too)
 {
     int round;
@@ -409,7 +409,7 @@ static void *read_when_told_on_thread(void *arg)
     return NULL;
 }
 
-/* Whoever calls in the middle of gs_close leaves in any case. One that is late may meet a file of the library. */
+/* Whoever calls in the middle of gs_close leaves in any case. A late caller may meet a file of the library. */
 GO_TEST(whoever_calls_beside_gs_close_leaves)
 {
     uint64_t seed = random_seed();

@@ -45,7 +45,7 @@ static void park(void *arg)
 GO_TEST(a_million_parked_goroutines_fit_and_each_is_woken)
 {
     long n = how_many(PARKED_BYTES + 1024), i, before;
-    alarm(2 * check_seconds()); /* the kernel needs its time for so many pages */
+    alarm(2 * check_seconds()); /* the kernel needs its time for all these pages */
     gate = chan_of_ints(0);
     before = resident_kib();
     for (i = 0; i < n; i++)

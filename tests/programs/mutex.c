@@ -138,7 +138,7 @@ static void count_up_impatiently(void *arg)
         int r;
         while ((r = gs_mutex_lock(&c->m, gs_after_us(i % 20))) != 0) {
             CHECK_EQ(r, -ETIMEDOUT);
-            gs_yield(); /* a deadline that has passed gives nobody a turn */
+            gs_yield(); /* a deadline that has passed gives no other a turn */
         }
         enter(c);
         if (i % 20 == 0)

@@ -205,7 +205,7 @@ TEST(wrong_arguments_of_the_counters)
     CHECK_EQ(gs_stats_steals(-1, 0), -EINVAL);
     CHECK_EQ(gs_stats_steals(0, gs_numa_nodes()), -EINVAL);
     CHECK_GE(gs_stats_steals(0, 0), 0);
-    /* One that was built with a newer header: what we don't know is 0. */
+    /* A program that was built with a newer header: what the library doesn't know is 0. */
     CHECK_EQ(gs_stats_read(&large.s), 0);
     CHECK_EQ(large.s.size, sizeof large);
     CHECK_EQ(large.more[0] | large.more[1] | large.more[2] | large.more[3], 0);

@@ -143,7 +143,7 @@ GO_TEST(calling_it_from_its_own_function_is_EDEADLK)
     CHECK_EQ(ran, 1);
 }
 
-/* A cancelled goroutine may be the one that runs it; the others do not suffer. */
+/* The goroutine that runs it may be cancelled; the others do not suffer. */
 static void quick(void *arg)
 {
     (void)arg;

@@ -1,6 +1,6 @@
 /*
- * Plugins in C++, loaded with RTLD_LOCAL by a program in C: one that shares the C++ runtime, which comes
- * with it, and one that is linked with a copy of its own. Both are cxx.cpp, and lie beside this program.
+ * Plugins in C++, loaded with RTLD_LOCAL by a program in C: a plugin that shares the C++ runtime, which comes
+ * with it, and a plugin that is linked with a copy of its own. Both are cxx.cpp, and lie beside this program.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /*
- * Goroutines that don't come by: loops that call nothing, and blocks that nobody announced. None of
+ * Goroutines that don't come by: loops that call nothing, and blocks that were not announced. None of
  * them keeps a P from the others. seed: R2, B8
  */
 #include "check.h"
@@ -18,7 +18,7 @@ static void hog(void *n)
         turns[(long)n]++;
 }
 
-/* The same, mostly within malloc, with its lock held for large blocks. */
+/* A loop mostly within malloc, with its lock held for large blocks. */
 static void hog_malloc(void *n)
 {
     while (!GET(stop)) {
@@ -170,7 +170,7 @@ GO_TEST(an_interrupted_goroutine_stays_on_its_thread)
         join(g[i]);
 }
 
-/* One that asks for it is left alone. */
+/* A goroutine that asks for it is left alone. */
 static int order[2], place;
 
 static void after(void *arg)
@@ -279,7 +279,7 @@ GO_TEST(a_loop_that_checks_gives_way)
     stop_hogs();
 }
 
-/* ---- Blocks that nobody announced ---- */
+/* ---- Blocks that were not announced ---- */
 
 static int pipes[64][2];
 static int woken;

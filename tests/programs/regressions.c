@@ -325,7 +325,7 @@ TEST(errno_stays_as_it_was)
     CHECK_EQ(errno, 77);
 }
 
-/* The thread that gs_run gave back was the only one that slept until timers were due. */
+/* Only the thread that gs_run gave back slept until timers were due. */
 static void sleep_20_ms(void *slept)
 {
     CHECK_EQ(gs_sleep(20 * MS), 0);

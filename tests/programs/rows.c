@@ -143,7 +143,7 @@ static int receiver_ran_first(int receiver_first)
     return order[0] == 'r';
 }
 
-/* Now and then another queue has its turn, so that nobody starves: not each time. */
+/* Now and then another queue has its turn, so that no goroutine starves: not each time. */
 static void wake_in_either_order(void *arg)
 {
     int i, firsts = 0;

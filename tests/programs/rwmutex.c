@@ -350,7 +350,7 @@ GO_TEST(readers_wait_for_the_writer_that_stays)
     check_free(&zero);
 }
 
-/* As in Go, the readers that wait when a writer unlocks go before the next writer: nobody starves. */
+/* As in Go, the readers that wait when a writer unlocks go before the next writer: no waiter starves. */
 static int stop;
 
 static void write_until_stopped(void *arg)

@@ -471,7 +471,7 @@ static void comes(struct waiter *w)
     }
 }
 
-/* What the one that has given up was in the way of. */
+/* What the waiter that has given up was in the way of. */
 static void gave_up(const struct waiter *w)
 {
     if (object == A_SEM)

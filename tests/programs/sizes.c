@@ -51,7 +51,7 @@ TEST(config)
     CHECK_EQ(init_with(MOST + 1, 0), -EINVAL);
     CHECK_EQ(init_with(MOST, sizeof(gs_config)), -EINVAL);
     CHECK_EQ(init_with(MOST, MOST - 1), -EINVAL);
-    /* Behind the caller's struct it is somebody else's. */
+    /* Behind the caller's struct the memory is not the library's. */
     CHECK_EQ(init_with(FIRST_CONFIG, FIRST_CONFIG), 0);
 }
 

@@ -380,7 +380,7 @@ TEST(tokens_are_neither_lost_nor_doubled)
     collect();
 }
 
-/* The same while GOMAXPROCS changes and some workers are run by gs_run on threads of the host. */
+/* All of it while GOMAXPROCS changes and some workers are run by gs_run on threads of the host. */
 static int stop;
 
 static void change_procs(void *arg)

@@ -471,7 +471,7 @@ GO_TEST(gs_blocking_and_system_calls_mix)
     gs_yield();
 }
 
-/* The same inside a system call: spawning, sending, and blocking like a plain thread. */
+/* Calls inside a system call: spawning, sending, and blocking like a plain thread. */
 static void answer_once(void *arg)
 {
     (void)arg;

@@ -823,7 +823,7 @@ GO_TEST(a_stopped_ticker_is_silent_but_not_closed)
     int64_t v;
     CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
     CHECK_EQ(gs_ticker_stop(ch), 0);
-    (void)gs_chan_recv(ch, &v, GS_NOWAIT); /* one that came before the stop */
+    (void)gs_chan_recv(ch, &v, GS_NOWAIT); /* a tick that came before the stop */
     CHECK_EQ(gs_sleep(5 * MS), 0);
     CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
     CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(3)), -ETIMEDOUT);
@@ -885,7 +885,7 @@ TEST(a_timer_may_be_used_while_its_start_makes_a_thread)
     timer_in_use = gs_timer_start(3600 * SEC, fire, NULL);
     CHECK_EQ(gs_timer_stop(timer_in_use), 1);
     for (i = 0; i < 5; i++) {
-        /* Without threads: whoever starts the timer makes one that waits for it. */
+        /* Without threads: the caller that starts the timer makes a thread that waits for it. */
         CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
         SET(stops_the_timer, 1);
         (void)gs_timer_reset(timer_in_use, 3600 * SEC);

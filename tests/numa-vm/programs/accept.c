@@ -73,7 +73,7 @@ static void take_answer(int client)
     ran_on[(int)byte]++;
 }
 
-/* Within 20 % of even; so many times all connections. */
+/* Within 20 % of even; all connections, this number of times. */
 static void check_even(const char *what, const long on[4], int times)
 {
     long even = times * CONNECTIONS / 4;
@@ -94,7 +94,7 @@ static void hang_up(void)
     CHECK_EQ(gs_close(listener), 0);
 }
 
-/* All other P's are busy, so that nobody takes anything until it is counted. */
+/* All other P's are busy, so that nothing is taken until it is counted. */
 TEST(connections_that_come_at_once_are_dealt_to_the_nodes_in_turn)
 {
     struct sockaddr_in address = start_listening();

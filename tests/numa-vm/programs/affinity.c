@@ -95,7 +95,7 @@ static void *call_from_one_cpu(void *arg)
     return NULL;
 }
 
-/* Linux gives a new thread the mask of the one that starts it. */
+/* Linux gives a new thread the mask of the thread that starts it. */
 TEST(threads_started_by_a_call_from_a_bound_thread_are_not_bound_like_it)
 {
     int k;

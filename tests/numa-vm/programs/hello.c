@@ -1,5 +1,5 @@
 /*
- * The machine is the one that was asked for, and the library works there with a P for each CPU.
+ * The machine has what was asked for, and the library works there with a P for each CPU.
  * lab: LAB_NODES=0-3 LAB_CPUS=0-7
  * lab: machine=2/256,2/0,2/256,0/256 LAB_NODES=0-3 LAB_CPUS=0-5
  * lab: machine=2/256,2/0,2/256,0/256 offline=4-5 LAB_NODES=0-3 LAB_CPUS=0-3

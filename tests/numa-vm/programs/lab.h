@@ -152,7 +152,7 @@ static inline int all_threads(pid_t *tids, int most)
 }
 
 /*
- * Moves each worker that runs to some CPU of its mask, as Linux may do at any moment: one that is not
+ * Moves each worker that runs to some CPU of its mask, as Linux may do at any moment: a worker that is not
  * bound to a node soon runs on another. The masks stay.
  */
 static inline void move_workers(uint64_t *seed)
@@ -212,7 +212,7 @@ static inline gs_stats stats_of(int node)
     return s;
 }
 
-/* What runs there has parked then, and nobody looks for work from there. */
+/* What runs there has parked then, and no M looks for work from there. */
 static inline void wait_until_idle(int node, uint64_t ps)
 {
     NAP_UNTIL(stats_of(node).idle_procs == ps);
@@ -293,7 +293,7 @@ static inline int add_to_crowd(int node)
     return (int)i;
 }
 
-/* So many at once. */
+/* Goroutines at once. */
 static inline void gather_crowd(int size)
 {
     memset(&crowd, 0, sizeof crowd);
@@ -310,7 +310,7 @@ static inline void let_one_go(int node)
             SET(crowd.leave[i], 1);
             return;
         }
-    failed(__FILE__, __LINE__, "nobody of the crowd is on this node", NULL);
+    failed(__FILE__, __LINE__, "no goroutine of the crowd is on this node", NULL);
 }
 
 static inline void dismiss_crowd(void)

@@ -138,7 +138,7 @@ static void do_nothing(void *arg)
     (void)arg;
 }
 
-/* A plain thread spawns them, while no P runs any: nobody else has touched them. */
+/* A plain thread spawns them, while no P runs any: no other thread has touched them. */
 TEST(descriptors_are_on_the_node_that_the_goroutine_is_spawned_on)
 {
     static gs_g *gs[4][GOROUTINES];

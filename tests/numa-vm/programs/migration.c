@@ -90,7 +90,7 @@ static void call_it(void)
     send_int(calls, 0);
 }
 
-/* The traveller is on a and parked; a P of a is the only one that is free. */
+/* The traveller is on a and parked; only one P of a is free. */
 static void begin_on(int a)
 {
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
@@ -106,7 +106,7 @@ static void begin_on(int a)
     check_pages_on(a);
 }
 
-/* From here on a P of `to` is the only one that is free, and no longer one of `from`. */
+/* From here on only one P of `to` is free, and no P of `from`. */
 static void free_p_moves(int from, int to)
 {
     add_to_crowd(from);

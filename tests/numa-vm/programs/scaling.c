@@ -33,7 +33,7 @@ static long tree(void)
     return n;
 }
 
-/* So many do the same thing so often. */
+/* Starts n goroutines that run fn; each will do its work `each` times. */
 static long start_all(gs_fn fn, int n, long each)
 {
     int i;

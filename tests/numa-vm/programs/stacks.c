@@ -4,7 +4,7 @@
  */
 #include "lab.h"
 
-/* Of 100 pages so many must be where they should be: a thread may be moved between two looks. */
+/* Of 100 pages this number must be where they should be: a thread may be moved between two looks. */
 #define LEAST 95
 #define GOROUTINES 2000
 #define DEPTH (24 * 1024)
@@ -124,7 +124,7 @@ static void spawn_and_join(void *arg)
         join(gs[i]);
 }
 
-/* ---- The tests: plain threads, because one that calls gs_run runs goroutines and isn't bound ---- */
+/* ---- The tests: plain threads, because a thread in gs_run runs goroutines and isn't bound ---- */
 
 /* All at the same time: no stack has been another's before. */
 TEST(new_stacks_are_on_the_node_that_runs_their_goroutine)
@@ -169,7 +169,7 @@ TEST(stacks_that_are_used_again_are_on_the_node_that_runs_their_goroutine)
 
 /*
  * The spawners wait and go on elsewhere, so their stacks end on other nodes. Few stacks are in use at
- * the same time and the last freed is used first: one that stays there is used there again and again.
+ * the same time and the last freed is used first: a stack that stays there is used there again and again.
  */
 TEST(stacks_of_goroutines_that_end_on_another_node_go_home)
 {

@@ -10,7 +10,7 @@ const MOST: usize = 8;
 
 /// A ring and the tasks 1, 2, ... that get into it. Each has a content that is
 /// written before the push and taken by whoever gets the task: loom reports two
-/// that take it, and one that doesn't see it.
+/// that take it, and a third that doesn't see it.
 struct Victim {
     ring: Ring,
     contents: [UnsafeCell<usize>; MOST + 1],
@@ -44,7 +44,7 @@ impl Victim {
         self.ring.push(task)
     }
 
-    /// Takes what is in the task, which nobody has taken before.
+    /// Takes what is in the task, which was not taken before.
     fn take(&self, task: usize) -> usize {
         self.contents[task].with_mut(|c| {
             // SAFETY: loom reports it if it isn't ours.

@@ -14,7 +14,7 @@ const LONGEST: u64 = 128;
 pub struct Bursts {
     choice: RandomScheduler,
     random: u64,
-    /// One in so many operations ends a burst.
+    /// One operation in this number ends a burst.
     length: u64,
 }
 

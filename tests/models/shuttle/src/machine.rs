@@ -241,7 +241,7 @@ pub fn handle_signals(handler: Handler) {
 }
 
 /// Sends the signal to the thread with this number. In the user's code it is delivered soon, and a
-/// sleep there ends for that. One that comes while the thread is in the library comes to nothing:
+/// sleep there ends for that. A signal that comes while the thread is in the library comes to nothing:
 /// the handler looks and returns.
 pub fn send_signal(id: i32) {
     order::point();

@@ -22,7 +22,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of so many runs each one prefers one order of its threads and leaves it so often.
+/// How often a run leaves the order of its threads that it prefers.
 const PCT_DEPTH: usize = 3;
 /// A test takes no longer than this with each scheduler, whatever it was to do, in s.
 const LONGEST: u64 = 10;
@@ -356,10 +356,10 @@ impl Alone {
         assert_eq!(self.0.swap(0, Ordering::SeqCst), 1, "two are where one may be");
     }
 
-    /// Lets others go on, and is there with others who look; nobody visits it.
+    /// Lets others go on, and is there with others who look; it has no visitors.
     pub fn look(&self) {
         for _ in 0..2 {
-            assert_eq!(self.0.load(Ordering::SeqCst), 0, "somebody is where we are");
+            assert_eq!(self.0.load(Ordering::SeqCst), 0, "two are there at once");
         }
     }
 }

@@ -6,7 +6,7 @@ use core::order;
 use std::cell::RefCell;
 
 enum File {
-    /// So many bytes are there.
+    /// How many bytes are there.
     Bytes(usize),
     /// Whether it has been rung since it was silenced.
     Bell(bool),
@@ -89,7 +89,7 @@ pub fn read(fd: i32) -> isize {
     read_up_to(fd, 1)
 }
 
-/// Takes what is there, up to so many bytes. How many, or -EAGAIN.
+/// Takes what is there, up to `room` bytes. How many, or -EAGAIN.
 pub fn read_up_to(fd: i32, room: usize) -> isize {
     with(|files| match &mut files[(fd - FIRST) as usize] {
         File::Bytes(0) => -libc::EAGAIN as isize,
@@ -154,7 +154,7 @@ fn raise(fd: i32) {
     woken.into_iter().for_each(wake);
 }
 
-/// Those who sleep in the instance, or in one that contains it, look again.
+/// Sleepers in the instance, or in an instance that contains it, look again.
 fn wake(instance: i32) {
     let outer = with(|files| {
         let contains =

@@ -57,7 +57,7 @@ unsafe fn recv(chan: &Chan, elem: *mut u8, deadline: i64) -> i32 {
     done.unwrap_or_else(|| unsafe { chan.wait(Op::Recv, elem, deadline) })
 }
 
-/// What nobody sends.
+/// A value that is never sent.
 const NOTHING: u64 = u64::MAX;
 
 impl Pipe {

@@ -99,7 +99,7 @@ fn a_file_that_its_user_closed_behind_our_back() {
     });
 }
 
-/// Reads until so many bytes have come; 3 at a time, so some reads are short.
+/// Reads until this number of bytes has come; 3 at a time, so some reads are short.
 fn read_in_pieces(fd: i32, bytes: usize) {
     let mut left = bytes;
     while left > 0 {
@@ -218,7 +218,7 @@ fn a_p_that_a_system_call_has_left_is_watched() {
                     }
                 });
                 // Its M comes back only when the byte has been read: sysmon takes the P,
-                // and nobody attends to it.
+                // and no thread attends to it.
                 go(move || {
                     for n in 1..=3 {
                         blocking::enter();

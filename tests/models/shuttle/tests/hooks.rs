@@ -267,7 +267,7 @@ fn members_stay(procs: usize, size: usize, with_the_hooks: bool) {
     threads.sort_unstable();
     threads.dedup();
     assert!(threads.len() <= size, "{} threads for a group of {size}", threads.len());
-    // SAFETY: its goroutines have ended, and nobody uses it any more.
+    // SAFETY: its goroutines have ended, and no thread uses it any more.
     assert_eq!(unsafe { group::free(group) }, 0);
     assert!(machine::threads() >= 1);
 }

@@ -34,7 +34,7 @@ fn from_outside(n: usize, count: &Arc<Count>) {
     threads.into_iter().for_each(Plain::join);
 }
 
-/// Somebody relies on a wake-up that comes to nothing: work is left and everybody
+/// A thread relies on a wake-up that comes to nothing: work is left and every M
 /// sleeps.
 #[test]
 fn one_p_that_goes_idle_does_the_work_that_comes_just_then() {
@@ -45,7 +45,7 @@ fn one_p_that_goes_idle_does_the_work_that_comes_just_then() {
     });
 }
 
-/// The same with spinning threads, and an end at which some of them spin.
+/// [`one_p_that_goes_idle_does_the_work_that_comes_just_then`] with threads that spin, also at the end.
 #[test]
 fn two_ps_that_go_idle_do_the_work_that_comes_just_then() {
     check(2500, || {
@@ -55,7 +55,7 @@ fn two_ps_that_go_idle_do_the_work_that_comes_just_then() {
     });
 }
 
-/// One M finds work and nobody looks for the rest: the two need both P's, for
+/// One M finds work and no other looks for the rest: the two need both P's, for
 /// neither of them parks.
 #[test]
 fn two_goroutines_that_wait_for_each_other_both_run() {
@@ -505,7 +505,7 @@ impl Gate {
 }
 
 /// A plain thread that lends itself gets back when its function has ended, and
-/// not before; nobody needs it any more then.
+/// not before; it isn't needed any more then.
 #[test]
 fn a_borrowed_thread_goes_back_when_its_goroutine_has_ended() {
     check(1500, || {
@@ -562,7 +562,7 @@ fn a_borrowed_thread_goes_back_though_others_keep_it_busy() {
 }
 
 /// A borrowed thread goes back that was to see to the timers of idle P's, since its
-/// goroutine has ended elsewhere: somebody else does.
+/// goroutine has ended elsewhere: another M does.
 #[test]
 fn a_borrowed_thread_that_goes_back_leaves_no_timer_alone() {
     check(4000, || {

@@ -1,4 +1,4 @@
-//! Locks and other meeting points: who is in may be in, and nobody waits for ever.
+//! Locks and other meeting points: who is in may be in, and no waiter waits for ever.
 
 use shuttle_models::model::{Actor, Alone, Cast, Count, actor};
 use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
@@ -120,7 +120,7 @@ fn write(s: &Shared<RwMutex>) {
 fn read(s: &Shared<RwMutex>) {
     let before = s.done.get();
     s.alone.look();
-    assert_eq!(s.done.get(), before, "somebody writes");
+    assert_eq!(s.done.get(), before, "there is a writer");
     assert_eq!(s.read_unlock(), 0);
 }
 

@@ -266,7 +266,7 @@ fn pinned_goroutines_run_beside_a_locked_one_on_two_ps() {
 }
 
 /// Goroutines that must not stay on a borrowed thread are born there while no thread is made,
-/// because somebody forks or there may be no more; and the thread goes back.
+/// because a thread forks or there may be no more; and the thread goes back.
 fn born_on_a_borrowed_thread(max_threads: Option<usize>) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime_with_threads(1, 1, max_threads, || {

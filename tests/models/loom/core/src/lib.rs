@@ -8,7 +8,7 @@ pub use core::*;
 /// there only back to the last one: a load that is followed by a
 /// compare-and-swap hides what other threads have read before. So that no order
 /// is left out, each operation is preceded by a store to one object that all
-/// have in common; nobody reads it, so it orders nothing.
+/// have in common. It is never read, so it orders nothing.
 pub mod order {
     use loom::sync::atomic::{AtomicU8, Ordering};
     use std::cell::RefCell;

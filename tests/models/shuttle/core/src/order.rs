@@ -16,10 +16,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// So many operations go by until the running thread lets all others go on
-/// before it: whatever the scheduler prefers, nobody waits for ever.
+/// Operations until the running thread lets all others go on
+/// before it: whatever the scheduler prefers, no thread waits for ever.
 const FAIR: u64 = 500;
-/// One in so many stores is late, and one in so many operations ends that.
+/// One store in this number is late, and one operation in this number ends that.
 const LATE: u32 = 4;
 const DONE: u32 = 8;
 
@@ -101,7 +101,7 @@ pub fn finish_stores() {
     }
 }
 
-/// The same for all threads.
+/// All stores of all threads are done from here on.
 pub fn finish_all_stores() {
     point();
     let all =
@@ -121,7 +121,7 @@ pub fn store_late(address: usize, size: usize, word: u64) {
     with_own(|b| b.push_back(Store { address, size, word }));
 }
 
-/// What the running thread has stored there and nobody else sees yet.
+/// What the running thread has stored there and no other thread sees yet.
 pub fn own_store(address: usize) -> Option<u64> {
     if LATE_STORES.get() == 0 {
         return None;
