@@ -107,7 +107,7 @@ static int64_t read_digits(const char **p)
     return n;
 }
 
-/* The length of the head at the beginning of data: up to its empty line, or the first one that
+/* The length of the head at the beginning of data: up to its empty line, or the first line that
  * might be meant as such. 0: it isn't there yet. */
 static size_t http_head_length(const char *data, size_t n)
 {
@@ -293,7 +293,7 @@ static int http_parse(char *head, size_t n, request *r)
 }
 
 /* What the Range field asks for of `size` bytes. 206: *first to *last, both included; 416: nothing
- * that there is; 200: all, because the field is none that is understood. */
+ * that there is; 200: all, because the field is not understood. */
 static int http_range(const char *range, int64_t size, int64_t *first, int64_t *last)
 {
     if (strncasecmp(range, "bytes=", 6) != 0)
@@ -305,7 +305,7 @@ static int http_range(const char *range, int64_t size, int64_t *first, int64_t *
     int64_t to = read_digits(&p);
     if (*p || (from < 0 && to < 0) || (to >= 0 && from > to))
         return 200;
-    if (from < 0) { /* the last so many bytes */
+    if (from < 0) { /* the last bytes, this many */
         *first = to < size ? size - to : 0;
         *last = size - 1;
         return to == 0 || size == 0 ? 416 : 206;

@@ -34,7 +34,7 @@ static const char help[] =
     "usage: mpirun -n RANKS mpi-wordcount [-n N | --all] [-j READERS] DIR...\n"
     "Counts the words in all regular files under each DIR, which all ranks must see alike.\n\n"
     "  -n N         print the N most frequent words (20)\n"
-    "  -j READERS   read so many files at a time on each rank, 1 to 1000 (two for each P)\n"
+    "  -j READERS   read this many files at a time on each rank, 1 to 1000 (two for each P)\n"
     "      --all    print every word, as 'wordcount --all' does, and the totals to stderr\n"
     "  -h, --help   print this\n\n"
     "What a word is, and which files count: see 'wordcount --help'. The counts don't depend on RANKS. What\n"

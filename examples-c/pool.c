@@ -46,7 +46,7 @@ static uint64_t collatz_terms(uint64_t n)
     return terms;
 }
 
-/* The longer sequence wins; of two that are equally long the one that starts lower. */
+/* The longer sequence wins; of two equally long sequences the lower start. */
 static result better(result a, result b)
 {
     return b.terms > a.terms || (b.terms == a.terms && b.start < a.start) ? b : a;

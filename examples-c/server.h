@@ -31,7 +31,7 @@
 
 enum { GRACE_S = 5, LINGER_S = 2 };
 
-/* One that is open. It lives on the stack of its goroutine. */
+/* An open connection. It lives on the stack of its goroutine. */
 typedef struct connection {
     struct connection *next, *prev;
     int fd;

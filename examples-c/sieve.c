@@ -5,7 +5,7 @@
  *
  * Each prime that reaches main adds a filter that drops its multiples. At the end main closes the
  * channel that it reads from: a send on a closed channel gives -EPIPE (it is no crash, as it is in
- * Go), so each goroutine learns that nobody listens any more, closes its own input, and leaves.
+ * Go), so each goroutine learns that its reader has gone, closes its own input, and leaves.
  *
  *   cc -std=c11 -O2 -Iinclude examples-c/sieve.c -Ltarget/release -lgosched \
  *      -Wl,-rpath,$PWD/target/release -o sieve

@@ -1,7 +1,7 @@
 /*
  * sleepers: the second program of the post "Go Scheduler", in C.
  *
- * The same two goroutines on one P, but now they sleep. A sleeping goroutine gives up the P, so
+ * Two goroutines on one P, as in alphabet.c, but now they sleep. A sleeping goroutine gives up the P, so
  * the other one runs: concurrency without parallelism.
  *
  *   cc -std=c11 -O2 -Iinclude examples-c/sleepers.c -Ltarget/release -lgosched \

@@ -5,7 +5,7 @@
  * several keys locks all their tables, in ascending order so that two of them never wait for each
  * other in a circle; thus MSET and MGET are as atomic as GET. Values are blobs that never change: a
  * reader takes a reference under the lock and copies or sends the bytes after it, so a large value
- * holds up nobody.
+ * holds up no other request.
  */
 #ifndef STORE_H
 #define STORE_H
@@ -20,11 +20,11 @@
 #include "gosched.h"
 
 enum {
-    SHARDS = 256,     /* so many that each table is small: it grows in one go, under its lock */
+    SHARDS = 256,     /* enough that each table is small: it grows in one go, under its lock */
     FIRST_SLOTS = 16, /* of a table; a power of two, as SHARDS */
 };
 
-/* Bytes that belong to somebody else. */
+/* Bytes that the caller does not own. */
 typedef struct slice { const char *data; size_t length; } slice;
 
 /* A value. */
@@ -140,7 +140,7 @@ static void shard_lock(shard *s)
 {
     int err = gs_mutex_lock(&s->lock, GS_FOREVER);
     if (err < 0)
-        abort(); /* only a goroutine that is cancelled gets an error, and nobody cancels */
+        abort(); /* only a goroutine that is cancelled gets an error, and this program cancels none */
 }
 
 static void shard_unlock(shard *s)

@@ -42,7 +42,7 @@ static const char help[] =
     "usage: wordcount [-n N | --all] [-j READERS] DIR...\n"
     "Counts the words in all regular files under each DIR.\n\n"
     "  -n N         print the N most frequent words (20)\n"
-    "  -j READERS   read so many files at a time, 1 to 10000 (two for each P)\n"
+    "  -j READERS   read this many files at a time, 1 to 10000 (two for each P)\n"
     "      --all    print every word, as 'sort | uniq -c | sort -k1,1nr -k2' would,\n"
     "               and the totals to stderr\n"
     "  -h, --help   print this\n\n"

@@ -108,8 +108,8 @@ struct sockaddr;
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
- * variables of the code it runs are safe. Others run there too: it waits while one of
- * them computes and calls nothing of the library, see gs_lock_os_thread.
+ * variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
+ * waits while another computes and calls nothing of the library, see gs_lock_os_thread.
  */
 #define GS_SPAWN_PINNED (UINT32_C(1))
 
@@ -206,7 +206,7 @@ struct sockaddr;
 typedef struct gs_chan gs_chan;
 
 /**
- * A goroutine that somebody has a reference to.
+ * A reference to a goroutine.
  */
 typedef struct gs_g gs_g;
 
@@ -390,7 +390,7 @@ typedef struct gs_rwmutex {
 } gs_rwmutex;
 
 /**
- * A condition variable. All bytes zero: nobody waits. sync.Cond.
+ * A condition variable. All bytes zero: a condition variable without waiters. sync.Cond.
  */
 typedef struct gs_cond {
     uint64_t opaque[4];
@@ -518,12 +518,12 @@ typedef struct gs_hooks {
      */
     void *ctx;
     /**
-     * The thread begins to run goroutines: one of the library's, or one that has called gs_run. It
+     * The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
      * may block, and call what plain threads may call: others get the P meanwhile.
      */
     gs_thread_hook thread_start;
     /**
-     * It won't any more: it ends, gs_run returns, or the hooks have been replaced. May block, as
+     * The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
      * thread_start.
      */
     gs_thread_hook thread_stop;
@@ -683,10 +683,10 @@ int gs_init_for(int version,
  * own is small (below 64 KiB and what the kernel saves).
  *
  * It returns as soon as f has ended and the goroutine that the thread runs by
- * then, if any, has called the library or ended: one that computes or blocks on
- * without a call holds the thread until it does.
+ * then, if any, has called the library or ended. A goroutine that computes or blocks on
+ * without a call holds the thread until then.
  *
- * pthread_cancel(3) doesn't end a thread of the library, nor one that is in gs_run before
+ * pthread_cancel(3) doesn't end a thread of the library, nor a thread that is in gs_run before
  * that returns. No function of the library is a cancellation point of a plain thread: a
  * thread that is cancelled while it waits in one goes on waiting. A thread with
  * PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
@@ -708,8 +708,8 @@ int gs_run_for(int version, gs_fn f, void *arg);
 /**
  * Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
  * a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
- * interpreter, whose main function is to be a goroutine itself. That goroutine goes on on the thread's
- * stack and stays on this thread, which counts as one that is in gs_run (GS_WORKERS_RUNNER). It ends with
+ * interpreter, whose main function is to be a goroutine itself. That goroutine keeps the thread's
+ * stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). It ends with
  * gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
  * the child of a fork the thread is not attached.
  *
@@ -758,13 +758,13 @@ gs_deadline gs_now(void);
 gs_deadline gs_after_ns(gs_duration ns);
 
 /**
- * The same for microseconds.
+ * The time in ns that is us microseconds from now: see gs_after_ns.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_after_us(int64_t us);
 
 /**
- * The same for milliseconds.
+ * The time in ns that is ms milliseconds from now: see gs_after_ns.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_after_ms(int64_t ms);
@@ -821,7 +821,7 @@ int gs_workers_free(struct gs_workers *workers);
 int gs_spawn(gs_fn f, void *arg);
 
 /**
- * The same with options. opts may be NULL. If out is not NULL, *out is a
+ * gs_spawn with options. opts may be NULL. If out is not NULL, *out is a
  * reference that the caller must give back with gs_release; after an error it is
  * NULL.
  *
@@ -1000,7 +1000,7 @@ GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
  * Frees a channel and what is in it. It may be freed as soon as one's own last
  * call on it has returned, even if a partner is still leaving its call.
  *
- * 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+ * 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_free(struct gs_chan *c);
@@ -1104,7 +1104,7 @@ int gs_mutex_unlock(struct gs_mutex *m);
 int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
- * Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
+ * Undoes one gs_rwmutex_rlock. 0; -EPERM: there is no reader; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_rwmutex_runlock(struct gs_rwmutex *rw);
@@ -1118,7 +1118,7 @@ int gs_rwmutex_runlock(struct gs_rwmutex *rw);
 int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
- * Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
+ * Undoes gs_rwmutex_lock. 0; -EPERM: there is no writer; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_rwmutex_unlock(struct gs_rwmutex *rw);
@@ -1135,7 +1135,7 @@ int gs_rwmutex_unlock(struct gs_rwmutex *rw);
 int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
 
 /**
- * Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
+ * Wakes the waiter that has waited longest, if any. 0; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cond_signal(struct gs_cond *c);
@@ -1168,7 +1168,7 @@ int gs_waitgroup_done(struct gs_waitgroup *wg);
 int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
 
 /**
- * Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
+ * Gives a semaphore n units to start with, before its first use. 0; -EINVAL:
  * NULL, or n is negative.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1190,7 +1190,7 @@ int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 int gs_sem_release(struct gs_sem *s, int64_t n);
 
 /**
- * Runs f(arg) if nobody has with this object; when it returns, f has returned.
+ * Runs f(arg) if no earlier call with this object has. When it returns, f has returned.
  * f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
  * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
@@ -1655,8 +1655,8 @@ int gs_last_error(void);
 int gs_entersyscall(void);
 
 /**
- * The same when the call surely blocks for long: the P is given up at once.
- * Undone by gs_exitsyscall too. 0. entersyscallblock.
+ * gs_entersyscall for a call that surely blocks for long: the P is given up at once.
+ * gs_exitsyscall ends this too. 0. entersyscallblock.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscallblock(void);
@@ -1784,10 +1784,10 @@ int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline de
 int gs_ready(struct gs_g *g);
 
 /**
- * Stops all goroutines but the caller: when it returns each one is at rest until
- * gs_start_the_world. One that computes is stopped by the signal; one whose
+ * Stops all goroutines but the caller: when it returns each goroutine is at rest until
+ * gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
  * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
- * when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+ * when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
  * waited for. The caller must not block meanwhile, nor end.
  *
  * Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
@@ -1976,7 +1976,7 @@ int gs_set_data(struct gs_g *g,
 GS_MUST_CHECK struct gs_gang *gs_gang_create(void);
 
 /**
- * Gives the reference back: nobody can join the gang any more. Its members stay one
+ * Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
  * until they have ended. Nothing for NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -2066,7 +2066,7 @@ void gs_numa_free(void *p, size_t size);
 int gs_stats_read(struct gs_stats *out);
 
 /**
- * The same for a node. -EINVAL also: there is no such node, or no runtime.
+ * gs_stats_read of one node. -EINVAL also: there is no such node, or no runtime.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_stats_node(int node, struct gs_stats *out);
@@ -2133,7 +2133,7 @@ static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
-        /* Measured: the load costs nothing here, and a failing exchange as much as one that succeeds. */
+        /* Measured: the load costs nothing here, and a failing exchange as much as a successful exchange. */
         s = __atomic_load_n(word, __ATOMIC_RELAXED);
         if (__builtin_expect(s == 0, 1)
             && __builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(1), false,

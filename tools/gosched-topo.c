@@ -15,7 +15,7 @@ static const char usage[] =
     "Draws the machine as libgosched sees it: NUMA nodes with the CPUs that this process may use (see taskset(1)),\n"
     "the P's that run goroutines there, and in which order a P without work looks at other nodes.\n"
     "\n"
-    "  -p PROCS      with so many P's (default: as for any program; GOSCHED_PROCS, GOMAXPROCS)\n"
+    "  -p PROCS      with this number of P's (default: as for any program; GOSCHED_PROCS, GOMAXPROCS)\n"
     "  -t TOPOLOGY   as if the machine were 'flat' or, in hwloc's notation, 'node:4 core:2 pu:1' (GOSCHED_TOPOLOGY)\n"
     "  -h            this text\n"
     "\n"

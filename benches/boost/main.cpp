@@ -1,7 +1,7 @@
 /* boostbench: Boost.Fiber's side of the benchmarks, as a user of Boost.Fiber would write each workload.
  *
  * With one thread the scheduler is round_robin, else work_stealing on each thread. There a thread without work either
- * sleeps, and then nobody wakes it to steal, or spins. Sleeping is quicker wherever fibers hand over to each other, so
+ * sleeps, and then no other thread wakes it to steal, or spins. Sleeping is quicker wherever fibers hand over to each other, so
  * only in the trees (skynet, fib) threads spin. Stacks are 16 KiB from malloc: the usual 128 KiB would be a system call
  * or two for each fiber. */
 #include <boost/fiber/all.hpp>
@@ -97,7 +97,7 @@ static double resident_bytes()
     return pages * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-/* dispatch: the new fiber runs at once and the one that starts it is queued (and may be stolen), so that of a tree or a
+/* dispatch: the new fiber runs at once and the fiber that starts it is queued (and may be stolen), so that of a tree or a
  * crowd of short fibers few exist at a time; post: the new one is queued. */
 template <typename F> static fibers::fiber start(launch policy, F &&f)
 {

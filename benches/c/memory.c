@@ -45,7 +45,7 @@ static double resident_bytes(void)
     return (double)strtoll(second, NULL, 10) * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* With one P nobody else runs until this goroutine waits or its time slice ends; in that case a smaller batch is
+/* With one P no other goroutine runs until this goroutine waits or its time slice ends; in that case a smaller batch is
  * tried. Earlier batches stay parked, so every batch needs fresh memory. */
 static double unstarted_bytes_each(struct crowd *crowd, int64_t batch)
 {

@@ -80,7 +80,7 @@ static void channel(void *arg)
     CHECK(gs_chan_free(ch) == 0);
 }
 
-/* A value through a buffer: nobody parks. */
+/* A value through a buffer: no goroutine parks. */
 static void buffer(void *arg)
 {
     long value;
@@ -120,7 +120,7 @@ static void select_two(void *arg)
     CHECK(gs_chan_free(ch) == 0 && gs_chan_free(back) == 0 && gs_chan_free(never) == 0);
 }
 
-/* Nobody else wants it. */
+/* Without contention. */
 static void mutex(void *arg)
 {
     static gs_mutex m;

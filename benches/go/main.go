@@ -512,7 +512,7 @@ func residentBytes() float64 {
 	return float64(pages) * float64(os.Getpagesize())
 }
 
-// With one P nobody else runs until this goroutine waits or its time slice
+// With one P no other goroutine runs until this goroutine waits or its time slice
 // ends; in that case a smaller batch is tried. Earlier batches stay parked, so
 // every batch needs fresh memory.
 func (c *crowd) unstartedBytesEach(batch int) float64 {

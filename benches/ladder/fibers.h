@@ -21,7 +21,7 @@ void queue_close(int workers);
 /* A new task or a woken one. */
 void queue_put(int worker, struct task *task);
 
-/* One that has yielded. */
+/* A fiber that has yielded. */
 void queue_put_last(int worker, struct task *task);
 
 /* Waits for one; NULL: all have ended. */

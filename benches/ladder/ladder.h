@@ -31,7 +31,7 @@ enum { CHILDREN = 4, DEPTH = 6, LEAVES = 4096, TASKS = 5461, BLOCKING = 64 };
 long leaf_work(long number);
 void sleep_1ms(void);
 
-/* Grows so many trees one after the other; in each, one leaf of BLOCKING makes the blocking call if asked. */
+/* Grows this number of trees one after the other; in each, one leaf of BLOCKING makes the blocking call if asked. */
 void grow_trees(int procs, long trees, bool blocking);
 
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))

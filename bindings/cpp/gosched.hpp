@@ -1820,7 +1820,7 @@ struct access; // to the constructors below
 
 /// A channel of T's: a shared reference, copied as std::shared_ptr is. T can be moved; it needs neither a copy nor a
 /// default constructor. Any number of goroutines and plain threads use a channel at once, each through a handle
-/// of its own or one that nobody assigns to. When the last handle goes, the values left in it are destroyed.
+/// of its own, or a variable that is not assigned to. When the last handle goes, the values left in it are destroyed.
 template <class T>
 class chan : public detail::chan_handle<T>, public detail::sending<chan<T>, T>, public detail::receiving<chan<T>, T> {
     friend struct detail::access;
@@ -2450,7 +2450,7 @@ class task_group {
         for (member *m = first_; m != nullptr; m = m->next)
             (void)gs_cancel(m->g);
     }
-    /// Each member waits for the end of the one that left before it, so that a wait has to wait for the last only.
+    /// Each member waits for the end of the member that left before it, so that a wait has to wait for the last only.
     void leave(member *m)
     {
         gs_g *before = nullptr;
@@ -2728,7 +2728,7 @@ public:
     {
         return detail::done(file_.shutdown(SHUT_WR), "gs::stream_socket::shutdown_write");
     }
-    /// Ends both directions; what waits in a read gets the end. Any goroutine may call it; the one that has the
+    /// Ends both directions; what waits in a read gets the end. Any goroutine may call it; the goroutine that has the
     /// stream closes it.
     result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::stream_socket::shutdown"); }
     /// Closes it. While others use it: shutdown() instead.
@@ -3257,7 +3257,7 @@ public:
         add(supervise(std::move(t), this));
     }
 
-    /// Runs until all coroutines have ended. The first exception that leaves one that was added with go() cancels the
+    /// Runs until all coroutines have ended. The first exception that leaves a coroutine added with go() cancels the
     /// waits of the others, and is thrown. If the caller is cancelled the waits are cancelled, too; it goes on until all
     /// coroutines have ended, and fails with std::errc::operation_canceled.
     result<void> run()

@@ -296,7 +296,7 @@ static inline bool gs_mpi_take_news_(gs_mpi_state_type_ *m, gs_mpi_waiter_ **ove
 /* One of a waiter's requests is complete. */
 static inline void gs_mpi_completed_(gs_mpi_waiter_ *w, int i, MPI_Request request, const MPI_Status *status, int error)
 {
-    w->requests[i] = request; /* MPI_REQUEST_NULL, or a persistent one that is inactive now */
+    w->requests[i] = request; /* MPI_REQUEST_NULL, or a persistent request that is inactive now */
     if (w->statuses != NULL) {
         w->statuses[i] = *status;
         if (w->count > 1)
@@ -480,7 +480,7 @@ static inline void gs_mpi_start_progress_(gs_mpi_state_type_ *m)
     }
 }
 
-/* Parks until the waiter is over. A negative result: its requests are as before, and nobody tests them. */
+/* Parks until the waiter is over. A negative result: its requests are as before, and are not tested any more. */
 static inline int gs_mpi_park_(gs_mpi_waiter_ *w, gs_deadline deadline)
 {
     gs_mpi_state_type_ *m = &gs_mpi_state_;

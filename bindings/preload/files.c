@@ -741,7 +741,7 @@ ALIAS(__connect, connect);
 
 /*
  * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one
- * number take turns: the one whose turn it is waits for poll, and then nobody here takes its connection.
+ * number take turns: the goroutine whose turn it is waits for poll, and then no other here takes its connection.
  */
 enum { TURNS = 64 };
 static gs_mutex turns[TURNS];

@@ -199,7 +199,7 @@ static inline int64_t ns_of(const struct timespec *t)
 {
     return t->tv_sec >= INT64_MAX / NS_PER_S ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_nsec;
 }
-/* The deadline that is so many ns from now. */
+/* The deadline that is ns nanoseconds from now. */
 gs_deadline after(int64_t ns);
 /* The deadline of an absolute time on a clock; of CLOCK_REALTIME by what that shows now. */
 gs_deadline deadline_on(clockid_t clock, const struct timespec *t);
@@ -215,7 +215,7 @@ struct waiter {
     const void *addr;
     enum what what;
     gs_g *g;           /* NULL: it blocks its thread on `woken` */
-    atomic_uint woken; /* 1: somebody has taken it off the table, to wake it */
+    atomic_uint woken; /* 1: a waker has taken it off the table */
     bool at_rest;
 };
 
@@ -238,7 +238,7 @@ void bucket_unlock(struct bucket *b);
 void enqueue(struct bucket *b, struct waiter *w, bool first_of_all);
 void dequeue(struct bucket *b, struct waiter *w);
 /*
- * The bucket is locked and the waiter in it; unlocks it, and waits until somebody has woken the waiter: true.
+ * The bucket is locked and the waiter in it; unlocks it, and waits until the waiter has been woken: true.
  * False: the deadline has passed first, and the waiter is not in the table any more.
  */
 bool park(struct bucket *b, struct waiter *w, gs_deadline deadline);

@@ -570,7 +570,7 @@ static bool sem_is_libc_s(sem_t *s)
  * lock nor the library may be used. So where signals can come, a thread wakes the goroutines.
  */
 static atomic_uint posts;     /* changes with each post to be looked at */
-static atomic_uint asked[32]; /* bits: buckets in which somebody is to be woken, by the bucket's number mod 1024 */
+static atomic_uint asked[32]; /* bits: buckets in which a waiter is to be woken, by the bucket's number mod 1024 */
 static atomic_uint thread_state;
 
 static void wake_for_posts(struct bucket *b)
@@ -733,7 +733,7 @@ EXPORT int sem_post(sem_t *s)
 /* Once */
 
 /*
- * glibc's word: bit 0 while somebody runs the function, bit 1 when it has returned, and above them a number that
+ * glibc's word: bit 0 while a thread runs the function, bit 1 when it has returned, and above them a number that
  * changes with each fork, so that the child runs again what was under way.
  */
 enum { ONCE_RUNS = 1, ONCE_DONE = 2 };
@@ -759,7 +759,7 @@ static int once(pthread_once_t *word, void (*f)(void))
         if (now & ONCE_DONE)
             return 0;
         if (now == runs) {
-            /* Its thread may be the one that this goroutine is pinned to, so that must not block. */
+            /* The waiter's thread may be the thread that this goroutine is pinned to, so it must not block. */
             gs_cancel_disable();
             gs_sleep(200 * 1000);
             gs_cancel_enable();

@@ -4,7 +4,7 @@
  *
  * A waiter is on its owner's stack. Whoever wakes it does all that within the bucket's lock, gs_ready included;
  * so a waiter whose deadline has passed takes the lock, and knows by `woken` whether it has been woken too, and
- * that nobody touches it any more.
+ * that no other thread touches it any more.
  */
 #include "preload.h"
 

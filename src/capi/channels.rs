@@ -51,10 +51,10 @@ pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
 /// Frees a channel and what is in it. It may be freed as soon as one's own last
 /// call on it has returned, even if a partner is still leaving its call.
 ///
-/// 0; -EBUSY: somebody waits in it; -EINVAL: NULL.
+/// 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
 ///
 /// # Safety
-/// `c` is null or a channel that nobody uses any more.
+/// `c` is null or a channel that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
     let _entered = Entered::new();

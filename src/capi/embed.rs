@@ -51,10 +51,10 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
     }
 }
 
-/// Stops all goroutines but the caller: when it returns each one is at rest until
-/// gs_start_the_world. One that computes is stopped by the signal; one whose
+/// Stops all goroutines but the caller: when it returns each goroutine is at rest until
+/// gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
 /// thread is blocked in the kernel counts as at rest, and is stopped within a few ms
-/// when it comes back from there. Those with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
+/// when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
 /// waited for. The caller must not block meanwhile, nor end.
 ///
 /// Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there

@@ -34,7 +34,7 @@ pub extern "C" fn gs_gang_create() -> *mut gs_gang {
     gang::create().map_or(ptr::null_mut(), |gang| ptr::from_ref(gang).cast_mut().cast())
 }
 
-/// Gives the reference back: nobody can join the gang any more. Its members stay one
+/// Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
 /// until they have ended. Nothing for NULL.
 ///
 /// # Safety

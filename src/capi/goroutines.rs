@@ -22,14 +22,14 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A goroutine that somebody has a reference to.
+/// A reference to a goroutine.
 pub struct gs_g {
     _private: [u8; 0],
 }
 
 /// After its first run the goroutine stays on one OS thread, so that thread-local
-/// variables of the code it runs are safe. Others run there too: it waits while one of
-/// them computes and calls nothing of the library, see gs_lock_os_thread.
+/// variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
+/// waits while another computes and calls nothing of the library, see gs_lock_os_thread.
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
 /// thread without gs_entersyscall. So it must not block that way for what another goroutine
@@ -172,7 +172,7 @@ unsafe extern "C" fn spawn_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
     result
 }
 
-/// The same with options. opts may be NULL. If out is not NULL, *out is a
+/// gs_spawn with options. opts may be NULL. If out is not NULL, *out is a
 /// reference that the caller must give back with gs_release; after an error it is
 /// NULL.
 ///
@@ -204,7 +204,7 @@ unsafe extern "C" fn spawn_with_at(
     unsafe { spawn_in(None, f, arg, opts, out, pc) }
 }
 
-/// The same as a member of a gang.
+/// [`gs_spawn_with`], as a member of a gang.
 ///
 /// # Safety
 /// As [`gs_spawn_with`].

@@ -39,10 +39,10 @@ pub struct gs_hooks {
     pub size: usize,
     /// The argument of all hooks.
     pub ctx: *mut c_void,
-    /// The thread begins to run goroutines: one of the library's, or one that has called gs_run. It
+    /// The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
     /// may block, and call what plain threads may call: others get the P meanwhile.
     pub thread_start: gs_thread_hook,
-    /// It won't any more: it ends, gs_run returns, or the hooks have been replaced. May block, as
+    /// The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
     /// thread_start.
     pub thread_stop: gs_thread_hook,
     /// g is about to run on this thread. It may block, for an interpreter's lock say, as

@@ -5,8 +5,8 @@
 //!
 //! - Shorter than ours: fields that the program's struct doesn't have mean their defaults, and
 //!   are not written.
-//! - Longer than ours: what we don't know must be 0 in a struct that we read, and is set to 0 in
-//!   one that we write.
+//! - Longer than ours: what this library doesn't know must be 0 in a struct that it reads, and is set to 0
+//!   in a struct that it writes.
 //!
 //! No struct has padding: every byte is a field, so that a new field is never where an older
 //! program has left whatever was there. Fields come in whole words of 8 bytes, and so the words
@@ -35,7 +35,7 @@ pub unsafe trait Grows: Copy {
         assert!(Self::FIRST <= size_of::<Self>() && size_of::<Self>().is_multiple_of(WORD));
 }
 
-/// One that the caller fills in.
+/// A struct that the caller fills in.
 pub trait Given: Grows {
     /// What its fields mean that the caller's struct doesn't have.
     const DEFAULT: Self;

@@ -203,10 +203,10 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
 /// own is small (below 64 KiB and what the kernel saves).
 ///
 /// It returns as soon as f has ended and the goroutine that the thread runs by
-/// then, if any, has called the library or ended: one that computes or blocks on
-/// without a call holds the thread until it does.
+/// then, if any, has called the library or ended. A goroutine that computes or blocks on
+/// without a call holds the thread until then.
 ///
-/// pthread_cancel(3) doesn't end a thread of the library, nor one that is in gs_run before
+/// pthread_cancel(3) doesn't end a thread of the library, nor a thread that is in gs_run before
 /// that returns. No function of the library is a cancellation point of a plain thread: a
 /// thread that is cancelled while it waits in one goes on waiting. A thread with
 /// PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
@@ -251,8 +251,8 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 
 /// Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
 /// a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
-/// interpreter, whose main function is to be a goroutine itself. That goroutine goes on on the thread's
-/// stack and stays on this thread, which counts as one that is in gs_run (GS_WORKERS_RUNNER). It ends with
+/// interpreter, whose main function is to be a goroutine itself. That goroutine keeps the thread's
+/// stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). It ends with
 /// gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
 /// the child of a fork the thread is not attached.
 ///
@@ -306,13 +306,13 @@ pub extern "C" fn gs_after_ns(ns: gs_duration) -> gs_deadline {
     after(ns, 1)
 }
 
-/// The same for microseconds.
+/// The time in ns that is us microseconds from now: see gs_after_ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after_us(us: i64) -> gs_deadline {
     after(us, 1_000)
 }
 
-/// The same for milliseconds.
+/// The time in ns that is ms milliseconds from now: see gs_after_ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after_ms(ms: i64) -> gs_deadline {
     after(ms, 1_000_000)
@@ -362,13 +362,13 @@ fn text_of(err: i32) -> &'static CStr {
         libc::ENOMEM => c"No memory or address space: free some, or use smaller stacks.",
         libc::EBUSY => c"In use: wait until the others are done, or undo what is done already.",
         libc::EINVAL => c"An argument makes no sense: see the function's comment in gosched.h.",
-        libc::EPIPE => c"The channel is closed, or nobody reads the file any more: stop writing to it.",
-        libc::EDEADLK => c"It would wait for itself: let somebody else make this call.",
+        libc::EPIPE => c"The channel is closed, or the reader has closed the file: stop writing to it.",
+        libc::EDEADLK => c"It would wait for itself: make this call elsewhere.",
         libc::ETIMEDOUT => c"The deadline has passed: give a later one, or go on without.",
         libc::ECANCELED => c"This goroutine was cancelled, or the file was closed with gs_close: clean up and return.",
         libc::EBADF => c"No open file has this number, or it is not open for that: see who closed it.",
         libc::EMFILE | libc::ENFILE => c"Too many files are open: close some, or raise the limit (ulimit -n).",
-        libc::ECONNREFUSED => c"Nobody listens at this address: start the server, or see whether host and port are right.",
+        libc::ECONNREFUSED => c"No server listens at this address: start the server, or see whether host and port are right.",
         libc::ECONNRESET => c"The other side has ended the connection: close the socket.",
         libc::EADDRINUSE => c"Another socket listens on this port: choose another one, or 0.",
         libc::ENOENT => c"No such file: see how its name is written.",

@@ -104,7 +104,7 @@ pub unsafe extern "C" fn gs_stats_read(out: *mut gs_stats) -> c_int {
     unsafe { give(out, || Some(stats::read())) }
 }
 
-/// The same for a node. -EINVAL also: there is no such node, or no runtime.
+/// gs_stats_read of one node. -EINVAL also: there is no such node, or no runtime.
 ///
 /// # Safety
 /// As gs_stats_read.

@@ -2,7 +2,7 @@
 //!
 //! The objects are the user's memory, valid when all bytes are zero, and may be
 //! freed as soon as one's own last call on them has returned. They may not be
-//! copied or moved while somebody waits in them.
+//! copied or moved while a goroutine or thread waits in them.
 
 use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;
@@ -42,7 +42,7 @@ pub struct gs_rwmutex {
     opaque: [u64; 8],
 }
 
-/// A condition variable. All bytes zero: nobody waits. sync.Cond.
+/// A condition variable. All bytes zero: a condition variable without waiters. sync.Cond.
 #[repr(C)]
 pub struct gs_cond {
     opaque: [u64; 4],
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_dead
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
 }
 
-/// Undoes one gs_rwmutex_rlock. 0; -EPERM: nobody reads; -EINVAL: NULL.
+/// Undoes one gs_rwmutex_rlock. 0; -EPERM: there is no reader; -EINVAL: NULL.
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadl
     unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
 }
 
-/// Undoes gs_rwmutex_lock. 0; -EPERM: nobody writes; -EINVAL: NULL.
+/// Undoes gs_rwmutex_lock. 0; -EPERM: there is no writer; -EINVAL: NULL.
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn gs_cond_wait(
     }
 }
 
-/// Wakes the one that has waited longest, if any. 0; -EINVAL: NULL.
+/// Wakes the waiter that has waited longest, if any. 0; -EINVAL: NULL.
 ///
 /// # Safety
 /// `c` is null or a gs_cond.
@@ -270,7 +270,7 @@ unsafe extern "C" fn waitgroup_wait_at(
     Returning::to(to, entered, || wg.map_or(EINVAL, |wg| wg.wait(deadline)))
 }
 
-/// Gives a semaphore n units to start with; nobody may use it yet. 0; -EINVAL:
+/// Gives a semaphore n units to start with, before its first use. 0; -EINVAL:
 /// NULL, or n is negative.
 ///
 /// # Safety
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
 
-/// Runs f(arg) if nobody has with this object; when it returns, f has returned.
+/// Runs f(arg) if no earlier call with this object has. When it returns, f has returned.
 /// f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
 /// -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
 ///

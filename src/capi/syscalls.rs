@@ -23,8 +23,8 @@ pub extern "C" fn gs_entersyscall() -> c_int {
     blocking::enter()
 }
 
-/// The same when the call surely blocks for long: the P is given up at once.
-/// Undone by gs_exitsyscall too. 0. entersyscallblock.
+/// gs_entersyscall for a call that surely blocks for long: the P is given up at once.
+/// gs_exitsyscall ends this too. 0. entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
     let _entered = Entered::new();

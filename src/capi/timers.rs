@@ -136,11 +136,11 @@ fn timed_chan(ns: gs_duration, period: gs_duration) -> *mut gs_chan {
     let Some(chan) = Chan::new(size_of::<i64>(), 1) else { return ptr::null_mut() };
     let chan = Box::into_raw(chan);
     let Ok(timer) = time::start(ns, period, send_time, [chan as usize, 0]) else {
-        // SAFETY: nobody else has it.
+        // SAFETY: the channel has just been made, and no other thread knows it.
         drop(unsafe { Box::from_raw(chan) });
         return ptr::null_mut();
     };
-    // SAFETY: nobody else has it yet but the timer, which doesn't look there.
+    // SAFETY: only the timer knows the channel yet, and it doesn't look there.
     unsafe { (*chan).timer.set(timer.cast()) };
     chan.cast()
 }
@@ -161,7 +161,7 @@ fn send_time(timer: &Timer, now: i64) -> After {
 /// The timer of a channel that is about to be freed.
 ///
 /// # Safety
-/// Nobody uses the channel any more.
+/// The channel is not used any more.
 pub unsafe fn free_timer_of(chan: &Chan) {
     let timer = chan.timer.replace(ptr::null());
     if !timer.is_null() {

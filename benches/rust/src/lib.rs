@@ -38,7 +38,7 @@ pub const PRIMES: usize = 2000;
 pub const LAST_PRIME: usize = 17389;
 pub const FIB_27: u64 = 196_418;
 
-/// How long a thread waits before it wakes somebody, so that all is at rest by then.
+/// How long a thread waits before it wakes another, so that all is at rest by then.
 pub const BEFORE_WAKE: Duration = Duration::from_micros(500);
 
 /// A library with its runtime started.

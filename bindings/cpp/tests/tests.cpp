@@ -1061,7 +1061,7 @@ GO_TEST("a task group that is left by an exception leaves no goroutine behind")
     CHECK(ended);
 }
 
-GO_TEST("cancelling the one that waits cancels the group")
+GO_TEST("cancelling the waiting goroutine cancels the group")
 {
     const std::size_t before = gs_num_goroutines();
     auto parent = gs::go([] {

@@ -67,7 +67,7 @@ struct encoder {
                     was met, or that of the value, as -1 - value */
     uint32_t at; /* the object whose content is written; 0: the values themselves */
     int value;   /* the value that is written, from 0 */
-    int skip;    /* so many values are the function and what goes with it; -1: there is but one, without a number */
+    int skip;    /* this number of values are the function and what goes with it; -1: there is only one, without a number */
     const char *what;
     bool refused; /* the error says that a value can't be copied */
 };

@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* A read asks the system for so many bytes at least. */
+/* Least bytes that a read asks the system for. */
 #define CHUNK 16384
 
 enum kind { DISK, STREAM, LISTENER, DATAGRAMS };
@@ -64,7 +64,7 @@ static int close_file(struct file *f)
         return -EBADF;
     if (before == 0)
         return gs_close(f->fd);
-    /* Those who wait there come back, and the last one closes it. Nobody meets a file that gets its number next. */
+    /* The waiters come back, and the last of them closes the file. No waiter meets a file that gets the number next. */
     if (f->kind != DISK)
         shutdown(f->fd, SHUT_RDWR);
     return 0;
@@ -92,7 +92,7 @@ static struct file *check_kind(lua_State *L, int arg, enum kind kind)
     return f;
 }
 
-/* One that data is read from and written to. */
+/* A file that data is read from and written to. */
 static struct file *check_stream(lua_State *L, int arg)
 {
     struct file *f = check_file(L, arg);

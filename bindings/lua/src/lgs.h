@@ -70,7 +70,7 @@ void *lgs_check(lua_State *L, int arg, enum lgs_type type);
 /* The object of a userdata of this module at an index, of any type; or NULL. */
 struct shared *lgs_to(lua_State *L, int index);
 
-/* Of each type: destroys the object, which nobody refers to any more. */
+/* Of each type: destroys the object, which has no reference any more. */
 void lgs_chan_destroy(struct shared *s);
 void lgs_mutex_destroy(struct shared *s);
 void lgs_waitgroup_destroy(struct shared *s);
@@ -125,7 +125,7 @@ gs_deadline lgs_deadline(lua_State *L, int arg);
 /* The seconds at arg in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
 
-/* So many timers more, or less, are to fire: no deadlock as long as there are any. */
+/* `n` timers more, or less, are to fire: no deadlock as long as there are any. */
 void lgs_timers(int more);
 
 /* ---- Messages (copy.c) ---- */

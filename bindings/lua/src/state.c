@@ -21,11 +21,11 @@
 
 /* States that wait in the pool for the next goroutine, at most; each takes some 30 KiB. */
 #define POOL 128
-/* A state whose memory has grown by so many bytes since it was last cleaned is cleaned before the pool ... */
+/* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
 #define DIRTY (128 * 1024)
 /* ... and is not kept if it still has more than this. */
 #define TOO_LARGE (4 * 1024 * 1024)
-/* An error that nobody has asked for is printed after so long, in ns. */
+/* An error that was not asked for is printed after this time, in ns. */
 #define REPORT_AFTER SECOND
 /* All goroutines must have waited for so long, in ns, until that is a deadlock. */
 #define DEADLOCK_AFTER (20 * 1000 * 1000)
@@ -39,7 +39,7 @@ struct goroutine {
     char *traceback;
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
-    _Atomic bool joined;         /* somebody has been told how it ended, or waits to be */
+    _Atomic bool joined;         /* a caller has been told how it ended, or waits to be */
     struct goroutine *next_failed; /* in `failed` */
 };
 
@@ -120,7 +120,7 @@ static __attribute__((noinline)) void start_ticking(void)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Takes a real-time signal that nobody uses. */
+/* Takes a real-time signal that is not in use. */
 static void choose_signal(void)
 {
     if (pthread_key_create(&timer_key, delete_timer) != 0)
@@ -637,7 +637,7 @@ static pthread_once_t started = PTHREAD_ONCE_INIT;
 static size_t stack_size; /* what goroutines are spawned with; 0: the library's default */
 
 static gs_mutex failed_lock;
-static struct goroutine *failed; /* those whose error nobody has asked for yet; each a reference */
+static struct goroutine *failed; /* goroutines whose error was not asked for yet; each a reference */
 
 static void report(struct goroutine *g)
 {
@@ -966,7 +966,7 @@ static int l_join(lua_State *L)
     int r = gs_join(g->g, deadline);
     lgs_enter(S, deadline == GS_FOREVER);
     if (r < 0) {
-        /* Its error is nobody's again. */
+        /* Its error is not asked for again. */
         if (!was)
             atomic_store(&g->joined, false);
         if (r == -EDEADLK)

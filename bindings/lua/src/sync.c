@@ -265,7 +265,7 @@ static const luaL_Reg chan_methods[] = {
 
 /* ---- Select ---- */
 
-/* So many cases need no memory of their own. */
+/* Up to this number of cases need no memory from the heap. */
 #define FEW 8
 
 struct cases {

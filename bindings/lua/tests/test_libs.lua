@@ -1,4 +1,4 @@
--- Lua libraries that nobody here wrote, in goroutines.
+-- Lua libraries that others wrote, in goroutines.
 local h = require "helpers"
 local lu, gs = h.lu, h.gs
 

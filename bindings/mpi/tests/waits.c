@@ -44,7 +44,7 @@ TEST(wrong_arguments_give_errors_of_mpi)
 TEST(message_that_is_too_long)
 {
     int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
-    /* Both kinds: one that is sent at once, and a large one, for which MPI asks the receiver first. */
+    /* Both kinds: a message that is sent at once, and a large message, for which MPI asks the receiver first. */
     for (int n = 10; n <= 100000; n *= 10000) {
         int *out = (int *)calloc((size_t)n, sizeof(int)), *in = (int *)calloc((size_t)n, sizeof(int)), other;
         MPI_Request sent, got[2];

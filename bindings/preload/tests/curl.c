@@ -1,6 +1,6 @@
 /*
  * curl goroutines|threads CROWD CALLS URL BYTES [CERTIFICATE]: libcurl's easy interface, which blocks. Each client
- * fetches the URL again and again over its own connections, and gets so many bytes. The URL's host is a name, so the
+ * fetches the URL again and again over its own connections, and gets a given number of bytes. The URL's host is a name, so the
  * threaded resolver starts a thread for it.
  */
 #include "crowd.h"

@@ -33,7 +33,7 @@ static void client(int i)
     }
     finish();
     if (i == 0) {
-        /* A reply that comes later than the timeout: the error is the one that libc gives. */
+        /* A reply that comes later than the timeout: the error is libc's. */
         timeout = (struct timeval){0, 50000};
         redisSetTimeout(c, timeout);
         void *late = redisCommand(c, "BLPOP preload:nobody 5");

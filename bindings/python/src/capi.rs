@@ -110,7 +110,7 @@ pub fn collect(py: Python<'_>) {
     // Acquire: pairs with the push.
     let mut next = RETURNED.swap(ptr::null_mut(), Ordering::Acquire);
     while !next.is_null() {
-        // SAFETY: nobody else has the handle any more, and it has a reference to the object.
+        // SAFETY: no other thread has the handle any more, and it has a reference to the object.
         let handle = unsafe { Box::from_raw(next) };
         next = handle.next;
         // SAFETY: the same.

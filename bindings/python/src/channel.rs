@@ -581,7 +581,7 @@ unsafe extern "C" {
     fn gs_ticker_stop(c: *mut gs_chan) -> i32;
 }
 
-/// A channel on which the time (as time.monotonic()) is sent in so many seconds.
+/// A channel on which the time (as time.monotonic()) is sent once, in `seconds`.
 #[pyfunction]
 pub fn after(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     let ns = nanoseconds(seconds)?;
@@ -591,7 +591,7 @@ pub fn after(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     Channel::of(chan as *mut gs_chan, 1, Kind::Time)
 }
 
-/// For gosched.ticker: a channel on which the time is sent each so many seconds.
+/// For gosched.ticker: a channel on which the time is sent every `seconds`.
 #[pyfunction]
 pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     let ns = nanoseconds(seconds)?;

@@ -43,7 +43,7 @@ pub fn timed_out() -> PyErr {
     PyTimeoutError::new_err("timed out")
 }
 
-/// An exception as `raise` raises it: its context is the one that is being handled.
+/// An exception as `raise` raises it: its context is the exception that is being handled.
 #[cold]
 pub fn raised(exception: &Bound<'_, PyAny>) -> PyErr {
     // SAFETY: the GIL is held; an error is set, so there is one to fetch.

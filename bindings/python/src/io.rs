@@ -174,7 +174,7 @@ pub fn wait_fds<'py>(
         .iter()
         .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })
         .collect();
-    // SAFETY: so many entries; with 0 it doesn't wait.
+    // SAFETY: the array has as many entries as the call says; with 0 it doesn't wait.
     let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
     if n < 0 {
         return Err(errors::last());
@@ -213,7 +213,7 @@ impl Drop for Owned {
     }
 }
 
-/// Waits for several files by one that stands for all of them.
+/// Waits for several files by a single epoll file that stands for all of them.
 fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyResult<()> {
     // SAFETY: plain system calls.
     let set = Owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
@@ -228,7 +228,7 @@ fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyRe
         unsafe { libc::epoll_ctl(set.0, libc::EPOLL_CTL_ADD, f.fd, &raw mut event) };
     }
     let poll = |fds: &mut [libc::pollfd]| {
-        // SAFETY: so many entries; with 0 it doesn't wait.
+        // SAFETY: the array has as many entries as the call says; with 0 it doesn't wait.
         unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) }
     };
     loop {
@@ -349,7 +349,7 @@ fn recv_to(
     }
     let timeout = Timeout::after(timeout)?;
     if flags != 0 || timeout == Timeout::Never || !was_short(py, fd) {
-        // SAFETY: room for so many bytes.
+        // SAFETY: the buffer has room for as many bytes as the call says.
         let got = unsafe { libc::recv(fd, at, n, flags | libc::MSG_DONTWAIT) };
         if let Some(got) = result_of(py, got)? {
             note_short(py, fd, got > 0 && got < n);
@@ -360,7 +360,7 @@ fn recv_to(
         }
     }
     let at = at as usize;
-    // SAFETY: room for so many bytes, without the GIL.
+    // SAFETY: the buffer has room for as many bytes as the call says; without the GIL.
     let got = wait_for(py, fd, timeout, |d| unsafe {
         gs_recv(fd, at as *mut c_void, n, flags, d) as i32
     })?;
@@ -398,7 +398,7 @@ pub fn recv(
 pub fn read(py: Python<'_>, fd: i32, n: isize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
     let bytes = Bytes::new(py, n)?;
     let at = bytes.at();
-    // SAFETY: room for so many bytes.
+    // SAFETY: the buffer has room for as many bytes as the call says.
     let got = retry(py, fd, IN, timeout, || unsafe { libc::read(fd, at, n as usize) })?;
     bytes.of_size(py, got)
 }

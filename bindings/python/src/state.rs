@@ -89,8 +89,8 @@ static FREE: Shared<Vec<*mut ffi::PyThreadState>> = Shared::new(Vec::new());
 /// How many of them are kept.
 const FREE_STATES: usize = 256;
 
-/// At import. An error: this Python is not the one that the module was compiled for, or keeps its
-/// thread state where nobody knows.
+/// At import. An error: this Python is not the version that the module was compiled for, or keeps its
+/// thread state in an unknown place.
 pub fn init(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the GIL is held.
     let (compiled_for, known) = unsafe { (gosched_python_compiled_for(), gosched_state_init()) };

@@ -231,12 +231,12 @@ impl Lock {
         self.release_it(py)
     }
 
-    /// Takes the lock if nobody has it. Whether it is held.
+    /// Takes the lock if it is free. Whether the caller holds it now.
     fn try_lock(&self, py: Python<'_>) -> PyResult<bool> {
         self.take(py, Timeout::Never)
     }
 
-    /// Whether somebody has it.
+    /// Whether it is held.
     fn locked(&self, py: Python<'_>) -> bool {
         self.is_locked.with(py, |l| *l)
     }
@@ -360,7 +360,7 @@ impl RLock {
         self.give(py)
     }
 
-    /// Whether somebody has it.
+    /// Whether it is held.
     fn locked(&self, py: Python<'_>) -> bool {
         self.held.with(py, |h| h.1 > 0)
     }
@@ -417,7 +417,7 @@ impl RLock {
     }
 }
 
-/// A semaphore: so many may have it at a time.
+/// A semaphore: a limited number of holders at a time.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Semaphore {
     value: Shared<i64>,

@@ -42,7 +42,7 @@ ASYNCIO = "base_events buffered_proto context eager_task_factory events futures 
     "threads timeouts transports unix_events waitfor"
 ASYNCIO = ["test_asyncio.test_" + name for name in ASYNCIO.split()]
 
-#: seconds without a case beginning or ending, after which the one that runs hangs
+#: seconds without a case beginning or ending, after which the case that runs counts as hung
 CASE_LIMIT = 60
 
 

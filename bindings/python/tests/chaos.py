@@ -538,12 +538,12 @@ class Chaos:
             raise Wrong("errors: %r" % self.errors[:3]) from self.errors[0]
         for lock in self.locks:
             if lock.locked():
-                raise Wrong("a lock that is nobody's is locked: %r" % lock)
+                raise Wrong("a lock without a holder is locked: %r" % lock)
         for semaphore, units in zip(self.semaphores, self.units):
             if semaphore.value != units:
                 raise Wrong("a semaphore of %d has %d" % (units, semaphore.value))
         if not self.rw.lock(0):
-            raise Wrong("an RWMutex that is nobody's is locked")
+            raise Wrong("an RWMutex without a holder is locked")
         return left
 
 

@@ -60,7 +60,7 @@ def start():
 for _ in range(100):
     assert sorted(start()) == [(2, 2), (3, 3), (4, 2), (5, 5), (6, 2), (7, 7)]
 gc.collect()
-factors.start(gosched.Channel(8, format="q"), gosched.Channel(8, format="qq"), 3)  # nobody can use them any more
+factors.start(gosched.Channel(8, format="q"), gosched.Channel(8, format="qq"), 3)  # the channels can't be used any more
 gc.collect()
 gosched.sleep(0.05)
 """

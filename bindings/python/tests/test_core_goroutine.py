@@ -555,7 +555,7 @@ def test_contextvars():
     assert go(f).result() == (1, 2)
     assert var.get() == 1
     assert [g.result() for g in [go(f) for _ in range(3)]] == [(1, 2)] * 3
-    # A done callback runs in the context of nobody's making, as a thread's last acts.
+    # A done callback runs in an empty context: it belongs to no goroutine.
     g = go(f)
     g.join()
     context = contextvars.copy_context()
@@ -747,7 +747,7 @@ def test_order_of_sleepers():
 
 
 def test_computing_goroutines_are_not_interrupted():
-    """Between two waits nobody else runs."""
+    """Between two waits no other goroutine runs."""
     shared = [0]
 
     def f():

@@ -341,7 +341,7 @@ def test_wait_group_and_errors(monkeypatch):
     assert gs[2].result() == 8
     with pytest.raises(TypeError):
         wg.go(1)
-    assert wg.wait(20), "one that couldn't start counts"
+    assert wg.wait(20), "a goroutine that couldn't start counts"
 
 
 def test_wait_group_cancelled_before_it_began():

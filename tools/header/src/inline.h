@@ -52,7 +52,7 @@ static inline int gs_mutex_lock_inline(gs_mutex *m, gs_deadline deadline)
 {
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL && !gs_preempt_asked(), 1)) {
-        /* Measured: the load costs nothing here, and a failing exchange as much as one that succeeds. */
+        /* Measured: the load costs nothing here, and a failing exchange as much as a successful exchange. */
         s = __atomic_load_n(word, __ATOMIC_RELAXED);
         if (__builtin_expect(s == 0, 1)
             && __builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(1), false,

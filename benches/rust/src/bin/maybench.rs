@@ -64,7 +64,7 @@ impl Peer for May {
     }
 }
 
-/// Starts a coroutine that runs at once, on this thread; the one that starts it goes
+/// Starts a coroutine that runs at once, on this thread; the coroutine that starts it goes
 /// on when that ends or blocks. For those that end soon this is many times quicker
 /// than `go!`, which makes a system call and often maps a new stack.
 fn run_first<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {

@@ -438,7 +438,7 @@ impl Crowd {
 
 impl Tokio {
     fn memory(&self, n: usize) {
-        // Nobody runs before this task waits; the memory stays in use meanwhile.
+        // No other task runs before this task waits; the memory stays in use meanwhile.
         let one = Builder::new_current_thread().build().unwrap();
         let batch = share(n, 100);
         let (unstarted, first) = one.block_on(async {

@@ -23,7 +23,7 @@ def run(fn, /, *args, **kwargs):
 
 
 def excepthook(goroutine, error, /):
-    """Prints the traceback of an exception that has ended a goroutine and for which nobody waits. Assign another
+    """Prints the traceback of an exception that has ended a goroutine and for which no other waits. Assign another
     function to gosched.excepthook to have it called instead."""
     stderr = _sys.stderr
     if stderr is None:
@@ -96,13 +96,13 @@ class Timeout(BaseException):
 
 
 def with_timeout(seconds, fn, /, *args, **kwargs):
-    """Calls fn(*args, **kwargs) within so many seconds; Timeout: they have passed."""
+    """Calls fn(*args, **kwargs) within `seconds`; Timeout: they have passed."""
     with Timeout(seconds):
         return fn(*args, **kwargs)
 
 
 class Ticker:
-    """A channel on which the time (as time.monotonic()) is sent each so many seconds; ticks that nobody
+    """A channel on which the time (as time.monotonic()) is sent every `seconds`; ticks that no goroutine
     receives in time are dropped. Iterate over it, or use `channel` in a select()."""
 
     def __init__(self, seconds):
@@ -132,7 +132,7 @@ class Ticker:
 
 
 def ticker(seconds):
-    """A Ticker of so many seconds."""
+    """A Ticker with a period in seconds."""
     return Ticker(seconds)
 
 

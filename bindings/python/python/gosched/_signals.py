@@ -48,7 +48,7 @@ def _set_wakeup_fd(*args, **kwargs):
 
 
 def _adapt():
-    # What asks for the handler of Ctrl-C, as asyncio.run() does, or puts it back, means the one that is in
+    # What asks for the handler of Ctrl-C, as asyncio.run() does, or puts it back, means the handler that is in
     # use here.
     functools.update_wrapper(_on_interrupt, signal.default_int_handler)
     signal.default_int_handler = _on_interrupt

@@ -188,7 +188,7 @@ _watchdogs = set()
 
 
 def watchdog(seconds=0.1, report=None):
-    """Starts to look for goroutines that run for more than so many seconds without a wait, and so hold all
+    """Starts to look for goroutines that run for more than `seconds` without a wait, and so hold all
     others up: those that call what blocks, and those that compute.
 
     report(incident) is called, in a thread of its own, once while the call lasts and once more when it has

@@ -405,7 +405,7 @@ def run_coroutine(coroutine, *, loop=None):
     """Runs a coroutine in an event loop, and waits as a goroutine until it has ended; gives what it returns, or
     raises what it raises. Any number of goroutines, and threads, may do so at once.
 
-    The loop is one that the package keeps in a goroutine, the same for all such calls; or one that runs
+    The loop is the package's own, which it keeps in a goroutine for all such calls; or a loop that runs
     elsewhere: `loop`. The coroutine has a copy of the caller's context.
 
     If the goroutine is cancelled while it waits, or its Timeout passes, the coroutine's task is cancelled, and

@@ -1,4 +1,4 @@
-"""A pool: so many goroutines at a time."""
+"""A pool: a limited number of goroutines at a time."""
 
 from ._gosched import Channel, Closed, Semaphore, go
 
@@ -10,7 +10,7 @@ def _send(results, outcome):
     try:
         results.send(outcome)
     except Closed:
-        pass  # nobody wants it any more
+        pass  # it isn't wanted any more
 
 
 class Pool:
@@ -59,7 +59,7 @@ class Pool:
 
     def imap_unordered(self, fn, *iterables):
         """Gives fn(...) for all items, each as soon as it is there. The first exception cancels the rest and is
-        raised. So many items as the pool has goroutines are taken in advance."""
+        raised. As many items as the pool has goroutines are taken in advance."""
         results = Channel(self.size)
         started = set()
 

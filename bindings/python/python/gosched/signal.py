@@ -42,7 +42,7 @@ def _unwrapped(handler):
 
 
 def signal(signalnum, handler):
-    """Set the handler of a signal; the one that it had."""
+    """Set the handler of a signal. Returns the handler that it had."""
     if callable(handler):
         handler = _Handler(handler)
     return _unwrapped(_originals.signal_signal(signalnum, handler))
@@ -108,7 +108,7 @@ def sigwait(sigset, /):
 
 
 def pthread_kill(thread_id, signalnum, /):
-    """Send a signal to a thread; a goroutine's is the one that all goroutines run in."""
+    """Send a signal to a thread; a goroutine's thread is the thread that all goroutines run in."""
     from . import _thread
 
     if _thread._is_goroutine(thread_id):
