@@ -67,7 +67,7 @@ fn begin(timer: Option<*const Timer>, ns: i64, period: i64) -> Result<*const Tim
     match started.map(|r| r.map_err(|NoMemory| -libc::ENOMEM)) {
         Ok(Ok(_)) => Ok(timer),
         Err(e) | Ok(Err(e)) => {
-            // SAFETY: nobody else has it.
+            // SAFETY: it could not be started, so the caller alone has it.
             unsafe { Timer::free(timer) };
             Err(e)
         }

@@ -82,7 +82,7 @@ pub fn stop_locked(m: MRef) {
                 })
             };
         }
-        // Nobody has given it a P: there is a task, or the runtime ends.
+        // No M has given it a P: there is a task, or the runtime ends.
         if g0::must_leave(m) {
             return;
         }
@@ -105,7 +105,7 @@ pub fn give_pinned_away(m: MRef) {
 /// `owner` sleeps. seed: S9
 pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     let task = Task::goroutine(g);
-    // One that waits in the handler is the only task for which its M may get a P.
+    // A goroutine that waits in the handler is the only task for which its M may get a P.
     if g.has(flags::INTERRUPTED) || owner.sleeps_locked.swap(false, Ordering::AcqRel) {
         return give_own_p(m, owner, Some(task));
     }

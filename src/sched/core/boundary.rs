@@ -1,10 +1,10 @@
 //! The boundary between the user's code and the library on a goroutine.
 //!
 //! While an M runs the user's code it is *outside*: it doesn't look at its P,
-//! and somebody else may take that away ([`super::preempt`]). At the entry of
-//! the library it says that it is inside and then looks whether it still has its
-//! P and whether somebody wants something of it. Both are plain operations; who
-//! wants to take the P makes up for that with `membarrier`.
+//! and another thread may take the P away ([`super::preempt`]). At the entry of
+//! the library the M says that it is inside. Then it looks whether it still has its
+//! P, and whether it is asked to give way. Both are plain operations; the thread that
+//! takes the P makes up for that with `membarrier`.
 
 use super::order;
 use super::preempt;
@@ -24,7 +24,7 @@ pub struct Entered {
 
 impl Entered {
     /// At the beginning of every function of the C API that does more than read
-    /// an atomic. Gives way if somebody wants that; may come back on another M.
+    /// an atomic. Gives way if asked to; may come back on another M.
     #[inline(always)]
     pub fn new() -> Entered {
         match m::current() {
@@ -161,7 +161,7 @@ fn look(m: MRef) -> MRef {
     unsafe { m::must_current() }
 }
 
-/// Lets others go first if somebody wants that; may come back on another M.
+/// Lets others go first if asked to; may come back on another M.
 pub fn give_way_if_asked(m: MRef) {
     let wanted = !m.p.get().is_null() && order::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {

@@ -33,10 +33,10 @@ const LINGER: i64 = 100_000;
 
 // The API's side
 
-/// The gangs that are used by nobody: the first, with the others linked behind it.
+/// The gangs that are free: the first, with the others linked behind it.
 static FREE: Locked<Option<&'static Gang>> = Locked::new(None);
 
-/// Nobody has the lock of free gangs until [`unlock_free`]: somebody forks.
+/// For a thread that forks: no other has the lock of free gangs until [`unlock_free`].
 pub fn lock_free() {
     FREE.lock();
 }
@@ -109,8 +109,8 @@ pub fn push_quietly(rt: &Runtime, task: Task) {
     gang.ready.push(task);
 }
 
-/// The same, and sees to it that a P takes it if it is the gang's turn, or nobody
-/// else's.
+/// [`push_quietly`], and sees to it that a P takes the task if it is the gang's turn, or no
+/// other's.
 pub fn push(rt: &Runtime, task: Task) {
     let gang = gang_of(task);
     push_quietly(rt, task);
@@ -137,9 +137,9 @@ fn gang_of(task: Task) -> &'static Gang {
 }
 
 /// A member waits in the queue: a P of the gang that does nothing, or something else,
-/// takes it; or one that is idle, for the gang may have grown since its turn began, and
-/// what runs in its turn may not be one to give way. If one waits for members, or all
-/// run some, they will see it.
+/// takes it. Or an idle P does: the gang may have grown since its turn began, and
+/// what runs in its turn may never give way. If a P waits for members, or all
+/// P's run some, they will see it.
 fn call_one(rt: &Runtime, gang: &Gang) {
     if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
@@ -170,8 +170,8 @@ fn call(p: PRef) {
 
 // The P's side
 
-/// On g0: the next member, if it is a gang's turn; waits for one if the last one that
-/// ran here was one.
+/// On g0: the next member, if it is a gang's turn; waits for a member if the
+/// last goroutine that ran here was one.
 #[cold]
 #[inline(never)]
 pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
@@ -499,8 +499,8 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     slices
 }
 
-/// Gives the gang so many P's that no other has, of one node if that has enough; false:
-/// there aren't.
+/// Gives the gang `columns` P's that no other gang has, of one node if that has enough. False:
+/// there are not as many.
 fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     let is_free = |p: &PRef| p.gang.turn().is_none();
     if rt.ps().filter(is_free).count() < columns {

@@ -12,9 +12,9 @@ use crate::sched::words::forking::is_forking;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Makes sure that an M is idle, before a P is taken from one that runs: making a
-/// thread takes the C library's heap, whose lock that one may have. False: not yet.
-/// If there can be no more threads, or somebody forks, one that waits in the handler
+/// Makes sure that an M is idle, before a P is taken from an M that runs: making a
+/// thread takes the lock of the C library's heap, which the running M may have. False: not yet.
+/// If there can be no more threads, or a thread forks, an M that waits in the handler
 /// will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
@@ -40,15 +40,15 @@ pub fn is_thread_starting() -> bool {
     STARTING.load(Ordering::Relaxed) != 0
 }
 
-/// Who can have the P at once: an idle M, already out of its pool; if there can be
-/// no more threads, one whose goroutine waits in the handler, which comes along.
+/// The M that can have the P at once: an idle M, already out of its pool; if there can be
+/// no more threads, an M whose goroutine waits in the handler. That goroutine comes along.
 pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     m_for(rt, p, false).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p))
 }
 
 /// Takes a goroutine that waits in the signal handler out of its queue, if there can
-/// be no more threads for now. (It may have the lock that who makes one waits for, or the hook
-/// `thread_start` of a new one.)
+/// be no more threads for now. (It may have the lock that a thread waits for which makes another, or which
+/// is new, in the hook `thread_start`.)
 pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     let lacks = rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck();
     if !lacks && !is_forking() && !is_thread_starting() {
@@ -72,7 +72,7 @@ pub fn let_go(m: MRef, task: Task) {
     m.notify();
 }
 
-/// One that waits in the handler, with the M that it waits on.
+/// A goroutine that waits in the handler, with the M that it waits on.
 pub fn with_its_m(task: Task) -> (MRef, Task) {
     match task.kind() {
         // SAFETY: it is bound to that M.

@@ -1,7 +1,7 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
 //! told about the switches. `THREADS.md`, "Hooks", states the order.
 //!
-//! On an M with hooks no goroutine switches directly to another: each one that leaves its stack
+//! On an M with hooks no goroutine switches directly to another: each goroutine that leaves its stack
 //! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays
 //! for nothing but the look at [`M::by_g0`](crate::sched::who::m::M::by_g0) that a locked thread needs anyway.
 
@@ -214,8 +214,8 @@ fn wait_for_p(m: MRef, g: GRef) {
 pub fn left(m: MRef, left: Left) {
     let (hooks, entered) = (of(m), m.entered.get());
     let inside = !m.blocking.get().is_null();
-    // One that was entered before there were hooks has not come in for them. One in `gs_blocking`
-    // doesn't go out: its function runs here.
+    // A goroutine that was entered before there were hooks has not come in for them. A goroutine in
+    // `gs_blocking` doesn't go out: its function runs here.
     let Some(hooks) = hooks.filter(|_| !entered.is_null() && !inside) else {
         // SAFETY: the caller has switched.
         unsafe { left.settle() };
@@ -262,7 +262,7 @@ pub fn leave_entered(m: MRef) {
     if let Some(hooks) = of(m)
         && !entered.is_null()
     {
-        // SAFETY: it waits in this M's stash, or as one that belongs to this M.
+        // SAFETY: it waits in this M's stash, or belongs to this M.
         go_out(m, hooks, unsafe { GRef::from_ptr(entered) });
     }
 }

@@ -11,8 +11,8 @@ use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Puts a P into its node's set of idle ones. The caller looks for work once
-/// more afterwards, or knows that somebody will.
+/// Puts a P into its node's set of idle P's. The caller looks for work once
+/// more afterwards, or knows that another M will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status(), status::IDLE);
     // A member may have left it without a decision here: locked to its thread, or in a call.
@@ -30,7 +30,7 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     }
 }
 
-/// The M gives its P up; nobody has it then but the caller.
+/// The M gives its P up; the caller alone has it then.
 pub fn release_p(m: MRef) -> PRef {
     let p = m.p();
     m.p.set(ptr::null());

@@ -1,14 +1,14 @@
 //! Blocking and waking: what every object that goroutines block on is built on.
 //!
-//! The one that blocks puts a [`Waiter`] into the object's queue, under the
-//! object's lock, and parks; the lock is released by the context that runs
-//! next, after the registers are saved, or before on a P where nobody else could
-//! run it meanwhile. The one that wakes takes the waiter out
-//! of the queue, under the lock, claims it and makes it ready.
+//! A goroutine that blocks puts a [`Waiter`] into the object's queue, under the
+//! object's lock, and parks. The context that runs next releases the lock, after the
+//! registers are saved; on a P where no other M could run the goroutine meanwhile the lock is
+//! released before that. The waker takes the waiter out
+//! of the queue, under the lock, claims it and makes its goroutine ready.
 //!
 //! A claim decides between several wakers: a partner, the deadline, a cancel,
 //! the other cases of a select. Where there can be only one (no deadline, no
-//! select, nobody has a pointer to the goroutine) it costs nothing.
+//! select, no pointer to the goroutine elsewhere) it costs nothing.
 
 use super::ready;
 use super::switch;
@@ -185,7 +185,7 @@ impl Waiter {
 /// Makes all of them run.
 pub fn ready_all(waiters: Claimed) {
     for w in waiters.iter() {
-        // SAFETY: taken out of its queue and claimed, as `Claimed` says; nobody uses it after this.
+        // SAFETY: taken out of its queue and claimed, as `Claimed` says; not used after this.
         unsafe { Waiter::ready(w, When::Soon) };
     }
 }
@@ -264,7 +264,7 @@ impl Block {
         Ok(Block { parker: &raw const g.parker, number, deadline })
     }
 
-    /// Somebody to put into a queue.
+    /// The caller's waiter, to be put into a queue.
     #[inline(always)]
     pub fn waiter(&self) -> Waiter {
         let mut place = MaybeUninit::uninit();
@@ -273,7 +273,7 @@ impl Block {
         unsafe { place.assume_init() }
     }
 
-    /// The same where it will be. What is made elsewhere is copied by wide loads, which wait
+    /// [`Block::waiter`], made in its place. A waiter that is made elsewhere is copied by wide loads, which wait
     /// for the narrow stores before them.
     #[inline(always)]
     pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
@@ -489,7 +489,7 @@ unsafe fn commit_by_hand(hand: usize) {
     g.hand_park.store(number, Ordering::Release);
     // SAFETY: `park_by_hand` was given it, and now is the time.
     if !unsafe { (hand.commit)(hand.arg) } {
-        // If somebody has woken it already that counts.
+        // If a waker has woken it already that counts.
         g.parker.change(number, claim::ARMING, claim::WOKEN);
     } else if deadline != FOREVER {
         hand.timed.set(timers::add_park(g, number, deadline));
@@ -511,7 +511,7 @@ pub fn sleep_until(deadline: i64, why: Why) -> Cause {
     sleep(Block::begin(&thread, deadline, false, why))
 }
 
-/// The same, without asking the clock whether it has passed already.
+/// [`sleep_until`], without asking the clock whether the deadline has passed already.
 pub fn sleep_to(deadline: i64, why: Why) -> Cause {
     let thread = Parker::for_thread();
     sleep(Block::arm(&thread, deadline, false, true, why))

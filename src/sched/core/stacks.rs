@@ -60,7 +60,7 @@ pub fn take_apart(p: PRef, g: GRef) {
 }
 
 pub fn keep_one_in_node(node: &Node, g: GRef) {
-    // First, so that nobody has taken more than there are.
+    // First, so that never more are taken than are counted.
     node.with_stack.added(1);
     node.gs_with_stack.put(g.as_non_null());
 }

@@ -84,7 +84,7 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
     }
 }
 
-/// The same with a task to begin with.
+/// [`start_m`] with a task to begin with.
 pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => give(m, Some(p), Some(task), false),
@@ -104,7 +104,7 @@ pub fn may_create(rt: &Runtime) -> bool {
     rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
-/// The same for sysmon: a new M in any case. False: there is none to be had yet.
+/// [`start_m`] for sysmon, which makes a new M in any case. False: no M can be had yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     if let Some(m) = m_for(rt, p, true) {
         // Several may have asked for one each. When it finds work and there is more it
@@ -190,8 +190,8 @@ pub fn ask_for_m(rt: &Runtime) {
     rt.sysmon.wake();
 }
 
-/// A P, which is the caller's and in no set, whose M can't run it: somebody
-/// else does if there is work, else it is idle. handoffp.
+/// A P, which is the caller's and in no set, whose M can't run it: another
+/// M does if there is work, else the P is idle. handoffp.
 pub fn hand_off(p: PRef) {
     let rt = rt();
     count(&p.stats.handoffs, 1);
@@ -214,7 +214,7 @@ pub fn hand_off(p: PRef) {
     {
         start_one(one, Some(p), p.node as usize);
     }
-    // Not only its own: its M may have been the one that was to see to those of others.
+    // The M may also have been watching other P's timers.
     rt.timer_added(timers::next_of_idle_ps());
     netpoll::ensure_watched(rt, p.of_node());
 }
@@ -245,10 +245,10 @@ fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
 }
 
 /// A new M with a thread of its own, not yet notified. `None`: the limit is
-/// reached, the system gives no thread, somebody forks (sysmon makes it afterwards),
+/// reached, the system gives no thread, a thread forks (sysmon makes the M afterwards),
 /// the caller's is locked by a goroutine: what
 /// that may have done to it (a table of files of its own, a namespace) would be the new
-/// one's too, so sysmon has to make it; or somebody waits in the signal handler: then an
+/// one's too, so sysmon has to make it; or a goroutine waits in the signal handler: then an
 /// idle one will come.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     if is_locked() || is_forking() {

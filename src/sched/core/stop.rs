@@ -53,7 +53,7 @@ pub fn take_gift(m: MRef) {
     }
 }
 
-/// The M has no P and nothing to do: sleeps until somebody gives it a P, or until
+/// The M has no P and nothing to do: sleeps until another M gives it a P, or until
 /// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
 /// stopm.
 pub fn stop(m: MRef, mut attended: Option<PRef>) {
@@ -94,7 +94,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         rt.unwatch(m);
         if woken.notified || !node.leave_idle_ms(m) {
             if !woken.notified {
-                // Somebody has taken us out just now: it comes.
+                // Another M has just taken this one out of the pool: a P comes.
                 m.sleep(-1);
             }
             take_gift(m);

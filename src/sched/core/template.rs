@@ -1,5 +1,5 @@
-//! The template thread: makes threads while somebody waits in the signal handler, who
-//! may have a lock of the C library that `pthread_create` takes. Nobody waits for it.
+//! The template thread: makes threads while a goroutine waits in the signal handler. That
+//! goroutine may have a lock of the C library that `pthread_create` takes. No M waits for this thread.
 //! `PREEMPTION.md` has the protocol. startTemplateThread.
 
 use super::start;
@@ -27,7 +27,7 @@ impl Template {
         if !self.needed.load(Ordering::Acquire) || self.is_there() {
             return;
         }
-        // Only without any thread to be had somebody waits already.
+        // A goroutine waits already only where no thread can be had.
         let Some(_alone) = self.gate.begin_making() else { return };
         self.needed.store(false, Ordering::Release);
         let state = match self.service.start(main) {

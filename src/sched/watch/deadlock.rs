@@ -1,7 +1,7 @@
 //! Deadlock detection. seed: S8
 //!
 //! Reported only when nothing can ever wake a goroutine again: every P is idle,
-//! no queue holds anything, no timer runs, nobody waits for a file, no thread is in a system call, and
+//! no queue holds anything, no timer runs, no goroutine waits for a file, no thread is in a system call, and
 //! every other thread of the process is blocked without a deadline in a call of
 //! this library. A thread that could still call in (any that runs or blocks
 //! elsewhere) makes it no deadlock.
@@ -56,7 +56,7 @@ pub struct Watch {
     delay: i64,
     /// What had happened when all seemed dead the first time.
     suspected: Option<Activity>,
-    /// What had happened when somebody was told: not again before something has
+    /// What had happened at the last report: no other before something has
     /// run since.
     told: Activity,
 }
@@ -87,7 +87,7 @@ impl Watch {
         (self.delay, self.suspected) = (FIRST, None);
     }
 
-    /// Looks; gives the time of the next look (-1: nobody waits, none needed).
+    /// Looks; gives the time of the next look (-1: no goroutine waits, so none is needed).
     pub fn check(&mut self, rt: &Runtime) -> i64 {
         if rt.goroutines() == 0 {
             return -1;
@@ -222,7 +222,7 @@ impl Runtime {
     /// Whether an M without a P may come back with a goroutine, or its thread go
     /// back to `gs_run`'s caller.
     pub fn any_m_may_bring_work(&self) -> bool {
-        // Before the M's: one that is woken has been counted out before.
+        // Before the M's: a thread is counted out before it is woken.
         let blocked = blocked::blocked_calls();
         // Acquire: pairs with the Release after the goroutine was queued.
         let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);

@@ -17,8 +17,8 @@ use core::sync::atomic::Ordering;
 const TURN: u64 = 100_000;
 
 impl Inspector {
-    /// For sysmon: starts the thread if it is needed. Once somebody waits in the handler,
-    /// which the template thread is needed for, it could not be started any more.
+    /// For sysmon: starts the thread if it is needed. Once a goroutine waits in the
+    /// handler, for which the template thread is needed, it could not be started any more.
     pub fn start_if_needed(&self, rt: &Runtime) {
         let needed = self.needed.load(Ordering::Acquire) || rt.template.is_needed();
         if !needed || self.state.load(Ordering::Acquire) != ABSENT {

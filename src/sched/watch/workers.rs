@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// At most so many threads.
+/// Threads of the pool, at most.
 pub const LIMIT: usize = 64;
 
 #[repr(C)]
@@ -62,7 +62,7 @@ impl Workers {
         // The last one ends only when it finds no job, with the lock held.
         if self.is_empty() {
             self.lock.unlock();
-            return Err(call.f.take().expect("nobody has taken it"));
+            return Err(call.f.take().expect("no thread has taken it"));
         }
         let unused = Parker::for_thread();
         let block = Block::begin_uncancellable(&unused, Why::File);
@@ -80,7 +80,7 @@ impl Workers {
         self.count() == 0 && self.starting.get() == 0
     }
 
-    /// Gives the jobs back that nobody will do.
+    /// Gives the jobs back that no thread will do.
     fn give_back(&self) {
         loop {
             let job = self.lock.with(|| {
@@ -90,7 +90,7 @@ impl Workers {
             });
             // SAFETY: whoever has pushed it is parked until it is made ready.
             let Some(job) = (unsafe { job.as_ref() }) else { return };
-            // SAFETY: nobody else has it, as it is out of the queue.
+            // SAFETY: the caller alone has it, as it is out of the queue.
             unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
         }
     }
@@ -177,7 +177,7 @@ impl Workers {
         }
     }
 
-    /// Waits for a job: null at the end. True: more wait, and nobody else is there for
+    /// Waits for a job: null at the end. True: more wait, and no other thread is there for
     /// them. With the lock held, before and after.
     fn next(&self) -> (*const Job, bool) {
         loop {
@@ -226,7 +226,7 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
         let waiter = j.waiter.get();
         // Before its owner runs on and pushes the next one.
         this.lock.with(|| this.jobs.set(this.jobs.get() - 1));
-        // SAFETY: nobody else has it. The job is gone after this.
+        // SAFETY: this thread alone has it. The job is gone after this.
         unsafe { Waiter::ready(waiter, When::Soon) };
         this.lock.lock();
     }

@@ -9,6 +9,6 @@ pub const LOOK: u32 = 2;
 /// The running goroutine's time slice is over: others have their turn.
 pub const SLICE: u32 = 4;
 
-/// Nobody is asked for anything: it may be a gang's turn here, so whoever picks the next
+/// No request: it may be a gang's turn on this P, so the M that picks the next
 /// task looks there first.
 pub const GANG: u32 = 8;

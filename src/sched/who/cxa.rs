@@ -230,7 +230,7 @@ pub fn wait_for_looks() {
     }
 }
 
-/// In the child of a fork the threads are gone that were about to look, and perhaps one that had the
+/// In the child of a fork the threads are gone that were about to look, and perhaps a thread that had the
 /// loader's lock. `parent`: the copies of the parent's runtime, which is not used any more.
 pub fn forked(parent: Option<&Copies>) {
     LOOKING.store(0, Ordering::SeqCst);

@@ -22,7 +22,7 @@ pub const NOT_BLOCKED: u32 = 2;
 
 pub struct Inspector {
     pub state: AtomicU8,
-    /// Somebody has asked before the thread was there.
+    /// A thread has asked before the inspector was there.
     pub needed: AtomicBool,
     /// Held by the asker until it has its answer.
     pub asking: SpinLock,
@@ -53,7 +53,7 @@ impl Inspector {
         self.state.load(Ordering::Acquire) == THERE
     }
 
-    /// See [`Service::end`]. Those who ask have ended: one that asks waits for its answer.
+    /// See [`Service::end`]. No asker is left: an asker waits for its answer.
     pub fn end(&self) -> Option<Thread> {
         // Release: pairs with the Acquire in `main`.
         self.ends.store(true, Ordering::Release);

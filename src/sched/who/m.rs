@@ -42,7 +42,7 @@ pub struct M {
     pub p: Cell<*const P>,
     /// Whether the user's code runs, with a P or in a system call: see `boundary`.
     pub outside: AtomicU8,
-    /// A [`claim`]: whether somebody takes its P away.
+    /// A [`claim`]: whether another thread takes its P away.
     pub claim: AtomicU8,
     /// g0's context at rest, while a goroutine runs.
     pub g0_context: Cell<usize>,
@@ -227,9 +227,9 @@ impl M {
         }
     }
 
-    /// Binds the thread to the CPUs of a node, if threads are bound at all. One that is
-    /// the caller's own stays as it is, and so does one that a goroutine has locked:
-    /// whatever is done to that is the goroutine's business. seed: N1
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. A thread of
+    /// the host's stays as it is, and so does a thread that a goroutine has locked:
+    /// its affinity is the goroutine's business. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
         if rt().binds && self.bound_to.get() != node {
@@ -487,7 +487,7 @@ pub fn random_of_thread() -> u32 {
 pub mod claim {
     /// The M.
     pub const NONE: u8 = 0;
-    /// Somebody asks for it. Whoever changes this first has it: the asker, to
+    /// Another thread asks for it. The first to change this has the P: the asker, to
     /// `TAKEN`, or the M, back to `NONE`.
     pub const ASKED: u8 = 1;
     /// The asker. The M finds out when it comes back.

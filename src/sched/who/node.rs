@@ -261,8 +261,8 @@ impl Node {
         self.idle_ms.with(f)
     }
 
-    /// There are so many M's: the pool has room for all, so that nobody allocates with
-    /// its lock held. Somebody who forks would have to be waited for. False: there is no
+    /// Makes room in the pool for `count` M's, so that no thread allocates with
+    /// its lock held: that would have to wait for a fork. False: there is no
     /// memory.
     pub fn reserve_idle_ms(&self, count: usize) -> bool {
         self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
@@ -281,12 +281,12 @@ impl Node {
         });
     }
 
-    /// The same as `take_idle_m`, by the M itself: it is between then.
+    /// [`Node::take_idle_m`] by the M itself, which is between afterwards.
     pub fn leave_idle_ms(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
     }
 
-    /// Takes this M out of the pool; false: it isn't there, somebody has taken it.
+    /// Takes this M out of the pool; false: another thread has taken it out before.
     pub fn take_idle_m(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).is_some())
     }
@@ -303,18 +303,18 @@ impl Node {
 
     /// Takes the M that went idle last.
     pub fn pop_idle_m(&self) -> Option<MRef> {
-        // What that of an attached thread finds is mostly for others.
+        // What the M of an attached thread finds is mostly for others.
         let fits = |m: MRef| !m.is_attached();
         self.pop_idle_m_that(fits).or_else(|| self.idle_ms(Vec::pop))
     }
 
-    /// The same of those that fit.
+    /// Takes the M that went idle last of those that fit.
     pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
         self.idle_ms(|list| take_last(list, fits))
     }
 }
 
-/// Takes the last one that fits out of the list.
+/// Takes the last M that fits out of the list.
 fn take_last(list: &mut Vec<MRef>, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
     let at = list.iter().rposition(|&m| fits(m))?;
     Some(list.remove(at))

@@ -38,8 +38,8 @@ impl Sysmon {
         }
     }
 
-    /// The same unless it ends soon: a P has been started, which needs nobody to watch it
-    /// yet. To wake a thread takes as long as all else when a timer fires.
+    /// [`Self::wake_if_asleep`], unless the sleep ends soon: a P has been started, and needs no watching
+    /// yet. Waking a thread takes as long as all else when a timer fires.
     #[inline]
     pub fn wake_if_long_asleep(&self) {
         // As in `wake_if_asleep`.

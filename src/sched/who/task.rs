@@ -90,7 +90,7 @@ impl Task {
         }
     }
 
-    /// Whether it is a goroutine that has a context: one that has not begun may be a whole
+    /// Whether it is a goroutine that has a context: a task that has not begun may be a whole
     /// tree of work. For others than the queue's owner a hint.
     pub fn has_run(self) -> bool {
         match self.kind() {
@@ -144,7 +144,7 @@ impl Batch {
         self.len
     }
 
-    /// The same tasks, newest first.
+    /// These tasks, newest first.
     pub fn reversed(mut self) -> Batch {
         let mut out = Batch::default();
         while let Some(task) = self.pop() {

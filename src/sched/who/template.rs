@@ -21,7 +21,7 @@ pub const FAILED: u8 = 2;
 pub struct Template {
     pub gate: Gate,
     pub state: AtomicU8,
-    /// Somebody is to wait in the handler and can't before sysmon has started the thread.
+    /// A goroutine is to wait in the handler and can't before sysmon has started the thread.
     pub needed: AtomicBool,
     /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is.
     pub since: AtomicI64,
@@ -55,7 +55,7 @@ impl Template {
         (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.begin_waiting()).flatten()
     }
 
-    /// Whether somebody waits for the thread to be started.
+    /// Whether sysmon is asked to start the thread.
     pub fn is_needed(&self) -> bool {
         self.needed.load(Ordering::Acquire)
     }
@@ -65,7 +65,7 @@ impl Template {
         self.since.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether that takes so long that somebody may wait for a lock whose owner waits for a P.
+    /// Whether that takes so long that the maker may wait for a lock whose owner waits for a P.
     pub fn is_stuck(&self) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since != 0 && time::now() - since >= STUCK

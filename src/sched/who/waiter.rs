@@ -54,12 +54,12 @@ impl Cause {
     }
 }
 
-/// Where in the run queues one goes that is made ready.
+/// Where in the run queues a goroutine goes that is made ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Before everything else: what it waited for is warm in the cache.
     Next,
-    /// The same unless somebody has that place. seed: N8
+    /// As `Next`, unless another goroutine has that place: then as `Soon`. seed: N8
     NextIfFree,
     Soon,
 }
@@ -251,7 +251,7 @@ pub struct Leave {
     pub arg: usize,
 }
 
-/// What the park of one that has to be claimed asks of the context that runs next.
+/// What a park with a claim asks of the context that runs next.
 #[derive(Clone, Copy)]
 pub struct Request {
     /// The park's number.
@@ -262,7 +262,7 @@ pub struct Request {
     pub leave: Option<Leave>,
 }
 
-/// One who waits, in one queue; on the stack of the one who waits.
+/// A goroutine or thread that waits, in one queue. It lies on the stack of that goroutine or thread.
 #[repr(C)]
 pub struct Waiter {
     pub next: Cell<*const Waiter>,
@@ -282,7 +282,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Decides that the caller wakes it; false: somebody else has.
+    /// Decides that the caller wakes it; false: another waker does.
     #[inline(always)]
     pub fn claim(&self) -> bool {
         // SAFETY: a waiter in a queue has a parker: it can't return before it
@@ -291,13 +291,13 @@ impl Waiter {
             || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
     }
 
-    /// Whether nobody else has claimed it yet; a hint.
+    /// Whether no waker has claimed it yet; a hint.
     pub fn is_claimable(&self) -> bool {
         // SAFETY: as in `claim`.
         self.number == 0 || unsafe { &*self.parker }.waits(self.number)
     }
 
-    /// The goroutine that waits, for one who puts it into a run queue himself.
+    /// The goroutine that waits, for a waker that puts it into a run queue itself.
     ///
     /// # Safety
     /// As [`Waiter::ready`], and it is no plain thread.
@@ -358,7 +358,7 @@ impl WaitQueue {
         self.tail.set(w);
     }
 
-    /// Puts a waiter in front: one that has waited before.
+    /// Puts a waiter in front, because it has waited before.
     pub fn push_front(&self, w: &Waiter) {
         let head = self.head.load(Ordering::Relaxed).cast_const();
         w.queued.set(true);
@@ -397,7 +397,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first waiter out that nobody else has claimed, and claims it.
+    /// Takes the first waiter out that no other waker has claimed, and claims it.
     #[inline(always)]
     pub fn pop(&self) -> Option<&Waiter> {
         loop {
@@ -419,12 +419,12 @@ impl WaitQueue {
         claimed
     }
 
-    /// The waiters in their order. The one that is visited may be taken out.
+    /// The waiters in their order. The visited waiter may be taken out.
     fn iter(&self) -> impl Iterator<Item = &Waiter> {
         links(self.head.load(Ordering::Relaxed).cast_const())
     }
 
-    /// Takes the first waiter out that `wanted` agrees to and nobody else has claimed, and
+    /// Takes the first waiter out that `wanted` agrees to and no other waker has claimed, and
     /// claims it.
     pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.iter().filter(|w| wanted(w)).find(|w| self.take(w))
@@ -435,7 +435,7 @@ impl WaitQueue {
         self.pop_while(|_| true)
     }
 
-    /// Takes those out that `wanted` names and nobody else has claimed, and gives each to
+    /// Takes the waiters out that `wanted` names and no other waker has claimed, and gives each to
     /// `f`, which must not let it run before the object's lock is free.
     pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
         self.iter().filter(|w| wanted(w) && self.take(w)).for_each(&mut f);
@@ -489,7 +489,7 @@ impl Claimed {
         self.0.is_null()
     }
 
-    /// The waiters in the order in which they waited. The one that is visited may be made ready,
+    /// The waiters in the order in which they waited. The visited waiter may be made ready,
     /// and is gone then.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter> {
         links(self.0)

@@ -35,7 +35,7 @@ pub struct Workers {
 // SAFETY: the cells are only used with `lock` held.
 unsafe impl Sync for Workers {}
 
-/// A call that somebody waits for, on his stack.
+/// A call, on the stack of the goroutine that waits for it.
 pub struct Job {
     pub next: Cell<*const Job>,
     pub waiter: Cell<*const Waiter>,
@@ -65,7 +65,7 @@ impl Workers {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Threads that will wake nobody by themselves.
+    /// Threads that sleep, and have no permit.
     pub fn asleep(&self) -> usize {
         self.asleep.load(Ordering::SeqCst)
     }
