@@ -71,6 +71,11 @@ int gs_gc_init_with_hooks(uint32_t flags, const gs_hooks *hooks);
  * ends. Plain threads. */
 int gs_gc_shutdown(gs_deadline deadline);
 
+/* gs_attach and gs_detach, with their errors, for a thread that is registered with libgc. (Not those themselves: on the way
+ * to another stack and back the thread is where libgc doesn't look for it.) */
+int gs_gc_attach(uint32_t flags);
+int gs_gc_detach(void);
+
 /* gs_spawn, and gs_spawn_with, whose arg is kept until the goroutine has begun. Errors are theirs. */
 int gs_gc_spawn(gs_fn f, void *arg);
 int gs_gc_spawn_with(gs_fn f, void *arg, const gs_spawn_opts *opts, gs_g **out);
@@ -110,6 +115,7 @@ void gs_gc_finalizers(void *unused);
 struct gs_gc_thread {
     void *handle;      /* libgc's; NULL: the thread runs no goroutines */
     bool registered;   /* by us, so we unregister it */
+    bool attached;     /* by gs_gc_attach */
     char *lo, *hi;     /* the thread's own stack */
     char *frame;       /* what is above in that is the caller's of gs_run */
     void *kept[6];     /* registers that this caller may have in use */
@@ -322,7 +328,8 @@ static void *gs_gc_unlink(void *thread)
     return NULL;
 }
 
-static void gs_gc_thread_start(void *unused)
+/* The calling thread is about to run goroutines. What is above this function's frame is scanned until it has stopped. */
+static void __attribute__((noinline)) gs_gc_begin_thread(void)
 {
     struct gs_gc_thread *t = &gs_gc_this;
     struct GC_stack_base base;
@@ -330,9 +337,7 @@ static void gs_gc_thread_start(void *unused)
     sigset_t signals;
     void *lo;
     size_t size;
-    char *here = __builtin_frame_address(0);
     int r;
-    (void)unused;
 
     memset(t, 0, sizeof *t);
     __asm__ volatile("movq %%rbx, 0(%0)\n\tmovq %%rbp, 8(%0)\n\tmovq %%r12, 16(%0)\n\t"
@@ -343,8 +348,9 @@ static void gs_gc_thread_start(void *unused)
     pthread_attr_destroy(&attr);
     t->lo = lo;
     t->hi = (char *)lo + size;
-    /* In a thread that has called gs_attach this runs elsewhere, and its own stack is a goroutine's. */
-    t->frame = gs_gc_is_in(here, t->lo, t->hi) ? here : t->hi;
+    t->frame = __builtin_frame_address(0);
+    if (!gs_gc_is_in(t->frame, t->lo, t->hi))
+        gs_gc_fail("gosched_gc: a thread of the collector's calls gs_attach: that takes gs_gc_attach\n");
 
     /* libgosched's threads block signals. */
     sigemptyset(&signals);
@@ -360,22 +366,59 @@ static void gs_gc_thread_start(void *unused)
     t->registered = r == GC_SUCCESS;
     t->handle = GC_get_my_stackbottom(&base);
     GC_call_with_alloc_lock(gs_gc_link, t);
+}
+
+/* It runs none any more, and is on its own stack. */
+static void gs_gc_end_thread(void)
+{
+    struct gs_gc_thread *t = &gs_gc_this;
+    GC_call_with_alloc_lock(gs_gc_unlink, t);
+    t->handle = NULL;
+    if (t->registered)
+        GC_unregister_my_thread();
+}
+
+static void gs_gc_thread_start(void *unused)
+{
+    (void)unused;
+    if (!gs_gc_this.attached)
+        gs_gc_begin_thread();
     if (gs_gc.hooks.thread_start != NULL)
         gs_gc.hooks.thread_start(gs_gc.hooks.ctx);
 }
 
 static void gs_gc_thread_stop(void *unused)
 {
-    struct gs_gc_thread *t = &gs_gc_this;
     (void)unused;
     if (gs_gc.hooks.thread_stop != NULL)
         gs_gc.hooks.thread_stop(gs_gc.hooks.ctx);
-    if (t->handle == NULL)
-        return; /* in the child of a fork */
-    GC_call_with_alloc_lock(gs_gc_unlink, t);
-    t->handle = NULL;
-    if (t->registered)
-        GC_unregister_my_thread();
+    if (!gs_gc_this.attached)
+        gs_gc_end_thread();
+}
+
+int gs_gc_attach(uint32_t flags)
+{
+    int r;
+    if (gs_self() != NULL || gs_gc_this.handle != NULL)
+        return -EBUSY;
+    gs_gc_begin_thread();
+    gs_gc_this.attached = true;
+    r = gs_attach(flags);
+    if (r < 0) {
+        gs_gc_this.attached = false;
+        gs_gc_end_thread();
+    }
+    return r;
+}
+
+int gs_gc_detach(void)
+{
+    int r = gs_detach();
+    if (r == 0 && gs_gc_this.attached) {
+        gs_gc_this.attached = false;
+        gs_gc_end_thread();
+    }
+    return r;
 }
 
 static void *gs_gc_ended(void *unused)

@@ -394,7 +394,7 @@ static void fork_now_and_then(void *arg)
 static void on_attached(uint64_t state)
 {
     struct node *own = make(&state, 6);
-    must(gs_attach(0), "gs_attach");
+    must(gs_gc_attach(0), "gs_gc_attach");
     for (int i = 0; i < 20 && !over(); i++) {
         struct node *got;
         must(gs_sleep(MS), "gs_sleep");
@@ -403,7 +403,7 @@ static void on_attached(uint64_t state)
         if (gs_gc_recv(trees, (void **)&got, GS_NOWAIT) == 0)
             verify(got);
     }
-    must(gs_detach(), "gs_detach");
+    must(gs_gc_detach(), "gs_gc_detach");
     verify(own);
 }
 
