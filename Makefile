@@ -25,7 +25,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -109,6 +109,9 @@ test-servers: $(STAMP)/servers build ## test examples-c/respd with Redis's clien
 
 test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on this machine (ARGS: see bindings/mpi/check --help)
 	@bindings/mpi/check $(ARGS)
+
+test-embed: $(STAMP)/embed build ## test the examples with Boehm's collector, mruby, libuv and GLib (ARGS=--long: for minutes)
+	@examples-c/check-embed $(ARGS)
 
 test-preload: $(STAMP)/test $(STAMP)/preload build examples ## test bindings/preload: all of it (ARGS: see bindings/preload/check --help)
 	@bindings/preload/check $(ARGS)
