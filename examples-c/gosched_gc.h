@@ -118,7 +118,7 @@ struct gs_gc_thread {
     bool attached;     /* by gs_gc_attach */
     char *lo, *hi;     /* the thread's own stack */
     char *frame;       /* what is above in that is the caller's of gs_run */
-    void *kept[6];     /* registers that this caller may have in use */
+    void *kept[96];    /* what lay below the frame, with the registers that this caller may have in use */
     struct gs_gc_thread *next;
 };
 
@@ -328,6 +328,23 @@ static void *gs_gc_unlink(void *thread)
     return NULL;
 }
 
+/* What the caller, whose frame begins at top, and those above it have on the stack and in registers is scanned from here on. Its
+ * frame is gone when the thread runs goroutines, and what it has pushed into that is in registers again, which the
+ * library's own frames then have: so this part is copied. */
+static void __attribute__((noinline)) gs_gc_note_caller(struct gs_gc_thread *t, char *top)
+{
+    char *sp;
+    size_t n;
+    __builtin_unwind_init(); /* all registers that a function must keep are on the stack now */
+    __asm__ volatile("movq %%rsp, %0" : "=r"(sp) : : "memory");
+    n = (size_t)(top - sp);
+    if (n > sizeof t->kept)
+        gs_gc_fail("gosched_gc: a frame is larger than its copy\n");
+    memset(t->kept, 0, sizeof t->kept);
+    memcpy(t->kept, sp, n);
+    t->frame = top;
+}
+
 /* The calling thread is about to run goroutines. What is above this function's frame is scanned until it has stopped. */
 static void __attribute__((noinline)) gs_gc_begin_thread(void)
 {
@@ -340,15 +357,12 @@ static void __attribute__((noinline)) gs_gc_begin_thread(void)
     int r;
 
     memset(t, 0, sizeof *t);
-    __asm__ volatile("movq %%rbx, 0(%0)\n\tmovq %%rbp, 8(%0)\n\tmovq %%r12, 16(%0)\n\t"
-                     "movq %%r13, 24(%0)\n\tmovq %%r14, 32(%0)\n\tmovq %%r15, 40(%0)"
-                     : : "r"(t->kept) : "memory");
     if (pthread_getattr_np(pthread_self(), &attr) != 0 || pthread_attr_getstack(&attr, &lo, &size) != 0)
         gs_gc_fail("gosched_gc: the bounds of a thread's stack are unknown\n");
     pthread_attr_destroy(&attr);
     t->lo = lo;
     t->hi = (char *)lo + size;
-    t->frame = __builtin_frame_address(0);
+    gs_gc_note_caller(t, __builtin_frame_address(0));
     if (!gs_gc_is_in(t->frame, t->lo, t->hi))
         gs_gc_fail("gosched_gc: a thread of the collector's calls gs_attach: that takes gs_gc_attach\n");
 
@@ -413,7 +427,10 @@ int gs_gc_attach(uint32_t flags)
 
 int gs_gc_detach(void)
 {
-    int r = gs_detach();
+    int r;
+    if (gs_gc_this.attached)
+        gs_gc_note_caller(&gs_gc_this, __builtin_frame_address(0));
+    r = gs_detach();
     if (r == 0 && gs_gc_this.attached) {
         gs_gc_this.attached = false;
         gs_gc_end_thread();
