@@ -244,7 +244,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
         events += netpoll::look(m, p);
     }
     if events > 0 {
-        p.pace.events.set(events);
+        p.pace.set_events(events);
         p::look_at_the_clock(p);
     }
     if p.attention.load(Ordering::Relaxed) & attention::GANG != 0

@@ -75,12 +75,12 @@ pub fn timer_is_due(p: PRef) -> bool {
 /// Whether a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
 /// ([`Pace`]).
 pub fn own_timer_is_due(p: PRef) -> bool {
-    let next = p.timers.next();
+    let (next, tick) = (p.timers.next(), p.tick.load(Ordering::Relaxed));
     if next == i64::MAX {
         return false;
     }
     let now = time::now();
-    p.pace.note(p.tick.load(Ordering::Relaxed), now);
+    p.pace.note(tick, now, next <= now);
     next <= now
 }
 
@@ -101,18 +101,23 @@ pub fn is_unusual(p: PRef, tick: u32) -> bool {
     tick.wrapping_sub(p.unusual_at.load(Ordering::Relaxed)) as i32 >= 0
 }
 
-#[cold]
-#[inline(never)]
-pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    let random_order = rt().debug.random_order;
+/// Sets the next unusual decision after this one: the next at all if something waits for it (`at_once`).
+pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
     let until = |of: u32| of - tick % of;
-    // The first timer changes that, and the first who waits for a file.
+    // The first timer changes that, and the first goroutine that waits for a file.
     let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
-    let ordinary = match random_order || p.pace.events.get() > 0 {
+    let ordinary = match at_once {
         true => 1,
         false => clock.min(netpoll::ticks_between_looks(p)).min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
+}
+
+#[cold]
+#[inline(never)]
+pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+    let random_order = rt().debug.random_order;
+    plan_unusual(p, tick, random_order || p.pace.events.get() > 0);
     if tick.is_multiple_of(MEASURED) {
         p.measure_next(0);
     }

@@ -1,7 +1,7 @@
 //! Giving the P to others for a while.
 
 use super::netpoll::{self};
-use super::order::{fetch_next_shared, is_unusual, nothing_else};
+use super::order::{fetch_next_shared, is_unusual, nothing_else, own_timer_is_due, plan_unusual};
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
 use crate::arch::Place;
@@ -25,14 +25,13 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     if nothing_else(m, p) {
         let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
         p.tick.store(tick, Ordering::Relaxed);
-        if !p.pace.is_due(tick) {
+        if !is_unusual(p, tick) {
             return Some(m);
         }
-        let now = time::now();
-        p.pace.note(tick, now);
+        plan_unusual(p, tick, false);
         // A loop that only yields must not keep timers and remote work waiting.
-        if p.timers.next() <= now {
-            p.timers.run(now);
+        if own_timer_is_due(p) {
+            p.timers.run(time::now());
         }
         if nothing_else(m, p) && !netpoll::is_due(p) {
             return Some(m);

@@ -118,6 +118,9 @@ pub struct Pace {
     tick: Cell<u32>,
     /// The clock is read after this number of decisions, 1 to [`CLOCK`].
     every: Cell<u32>,
+    /// A timer was due when the clock was last read, and the time before as well.
+    was_due: Cell<bool>,
+    is_behind: Cell<bool>,
     /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
@@ -134,22 +137,27 @@ const CLOCK: u32 = 16;
 const CLOCK_GAP: i64 = 1_600;
 
 impl Pace {
-    /// Whether it is time to read the clock.
-    #[inline(always)]
-    pub fn is_due(&self, tick: u32) -> bool {
-        tick.wrapping_sub(self.tick.get()) >= self.every.get()
-    }
-
     /// After how many decisions the clock is read again.
     pub fn every(&self) -> u32 {
         self.every.get().clamp(1, CLOCK)
     }
 
-    /// The clock was read with this decision.
-    pub fn note(&self, tick: u32, now: i64) {
+    /// The clock was read with this decision. `is_due`: a timer is due.
+    pub fn note(&self, tick: u32, now: i64, is_due: bool) {
         let decisions = i64::from(tick.wrapping_sub(self.tick.replace(tick)));
         let took = now - self.at.replace(now);
-        self.every.set((decisions * CLOCK_GAP / took.max(1)).clamp(1, i64::from(CLOCK)) as u32);
+        let was_due = self.was_due.replace(is_due);
+        // With timers due at each reading the P is behind with them: it gets through sooner if it takes many at once.
+        self.is_behind.set(is_due && was_due);
+        self.every.set(match self.is_behind.get() {
+            true => CLOCK,
+            false => (decisions * CLOCK_GAP / took.max(1)).clamp(1, i64::from(CLOCK)) as u32,
+        });
+    }
+
+    /// Goroutines that events have made ready; none goes before others while timers are due all the time.
+    pub fn set_events(&self, events: usize) {
+        self.events.set(if self.is_behind.get() { 0 } else { events });
     }
 }
 
