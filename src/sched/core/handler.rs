@@ -25,7 +25,7 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     }
     // A thread in `thread_start` isn't idle, nor will it be while a goroutine in the handler has what it waits
     // for: that goroutine gets the P, and needs no other thread.
-    if is_thread_starting() && rt.nodes.iter().any(|n| !n.preempted.is_empty()) {
+    if threads_starting() > 0 && rt.nodes.iter().any(|n| !n.preempted.is_empty()) {
         return true;
     }
     if rt.is_any_m_between() {
@@ -35,9 +35,9 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
 }
 
-/// Whether a thread is in the hook `thread_start`, where it may wait for a lock that a goroutine has.
-pub fn is_thread_starting() -> bool {
-    STARTING.load(Ordering::Relaxed) != 0
+/// How many threads are in the hook `thread_start`, where they may wait for a lock that a goroutine has.
+pub fn threads_starting() -> usize {
+    STARTING.load(Ordering::Relaxed)
 }
 
 /// The M that can have the P at once: an idle M, already out of its pool; if there can be
@@ -51,7 +51,7 @@ pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
 /// is new, in the hook `thread_start`.)
 pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     let lacks = rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck();
-    if !lacks && !is_forking() && !is_thread_starting() {
+    if !lacks && !is_forking() && threads_starting() == 0 {
         return None;
     }
     let others = || rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop());

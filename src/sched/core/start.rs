@@ -238,7 +238,7 @@ pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
 /// got the P would only join them, and the next one, without end.
 fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     let stops = p.attention.load(Ordering::Relaxed) & STOP != 0;
-    if stops || !handler::is_thread_starting() {
+    if stops || handler::threads_starting() == 0 {
         return None;
     }
     rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop()).map(with_its_m)
@@ -280,7 +280,8 @@ pub fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
 }
 
 pub fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
-    if !rt.count_m_in() {
+    // As many as there are P's are in `thread_start`, where they may wait for a lock: one more would wait, too.
+    if handler::threads_starting() >= rt.procs() || !rt.count_m_in() {
         return None;
     }
     let Some(m) = rt.add_m(node) else {
