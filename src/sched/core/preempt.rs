@@ -352,9 +352,10 @@ fn show_registers(m: MRef, context: *mut c_void) {
     m.context.set(ptr::null_mut());
 }
 
-/// How long a stopper waits for threads to show registers, in ns: a thread that blocks the signal
-/// never does.
-const SHOWS_WITHIN: i64 = 100_000_000;
+/// How long a stopper waits for threads to show registers, in ns. A thread that blocks the signal never does. One that gets
+/// no CPU for longer doesn't either, and a collector misses what it has in registers: on a busy machine 100 ms were
+/// not enough.
+const SHOWS_WITHIN: i64 = 1_000_000_000;
 
 /// With the world stopped: has every goroutine that is in the user's code on a thread, in a system call or
 /// a block without a word, show its registers. A signal is the only way to them: a thread of the
