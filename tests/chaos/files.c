@@ -148,14 +148,20 @@ static void op_reuse(struct actor *a)
     char c = (char)rnd(a, 100), back = -1;
     for (int i = 0; i < 3; i++) {
         ssize_t r;
-        MUST((one_in(a, 2) ? pipe2(fds, O_CLOEXEC) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds)) == 0);
+        /* An adopted file is closed by gs_close only. */
+        bool adopted = one_in(a, 3);
+        int type = SOCK_STREAM | SOCK_CLOEXEC | (adopted ? SOCK_NONBLOCK : 0);
+        int flags = O_CLOEXEC | (adopted ? O_NONBLOCK : 0);
+        MUST((one_in(a, 2) ? pipe2(fds, flags) : socketpair(AF_UNIX, type, 0, fds)) == 0);
+        for (int end = 0; adopted && end < 2; end++)
+            MUST_BE(gs_adopt(fds[end]), 0);
         MUST_BE(r = gs_read(fds[0], &back, 1, soon(a, 100)), -EAGAIN, -ETIMEDOUT, -ECANCELED);
         MUST_BE(gs_write(fds[1], &c, 1, gs_after_ms(100)), 1, -ETIMEDOUT);
         r = gs_read(fds[0], &back, 1, gs_after_ms(100));
         MUST_BE(r, 1, -ETIMEDOUT, -ECANCELED);
         if (r == 1)
             MUST_BE(back, c);
-        if (one_in(a, 2)) {
+        if (!adopted && one_in(a, 2)) {
             MUST(close(fds[0]) == 0 && close(fds[1]) == 0);
         } else {
             MUST_BE(gs_close(fds[0]), 0);
