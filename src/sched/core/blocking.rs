@@ -31,7 +31,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// After so many long calls in a row the next is taken for one.
+/// After this number of long calls in a row the next is taken for a long call.
 pub const SURE: u8 = 2;
 /// A call that is over sooner was not long, in ns.
 const SHORT: i64 = 20_000;
@@ -45,7 +45,7 @@ pub fn enter() -> i32 {
     }
 }
 
-/// The same when it surely blocks, and for long: the P is free at once.
+/// [`enter`] for a call that surely blocks, and for long: the P is free at once.
 /// entersyscallblock.
 pub fn enter_block() -> i32 {
     match m::current() {
@@ -125,7 +125,7 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 fn begins_another(m: MRef, g: GRef) -> bool {
     g.left_at.set(time::now());
     let p = m.p();
-    // Its files and timers need somebody from the moment of the call, too.
+    // Its files and timers need a watcher from the moment of the call, too.
     let is_watched = p.poll.is_waited_for() || p.timers.next() != i64::MAX;
     is_watched || p.has_work() || steal::work_anywhere(rt())
 }
@@ -152,7 +152,7 @@ fn mark(m: MRef) -> PRef {
     p
 }
 
-/// Takes a P again: the old one if nobody else has, else an idle one.
+/// Takes a P again: the old P if no other M has it, else an idle P.
 /// Without one the M counts as in a system call until its goroutine is queued.
 #[inline(always)]
 pub fn retake(m: MRef, g: GRef) -> bool {
@@ -266,7 +266,7 @@ pub unsafe fn queue_for_p(g: usize) {
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
     if !preempt::make_room(rt(), old) {
-        // It decides whether somebody has computed for long enough.
+        // It decides whether a goroutine has computed for long enough.
         rt().sysmon.wake();
     }
 }
@@ -373,7 +373,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         unsafe { m::set_current(Some(m)) };
         let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
         here.note_modes();
-        // SAFETY: its registers are saved, and there is nobody else to run it.
+        // SAFETY: its registers are saved, and no other M can run it.
         unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here) };
         unreachable!("nobody comes back to this stack");
     }

@@ -207,7 +207,7 @@ pub fn is_wanted_back(m: MRef) -> bool {
     m.is_runner() && m.root_done.load(Ordering::Acquire)
 }
 
-/// The thread leaves without a P. It may have been the one that was to see to the timers
+/// The thread leaves without a P. It may have been the thread that was to see to the timers
 /// of idle P's, and others have gone to sleep for good meanwhile.
 pub fn leave_timers(rt: &Runtime) {
     if !rt.exiting.load(Ordering::Acquire) {

@@ -4,7 +4,7 @@
 //! A P has an epoll instance, in which the files are that were first waited for on
 //! it; its owner looks there when it has nothing else to do, and now and then, and
 //! sleeps in it when it gives the P up. A node has one that holds those of its P's:
-//! an idle M, the node's watcher, sleeps in it for P's that nobody attends to. All
+//! an idle M, the node's watcher, sleeps in it for P's that no other M attends to. All
 //! are made when they are first needed. Which file an event is for, and
 //! who waits for it, is the business of the room above (`io`), which gives its
 //! functions to [`set_hooks`]. `POLLER.md` says why no event is lost.
@@ -124,7 +124,7 @@ impl Found {
         }
     }
 
-    /// Into the inbox of a P that somebody else runs.
+    /// Into the inbox of a P that another M runs.
     pub(super) fn into_inbox(self, p: PRef) {
         for batch in [self.writes, self.reads, self.accepts] {
             push_each(batch, |task| {
@@ -210,7 +210,7 @@ fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
     Ok((fd, bell))
 }
 
-/// Closes everything: nobody polls any more.
+/// Closes everything: no M polls any more.
 pub fn close_all(rt: &Runtime) {
     let close = |instance: &AtomicI32, bell: &AtomicBell| {
         let fd = instance.swap(-1, Ordering::Relaxed);
@@ -240,7 +240,7 @@ pub fn wait_begins(home: PRef) {
     }
 }
 
-/// Nobody runs the P or sleeps in its instance.
+/// No M runs the P or sleeps in its instance.
 fn is_deserted(p: PRef) -> bool {
     matches!(p.status(), status::IDLE | status::DEAD) && !p.poll.is_attended()
 }
@@ -385,11 +385,11 @@ pub enum Post<'a> {
 /// How a sleep has ended.
 #[must_use]
 pub struct Woken {
-    /// Somebody has notified the M.
+    /// The M has been notified.
     pub notified: bool,
     /// Who is made ready by the events of the P that the M attends to.
     found: Found,
-    /// P's that had events when nobody attended to them. They are not armed any more.
+    /// P's that had events when no M attended to them. They are not armed any more.
     fired: [u16; FIRED],
     n: usize,
 }
@@ -554,7 +554,7 @@ fn settle(p: PRef) {
     }
 }
 
-/// Whether P's that nobody attends to have files that are waited for.
+/// Whether P's that no M attends to have files that are waited for.
 fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
     let deserted =
         |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);
@@ -598,7 +598,7 @@ impl Sysmon {
         Sysmon { lacking: Vec::new(), verify_at: 0 }
     }
 
-    /// Looks for nodes that nobody watches. True: somebody was found.
+    /// Looks for nodes without a watcher. True: an M was found for one.
     pub fn look(&mut self, rt: &Runtime, now: i64) -> bool {
         if !rt.polls.load(Ordering::Acquire) {
             return false;

@@ -13,7 +13,7 @@ use crate::sched::who::task::{Kind, Task};
 use crate::sched::words::ring::Taken;
 use core::sync::atomic::Ordering;
 
-/// Of so many scheduling decisions one begins with the node's global queue. A
+/// One scheduling decision in this number begins with the node's global queue. A
 /// prime, and Go's number. seed: W1
 pub const GLOBAL: u32 = 61;
 
@@ -21,14 +21,14 @@ pub const GLOBAL: u32 = 61;
 /// [`GLOBAL`], since only unusual decisions ask.
 const MEASURED: u32 = GLOBAL * 17;
 
-/// And of so many, one begins with another queue that could starve.
+/// One decision in this number begins with another queue that could starve.
 pub const OTHERS: u32 = 53;
 
 /// Goroutines that hand over to each other through `runnext` share a turn of this length, in ns, if others wait.
 /// What events have made ready need not wait for its end.
 pub const TURN: i64 = 2_000_000;
 
-/// What so many goroutines use doesn't stay in the first cache from turn to turn.
+/// What this number of goroutines uses doesn't stay in the first cache from turn to turn.
 pub const MANY: u32 = 16;
 
 /// The next task of the own P, for a direct switch. The caller may hold the lock
@@ -52,7 +52,7 @@ pub fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     next_unusual(m, p, tick)
 }
 
-/// Whether somebody wants something of whoever runs the P.
+/// Whether the M that runs the P is asked for something.
 #[inline(always)]
 pub fn is_asked(p: PRef) -> bool {
     p.attention.load(Ordering::Relaxed) & !attention::GANG != 0

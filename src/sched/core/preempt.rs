@@ -1,5 +1,5 @@
-//! Taking the P from a goroutine that doesn't come by: one that blocks its
-//! thread without saying so, and one that computes on and on. `PREEMPTION.md`
+//! Taking the P from a goroutine that doesn't come by: because it blocks its
+//! thread without saying so, or because it computes on and on. `PREEMPTION.md`
 //! has the protocols. seed: R2, B8
 //!
 //! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
@@ -33,7 +33,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 /// call, which has waited already, in ns.
 pub const BACK: i64 = 100_000;
 
-/// Whether somebody asks for the M's P, or has taken it.
+/// Whether another thread asks for the M's P, or has taken it.
 #[inline(always)]
 pub fn is_claimed(m: MRef) -> bool {
     m.claim.load(Ordering::Relaxed) != claim::NONE
@@ -66,7 +66,7 @@ fn replace_p(m: MRef) -> bool {
     blocking::retake(m, m.g())
 }
 
-/// Whether the M still has the P that somebody asks for.
+/// Whether the M still has the P that another thread asks for.
 fn keeps(m: MRef) -> bool {
     // Acquire: what the asker did comes before. One look decides: between two of them an asker
     // that has found the M inside can give up, and ask again.
@@ -122,7 +122,7 @@ fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
 /// What a goroutine that holds a P does there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// It is in the library, or just leaving it, or nobody runs the P.
+    /// It is in the library, or just leaving it, or no M runs the P.
     Library,
     Computes,
     /// The thread of this M is blocked in the kernel.
@@ -192,7 +192,7 @@ pub enum Sent {
     Yes,
     /// A thread has to be there first.
     NotYet,
-    /// Nobody runs the P, or one who is not to be preempted.
+    /// No M runs the P, or its goroutine is not to be preempted.
     Never,
 }
 
@@ -265,7 +265,7 @@ pub fn allow() -> Option<thread::SignalMask> {
     (signal != 0).then(|| thread::unblock(signal))
 }
 
-/// Whether the calling thread, which is inside, holds a P that nobody can take from it.
+/// Whether the calling thread, which is inside, holds a P that no other can take from it.
 pub fn holds_p() -> bool {
     m::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
 }
@@ -308,7 +308,7 @@ fn on_signal(context: *mut c_void) {
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
     show_registers(m, context);
-    // While somebody makes a thread it goes on, and is asked again.
+    // While a thread is being made the goroutine goes on, and is asked again.
     if let Some(_waits) = rt().template.may_wait() {
         m.context.set(context);
         stop_here(m);
@@ -379,7 +379,7 @@ pub fn show_all_registers(rt: &Runtime) {
                 return;
             }
             waits = true;
-            // One that was in the library when the signal came has not seen it.
+            // A thread that was in the library when the signal came has not seen it.
             if m.show.swap(show::WANTED, Ordering::AcqRel) == show::NO || look % LOOKS == 0 {
                 thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
             }
@@ -437,7 +437,7 @@ fn stop_here(m: MRef) {
     }
 }
 
-/// The same of the goroutine of another thread, which may come by at any moment and
+/// Whether the goroutine of another thread may be preempted. It may come by at any moment and
 /// leave it: the answer counts only if it has not.
 fn runs_preemptible(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
@@ -524,7 +524,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     });
 }
 
-/// The same for one without a P: takes an idle one, or waits for one.
+/// For an M without a P: takes an idle P, or waits for one.
 fn find_p_here(m: MRef) {
     let has_p = replace_p(m)
         || wait_here(m, m.old_p.get(), |g| {
@@ -548,7 +548,7 @@ fn preempted(g: GRef) -> i8 {
     if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
 }
 
-/// Whether one that was preempted has waited for as long as others may run.
+/// Whether a goroutine that was preempted has waited for as long as others may run.
 pub fn has_waited(task: &Task) -> bool {
     match task.kind() {
         Kind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
@@ -617,7 +617,7 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
         m.claim.load(Ordering::Acquire) == claim::TAKEN
             && m.outside.load(Ordering::Relaxed) == OUTSIDE
             && may_be_interrupted(*m)
-            // One that waits for a CPU is found when it has one.
+            // A thread that waits for a CPU is found when it has one.
             && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
     };
     let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);

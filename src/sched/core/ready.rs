@@ -291,7 +291,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
 
 /// The older half of a full ring: who has run stays on the node. The others were
 /// spawned in a burst, faster than the P could begin them: they go to another node
-/// each time. It wakes nobody: whoever pushes announces it. seed: N7
+/// each time. It wakes no M: the caller announces the work. seed: N7
 #[cold]
 fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     let (mut newborn, mut others) = (Batch::default(), Batch::default());

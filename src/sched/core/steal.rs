@@ -11,7 +11,7 @@ use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Task;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// So many tasks at most are taken out of a list with its lock held, a cache miss each.
+/// Tasks that are taken out of a list at most with its lock held, a cache miss each.
 pub const MANY_AT_ONCE: usize = 128;
 
 /// Rounds over all victims before a thief gives up.
@@ -115,7 +115,7 @@ pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task
                 return Some(task);
             }
         }
-        // The watcher looks for those that nobody runs.
+        // The watcher looks for P's that no M runs.
         if last
             && victim.poll.is_waited_for()
             && victim.status() == status::RUNNING

@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 
 /// Leaves the running goroutine for the next one, or for g0. `commit(arg)` is done
 /// for it by whoever runs next, after its registers are saved. Returns when
-/// somebody resumes it, maybe on another thread, whose M it gives.
+/// another resumes it, maybe on another thread, whose M it gives.
 ///
 /// # Safety
 /// `commit` may be called with `arg` then.
@@ -121,7 +121,7 @@ pub fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> 
     })
 }
 
-/// What a context that is left tells the one that goes on, which does it first.
+/// What a context that is left tells the context that runs next, which does it first.
 pub struct Left {
     pub m: MRef,
     pub commit: Option<Commit>,

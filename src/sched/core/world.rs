@@ -1,6 +1,6 @@
 //! Stopping the world, and changing GOMAXPROCS. seed: S1
 //!
-//! The stopper asks every P to stop (`attention`), takes those that nobody runs
+//! The stopper asks every P to stop (`attention`), takes those that no M runs
 //! and waits for the rest. A goroutine that runs gives way when it next enters
 //! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
 //! when it blocks (`preempt`).
@@ -67,7 +67,7 @@ pub fn somebody_is_asked() -> bool {
     WANTED.0.load(Ordering::Relaxed)
 }
 
-/// For sysmon: when all have answered nobody needs to look any more.
+/// For sysmon: when all have answered no M needs to look any more.
 pub fn forget_answered(rt: &Runtime) {
     if somebody_is_asked() {
         // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
@@ -85,7 +85,7 @@ pub fn forget_answered(rt: &Runtime) {
 pub struct Stopped(());
 
 impl Stopped {
-    /// One that was forgotten.
+    /// A stop that was forgotten.
     ///
     /// # Safety
     /// It was, and is taken up once.
@@ -94,7 +94,7 @@ impl Stopped {
     }
 }
 
-/// Whether somebody stops the world, or has.
+/// Whether the world is being stopped, or is stopped.
 pub fn is_stopping() -> bool {
     rt().world.stopping.load(Ordering::Acquire)
 }
@@ -149,7 +149,7 @@ fn press(rt: &Runtime, p: PRef) {
     }
 }
 
-/// Whether a P has stopped; takes it if nobody runs it.
+/// Whether a P has stopped; takes it if no M runs it.
 fn halt(rt: &Runtime, p: PRef) -> bool {
     if rt.take_idle_p(p) {
         p.set_status(status::STOPPED);

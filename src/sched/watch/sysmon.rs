@@ -1,4 +1,4 @@
-//! sysmon: a thread without a P that looks after what nobody else can see:
+//! sysmon: a thread without a P that looks after what no M can see:
 //! P's whose thread is blocked, P's that are stuck and don't look at their files,
 //! timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
@@ -32,14 +32,14 @@ use core::sync::atomic::{Ordering, fence};
 /// look, so the longest bounds how late it is.
 const SHORTEST: i64 = 20_000;
 const LONGEST: i64 = 1_000_000;
-/// After so many looks without an event the sleeps become longer.
+/// After this number of looks without an event the sleeps become longer.
 const PATIENCE: u32 = 50;
 /// All P's idle for so long: it sleeps until it is woken.
 const DEEP_AFTER: i64 = 4_000_000;
 /// It ends its sleep so long after a timer is due, and whoever starts a P before that need
 /// not wake it.
 const AFTER_TIMER: i64 = 500_000;
-/// A P in a system call is left to its M for so long when nobody needs it.
+/// A P in a system call is left to its M for this long (ns) when no other needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
 /// twice, four times ... as long.
@@ -185,7 +185,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             trimmer.look(rt, now);
         }
         let all_idle = rt.idle.ps() as usize >= rt.procs();
-        // Nobody needs it then, and timers have a watcher of their own.
+        // No P needs it then, and timers have a watcher of their own.
         match (all_idle, idle_since) {
             (true, None) => delay = LONGEST,
             (false, Some(_)) => delay = delay.min(CHECK),
@@ -428,7 +428,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let event = next_event(p);
     let is_back = somebody_is_back(rt, p);
     let due = event <= now || is_back;
-    // Somebody who looks for work takes it, timers of others included.
+    // An M that looks for work takes it, timers of others included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
@@ -481,7 +481,7 @@ fn next_event(p: PRef) -> i64 {
     if p.inbox.is_empty() { p.timers.next() } else { 0 }
 }
 
-/// Whether one that is back from a system call waits for a P of the node.
+/// Whether a goroutine that is back from a system call waits for a P of the node.
 fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;

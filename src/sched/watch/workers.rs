@@ -75,7 +75,7 @@ impl Workers {
         call.f.take().map_or(Ok(call.result.get()), Err)
     }
 
-    /// Whether there is no thread, nor one that is being started. With the lock held.
+    /// Whether there is no thread, nor a thread that is being started. With the lock held.
     fn is_empty(&self) -> bool {
         self.count() == 0 && self.starting.get() == 0
     }

@@ -37,7 +37,7 @@ pub mod flags {
     pub const ACCEPTS: u32 = 1 << 13;
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
-    /// Its stack's memory is on another node than the one that ran it last.
+    /// Its stack's memory is on another node than the node that ran it last.
     pub const REMOTE: u32 = 1 << 14;
     /// Its descriptor is of another node than its stack.
     pub const FOREIGN: u32 = 1 << 15;
@@ -93,7 +93,7 @@ pub mod end {
 }
 
 /// A goroutine's descriptor. It never moves and stays mapped until shutdown (or
-/// longer, while somebody has a reference), so that timers and wakers with a
+/// longer, while there is a reference), so that timers and wakers with a
 /// stale pointer find a generation that is not theirs.
 ///
 /// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
@@ -121,7 +121,7 @@ pub struct G {
     pub home: Cell<u16>,
     /// How often in a row it has run on a node where its stack isn't.
     pub remote_runs: Cell<u16>,
-    /// Somebody else may have a pointer to it: every wait must be claimed, and
+    /// Others may have a pointer to it: every wait must be claimed, and
     /// its end is counted in `refs`. Set only by itself or before it first runs.
     pub shared: Cell<bool>,
     /// `gs_cancel` was called; stays set.

@@ -56,7 +56,7 @@ pub struct P {
     pub alone: Cell<bool>,
     pub id: u16,
     pub node: u16,
-    /// The same: see [`PRef::of_node`].
+    /// The node of the P: see [`PRef::of_node`].
     of_node: *const Node,
     /// `migrate` of `GOSCHED_DEBUG`.
     pub migrates: bool,
@@ -187,9 +187,9 @@ fn wait_class(ns: i64) -> usize {
     ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
 }
 
-/// So many goroutines are few.
+/// Goroutines of a P up to this number are few.
 const FEW: usize = 8;
-/// What was seen of a P that is quick holds for so many decisions.
+/// What was seen of a P that is quick holds for this number of decisions.
 const QUICK: u32 = 4096;
 
 /// Adds to a counter that only the caller writes.

@@ -14,7 +14,7 @@ pub struct Poll {
     pub bell: AtomicBell,
     /// Goroutines that wait for files of this instance.
     pub waiting: AtomicU32,
-    /// An M sleeps in the instance, or is about to: the one that ran the P last.
+    /// An M sleeps in the instance, or is about to: the M that ran the P last.
     pub attended: AtomicBool,
     /// The next event ends the watcher's sleep; cleared when it has.
     pub armed: AtomicBool,
@@ -22,7 +22,7 @@ pub struct Poll {
     pub looked_at: Cell<u32>,
     /// After how many decisions of the owner the next look is.
     pub ticks: Cell<u32>,
-    /// When somebody has last looked, in ns.
+    /// When an M has last looked, in ns.
     pub last_look: AtomicI64,
 }
 
@@ -40,7 +40,7 @@ impl Poll {
         }
     }
 
-    /// Whether a look could find somebody.
+    /// Whether a look could find a waiter.
     #[inline(always)]
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
@@ -52,7 +52,7 @@ impl Poll {
         self.epoll.load(Ordering::Acquire)
     }
 
-    /// When somebody has last looked, in ns.
+    /// When an M has last looked, in ns.
     pub fn last_look(&self) -> i64 {
         self.last_look.load(Ordering::Relaxed)
     }

@@ -100,7 +100,7 @@ pub struct Runtime {
     pub slice: i64,
     /// The signal that asks a thread to give its P away; 0: none.
     pub preempt_signal: i32,
-    /// Nobody takes a P from a goroutine that keeps it.
+    /// No M takes a P from a goroutine that keeps it.
     pub cooperative: bool,
     /// What a thread of the library's own runs, with its M: `core::g0::thread_main`. The code that
     /// starts threads is called by that function in turn, so it is passed in.
@@ -110,7 +110,7 @@ pub struct Runtime {
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
 
-    /// One that is back from a system call may wait in a node's queue.
+    /// A goroutine that is back from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
     pub created_outside: AtomicU64,
     pub next_id: AtomicU64,
@@ -486,7 +486,7 @@ impl Runtime {
         self.between.load(Ordering::Acquire) != 0
     }
 
-    /// Whether threads have left that nobody has joined yet.
+    /// Whether threads have left that are not joined yet.
     pub fn has_left_threads(&self) -> bool {
         self.ms.with(|ms| !ms.left.is_empty())
     }
@@ -501,7 +501,7 @@ impl Runtime {
         self.ms.with(|ms| ms.all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
     }
 
-    /// The system gives no thread: work waits for one that is there.
+    /// The system gives no thread: work waits for a thread that is there.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
             log::say(format_args!(
@@ -519,7 +519,7 @@ impl Runtime {
         }
     }
 
-    /// `n` ids that nobody has.
+    /// `n` ids that are not in use.
     pub fn take_ids(&self, n: u64) -> u64 {
         self.next_id.fetch_add(n, Ordering::Relaxed)
     }
