@@ -14,6 +14,12 @@ pub mod g {
     pub struct G {
         pub context: AtomicUsize,
         pub run_link: Cell<usize>,
+        /// See `note_wait`, which no test calls.
+        pub ready_at: Cell<i64>,
+    }
+
+    pub mod flags {
+        pub const TIMED: u32 = 1;
     }
 
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,9 @@ pub mod g {
         pub fn as_ptr(self) -> *const G {
             self.0
         }
+
+        /// No test has a goroutine with flags.
+        pub fn set_flag(self, _flag: u32, _is: bool) {}
     }
 
     impl core::ops::Deref for GRef {
