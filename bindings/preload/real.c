@@ -29,27 +29,24 @@ static _Noreturn void die(const char *name);
  * before our constructor has run, as another library's constructor.
  *
  * While they are looked for, dlsym may call in turn what is looked for: it allocates, and a malloc that the
- * program has brought locks a mutex or opens a file. Then raw_name does the work.
+ * program has brought (jemalloc in redis-server) makes a key, locks a mutex or opens a file. Then raw_name does the
+ * work. A name of libc's would not do for it: even with a version it finds the function that this library exports.
  */
-int libc_key_create(pthread_key_t *key, void (*destroy)(void *));
-void *libc_getspecific(pthread_key_t key);
-int libc_setspecific(pthread_key_t key, const void *value);
-__asm__(".symver libc_key_create, __pthread_key_create@GLIBC_2.2.5");
-__asm__(".symver libc_getspecific, __pthread_getspecific@GLIBC_2.2.5");
-__asm__(".symver libc_setspecific, __pthread_setspecific@GLIBC_2.2.5");
-int libc_lock(pthread_mutex_t *m);
-int libc_trylock(pthread_mutex_t *m);
-int libc_unlock(pthread_mutex_t *m);
-__asm__(".symver libc_lock, __pthread_mutex_lock@GLIBC_2.2.5");
-__asm__(".symver libc_trylock, __pthread_mutex_trylock@GLIBC_2.2.5");
-__asm__(".symver libc_unlock, __pthread_mutex_unlock@GLIBC_2.2.5");
+static struct {
+    int (*pthread_key_create)(pthread_key_t *, void (*)(void *));
+    void *(*pthread_getspecific)(pthread_key_t);
+    int (*pthread_setspecific)(pthread_key_t, const void *);
+    int (*pthread_mutex_lock)(pthread_mutex_t *);
+    int (*pthread_mutex_trylock)(pthread_mutex_t *);
+    int (*pthread_mutex_unlock)(pthread_mutex_t *);
+} raw;
 
-#define raw_pthread_mutex_lock libc_lock
-#define raw_pthread_mutex_trylock libc_trylock
-#define raw_pthread_mutex_unlock libc_unlock
-#define raw_pthread_key_create libc_key_create
-#define raw_pthread_getspecific libc_getspecific
-#define raw_pthread_setspecific libc_setspecific
+#define raw_pthread_mutex_lock raw.pthread_mutex_lock
+#define raw_pthread_mutex_trylock raw.pthread_mutex_trylock
+#define raw_pthread_mutex_unlock raw.pthread_mutex_unlock
+#define raw_pthread_key_create raw.pthread_key_create
+#define raw_pthread_getspecific raw.pthread_getspecific
+#define raw_pthread_setspecific raw.pthread_setspecific
 #define raw_read(fd, buf, n) syscall(SYS_read, fd, buf, n)
 #define raw_write(fd, buf, n) syscall(SYS_write, fd, buf, n)
 #define raw_pread64(fd, buf, n, at) syscall(SYS_pread64, fd, buf, n, at)
@@ -110,6 +107,77 @@ static int early_fcntl64(int fd, int cmd, ...)
     return real.fcntl64 == early_fcntl64 ? (int)syscall(SYS_fcntl, fd, cmd, arg) : real.fcntl64(fd, cmd, arg);
 }
 
+/* The hash of a name in a GNU hash table. */
+static uint32_t hash_of(const char *name)
+{
+    uint32_t h = 5381;
+    for (; *name; name++)
+        h = h * 33 + (unsigned char)*name;
+    return h;
+}
+
+/* The default version of a function that an object defines; NULL: it defines none. Without dlsym, so without malloc. */
+static void *defined_in(const struct dl_phdr_info *object, const ElfW(Dyn) *dyn, const char *name)
+{
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const uint32_t *table = NULL;
+    const ElfW(Half) *versions = NULL;
+    for (; dyn->d_tag != DT_NULL; dyn++)
+        switch (dyn->d_tag) {
+        case DT_SYMTAB: symbols = (const void *)dyn->d_un.d_ptr; break;
+        case DT_STRTAB: strings = (const void *)dyn->d_un.d_ptr; break;
+        case DT_GNU_HASH: table = (const void *)dyn->d_un.d_ptr; break;
+        case DT_VERSYM: versions = (const void *)dyn->d_un.d_ptr; break;
+        }
+    if (!symbols || !strings || !table || table[0] == 0)
+        return NULL;
+    const uint32_t *buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof *table), *chains = buckets + table[0];
+    uint32_t hash = hash_of(name), i = buckets[hash % table[0]];
+    if (i < table[1])
+        return NULL;
+    for (;; i++) {
+        uint32_t found = chains[i - table[1]];
+        const ElfW(Sym) *s = &symbols[i];
+        bool hidden = versions && versions[i] & 0x8000; /* an older version */
+        if ((found | 1) == (hash | 1) && !hidden && s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
+            strcmp(strings + s->st_name, name) == 0)
+            return (void *)(object->dlpi_addr + s->st_value);
+        if (found & 1)
+            return NULL;
+    }
+}
+
+/* Looks into libc, and into libpthread where that is a library of its own. */
+static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
+{
+    const char *file = strrchr(object->dlpi_name, '/');
+    (void)size;
+    (void)arg;
+    if (!file || (strcmp(file, "/libc.so.6") != 0 && strcmp(file, "/libpthread.so.0") != 0))
+        return 0;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        const ElfW(Dyn) *dyn = (const void *)(object->dlpi_addr + part->p_vaddr);
+        if (part->p_type != PT_DYNAMIC)
+            continue;
+#define RAW(name) \
+    do { \
+        void *f = defined_in(object, dyn, #name); \
+        if (f) \
+            memcpy(&raw.name, &f, sizeof f); \
+    } while (0)
+        RAW(pthread_key_create);
+        RAW(pthread_getspecific);
+        RAW(pthread_setspecific);
+        RAW(pthread_mutex_lock);
+        RAW(pthread_mutex_trylock);
+        RAW(pthread_mutex_unlock);
+#undef RAW
+    }
+    return 0;
+}
+
 static void find(const char *name, void **at)
 {
     /* Without a version dlsym may give the condition variables of 2002, which are something else. */
@@ -130,6 +198,7 @@ static void find_all(void)
     if (atomic_compare_exchange_strong(&state, &none, 1)) {
         int error = errno;
         atomic_store(&by, (pid_t)syscall(SYS_gettid));
+        dl_iterate_phdr(find_raw, NULL);
 #define F(result, name, params, args) find(#name, (void **)&real.name);
 #define R F
 #define V F
