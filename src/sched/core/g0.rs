@@ -236,17 +236,7 @@ pub fn stop_spinning(m: MRef) {
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let rt = rt();
     let p = m.p();
-    let mut events = 0;
-    if own_timer_is_due(p) {
-        events += p.timers.run(time::now());
-    }
-    if netpoll::is_due(p) {
-        events += netpoll::look(m, p);
-    }
-    if events > 0 {
-        p.pace.set_events(events);
-        p::look_at_the_clock(p);
-    }
+    take_events(m, p);
     if p.attention.load(Ordering::Relaxed) & attention::GANG != 0
         && let Some(task) = gang::next(rt, p)
     {
@@ -281,6 +271,24 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     }
     go_idle(rt, m);
     None
+}
+
+/// Runs the timers that are due and takes the events of files: what these make ready goes before the turn of the
+/// goroutines in `runnext`.
+fn take_events(m: MRef, p: PRef) {
+    let runnext = || p.runnext.load(Ordering::Relaxed);
+    let (mut events, before) = (0, runnext());
+    if own_timer_is_due(p) {
+        events += p.timers.run(time::now());
+        p.pace.fired.set(runnext() != before);
+    }
+    if netpoll::is_due(p) {
+        events += netpoll::look(m, p);
+    }
+    if events > 0 {
+        p.pace.set_events(events - usize::from(p.pace.fired.get()));
+        p::look_at_the_clock(p);
+    }
 }
 
 /// A goroutine is about to run whose stack was on another node when it last ran: if

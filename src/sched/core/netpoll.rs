@@ -302,6 +302,14 @@ pub fn is_due(p: PRef) -> bool {
         && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.looked_at.get()) >= p.poll.ticks.get()
 }
 
+/// Whether the owner of a P is late with its look at the files, so that a thief looks instead. Each look is a system
+/// call. (The watcher looks for P's that no M runs.)
+pub fn is_neglected(p: PRef) -> bool {
+    p.poll.is_waited_for()
+        && p.status() == status::RUNNING
+        && time::now() - p.poll.last_look() >= LOOK_GAP
+}
+
 /// After how many decisions it is time for a look, if a goroutine waits for a file.
 pub fn ticks_between_looks(p: PRef) -> u32 {
     if p.poll.is_waited_for() { p.poll.ticks.get() } else { TICKS }

@@ -122,16 +122,19 @@ pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         p.measure_next(0);
     }
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
-    let task = if p.runnext.load(Ordering::Relaxed) != 0 && !random_order && !turn_is_over(p) {
-        if out_of_order || p.pace.events.get() > 0 { of_event(m, p) } else { None }
-    } else if out_of_order || random_order {
-        let task = now_and_then(m, p, tick);
-        if task.is_some() {
-            end_turn(p);
+    let of_timer = p.pace.fired.take();
+    let takes_turns = p.runnext.load(Ordering::Relaxed) != 0 && !random_order && !turn_is_over(p);
+    let task = match () {
+        _ if !takes_turns && (out_of_order || random_order) => {
+            let task = now_and_then(m, p, tick);
+            if task.is_some() && !of_timer {
+                end_turn(p);
+            }
+            task
         }
-        task
-    } else {
-        None
+        _ if takes_turns && of_timer && !out_of_order => None,
+        _ if takes_turns && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
+        _ => None,
     };
     task.or_else(|| next_in_order(m, p))
 }

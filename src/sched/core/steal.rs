@@ -115,10 +115,8 @@ pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task
                 return Some(task);
             }
         }
-        // The watcher looks for P's that no M runs.
         if last
-            && victim.poll.is_waited_for()
-            && victim.status() == status::RUNNING
+            && netpoll::is_neglected(victim)
             && netpoll::look(m, victim) > 0
             && let Some(task) = next_local(m, p)
         {

@@ -123,6 +123,8 @@ pub struct Pace {
     is_behind: Cell<bool>,
     /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
+    /// A timer has put a goroutine into `runnext`, which is no part of the turn there: it runs next.
+    pub fired: Cell<bool>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
