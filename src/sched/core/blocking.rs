@@ -267,7 +267,7 @@ pub unsafe fn queue_for_p(g: usize) {
     m.in_syscall.store(false, Ordering::Release);
     if !preempt::make_room(rt(), old) {
         // It decides whether a goroutine has computed for long enough.
-        rt().sysmon.wake();
+        rt().sysmon.wake_by(time::now() + preempt::BACK);
     }
 }
 

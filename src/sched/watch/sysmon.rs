@@ -41,6 +41,9 @@ const DEEP_AFTER: i64 = 4_000_000;
 const AFTER_TIMER: i64 = 500_000;
 /// A P in a system call is left to its M for this long (ns) when no other needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
+/// And for this long (ns) when no P is idle: work that is added later wakes an idle P, and would wait for sysmon if
+/// there were none. M's that come back from short calls find this P without sysmon.
+const NONE_IDLE: i64 = 100_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
@@ -156,6 +159,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let mut trimmer = Trimmer::new();
     loop {
         let note = rt.sysmon.service.note();
+        rt.sysmon.begins_a_look();
         if rt.exiting.load(Ordering::Acquire) {
             break;
         }
@@ -215,6 +219,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 let until =
                     next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
+                rt.sysmon.looks_next_at(until);
                 rt.sysmon.service.sleep(note, until);
             }
         }
@@ -393,9 +398,8 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         // Only the second look at the same call takes the P for other work: a call is mostly over by
         // the next one if that comes when it would.
         seen.next = seen.next.min(next_event(p));
-        if p.has_work() || steal::work_anywhere(rt) {
-            seen.next = seen.next.min(now + SHORTEST);
-        }
+        let needed = p.has_work() || steal::work_anywhere(rt);
+        seen.next = seen.next.min(now + if needed { SHORTEST } else { NONE_IDLE });
         return false;
     }
     let acted = match status {
@@ -493,19 +497,19 @@ fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
     waits
 }
 
-/// Takes the P of an M in a system call, if it has lasted since the last look.
-/// seed: S7
+/// Takes the P of an M in a system call, if it has lasted since the last look. True: work waited for the P. seed: S7
 fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
         || p.poll.is_waited_for()
-        || rt.idle.ps() + rt.idle.spinning() == 0
         || steal::work_anywhere(rt);
-    if (!needed && lasted < SYSCALL_GRACE) || !p.take_from_call(status::IDLE) {
-        return false;
+    let none_is_idle = || rt.idle.ps() + rt.idle.spinning() == 0;
+    let is_wanted = needed || lasted >= if none_is_idle() { NONE_IDLE } else { SYSCALL_GRACE };
+    if is_wanted && p.take_from_call(status::IDLE) {
+        start::hand_off(p);
+        return needed;
     }
-    start::hand_off(p);
-    true
+    false
 }
 
 /// Wakes an M that looks at everything, timers of others included. One that is about to look

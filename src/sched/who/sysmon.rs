@@ -4,18 +4,24 @@ use crate::os::thread::Thread;
 use crate::os::time;
 use crate::sched::words::clock;
 use crate::sched::words::service::Service;
-use core::sync::atomic::{AtomicI64, Ordering};
+use core::sync::atomic::{AtomicI64, Ordering, fence};
 
 /// What others know of it.
 pub struct Sysmon {
     pub service: Service,
     /// It sleeps until woken, or this time, in ns; 0: it doesn't.
     pub deep_until: AtomicI64,
+    /// When its next look begins at the latest, in ns; `i64::MAX`: not known.
+    next_look: AtomicI64,
 }
 
 impl Sysmon {
     pub fn new() -> Sysmon {
-        Sysmon { service: Service::new(), deep_until: AtomicI64::new(0) }
+        Sysmon {
+            service: Service::new(),
+            deep_until: AtomicI64::new(0),
+            next_look: AtomicI64::new(i64::MAX),
+        }
     }
 
     /// See [`Service::end`].
@@ -26,6 +32,29 @@ impl Sysmon {
     /// Lets it look now.
     pub fn wake(&self) {
         self.service.wake();
+    }
+
+    /// For sysmon: a look begins.
+    pub fn begins_a_look(&self) {
+        self.next_look.store(i64::MAX, Ordering::Relaxed);
+        // Pairs with the fence in `wake_by`: either the waker sees this, or the look that begins finds what it has
+        // published.
+        fence(Ordering::SeqCst);
+    }
+
+    /// For sysmon: the look is over, and the next begins at this time (ns).
+    pub fn looks_next_at(&self, until: i64) {
+        self.next_look.store(until, Ordering::Relaxed);
+    }
+
+    /// Has sysmon look by that time (ns) at what the caller has published. Waking its thread costs a system call, and
+    /// that thread takes the processor from another.
+    pub fn wake_by(&self, time: i64) {
+        // Pairs with the fence in `begins_a_look`.
+        fence(Ordering::SeqCst);
+        if self.next_look.load(Ordering::Relaxed) > time {
+            self.wake();
+        }
     }
 
     /// Ends its deep sleep.
