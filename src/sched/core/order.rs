@@ -17,6 +17,10 @@ use core::sync::atomic::Ordering;
 /// prime, and Go's number. seed: W1
 pub const GLOBAL: u32 = 61;
 
+/// One decision in this number begins with the global queue even if goroutines hand over to each other and their turn
+/// isn't over.
+const SURELY: u32 = GLOBAL * 8;
+
 /// Once in this number of decisions a goroutine is measured until it runs: two readings of the clock. A multiple of
 /// [`GLOBAL`], since only unusual decisions ask.
 const MEASURED: u32 = GLOBAL * 17;
@@ -123,17 +127,18 @@ pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     }
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let of_timer = p.pace.fired.take();
-    let takes_turns = p.runnext.load(Ordering::Relaxed) != 0 && !random_order && !turn_is_over(p);
+    let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
+    let ends_turn = tick.is_multiple_of(SURELY) || !hands_over || turn_is_over(p);
     let task = match () {
-        _ if !takes_turns && (out_of_order || random_order) => {
+        _ if (out_of_order || random_order) && ends_turn => {
             let task = now_and_then(m, p, tick);
             if task.is_some() && !of_timer {
                 end_turn(p);
             }
             task
         }
-        _ if takes_turns && of_timer && !out_of_order => None,
-        _ if takes_turns && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
+        _ if of_timer && !out_of_order => None,
+        _ if hands_over && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
         _ => None,
     };
     task.or_else(|| next_in_order(m, p))

@@ -147,6 +147,9 @@ impl Pace {
     /// The clock was read with this decision. `is_due`: a timer is due.
     pub fn note(&self, tick: u32, now: i64, is_due: bool) {
         let decisions = i64::from(tick.wrapping_sub(self.tick.replace(tick)));
+        if decisions == 0 {
+            return;
+        }
         let took = now - self.at.replace(now);
         let was_due = self.was_due.replace(is_due);
         // With timers due at each reading the P is behind with them: it gets through sooner if it takes many at once.
