@@ -104,15 +104,9 @@ static struct file *check_stream(lua_State *L, int arg)
 /* Pushes a file that has no descriptor yet. */
 static struct file *new_file(lua_State *L, enum kind kind)
 {
-    struct box *box = lgs_box(L, LGS_FILE);
-    struct file *f = calloc(1, sizeof *f);
-    if (!f)
-        luaL_error(L, "not enough memory");
-    f->shared.refs = 1;
-    f->shared.type = LGS_FILE;
+    struct file *f = lgs_new(L, sizeof *f, LGS_FILE);
     f->kind = (uint8_t)kind;
     f->fd = -1;
-    box->s = &f->shared;
     return f;
 }
 

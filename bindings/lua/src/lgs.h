@@ -60,9 +60,9 @@ struct shared *lgs_retain(struct shared *s);
 void lgs_release(struct shared *s);
 /* Pushes the state's userdata of an object, for which it takes a reference of its own. */
 void lgs_push(struct state *S, lua_State *L, struct shared *s);
-/* Pushes an empty userdata for a new object, whose first reference it is to have: so nothing can fail once there is
-   the object. */
-struct box *lgs_box(lua_State *L, enum lgs_type type);
+/* Pushes the userdata of a new object, which begins with struct shared, has size bytes, and is zero otherwise; the
+   userdata has its first reference. lgs_boxed follows when the object is whole. */
+void *lgs_new(lua_State *L, size_t size, enum lgs_type type);
 /* Remembers that the userdata on top of the stack is the state's for its object. */
 void lgs_boxed(lua_State *L);
 /* The object of argument arg, or an error. */

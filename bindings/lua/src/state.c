@@ -439,12 +439,26 @@ void lgs_release(struct shared *s)
     }
 }
 
-struct box *lgs_box(lua_State *L, enum lgs_type type)
+/* Pushes an empty userdata for an object. */
+static struct box *push_box(lua_State *L, enum lgs_type type)
 {
     struct box *box = lua_newuserdatauv(L, sizeof *box, 0);
     *box = (struct box){0};
     luaL_setmetatable(L, lgs_names[type]);
     return box;
+}
+
+void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
+{
+    /* The userdata first: nothing can fail once there is the object. */
+    struct box *box = push_box(L, type);
+    struct shared *s = calloc(1, size);
+    if (!s)
+        luaL_error(L, "not enough memory");
+    s->refs = 1;
+    s->type = (uint8_t)type;
+    box->s = s;
+    return s;
 }
 
 void lgs_boxed(lua_State *L)
@@ -461,7 +475,7 @@ void lgs_push(struct state *S, lua_State *L, struct shared *s)
     lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
     if (lua_rawgetp(L, -1, s) == LUA_TNIL) {
         lua_pop(L, 1);
-        struct box *box = lgs_box(L, (enum lgs_type)s->type);
+        struct box *box = push_box(L, (enum lgs_type)s->type);
         box->s = lgs_retain(s);
         if (s->type == LGS_FILE) {
             box->counted = true;
@@ -913,13 +927,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
         name = place;
     }
     int top = lua_gettop(L);
-    struct box *box = lgs_box(L, LGS_GOROUTINE);
-    struct goroutine *g = calloc(1, sizeof *g);
-    if (!g)
-        return luaL_error(L, "not enough memory");
-    g->shared.refs = 1;
-    g->shared.type = LGS_GOROUTINE;
-    box->s = &g->shared;
+    struct goroutine *g = lgs_new(L, sizeof *g, LGS_GOROUTINE);
     g->job = lgs_pack(S, L, index, top - index + 1, 1, "argument");
     g->paths = copy_paths(L);
     if (done) {

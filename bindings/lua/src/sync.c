@@ -61,14 +61,8 @@ static struct chan *check_chan(lua_State *L, int arg)
 /* Pushes a channel of that kind, still without its gs_chan. */
 static struct chan *new_chan(lua_State *L, int kind)
 {
-    struct box *box = lgs_box(L, LGS_CHAN);
-    struct chan *c = calloc(1, sizeof *c);
-    if (!c)
-        luaL_error(L, "not enough memory");
-    c->shared.refs = 1;
-    c->shared.type = LGS_CHAN;
+    struct chan *c = lgs_new(L, sizeof *c, LGS_CHAN);
     c->kind = (uint8_t)kind;
-    box->s = &c->shared;
     return c;
 }
 
@@ -408,13 +402,7 @@ static struct mutex *check_mutex(lua_State *L)
 
 static int l_mutex(lua_State *L)
 {
-    struct box *box = lgs_box(L, LGS_MUTEX);
-    struct mutex *m = calloc(1, sizeof *m);
-    if (!m)
-        return luaL_error(L, "not enough memory");
-    m->shared.refs = 1;
-    m->shared.type = LGS_MUTEX;
-    box->s = &m->shared;
+    lgs_new(L, sizeof(struct mutex), LGS_MUTEX);
     lgs_boxed(L);
     return 1;
 }
@@ -524,13 +512,7 @@ static struct waitgroup *check_waitgroup(lua_State *L)
 
 static int l_waitgroup(lua_State *L)
 {
-    struct box *box = lgs_box(L, LGS_WAITGROUP);
-    struct waitgroup *w = calloc(1, sizeof *w);
-    if (!w)
-        return luaL_error(L, "not enough memory");
-    w->shared.refs = 1;
-    w->shared.type = LGS_WAITGROUP;
-    box->s = &w->shared;
+    lgs_new(L, sizeof(struct waitgroup), LGS_WAITGROUP);
     lgs_boxed(L);
     return 1;
 }
