@@ -368,19 +368,32 @@ static item *items_of(client *c, size_t step, size_t *n, shard_set *set)
     return items;
 }
 
+/* The keys of a command, each with what `take` gives for it, all at one moment. NULL: no memory, as the reply says. */
+static item *take_each(client *c, size_t *n, blob *(*take)(uint64_t hash, slice key))
+{
+    shard_set set = {{0}};
+    item *items = items_of(c, 1, n, &set);
+    if (!items)
+        return NULL;
+    set_lock(&set);
+    for (size_t i = 0; i < *n; i++)
+        items[i].value = take(items[i].hash, items[i].key);
+    set_unlock(&set);
+    return items;
+}
+
+static blob *get_retained(uint64_t hash, slice key)
+{
+    blob *b = store_get(hash, key);
+    return b ? blob_retain(b) : NULL;
+}
+
 static void run_mget(client *c)
 {
     size_t n;
-    shard_set set = {{0}};
-    item *items = items_of(c, 1, &n, &set);
+    item *items = take_each(c, &n, get_retained);
     if (!items)
         return;
-    set_lock(&set);
-    for (size_t i = 0; i < n; i++) {
-        blob *b = store_get(items[i].hash, items[i].key);
-        items[i].value = b ? blob_retain(b) : NULL;
-    }
-    set_unlock(&set);
     reply_array(c, n);
     for (size_t i = 0; i < n; i++) {
         reply_blob(c, items[i].value);
@@ -576,38 +589,29 @@ static void run_append(client *c)
 
 /* Keys */
 
-static void run_del(client *c)
+/* Replies for how many of the keys `take` gives something. */
+static void reply_taken(client *c, blob *(*take)(uint64_t hash, slice key))
 {
-    size_t n, removed = 0;
-    shard_set set = {{0}};
-    item *items = items_of(c, 1, &n, &set);
+    size_t n, taken = 0;
+    item *items = take_each(c, &n, take);
     if (!items)
         return;
-    set_lock(&set);
-    for (size_t i = 0; i < n; i++)
-        items[i].value = store_remove(items[i].hash, items[i].key);
-    set_unlock(&set);
     for (size_t i = 0; i < n; i++) {
-        removed += items[i].value != NULL;
+        taken += items[i].value != NULL;
         blob_release(items[i].value);
     }
     free(items);
-    reply_integer(c, (int64_t)removed);
+    reply_integer(c, (int64_t)taken);
+}
+
+static void run_del(client *c)
+{
+    reply_taken(c, store_remove);
 }
 
 static void run_exists(client *c)
 {
-    size_t n, found = 0;
-    shard_set set = {{0}};
-    item *items = items_of(c, 1, &n, &set);
-    if (!items)
-        return;
-    set_lock(&set);
-    for (size_t i = 0; i < n; i++)
-        found += store_get(items[i].hash, items[i].key) != NULL;
-    set_unlock(&set);
-    free(items);
-    reply_integer(c, (int64_t)found);
+    reply_taken(c, get_retained);
 }
 
 static void run_dbsize(client *c)
