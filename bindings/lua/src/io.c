@@ -358,10 +358,7 @@ static int l_close(lua_State *L)
     lgs_leave(S, false);
     int r = close_file(f);
     lgs_enter(S, false);
-    if (r < 0 && r != -EBADF)
-        return lgs_fail(S, L, r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(S, L, r == -EBADF ? 0 : r);
 }
 
 /* A to-be-closed variable may be given an error as the second argument. */
@@ -383,10 +380,7 @@ static int l_shutdown(lua_State *L)
         r = shutdown(f->fd, how[which]) != 0 ? -errno : 0;
         unuse(f);
     }
-    if (r < 0)
-        return lgs_fail(lgs_state(L), L, r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(lgs_state(L), L, r);
 }
 
 static int l_seek(lua_State *L)
@@ -428,10 +422,7 @@ static int l_sync(lua_State *L)
         unuse(f);
         lgs_enter(S, false);
     }
-    if (r < 0)
-        return lgs_fail(S, L, r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(S, L, r);
 }
 
 static int l_open(lua_State *L)
@@ -714,10 +705,7 @@ static int send_datagram(lua_State *L, const char *host, uint16_t port, gs_deadl
     }
     if (r < 0 && was_closed(L, closed, r))
         return 2;
-    if (r < 0)
-        return lgs_fail(S, L, (int)r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(S, L, (int)r);
 }
 
 static int l_sendto(lua_State *L)

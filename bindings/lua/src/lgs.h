@@ -119,6 +119,8 @@ void lgs_enter(struct state *S, bool sync);
 /* What a call between lgs_leave and lgs_enter gave, below 0: raises the error, or gives the number of results
    that say it (nil and a message, and for the system's errors a number). */
 int lgs_fail(struct state *S, lua_State *L, int r);
+/* The results of a function that only succeeds or not: true, or as lgs_fail says it. */
+int lgs_done(struct state *S, lua_State *L, int r);
 
 /* The optional timeout in seconds at arg as a deadline. */
 gs_deadline lgs_deadline(lua_State *L, int arg);

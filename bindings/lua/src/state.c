@@ -357,6 +357,14 @@ int lgs_fail(struct state *S, lua_State *L, int r)
     return 3;
 }
 
+int lgs_done(struct state *S, lua_State *L, int r)
+{
+    if (r < 0)
+        return lgs_fail(S, L, r);
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 static gs_duration to_ns(lua_State *L, int arg, lua_Number seconds)
 {
     luaL_argcheck(L, !isnan(seconds), arg, "a time in seconds expected, got nan");

@@ -424,10 +424,7 @@ static int l_lock(lua_State *L)
 {
     struct mutex *m = check_mutex(L);
     int r = lock(L, m, lgs_deadline(L, 2));
-    if (r < 0)
-        return lgs_fail(lgs_state(L), L, r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(lgs_state(L), L, r);
 }
 
 static int l_trylock(lua_State *L)
@@ -548,10 +545,7 @@ static int l_wait(lua_State *L)
     lgs_leave(S, forever);
     int r = gs_waitgroup_wait(&w->wg, deadline);
     lgs_enter(S, forever);
-    if (r < 0)
-        return lgs_fail(S, L, r);
-    lua_pushboolean(L, 1);
-    return 1;
+    return lgs_done(S, L, r);
 }
 
 static int l_wg_go(lua_State *L)
