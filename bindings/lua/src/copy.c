@@ -138,6 +138,13 @@ static void put_tag(struct encoder *e, struct buffer *b, enum tag t)
     put(e, b, &byte, 1);
 }
 
+/* A value whose content is `n` bytes. */
+static void put_value(struct encoder *e, enum tag t, const void *data, size_t n)
+{
+    put_tag(e, &e->body, t);
+    put(e, &e->body, data, n);
+}
+
 static void put_u32(struct encoder *e, struct buffer *b, size_t n)
 {
     uint32_t word = (uint32_t)n;
@@ -483,12 +490,10 @@ static void encode_value(struct encoder *e, int index, bool as_meta)
     case LUA_TNUMBER:
         if (lua_isinteger(L, index)) {
             lua_Integer i = lua_tointeger(L, index);
-            put_tag(e, b, T_INTEGER);
-            put(e, b, &i, sizeof i);
+            put_value(e, T_INTEGER, &i, sizeof i);
         } else {
             lua_Number n = lua_tonumber(L, index);
-            put_tag(e, b, T_NUMBER);
-            put(e, b, &n, sizeof n);
+            put_value(e, T_NUMBER, &n, sizeof n);
         }
         return;
     case LUA_TSTRING:
@@ -497,8 +502,7 @@ static void encode_value(struct encoder *e, int index, bool as_meta)
         return;
     case LUA_TLIGHTUSERDATA: {
         void *p = lua_touserdata(L, index);
-        put_tag(e, b, T_LIGHT);
-        put(e, b, &p, sizeof p);
+        put_value(e, T_LIGHT, &p, sizeof p);
         return;
     }
     case LUA_TTHREAD:
@@ -555,8 +559,7 @@ static void encode_upvalues(struct encoder *e, int index, uint32_t number)
         const void *id = lua_upvalueid(L, index, i);
         const struct seen *seen = find(&e->memo, id);
         if (seen->p) {
-            put_tag(e, &e->body, T_UPVALUE);
-            put(e, &e->body, &seen->number, sizeof seen->number);
+            put_value(e, T_UPVALUE, &seen->number, sizeof seen->number);
             lua_pop(L, 1);
             continue;
         }
@@ -588,27 +591,43 @@ static void encode_all(struct encoder *e, int first, int n)
     }
 }
 
+static void take(const char **p, void *to, size_t n)
+{
+    memcpy(to, *p, n);
+    *p += n;
+}
+
+/* The kind of the object whose head is at *p, which moves on to the next one; `owned`: its reference or message, or
+   NULL. */
+static enum kind skip_head(const char **p, void **owned)
+{
+    enum kind kind = (enum kind)*(const uint8_t *)(*p)++;
+    *owned = NULL;
+    if (kind == K_TABLE) {
+        *p += sizeof(uint32_t);
+    } else if (kind == K_FUNCTION) {
+        size_t len;
+        take(p, &len, sizeof len);
+        *p += len;
+    } else {
+        take(p, owned, sizeof *owned);
+    }
+    return kind;
+}
+
 /* The references in the heads of a message. */
 static void drop_heads(const char *p, uint32_t owned)
 {
     while (owned > 0) {
-        enum kind kind = (enum kind)*p++;
-        if (kind == K_TABLE) {
-            p += sizeof(uint32_t);
-        } else if (kind == K_FUNCTION) {
-            size_t len;
-            memcpy(&len, p, sizeof len);
-            p += sizeof len + len;
-        } else {
-            void *it;
-            memcpy(&it, p, sizeof it);
-            p += sizeof it;
-            owned--;
-            if (kind == K_SHARED)
-                lgs_release(it);
-            else
-                lgs_message_free(it);
-        }
+        void *it;
+        enum kind kind = skip_head(&p, &it);
+        if (!it)
+            continue;
+        owned--;
+        if (kind == K_SHARED)
+            lgs_release(it);
+        else
+            lgs_message_free(it);
     }
 }
 
@@ -701,12 +720,6 @@ struct decoder {
 
 /* That many objects are kept on Lua's stack; more in a table. */
 #define ON_STACK 150
-
-static void take(const char **p, void *to, size_t n)
-{
-    memcpy(to, *p, n);
-    *p += n;
-}
 
 static void push_string(lua_State *L, const char **p)
 {
@@ -852,22 +865,6 @@ static void make_object(struct decoder *d)
     }
 }
 
-/* The kind of the next object; on to the one after it. */
-static enum kind skip_head(struct decoder *d)
-{
-    enum kind kind = (enum kind)*(const uint8_t *)d->head++;
-    if (kind == K_TABLE) {
-        d->head += sizeof(uint32_t);
-    } else if (kind == K_FUNCTION) {
-        size_t len;
-        take(&d->head, &len, sizeof len);
-        d->head += len;
-    } else {
-        d->head += sizeof(void *);
-    }
-    return kind;
-}
-
 /* The function is on top of the stack. */
 static void fill_function(struct decoder *d)
 {
@@ -941,7 +938,8 @@ int lgs_unpack(struct state *S, lua_State *L, const struct message *m)
         push_value(&d);
     d.head = m->heads;
     for (uint32_t i = 1; i <= m->objects; i++) {
-        enum kind kind = skip_head(&d);
+        void *owned;
+        enum kind kind = skip_head(&d.head, &owned);
         if (kind == K_TABLE || kind == K_FUNCTION) {
             push_object(&d, i);
             if (kind == K_TABLE)
