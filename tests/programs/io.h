@@ -70,6 +70,20 @@ static inline void make_tcp(int fds[2])
     CHECK_EQ(gs_close(listener), 0);
 }
 
+/* A listening TCP socket on the loopback and one to be connected to it, at the address `a`, made with system calls of the
+   program's own. */
+static inline void make_user_sockets(int *listener, int *client, struct sockaddr_in *a)
+{
+    *a = loopback(0);
+    *listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(*listener, 0);
+    CHECK_EQ(bind(*listener, (struct sockaddr *)a, sizeof *a), 0);
+    CHECK_EQ(listen(*listener, 1), 0);
+    *a = loopback(port_of(*listener));
+    *client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(*client, 0);
+}
+
 /* Whether a goroutine is about to wait for the file, or waits: it is in an epoll instance then. */
 static inline int is_in_an_instance(int fd)
 {

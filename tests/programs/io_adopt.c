@@ -7,14 +7,9 @@
 /* As make_tcp, with system calls of the program's own; neither end blocks. */
 static void make_own_tcp(int fds[2])
 {
-    struct sockaddr_in a = loopback(0);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(listener, 0);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
-    CHECK_EQ(listen(listener, 1), 0);
-    a = loopback(port_of(listener));
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(fds[0], 0);
+    struct sockaddr_in a;
+    int listener;
+    make_user_sockets(&listener, &fds[0], &a);
     CHECK_EQ(connect(fds[0], (struct sockaddr *)&a, sizeof a), 0);
     CHECK_EQ(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
     fds[1] = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -83,14 +83,9 @@ static void make_packets(int fds[2])
 
 static void make_connected(int fds[2])
 {
-    struct sockaddr_in a = loopback(0);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(listener, 0);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
-    CHECK_EQ(listen(listener, 1), 0);
-    a = loopback(port_of(listener));
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(fds[0], 0);
+    struct sockaddr_in a;
+    int listener;
+    make_user_sockets(&listener, &fds[0], &a);
     CHECK_EQ(gs_connect(fds[0], (struct sockaddr *)&a, sizeof a, GS_FOREVER), 0);
     fds[1] = gs_accept(listener, NULL, NULL, GS_FOREVER);
     CHECK_GE(fds[1], 0);
