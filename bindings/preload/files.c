@@ -56,7 +56,8 @@ void files_in_child(void)
     memset(file_buckets, 0, sizeof file_buckets);
 }
 
-int wait_for_file(struct file *f, int events, gs_deadline deadline)
+/* As wait_for_file, or with a buffer gs_recv into it: what that gives. */
+static ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *into, gs_deadline deadline)
 {
     for (;;) {
         struct file_bucket *b = file_bucket(f->fd);
@@ -66,7 +67,8 @@ int wait_for_file(struct file *f, int events, gs_deadline deadline)
         b->first = &w;
         atomic_fetch_add(&b->waiting, 1);
         file_unlock(b);
-        int r = gs_poll_fd(f->fd, events, deadline);
+        ssize_t r = into != NULL ? gs_recv(f->fd, into->iov_base, into->iov_len, 0, deadline)
+                                 : gs_poll_fd(f->fd, events, deadline);
         file_lock(b);
         for (at = &b->first; *at != NULL && *at != &w; at = &(*at)->next)
             ;
@@ -76,14 +78,24 @@ int wait_for_file(struct file *f, int events, gs_deadline deadline)
         }
         file_unlock(b);
         if (w.moved == NULL)
-            return r < 0 ? -r : 0;
+            return r;
         leave_file(f);
         f->moved = w.moved;
         f->fd = w.moved->fd;
-        if (r != -ECANCELED && r < 0)
-            return -r;
+        if (r != -ECANCELED && (r < 0 || into != NULL))
+            return r;
         /* It was closed, or something has happened as well: look again. */
     }
+}
+
+int wait_for_file(struct file *f, int events, gs_deadline deadline, int *found)
+{
+    ssize_t r = wait_as_waiter(f, events, NULL, deadline);
+    if (r < 0)
+        return (int)-r;
+    if (found != NULL)
+        *found = (int)r;
+    return 0;
 }
 
 /* The call is over: errno stays. */
@@ -197,19 +209,24 @@ EXPORT void closefrom(int from)
 
 /* Whether and how a call may wait. */
 
-enum kind { SOCKET, DISK, OTHER };
+enum kind { UNKNOWN, SOCKET, DISK, OTHER };
 
 /*
  * After a try that would have had to wait, by the file's own flag or ours: whether the call waits, and until when.
- * Looked up once for each call, and again for none: that of the file's owner stays what it is.
+ * Looked up once for each call, and again for none: that of the file's owner stays what it is. `kind` may be known
+ * to be SOCKET.
  */
 static enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadline *deadline)
 {
     struct timeval t;
     socklen_t size = sizeof t;
     struct stat st;
-    int error = errno, flags;
+    int error = errno, flags = real.fcntl64(fd, F_GETFL, 0L);
     *deadline = GS_FOREVER;
+    if (*kind == SOCKET && (flags & O_NONBLOCK)) {
+        errno = error;
+        return HOW_NOT;
+    }
     if (getsockopt(fd, SOL_SOCKET, timeout_option, &t, &size) == 0) {
         *kind = SOCKET;
         if (t.tv_sec != 0 || t.tv_usec != 0)
@@ -221,46 +238,98 @@ static enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadlin
     } else {
         *kind = OTHER;
     }
-    flags = real.fcntl64(fd, F_GETFL, 0L);
     errno = error;
     if (flags < 0 || (flags & O_NONBLOCK))
         return HOW_NOT;
     return can_park() ? HOW_PARK : HOW_KERNEL;
 }
 
-/* A call of a socket in vain so often after poll has said that it is ready is left to the kernel. */
-enum { IN_VAIN = 8 };
+/*
+ * A call that fails so often after poll has said that the file is ready (a local datagram socket whose peer is full) is
+ * tried again after pauses of that length, in ns.
+ */
+enum { IN_VAIN = 8, PAUSE = 500 * 1000 };
 
 struct waiting {
     struct file file;
     struct counts *tally;
+    const struct iovec *into; /* of a plain read into one buffer, else NULL */
+    ssize_t got;              /* the call's value when it is over */
     gs_deadline deadline;
     enum kind kind;
     int in_vain;
     bool begun;
+    bool skips;     /* the first try: see expects_wait */
     bool by_kernel; /* it was made as it is */
 };
 
 /*
+ * By number: whether the last read waited and then got less than there was room for. So nothing was left, and the next
+ * one will mostly have to wait: it doesn't try first. A hint, of a former file perhaps.
+ */
+enum { HINTS = 1 << 16 };
+static atomic_bool drained[HINTS];
+
+static bool expects_wait(int fd)
+{
+    return (unsigned)fd < HINTS && atomic_load_explicit(&drained[fd], memory_order_relaxed);
+}
+
+static void expect_wait(int fd, bool yes)
+{
+    if ((unsigned)fd < HINTS)
+        atomic_store_explicit(&drained[fd], yes, memory_order_relaxed);
+}
+
+/* A plain read from a socket, which waits. gs_recv does so with fewer system calls than a wait and a try. */
+static enum how receive(struct waiting *w)
+{
+    ssize_t r = wait_as_waiter(&w->file, 0, w->into, w->deadline);
+    if (r == -ETIMEDOUT && w->deadline != GS_FOREVER && gs_now() >= w->deadline) {
+        /* SO_RCVTIMEO. What came in time counts. */
+        r = real.recv(w->file.fd, w->into->iov_base, w->into->iov_len, MSG_DONTWAIT);
+        if (r < 0)
+            r = -errno;
+    }
+    if (r == -EPERM || r == -EINVAL || r == -ENOMEM || r == -ENOTSOCK) {
+        w->by_kernel = true;
+        return HOW_KERNEL;
+    }
+    expect_wait(w->file.fd, r > 0 && (size_t)r < w->into->iov_len);
+    w->got = r < 0 ? failed((int)-r) : r;
+    return HOW_NOT;
+}
+
+/*
  * A try has given EAGAIN, errno says so: waits. HOW_PARK: try again. HOW_KERNEL: make the call as it is. HOW_NOT: it
- * is over, with errno.
+ * is over, and has given `got`.
  */
 static enum how wait_again(struct waiting *w, int events, int timeout_option)
 {
     if (!w->begun) {
         enum how how = may_wait(w->file.fd, timeout_option, &w->kind, &w->deadline);
+        if (w->skips && (how != HOW_PARK || w->kind != SOCKET)) {
+            w->skips = false;
+            expect_wait(w->file.fd, false);
+            return HOW_PARK;
+        }
         if (how != HOW_PARK) {
             w->by_kernel = how == HOW_KERNEL;
             return how;
         }
         w->begun = true;
-    } else if (++w->in_vain > IN_VAIN && w->deadline == GS_FOREVER) {
-        w->by_kernel = true;
-        return HOW_KERNEL;
+    } else if (++w->in_vain > IN_VAIN) {
+        int error = -gs_sleep(PAUSE);
+        if (error == ECANCELED) {
+            errno = error;
+            return HOW_NOT;
+        }
     }
     if (debug)
         count_parked(w->tally);
-    int error = wait_for_file(&w->file, events, w->deadline);
+    if (w->into != NULL && w->kind == SOCKET)
+        return receive(w);
+    int error = wait_for_file(&w->file, events, w->deadline, NULL);
     if (error == 0)
         return HOW_PARK;
     if (error == EPERM || error == EINVAL) {
@@ -277,7 +346,7 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
         type done_; \
         int errno_ = errno; \
         for (;;) { \
-            done_ = (call); \
+            done_ = (w)->skips ? failed(EAGAIN) : (call); \
             if (LIKELY(done_ >= 0) || errno != EAGAIN) \
                 break; \
             enum how how_ = wait_again(w, events, option); \
@@ -285,13 +354,19 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
                 continue; \
             if (how_ == HOW_KERNEL) \
                 done_ = KERNEL(plain); \
+            else \
+                done_ = (type)(w)->got; \
             break; \
         } \
         if (done_ >= 0) \
             errno = errno_; /* as it was before the tries */ \
         done_; \
     })
-#define WAITING(number) {.file = {.fd = (number)}, .tally = &counts}
+#define WAITING(number) {.file = {.fd = (number)}, .tally = &counts, .got = -1}
+/* Of a plain read into one buffer. */
+#define READING(number, buffer) \
+    {.file = {.fd = (number)}, .tally = &counts, .got = -1, .into = (buffer)->iov_len > 0 ? (buffer) : NULL, \
+     .skips = (buffer)->iov_len > 0 && expects_wait(number)}
 
 /* read and write */
 
@@ -308,17 +383,20 @@ static enum how wait_first(struct waiting *w, int events, int option)
         return HOW_KERNEL;
     if (debug)
         count_parked(w->tally);
-    int error = wait_for_file(&w->file, events, w->deadline);
+    int error = wait_for_file(&w->file, events, w->deadline, NULL);
     if (error == 0 || error == EPERM || error == EINVAL)
         return HOW_KERNEL;
     errno = error;
     return HOW_NOT;
 }
 
-static ssize_t do_readv(int fd, const struct iovec *iov, int n, struct counts *c)
+/* `ours`: the array is this library's, with one buffer, and may be read. */
+static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
 #define counts (*c)
     struct waiting w = WAITING(fd);
+    if (ours)
+        w = (struct waiting)READING(fd, iov);
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, preadv2(w.file.fd, iov, n, -1, RWF_NOWAIT),
                            real.readv(w.file.fd, iov, n));
     if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
@@ -342,14 +420,14 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
     if (!TAKEN)
         return real.read(fd, buf, n);
     struct iovec iov = {buf, n < MOST ? n : MOST};
-    return do_readv(fd, &iov, 1, &counts);
+    return do_readv(fd, &iov, 1, true, &counts);
 }
 ALIAS(__read, read);
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
     COUNTED(readv);
-    return TAKEN ? do_readv(fd, iov, n, &counts) : real.readv(fd, iov, n);
+    return TAKEN ? do_readv(fd, iov, n, false, &counts) : real.readv(fd, iov, n);
 }
 
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
@@ -360,7 +438,7 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
     if (!TAKEN)
         return real.read(fd, buf, n);
     struct iovec iov = {buf, n < MOST ? n : MOST};
-    return do_readv(fd, &iov, 1, &counts);
+    return do_readv(fd, &iov, 1, true, &counts);
 }
 
 /* What is left of some buffers after `done` bytes, at most as many as there is room for. */
@@ -486,16 +564,16 @@ IN_KERNEL(ssize_t, preadv64, (int fd, const struct iovec *iov, int n, off64_t at
 ALIAS(preadv, preadv64);
 IN_KERNEL(ssize_t, pwritev64, (int fd, const struct iovec *iov, int n, off64_t at), (fd, iov, n, at))
 ALIAS(pwritev, pwritev64);
-IN_KERNEL(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t n), (out, in, at, n))
+WAITS_ELSEWHERE(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t n), (out, in, at, n))
 ALIAS(sendfile, sendfile64);
-IN_KERNEL(ssize_t, splice, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
+WAITS_ELSEWHERE(ssize_t, splice, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
 IN_KERNEL(ssize_t, copy_file_range, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
 IN_KERNEL(int, fsync, (int fd), (fd))
 IN_KERNEL(int, fdatasync, (int fd), (fd))
 IN_KERNEL(int, syncfs, (int fd), (fd))
 IN_KERNEL(int, msync, (void *at, size_t n, int flags), (at, n, flags))
 IN_KERNEL(int, sync_file_range, (int fd, off64_t at, off64_t n, unsigned flags), (fd, at, n, flags))
-IN_KERNEL(int, tcdrain, (int fd), (fd))
+WAITS_ELSEWHERE(int, tcdrain, (int fd), (fd))
 
 EXPORT void sync(void)
 {
@@ -512,7 +590,12 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
                            struct counts *c)
 {
 #define counts (*c)
+    const struct iovec buffer = {buf, n};
     struct waiting w = WAITING(fd);
+    if (flags == 0 && from == NULL)
+        w = (struct waiting)READING(fd, &buffer);
+    if (!w.skips)
+        w.kind = SOCKET; /* what it is if it would have to wait */
     int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
     ssize_t r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO,
                            real.recvfrom(w.file.fd, buf, n, flags | MSG_DONTWAIT, from, len),
@@ -526,7 +609,7 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
     socklen_t size = sizeof type;
     getsockopt(w.file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
     if (type == SOCK_STREAM && (flags & MSG_PEEK))
-        r = KERNEL(real.recvfrom(w.file.fd, buf, n, flags, from, len)); /* has taken nothing */
+        r = ELSEWHERE(real.recv, (w.file.fd, buf, n, flags)); /* has taken nothing */
     while (type == SOCK_STREAM && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)) && (size_t)r < n && !w.by_kernel) {
         /* With MSG_TRUNC nothing is written to the buffer. */
         char *at = flags & MSG_TRUNC ? buf : (char *)buf + r;
@@ -585,7 +668,7 @@ static ssize_t do_recvmsg(int fd, struct msghdr *msg, int flags, struct counts *
     ssize_t r;
     if (flags & MSG_WAITALL) {
         /* Of several buffers and with control data: the kernel collects them. */
-        r = KERNEL(real.recvmsg(fd, msg, flags));
+        r = ELSEWHERE(real.recvmsg, (fd, msg, flags));
     } else {
         int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
         r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO, real.recvmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
@@ -617,7 +700,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct 
         leave_file(&w.file);
         return r;
     }
-    return KERNEL(real.recvmmsg(fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
+    return ELSEWHERE(real.recvmmsg, (fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
 }
 
 static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
@@ -626,6 +709,7 @@ static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const str
 #define counts (*c)
     struct waiting w = WAITING(fd);
     const struct iovec iov = {(void *)buf, n};
+    w.kind = SOCKET;
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
                            real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
                            real.sendto(w.file.fd, buf, n, flags, to, len));
@@ -716,10 +800,10 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
         return real.connect(fd, to, len);
     r = connect_at_once(fd, to, len);
     if (r != 0 && errno == EAGAIN) /* a local socket whose queue is full: poll doesn't tell when it isn't */
-        return KERNEL(real.connect(fd, to, len));
+        return ELSEWHERE(real.connect, (fd, to, len));
     while (r != 0 && (errno == EINPROGRESS || errno == EALREADY)) {
         PARKS;
-        int error = wait_for_file(&w.file, POLLOUT, w.deadline);
+        int error = wait_for_file(&w.file, POLLOUT, w.deadline, NULL);
         if (error == ETIMEDOUT) { /* as of a socket with SO_SNDTIMEO */
             errno = EINPROGRESS;
             break;
@@ -767,7 +851,7 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
             getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
             if (listens) {
                 PARKS;
-                error = wait_for_file(&w.file, POLLIN, w.deadline);
+                error = wait_for_file(&w.file, POLLIN, w.deadline, NULL);
             }
         }
         if (error == 0)
@@ -808,11 +892,29 @@ EXPORT int accept4(int fd, struct sockaddr *from, socklen_t *len, int flags)
         va_end(list_); \
     }
 
+/* The other end of a FIFO may be opened by a goroutine that is pinned to the same thread. */
+static bool is_fifo(int dir, const char *path, int flags)
+{
+    struct stat st;
+    int error = errno;
+    bool yes = !(flags & (O_NONBLOCK | O_PATH)) && fstatat(dir, path, &st, 0) == 0 && S_ISFIFO(st.st_mode);
+    errno = error;
+    return yes;
+}
+
+static int do_openat(int dir, const char *path, int flags, long mode, struct counts *c)
+{
+#define counts (*c)
+    return is_fifo(dir, path, flags) ? ELSEWHERE(real.openat64, (dir, path, flags, mode))
+                                     : KERNEL(real.openat64(dir, path, flags, mode));
+#undef counts
+}
+
 EXPORT int open64(const char *path, int flags, ...)
 {
     COUNTED(open);
     MODE(flags);
-    return TAKEN ? KERNEL(real.open64(path, flags, mode)) : real.open64(path, flags, mode);
+    return TAKEN ? do_openat(AT_FDCWD, path, flags, mode, &counts) : real.open64(path, flags, mode);
 }
 ALIAS(open, open64);
 ALIAS(__open, open64);
@@ -822,7 +924,7 @@ EXPORT int openat64(int dir, const char *path, int flags, ...)
 {
     COUNTED(openat);
     MODE(flags);
-    return TAKEN ? KERNEL(real.openat64(dir, path, flags, mode)) : real.openat64(dir, path, flags, mode);
+    return TAKEN ? do_openat(dir, path, flags, mode, &counts) : real.openat64(dir, path, flags, mode);
 }
 ALIAS(openat, openat64);
 
@@ -832,7 +934,7 @@ EXPORT int __open64_2(const char *path, int flags)
     COUNTED(open);
     if (flags & (O_CREAT | __O_TMPFILE))
         __chk_fail();
-    return TAKEN ? KERNEL(real.open64(path, flags, 0L)) : real.open64(path, flags, 0L);
+    return TAKEN ? do_openat(AT_FDCWD, path, flags, 0, &counts) : real.open64(path, flags, 0L);
 }
 ALIAS(__open_2, __open64_2);
 
@@ -841,7 +943,7 @@ EXPORT int __openat64_2(int dir, const char *path, int flags)
     COUNTED(openat);
     if (flags & (O_CREAT | __O_TMPFILE))
         __chk_fail();
-    return TAKEN ? KERNEL(real.openat64(dir, path, flags, 0L)) : real.openat64(dir, path, flags, 0L);
+    return TAKEN ? do_openat(dir, path, flags, 0, &counts) : real.openat64(dir, path, flags, 0L);
 }
 ALIAS(__openat_2, __openat64_2);
 
@@ -849,7 +951,7 @@ EXPORT int creat64(const char *path, mode_t mode)
 {
     COUNTED(creat);
     const int flags = O_CREAT | O_WRONLY | O_TRUNC;
-    return TAKEN ? KERNEL(real.open64(path, flags, (long)mode)) : real.open64(path, flags, (long)mode);
+    return TAKEN ? do_openat(AT_FDCWD, path, flags, (long)mode, &counts) : real.open64(path, flags, (long)mode);
 }
 ALIAS(creat, creat64);
 
@@ -866,7 +968,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
     if (r == 0 || (errno != EAGAIN && errno != EACCES))
         return r;
     errno = before;
-    return KERNEL(real.fcntl64(fd, cmd, arg));
+    return ELSEWHERE(real.fcntl64, (fd, cmd, arg));
 }
 ALIAS(fcntl, fcntl64);
 ALIAS(__fcntl, fcntl64);
@@ -874,7 +976,7 @@ ALIAS(__fcntl, fcntl64);
 EXPORT int lockf64(int fd, int op, off64_t n)
 {
     COUNTED(lockf);
-    return op == F_LOCK && TAKEN ? KERNEL(real.lockf64(fd, op, n)) : real.lockf64(fd, op, n);
+    return op == F_LOCK && TAKEN ? ELSEWHERE(real.lockf64, (fd, op, n)) : real.lockf64(fd, op, n);
 }
 ALIAS(lockf, lockf64);
 
@@ -887,5 +989,5 @@ EXPORT int flock(int fd, int op)
     if (r == 0 || errno != EWOULDBLOCK)
         return r;
     errno = before;
-    return KERNEL(real.flock(fd, op));
+    return ELSEWHERE(real.flock, (fd, op));
 }

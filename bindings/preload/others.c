@@ -115,7 +115,7 @@ static enum how wait_for_child(pid_t pid, struct counts *c)
     struct file f = {.fd = fd};
     if (debug)
         count_parked(c);
-    int error = wait_for_file(&f, POLLIN, GS_FOREVER);
+    int error = wait_for_file(&f, POLLIN, GS_FOREVER, NULL);
     real.close(f.fd);
     if (error == 0)
         return HOW_PARK;
@@ -143,7 +143,7 @@ static pid_t do_wait4(pid_t pid, int *status, int options, struct rusage *usage,
         errno = before;
         break;
     }
-    return KERNEL(real.wait4(pid, status, options, usage));
+    return ELSEWHERE(real.wait4, (pid, status, options, usage));
 #undef counts
 }
 
@@ -186,10 +186,10 @@ EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
         errno = before;
         break;
     }
-    return KERNEL(real.waitid(type, id, info, options));
+    return ELSEWHERE(real.waitid, (type, id, info, options));
 }
 
-IN_KERNEL(int, system, (const char *command), (command))
+WAITS_ELSEWHERE(int, system, (const char *command), (command))
 
 /*
  * The child of a vfork runs in its parent's memory, on its stack, and to the library it would be the goroutine. In
@@ -217,19 +217,22 @@ __asm__(".text\n"
         ".globl __vfork\n"
         ".set __vfork, vfork\n");
 
-/* Names: on the thread's own stack, which is deep enough for whatever /etc/nsswitch.conf names. */
+/* Names: on a thread's own stack, which is deep enough for whatever /etc/nsswitch.conf names. */
 
 struct lookup {
     const char *node, *service;
     const struct addrinfo *hints;
     struct addrinfo **res;
     int result;
+    int error; /* errno, which EAI_SYSTEM refers to */
 };
 
 static void *look_up(void *arg)
 {
     struct lookup *l = arg;
+    errno = l->error;
     l->result = real.getaddrinfo(l->node, l->service, l->hints, l->res);
+    l->error = errno;
     return NULL;
 }
 
@@ -249,10 +252,10 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
             return r;
         errno = before;
     }
-    if (debug)
-        count_handed_off(&counts);
-    struct lookup l = {node, service, hints, res, 0};
-    gs_blocking(look_up, &l);
+    struct lookup l = {node, service, hints, res, 0, errno};
+    if (!call_elsewhere(look_up, &l, &counts))
+        look_up(&l);
+    errno = l.error;
     return l.result;
 }
 
@@ -261,25 +264,25 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
     struct name##_call { \
         fields \
         result r; \
-        int host_error; \
+        int host_error, error; \
     }; \
     static void *name##_there(void *arg) \
     { \
         struct name##_call *c = arg; \
+        errno = c->error; \
         c->r = real.name args; \
         c->host_error = h_errno; \
+        c->error = errno; \
         return NULL; \
     } \
     EXPORT result name params \
     { \
         COUNTED(name); \
-        struct name##_call call = {values none, 0}, *c = &call; \
-        if (!TAKEN || !can_park()) \
+        struct name##_call call = {values none, 0, errno}, *c = &call; \
+        if (!TAKEN || !call_elsewhere(name##_there, &call, &counts)) \
             return real.name args; \
-        if (debug) \
-            count_handed_off(&counts); \
-        gs_blocking(name##_there, &call); \
         h_errno = call.host_error; \
+        errno = call.error; \
         return call.r; \
     }
 #define COMMA ,
@@ -314,14 +317,14 @@ ON_THREADS_STACK(int, 0, gethostbyaddr_r,
 
 IN_KERNEL(int, pause, (void), ())
 IN_KERNEL(int, sigsuspend, (const sigset_t *mask), (mask))
-IN_KERNEL(int, sigwait, (const sigset_t *set, int *sig), (set, sig))
-IN_KERNEL(int, sigwaitinfo, (const sigset_t *set, siginfo_t *info), (set, info))
-IN_KERNEL(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *t), (set, info, t))
-IN_KERNEL(ssize_t, msgrcv, (int id, void *msg, size_t n, long type, int flags), (id, msg, n, type, flags))
-IN_KERNEL(int, msgsnd, (int id, const void *msg, size_t n, int flags), (id, msg, n, flags))
-IN_KERNEL(int, semop, (int id, struct sembuf *ops, size_t n), (id, ops, n))
-IN_KERNEL(int, semtimedop, (int id, struct sembuf *ops, size_t n, const struct timespec *t), (id, ops, n, t))
-IN_KERNEL(ssize_t, mq_receive, (mqd_t q, char *msg, size_t n, unsigned *prio), (q, msg, n, prio))
-IN_KERNEL(int, mq_send, (mqd_t q, const char *msg, size_t n, unsigned prio), (q, msg, n, prio))
-IN_KERNEL(ssize_t, mq_timedreceive, (mqd_t q, char *msg, size_t n, unsigned *prio, const struct timespec *t), (q, msg, n, prio, t))
-IN_KERNEL(int, mq_timedsend, (mqd_t q, const char *msg, size_t n, unsigned prio, const struct timespec *t), (q, msg, n, prio, t))
+WAITS_ELSEWHERE(int, sigwait, (const sigset_t *set, int *sig), (set, sig))
+WAITS_ELSEWHERE(int, sigwaitinfo, (const sigset_t *set, siginfo_t *info), (set, info))
+WAITS_ELSEWHERE(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *t), (set, info, t))
+WAITS_ELSEWHERE(ssize_t, msgrcv, (int id, void *msg, size_t n, long type, int flags), (id, msg, n, type, flags))
+WAITS_ELSEWHERE(int, msgsnd, (int id, const void *msg, size_t n, int flags), (id, msg, n, flags))
+WAITS_ELSEWHERE(int, semop, (int id, struct sembuf *ops, size_t n), (id, ops, n))
+WAITS_ELSEWHERE(int, semtimedop, (int id, struct sembuf *ops, size_t n, const struct timespec *t), (id, ops, n, t))
+WAITS_ELSEWHERE(ssize_t, mq_receive, (mqd_t q, char *msg, size_t n, unsigned *prio), (q, msg, n, prio))
+WAITS_ELSEWHERE(int, mq_send, (mqd_t q, const char *msg, size_t n, unsigned prio), (q, msg, n, prio))
+WAITS_ELSEWHERE(ssize_t, mq_timedreceive, (mqd_t q, char *msg, size_t n, unsigned *prio, const struct timespec *t), (q, msg, n, prio, t))
+WAITS_ELSEWHERE(int, mq_timedsend, (mqd_t q, const char *msg, size_t n, unsigned prio, const struct timespec *t), (q, msg, n, prio, t))

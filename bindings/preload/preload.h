@@ -65,10 +65,14 @@
 #pragma weak gs_self
 #pragma weak gs_g_info_read
 #pragma weak gs_poll_fd
+#pragma weak gs_recv
 #pragma weak gs_close
 #pragma weak gs_entersyscall
 #pragma weak gs_exitsyscall
 #pragma weak gs_blocking
+#pragma weak gs_spawn_with
+#pragma weak gs_join
+#pragma weak gs_release
 #pragma weak gs_park
 #pragma weak gs_ready
 #pragma weak gs_sleep
@@ -173,7 +177,35 @@ void count_handed_off(struct counts *c);
         result_; \
     })
 
-/* A function that the kernel waits in, with the P given to others. */
+/*
+ * Has f(arg) called by another goroutine, on a thread's own stack, and parks meanwhile. For waits that goroutines may
+ * end which are pinned to the caller's thread: in KERNEL these couldn't run. False: the caller can't park, or there is
+ * no memory.
+ */
+bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c);
+
+/* As KERNEL, of a function of up to 6 numbers and pointers, for waits as in call_elsewhere. */
+#define LONG1(a) (long)(a)
+#define LONG2(a, ...) (long)(a), LONG1(__VA_ARGS__)
+#define LONG3(a, ...) (long)(a), LONG2(__VA_ARGS__)
+#define LONG4(a, ...) (long)(a), LONG3(__VA_ARGS__)
+#define LONG5(a, ...) (long)(a), LONG4(__VA_ARGS__)
+#define LONG6(a, ...) (long)(a), LONG5(__VA_ARGS__)
+#define THE_SEVENTH(a, b, c, d, e, f, g, ...) g
+#define LONGS(...) THE_SEVENTH(__VA_ARGS__, LONG6, LONG5, LONG4, LONG3, LONG2, LONG1, )(__VA_ARGS__)
+#define ELSEWHERE(f, args) \
+    ((__typeof__(f args))wait_elsewhere((void (*)(void))(f), (const long[6]){LONGS args}, &counts))
+long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c);
+
+/* A function in which the kernel waits for others. */
+#define WAITS_ELSEWHERE(result, name, params, args) \
+    EXPORT result name params \
+    { \
+        COUNTED(name); \
+        return TAKEN ? ELSEWHERE(real.name, args) : real.name args; \
+    }
+
+/* A function in which the kernel is busy, with the P given to others. */
 #define IN_KERNEL(result, name, params, args) \
     EXPORT result name params \
     { \
@@ -262,8 +294,8 @@ struct file {
     struct moved *moved;
 };
 enum how { HOW_PARK, HOW_KERNEL, HOW_NOT };
-/* Waits until the file has one of the events: 0 or an error number. */
-int wait_for_file(struct file *f, int events, gs_deadline deadline);
+/* Waits until the file has one of the events: 0 or an error number; `found`: the events that it has, or NULL. */
+int wait_for_file(struct file *f, int events, gs_deadline deadline, int *found);
 void leave_file(struct file *f);
 
 #endif

@@ -287,6 +287,63 @@ bool can_park(void)
     return syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK);
 }
 
+/* Calls on another thread */
+
+struct errand {
+    void *(*f)(void *);
+    void *arg;
+};
+
+static void run_errand(void *arg)
+{
+    struct errand *e = arg;
+    gs_blocking(e->f, e->arg);
+}
+
+bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c)
+{
+    struct errand e = {f, arg};
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_g *g;
+    opts.name = c->name;
+    if (!can_park() || gs_spawn_with(run_errand, &e, &opts, &g) != 0)
+        return false;
+    if (debug)
+        count_handed_off(c);
+    gs_cancel_disable();
+    gs_join(g, GS_FOREVER);
+    gs_cancel_enable();
+    gs_release(g);
+    return true;
+}
+
+struct kernel_call {
+    void (*f)(void);
+    const long *args;
+    long result;
+    int error;
+};
+
+/* Numbers and pointers are in the same registers, whatever their types. */
+static void *make_call(void *arg)
+{
+    struct kernel_call *c = arg;
+    const long *a = c->args;
+    errno = c->error;
+    c->result = ((long (*)(long, long, long, long, long, long))c->f)(a[0], a[1], a[2], a[3], a[4], a[5]);
+    c->error = errno;
+    return NULL;
+}
+
+long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c)
+{
+    struct kernel_call call = {f, args, 0, errno};
+    if (!call_elsewhere(make_call, &call, c))
+        make_call(&call); /* as libc does */
+    errno = call.error;
+    return call.result;
+}
+
 /* GOSCHED_PRELOAD_DEBUG: 1: each function that is taken over, once, and the counts at the end; 2: each time. */
 
 int debug;

@@ -15,7 +15,7 @@ struct several {
     bool none; /* there is no file */
     gs_deadline deadline;
     /* Of poll: */
-    struct pollfd *fds;
+    struct pollfd *fds, *only; /* `only`: the entry of `one` */
     nfds_t n;
     /* Of select: */
     int max;
@@ -24,27 +24,32 @@ struct several {
 
 enum { WAITED_IN_KERNEL = -2 }; /* of `wait_several`: the caller has to make the call as it is */
 
+/* What poll gives when its only file has these events. */
+static int poll_has_found(struct pollfd *only, int events)
+{
+    only->revents = (short)(events & (only->events | POLLERR | POLLHUP | POLLNVAL));
+    return only->revents != 0;
+}
+
+/* `look` has found nothing. */
 static int wait_several(struct several *s)
 {
-    int r = s->look(s);
-    if (r != 0)
-        return r;
     if (!can_park())
         return WAITED_IN_KERNEL;
-    int epoll = -1, in_vain = 0;
+    int epoll = -1, in_vain = 0, r = 0;
     struct file f = {.fd = s->one};
     while (r == 0) {
         if (s->deadline != GS_FOREVER && gs_now() >= s->deadline)
             break;
         if (debug)
             count_parked(s->tally);
-        int error;
+        int error, found = 0;
         if (s->none) {
             error = -gs_sleep_until(s->deadline);
             if (error == 0)
                 break;
         } else if (s->one >= 0) {
-            error = wait_for_file(&f, s->events, s->deadline);
+            error = wait_for_file(&f, s->events, s->deadline, &found);
         } else {
             if (epoll < 0) {
                 epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -54,7 +59,7 @@ static int wait_several(struct several *s)
                 }
             }
             f.fd = epoll;
-            error = wait_for_file(&f, POLLIN, s->deadline);
+            error = wait_for_file(&f, POLLIN, s->deadline, NULL);
         }
         if (error == ETIMEDOUT) {
             r = s->look(s); /* it may have happened in time */
@@ -69,7 +74,7 @@ static int wait_several(struct several *s)
             r = WAITED_IN_KERNEL;
             break;
         }
-        r = s->look(s);
+        r = error == 0 && s->only != NULL ? poll_has_found(s->only, found) : s->look(s);
         if (r == 0 && ++in_vain > IN_VAIN) {
             r = WAITED_IN_KERNEL;
             break;
@@ -139,7 +144,8 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct co
         if (fds[i].fd < 0)
             continue;
         s.none = false;
-        s.one = files++ == 0 ? fds[i].fd : -1;
+        s.only = files++ == 0 ? &fds[i] : NULL;
+        s.one = s.only != NULL ? fds[i].fd : -1;
         s.events = fds[i].events;
     }
     r = wait_several(&s);
@@ -264,7 +270,9 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
             s.one = files++ == 0 ? fd : -1;
             s.events = (int)select_events(&s, fd);
         }
-    found = wait_several(&s);
+    found = look_select(&s);
+    if (found == 0)
+        found = wait_several(&s);
     if (found == WAITED_IN_KERNEL || found < 0)
         for (int i = 0; i < 3; i++)
             if (s.in[i] != NULL)
@@ -328,7 +336,7 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
         }
         if (debug)
             count_parked(c);
-        int error = wait_for_file(&f, POLLIN, deadline);
+        int error = wait_for_file(&f, POLLIN, deadline, NULL);
         if (error != 0 && error != ETIMEDOUT) {
             errno = error;
             r = error == EPERM || error == EINVAL ? WAITED_IN_KERNEL : -1;

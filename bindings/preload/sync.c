@@ -114,27 +114,37 @@ static inline void own(pthread_mutex_t *m, int me, bool again)
         in(m)->__nusers++;
 }
 
+struct word_wait {
+    pthread_mutex_t *m;
+    gs_deadline deadline;
+    bool got;
+};
+
+static void *wait_in_kernel(void *arg)
+{
+    struct word_wait *w = arg;
+    int *word = &in(w->m)->__lock;
+    struct timespec until = {.tv_sec = w->deadline / NS_PER_S, .tv_nsec = w->deadline % NS_PER_S};
+    while (__atomic_exchange_n(word, 2, __ATOMIC_SEQ_CST) != 0) {
+        if (w->deadline != GS_FOREVER && gs_now() >= w->deadline)
+            return NULL;
+        syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, 2, w->deadline == GS_FOREVER ? NULL : &until, NULL,
+                FUTEX_BITSET_MATCH_ANY);
+    }
+    w->got = true;
+    return NULL;
+}
+
 /*
  * Waits for the word in the kernel, as libc's own waiters: 2 says that there are such. False: the deadline has
- * passed. The thread waits, with its P given to others.
+ * passed. A thread waits, with its P given to others.
  */
-static bool wait_for_word(pthread_mutex_t *m, gs_deadline deadline)
+static bool wait_for_word(pthread_mutex_t *m, gs_deadline deadline, struct counts *c)
 {
-    struct timespec until = {.tv_sec = deadline / NS_PER_S, .tv_nsec = deadline % NS_PER_S};
-    bool announced = can_park(), got = true;
-    if (announced)
-        gs_entersyscall();
-    while (__atomic_exchange_n(&in(m)->__lock, 2, __ATOMIC_SEQ_CST) != 0) {
-        if (deadline != GS_FOREVER && gs_now() >= deadline) {
-            got = false;
-            break;
-        }
-        syscall(SYS_futex, &in(m)->__lock, FUTEX_WAIT_BITSET_PRIVATE, 2, deadline == GS_FOREVER ? NULL : &until,
-                NULL, FUTEX_BITSET_MATCH_ANY);
-    }
-    if (announced)
-        gs_exitsyscall();
-    return got;
+    struct word_wait w = {m, deadline, false};
+    if (!call_elsewhere(wait_in_kernel, &w, c))
+        wait_in_kernel(&w);
+    return w.got;
 }
 
 static bool has_delegate(struct bucket *b, pthread_mutex_t *m)
@@ -158,7 +168,7 @@ static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline de
         __builtin_ia32_pause();
     }
     if (!can_park()) {
-        if (!wait_for_word(m, deadline))
+        if (!wait_for_word(m, deadline, c))
             return ETIMEDOUT;
         own(m, me, again);
         return 0;
@@ -191,9 +201,7 @@ static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline de
         /* A thread has it: one goroutine waits as a thread does, for all. */
         w.what = MUTEX_DELEGATE;
         bucket_unlock(b);
-        if (debug)
-            count_handed_off(c);
-        bool got = wait_for_word(m, deadline);
+        bool got = wait_for_word(m, deadline, c);
         if (got)
             own(m, me, again); /* before there is no delegate any more */
         bucket_lock(b);
@@ -857,13 +865,13 @@ EXPORT int cnd_broadcast(cnd_t *c)
     return real.cnd_broadcast(c);
 }
 
-/* Threads and barriers: the kernel waits, others have the P. */
+/* Threads and barriers: the kernel waits, on another thread. */
 
-IN_KERNEL(int, pthread_join, (pthread_t t, void **result), (t, result))
-IN_KERNEL(int, pthread_timedjoin_np, (pthread_t t, void **result, const struct timespec *until), (t, result, until))
-IN_KERNEL(int, pthread_clockjoin_np, (pthread_t t, void **result, clockid_t clock, const struct timespec *until), (t, result, clock, until))
-IN_KERNEL(int, thrd_join, (thrd_t t, int *result), (t, result))
-IN_KERNEL(int, pthread_barrier_wait, (pthread_barrier_t *b), (b))
+WAITS_ELSEWHERE(int, pthread_join, (pthread_t t, void **result), (t, result))
+WAITS_ELSEWHERE(int, pthread_timedjoin_np, (pthread_t t, void **result, const struct timespec *until), (t, result, until))
+WAITS_ELSEWHERE(int, pthread_clockjoin_np, (pthread_t t, void **result, clockid_t clock, const struct timespec *until), (t, result, clock, until))
+WAITS_ELSEWHERE(int, thrd_join, (thrd_t t, int *result), (t, result))
+WAITS_ELSEWHERE(int, pthread_barrier_wait, (pthread_barrier_t *b), (b))
 
 void sync_in_child(void)
 {

@@ -5,43 +5,15 @@
 #ifndef CROWD_H
 #define CROWD_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+#include "tasks.h"
+
 #include <dirent.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <gosched.h>
-
-#define MUST(cond, ...) \
-    do { \
-        if (!(cond)) { \
-            fprintf(stderr, "WRONG: %s:%d: %s: ", __FILE__, __LINE__, #cond); \
-            fprintf(stderr, __VA_ARGS__); \
-            fprintf(stderr, "\n"); \
-            _exit(1); \
-        } \
-    } while (0)
-
-static int crowd, calls, as_threads;
+static int crowd, calls;
 static char **arguments; /* what follows CALLS */
 static void (*body)(int i);
-
-static inline double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static inline double cpu_seconds(void)
 {
@@ -97,42 +69,20 @@ static inline void note_threads(void)
         ;
 }
 
-static inline void *as_thread(void *arg)
-{
-    body((int)(intptr_t)arg);
-    return NULL;
-}
-
-static inline void as_goroutine(void *arg)
+static inline void as_task(void *arg)
 {
     body((int)(intptr_t)arg);
 }
 
 static inline void all(void *unused)
 {
+    task *t = calloc((size_t)crowd, sizeof *t);
     (void)unused;
-    if (as_threads) {
-        pthread_t *t = calloc((size_t)crowd, sizeof *t);
-        pthread_attr_t attr;
-        pthread_attr_init(&attr);
-        pthread_attr_setstacksize(&attr, 256 * 1024);
-        for (intptr_t i = 0; i < crowd; i++)
-            MUST(pthread_create(&t[i], &attr, as_thread, (void *)i) == 0, "no thread");
-        for (int i = 0; i < crowd; i++)
-            pthread_join(t[i], NULL);
-        free(t);
-    } else {
-        gs_g **g = calloc((size_t)crowd, sizeof(gs_g *));
-        gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
-        opts.flags = GS_SPAWN_PINNED; /* they are compiled for threads: README.md */
-        for (intptr_t i = 0; i < crowd; i++)
-            MUST(gs_spawn_with(as_goroutine, (void *)i, &opts, &g[i]) == 0, "no goroutine");
-        for (int i = 0; i < crowd; i++) {
-            gs_join(g[i], GS_FOREVER);
-            gs_release(g[i]);
-        }
-        free(g);
-    }
+    for (intptr_t i = 0; i < crowd; i++)
+        begin(&t[i], as_task, (void *)i);
+    for (int i = 0; i < crowd; i++)
+        end(&t[i]);
+    free(t);
 }
 
 static inline int run_crowd(int argc, char **argv, int at_least, void (*f)(int i))
@@ -142,7 +92,6 @@ static inline int run_crowd(int argc, char **argv, int at_least, void (*f)(int i
         fprintf(stderr, "usage: %s goroutines|threads CROWD CALLS ARGUMENTS...\n", argv[0]);
         return 2;
     }
-    as_threads = argv[1][0] == 't';
     crowd = atoi(argv[2]);
     calls = atoi(argv[3]);
     arguments = argv + 4;
@@ -151,10 +100,7 @@ static inline int run_crowd(int argc, char **argv, int at_least, void (*f)(int i
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     alarm(170); /* a hang */
-    if (as_threads)
-        all(NULL);
-    else
-        MUST(gs_run(all, NULL) == 0, "gs_run");
+    run_tasks(argv[1][0] == 't', 0, all);
     note_threads();
     printf("%d calls in %.3f s, %.3f s of CPU, %d threads\n", crowd * calls, crowd_ended - begun,
            cpu_ended - cpu_begun, atomic_load(&most_threads));

@@ -1,0 +1,1246 @@
+/*
+ * functions threads|goroutines: calls every function that the library takes over, and prints what each gave, with
+ * errno. The check compares what threads without the library print with what goroutines print.
+ *
+ * All goroutines are pinned to one thread, and each wait is ended by another goroutine, or by a thread. So a function
+ * that kept the thread would never return.
+ */
+#include "tasks.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <mqueue.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <threads.h>
+
+/* Says what a call gave: its value, and errno, which a call that succeeds leaves as it was. */
+#define SAY(call) \
+    do { \
+        errno = 77; \
+        long value_ = (long)(call); \
+        int errno_ = errno; \
+        printf("    %s: %ld%s%s\n", #call, value_, errno_ == 77 ? "" : ", errno ", errno_ == 77 ? "" : strerrorname_np(errno_)); \
+        fflush(stdout); \
+    } while (0)
+/* Of functions that give an error number. */
+#define SAY_ERROR(call) \
+    do { \
+        errno = 77; \
+        int value_ = (call); \
+        printf("    %s: %s%s\n", #call, value_ ? strerrorname_np(value_) : "0", errno == 77 ? "" : ", and sets errno"); \
+        fflush(stdout); \
+    } while (0)
+/* What must hold, whatever is printed. */
+#define HOLDS(cond) MUST(cond, "errno %d", errno)
+
+static char directory[] = "/tmp/preload-functions-XXXXXX";
+
+static const char *in_directory(const char *name)
+{
+    static char paths[4][200];
+    static int n;
+    char *path = paths[n++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+/* Long enough that who waits has most likely begun to; nothing depends on it. */
+static void soon(void)
+{
+    usleep(15000);
+}
+
+static struct timespec from_now(clockid_t clock, long ms)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    t.tv_nsec += ms * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+static char buffer[1 << 20];
+
+/* ---- Files ---- */
+
+static void write_soon(void *arg)
+{
+    soon();
+    HOLDS(write(*(int *)arg, "0123456789", 10) == 10);
+}
+
+static void pipes(void)
+{
+    int p[2];
+    char a[4], b[20];
+    struct iovec two[2] = {{a, sizeof a}, {b, sizeof b}};
+    task t;
+    HOLDS(pipe(p) == 0);
+    begin(&t, write_soon, &p[1]);
+    SAY(read(p[0], b, sizeof b));
+    end(&t);
+    begin(&t, write_soon, &p[1]);
+    SAY(readv(p[0], two, 2));
+    end(&t);
+    SAY(writev(p[1], two, 2));
+    SAY(read(p[0], b, 0));
+    SAY(read(p[0], b, 3));
+    SAY(write(p[1], b, 0));
+    SAY(read(-1, b, 1));
+    SAY(read(p[1], b, 1));
+    SAY(write(p[0], b, 1));
+    SAY(read(p[0], (void *)16, 1));
+    SAY(write(p[1], (void *)16, 1));
+    SAY(readv(p[0], (void *)16, 1));
+    SAY(readv(p[0], two, -1));
+    SAY(readv(p[0], two, 5000));
+    HOLDS(read(p[0], buffer, sizeof buffer) == 21);
+    SAY(fcntl(p[0], F_SETFL, O_NONBLOCK));
+    SAY(read(p[0], b, sizeof b));
+    SAY(fcntl(p[0], F_SETFL, 0));
+    close(p[1]);
+    SAY(read(p[0], b, sizeof b));
+    close(p[0]);
+}
+
+static void read_all(void *arg)
+{
+    long n = 0, r;
+    while (n < (long)sizeof buffer && (r = read(*(int *)arg, buffer + n, 30000)) > 0) {
+        n += r;
+        if (n % 5 == 0)
+            usleep(500);
+    }
+    HOLDS(n == (long)sizeof buffer);
+}
+
+/* A write that waits writes all. */
+static void large_writes(void)
+{
+    int p[2], i;
+    task t;
+    char *all = malloc(sizeof buffer);
+    struct iovec two[2] = {{all, sizeof buffer / 2}, {all, sizeof buffer / 2}};
+    struct msghdr msg = {.msg_iov = two, .msg_iovlen = 2};
+    memset(all, 'x', sizeof buffer);
+    for (i = 0; i < 2; i++) {
+        HOLDS((i ? socketpair(AF_UNIX, SOCK_STREAM, 0, p) : pipe(p)) == 0);
+        begin(&t, read_all, &p[0]);
+        SAY(write(p[1], all, sizeof buffer));
+        end(&t);
+        begin(&t, read_all, &p[0]);
+        SAY(writev(p[1], two, 2));
+        end(&t);
+        if (i) {
+            begin(&t, read_all, &p[0]);
+            SAY(send(p[1], all, sizeof buffer, 0));
+            end(&t);
+            begin(&t, read_all, &p[0]);
+            SAY(sendmsg(p[1], &msg, 0));
+            end(&t);
+        }
+        close(p[0]);
+        close(p[1]);
+    }
+    free(all);
+}
+
+static void open_to_write(void *arg)
+{
+    soon();
+    int fd = open(arg, O_WRONLY);
+    HOLDS(fd >= 0);
+    HOLDS(write(fd, "fifo", 4) == 4);
+    close(fd);
+}
+
+static void fifos(void)
+{
+    const char *path = in_directory("fifo");
+    char b[10];
+    task t;
+    int fd;
+    SAY(mkfifo(path, 0600));
+    begin(&t, open_to_write, (void *)path);
+    SAY((fd = open(path, O_RDONLY)) >= 0);
+    SAY(read(fd, b, sizeof b));
+    SAY(read(fd, b, sizeof b));
+    close(fd);
+    end(&t);
+    begin(&t, open_to_write, (void *)path);
+    SAY((fd = openat(AT_FDCWD, path, O_RDONLY)) >= 0);
+    SAY(read(fd, b, sizeof b));
+    close(fd);
+    end(&t);
+    SAY(open(path, O_WRONLY | O_NONBLOCK));
+    SAY(open("/nowhere/at/all", O_RDONLY));
+    SAY(open((char *)16, O_RDONLY));
+    SAY((fd = creat(in_directory("made"), 0600)) >= 0);
+    close(fd);
+}
+
+static void disks(void)
+{
+    int fd = open(in_directory("disk"), O_RDWR | O_CREAT | O_TRUNC, 0640), out = open(in_directory("out"), O_RDWR | O_CREAT, 0600);
+    struct stat st;
+    char b[20] = {0};
+    struct iovec v = {b, 5};
+    off_t at = 0;
+    HOLDS(fd >= 0 && out >= 0 && fstat(fd, &st) == 0);
+    SAY(st.st_mode & 0777);
+    SAY(write(fd, "0123456789", 10));
+    SAY(pwrite(fd, "ab", 2, 4));
+    SAY(pread(fd, b, sizeof b, 3));
+    SAY(strcmp(b, "3ab6789"));
+    SAY(preadv(fd, &v, 1, 1));
+    SAY(pwritev(fd, &v, 1, 10));
+    SAY(pread(fd, b, 1, -1));
+    SAY(fsync(fd));
+    SAY(fdatasync(fd));
+    SAY(syncfs(fd));
+    SAY(fsync(-1));
+    SAY(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
+    SAY(sendfile(out, fd, &at, 10));
+    at = 0;
+    SAY(copy_file_range(fd, &at, out, NULL, 5, 0));
+    SAY(lseek(fd, 0, SEEK_SET));
+    SAY(read(fd, b, sizeof b));
+    SAY(read(fd, b, sizeof b));
+    SAY(lockf(fd, F_LOCK, 0));
+    SAY(lockf(fd, F_ULOCK, 0));
+    SAY(tcdrain(fd));
+    void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, out, 0);
+    SAY(msync(map, 4096, MS_SYNC));
+    munmap(map, 4096);
+    close(fd);
+    close(out);
+}
+
+static void unlock_soon(void *arg)
+{
+    soon();
+    HOLDS(flock(*(int *)arg, LOCK_UN) == 0);
+}
+
+static void unlock_range_soon(void *arg)
+{
+    struct flock l = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    soon();
+    HOLDS(fcntl(*(int *)arg, F_OFD_SETLK, &l) == 0);
+}
+
+/* Locks of files whose owner is another goroutine of the same thread. */
+static void file_locks(void)
+{
+    const char *path = in_directory("locked");
+    int a = open(path, O_RDWR | O_CREAT, 0600), b = open(path, O_RDWR);
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    task t;
+    SAY(flock(a, LOCK_EX));
+    SAY(flock(b, LOCK_EX | LOCK_NB));
+    begin(&t, unlock_soon, &a);
+    SAY(flock(b, LOCK_EX));
+    end(&t);
+    SAY(flock(b, LOCK_UN));
+    SAY(flock(-1, LOCK_EX));
+    SAY(flock(b, 1234));
+    SAY(fcntl(a, F_OFD_SETLKW, &l));
+    SAY(fcntl(b, F_OFD_SETLK, &l));
+    begin(&t, unlock_range_soon, &a);
+    SAY(fcntl(b, F_OFD_SETLKW, &l));
+    end(&t);
+    SAY(fcntl(b, F_SETLKW, &l));
+    close(a);
+    close(b);
+}
+
+static void copy_out(void *arg)
+{
+    int *fds = arg;
+    soon();
+    HOLDS(read(fds[0], buffer, 20) == 10);
+}
+
+/* What waits in the kernel for a socket or a pipe. */
+static void copies(void)
+{
+    int p[2], q[2];
+    task t;
+    HOLDS(pipe(p) == 0 && pipe(q) == 0);
+    begin(&t, write_soon, &p[1]);
+    SAY(splice(p[0], NULL, q[1], NULL, 100, 0));
+    end(&t);
+    begin(&t, copy_out, q);
+    end(&t);
+    close(p[0]), close(p[1]), close(q[0]), close(q[1]);
+}
+
+static void close_soon(void *arg)
+{
+    int *fds = arg;
+    soon();
+    HOLDS(close(fds[0]) == 0);
+    HOLDS(write(fds[1], "late", 4) == 4);
+}
+
+static void replace_soon(void *arg)
+{
+    int *fds = arg, other = open("/dev/null", O_RDWR);
+    soon();
+    HOLDS(dup2(other, fds[0]) == fds[0]);
+    HOLDS(write(fds[1], "late", 4) == 4);
+    close(other);
+}
+
+/* A file that is closed goes on being read by who waits for it. */
+static void closing(void)
+{
+    int i, p[2];
+    char b[10];
+    task t;
+    for (i = 0; i < 4; i++) {
+        HOLDS((i % 2 ? socketpair(AF_UNIX, SOCK_STREAM, 0, p) : pipe(p)) == 0);
+        begin(&t, i < 2 ? close_soon : replace_soon, p);
+        SAY(read(p[0], b, sizeof b));
+        end(&t);
+        SAY(read(p[0], b, sizeof b));
+        if (i >= 2)
+            close(p[0]);
+        close(p[1]);
+    }
+    SAY(close(-1));
+    SAY(close_range(900000, 900001, 0));
+}
+
+/* ---- Sockets ---- */
+
+static void send_soon(void *arg)
+{
+    soon();
+    HOLDS(send(*(int *)arg, "0123456789", 10, 0) == 10);
+}
+
+static void send_twice(void *arg)
+{
+    send_soon(arg);
+    send_soon(arg);
+}
+
+static void drain(int fd)
+{
+    char b[100];
+    while (recv(fd, b, sizeof b, MSG_DONTWAIT) > 0)
+        ;
+}
+
+static void receiving(void)
+{
+    int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET}, s[2], k;
+    for (k = 0; k < 3; k++) {
+        char a[20], b[20];
+        struct iovec v = {a, sizeof a};
+        struct msghdr msg = {.msg_iov = &v, .msg_iovlen = 1};
+        struct mmsghdr many[2] = {{.msg_hdr = msg}, {.msg_hdr = msg}};
+        struct sockaddr_un from;
+        socklen_t len = sizeof from;
+        task t;
+        HOLDS(socketpair(AF_UNIX, types[k], 0, s) == 0);
+        printf("    type %d\n", types[k]);
+#define AFTER_SEND(call) \
+    do { \
+        begin(&t, send_soon, &s[1]); \
+        SAY(call); \
+        end(&t); \
+    } while (0)
+        AFTER_SEND(read(s[0], b, sizeof b));
+        AFTER_SEND(read(s[0], b, 4)); /* of a stream 6 bytes are left */
+        drain(s[0]);
+        AFTER_SEND(recv(s[0], b, sizeof b, MSG_PEEK));
+        SAY(recv(s[0], b, 5, MSG_TRUNC));
+        drain(s[0]);
+        SAY(recv(s[0], b, sizeof b, MSG_DONTWAIT));
+        AFTER_SEND(recv(s[0], b, sizeof b, 0));
+        AFTER_SEND(recvfrom(s[0], b, sizeof b, 0, (struct sockaddr *)&from, &len));
+        AFTER_SEND(recvmsg(s[0], &msg, 0));
+        AFTER_SEND(recvmmsg(s[0], many, 2, MSG_WAITFORONE, NULL));
+        v.iov_len = 10;
+        begin(&t, send_twice, &s[1]);
+        SAY(recvmmsg(s[0], many, 2, 0, NULL));
+        end(&t);
+        begin(&t, send_twice, &s[1]);
+        SAY(recv(s[0], b, 20, MSG_WAITALL));
+        end(&t);
+        drain(s[0]);
+        SAY(recv(s[0], b, sizeof b, MSG_OOB));
+        SAY(recv(s[0], (void *)16, 1, MSG_DONTWAIT));
+        SAY(recvmsg(s[0], (void *)16, 0));
+        struct timeval limit = {0, 30000};
+        SAY(setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+        SAY(recv(s[0], b, sizeof b, 0));
+        SAY(read(s[0], b, sizeof b));
+        SAY(recvmsg(s[0], &msg, 0));
+        setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){60, 0}, sizeof limit);
+        AFTER_SEND(read(s[0], b, sizeof b));
+        setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        SAY(read(s[0], b, sizeof b)); /* the last read was short */
+        SAY(fcntl(s[0], F_SETFL, O_NONBLOCK));
+        SAY(recv(s[0], b, sizeof b, 0));
+        SAY(read(s[0], b, sizeof b));
+        close(s[1]);
+        SAY(recv(s[0], b, sizeof b, 0));
+        close(s[0]);
+    }
+    SAY(recv(-1, buffer, 1, 0));
+    SAY(recv(0, buffer, 1, 0) < 0);
+}
+
+/* Short reads and long ones in turn: what is kept of the last one is a hint. */
+static void short_reads(void)
+{
+    int s[2], i;
+    char b[8];
+    task t;
+    HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
+    for (i = 0; i < 3; i++) {
+        begin(&t, send_soon, &s[1]);
+        SAY(read(s[0], b, sizeof b)); /* waits; all of b */
+        SAY(read(s[0], b, sizeof b)); /* the rest at once */
+        end(&t);
+        HOLDS(write(s[1], "x", 1) == 1);
+        SAY(read(s[0], b, sizeof b)); /* it is there, though the last read was short */
+    }
+    HOLDS(write(s[1], "abc", 3) == 3);
+    shutdown(s[1], SHUT_WR);
+    SAY(read(s[0], b, sizeof b));
+    SAY(read(s[0], b, sizeof b));
+    SAY(read(s[0], b, sizeof b));
+    close(s[0]), close(s[1]);
+    /* The number is another file now. */
+    int p[2];
+    HOLDS(pipe(p) == 0);
+    HOLDS(write(p[1], "abc", 3) == 3);
+    SAY(read(p[0], b, sizeof b));
+    close(p[0]), close(p[1]);
+}
+
+static void take_datagrams(void *arg)
+{
+    char b[100];
+    for (int i = 0; i < 40; i++) {
+        usleep(300);
+        HOLDS(recv(*(int *)arg, b, sizeof b, 0) == 30);
+    }
+}
+
+static void sending(void)
+{
+    int s[2], i, sent = 0;
+    task t;
+    struct iovec v = {buffer, 30};
+    struct mmsghdr many[3] = {{.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}},
+                              {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}};
+    /* The peer's queue is full, which poll doesn't tell. */
+    HOLDS(socketpair(AF_UNIX, SOCK_DGRAM, 0, s) == 0);
+    begin(&t, take_datagrams, &s[0]);
+    for (i = 0; i < 37; i++)
+        sent += send(s[1], buffer, 30, 0) == 30;
+    SAY(sent);
+    SAY(sendmmsg(s[1], many, 3, 0));
+    end(&t);
+    close(s[0]), close(s[1]);
+    HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
+    struct timeval limit = {0, 30000};
+    SAY(setsockopt(s[1], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
+    while (send(s[1], buffer, sizeof buffer, MSG_DONTWAIT) > 0)
+        ;
+    SAY(send(s[1], buffer, sizeof buffer, 0));
+    SAY(write(s[1], buffer, sizeof buffer));
+    SAY(send(s[1], buffer, 1, MSG_DONTWAIT));
+    close(s[0]);
+    SAY(send(s[1], buffer, 1, MSG_NOSIGNAL));
+    SAY(sendto(s[1], buffer, 1, MSG_NOSIGNAL, NULL, 0));
+    SAY(sendmsg(s[1], (void *)16, 0));
+    close(s[1]);
+}
+
+static struct sockaddr_in loopback;
+
+static void connect_soon(void *arg)
+{
+    (void)arg;
+    soon();
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    HOLDS(connect(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0);
+    HOLDS(write(fd, "hello", 5) == 5);
+    char b[10];
+    HOLDS(read(fd, b, sizeof b) == 0);
+    close(fd);
+}
+
+static void accept_soon(void *arg)
+{
+    int *fds = arg;
+    for (int i = 0; i < fds[1]; i++) {
+        soon();
+        int fd = accept(fds[0], NULL, NULL);
+        HOLDS(fd >= 0);
+        close(fd);
+    }
+}
+
+static void connecting(void)
+{
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
+    socklen_t len = sizeof loopback;
+    struct sockaddr_in from;
+    char b[10];
+    task t;
+    loopback = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    HOLDS(bind(listener, (struct sockaddr *)&loopback, sizeof loopback) == 0 && listen(listener, 10) == 0);
+    HOLDS(getsockname(listener, (struct sockaddr *)&loopback, &len) == 0);
+    begin(&t, connect_soon, NULL);
+    SAY((fd = accept(listener, (struct sockaddr *)&from, &len)) >= 0);
+    SAY(read(fd, b, sizeof b));
+    SAY(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    close(fd);
+    end(&t);
+    begin(&t, connect_soon, NULL);
+    SAY((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0);
+    SAY((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    struct pollfd one = {fd, POLLIN, 0};
+    SAY(poll(&one, 1, -1));
+    SAY(read(fd, b, sizeof b));
+    SAY(read(fd, b, sizeof b));
+    close(fd);
+    end(&t);
+    struct timeval limit = {0, 30000};
+    setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    SAY(accept(listener, NULL, NULL));
+    fcntl(listener, F_SETFL, O_NONBLOCK);
+    SAY(accept(listener, NULL, NULL));
+    close(listener);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    SAY(connect(fd, (struct sockaddr *)&loopback, sizeof loopback));
+    SAY(connect(fd, (struct sockaddr *)16, sizeof loopback));
+    SAY(accept(fd, NULL, NULL));
+    close(fd);
+    SAY(connect(-1, (struct sockaddr *)&loopback, sizeof loopback));
+    /* A local socket whose queue is full. */
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/socket", directory);
+    int accepting[2] = {socket(AF_UNIX, SOCK_STREAM, 0), 4};
+    HOLDS(bind(accepting[0], (struct sockaddr *)&at, sizeof at) == 0 && listen(accepting[0], 1) == 0);
+    begin(&t, accept_soon, accepting);
+    for (int i = 0; i < 4; i++) {
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        SAY(connect(fd, (struct sockaddr *)&at, sizeof at));
+        close(fd);
+    }
+    end(&t);
+    close(accepting[0]);
+}
+
+/* ---- Several files ---- */
+
+static fd_set files;
+
+static fd_set *only_file(int fd)
+{
+    FD_ZERO(&files);
+    FD_SET(fd, &files);
+    return &files;
+}
+
+static void several(void)
+{
+    int p[2], q[2], e = epoll_create1(0), ready;
+    task t;
+    HOLDS(pipe(p) == 0 && pipe(q) == 0);
+    struct pollfd f[3] = {{p[0], POLLIN, 0}, {-1, POLLIN, 99}, {q[0], POLLIN, 0}};
+    struct timespec ms30 = {0, 30000000}, bad = {0, 1000000000};
+    struct timeval tv = {0, 30000};
+    sigset_t none;
+    char b[20];
+    sigemptyset(&none);
+    SAY(poll(f, 1, 0));
+    SAY(poll(f, 1, 30));
+    SAY(poll(f, 3, 30));
+    SAY(poll(NULL, 0, 10));
+    SAY(poll((void *)16, 1, -1));
+    SAY(poll((void *)16, 1, 10));
+    SAY(ppoll(f, 3, &ms30, NULL));
+    SAY(ppoll(f, 3, &ms30, &none));
+    SAY(ppoll(f, 3, &bad, NULL));
+#define AFTER_WRITE(call) \
+    do { \
+        begin(&t, write_soon, &p[1]); \
+        SAY(call); \
+        end(&t); \
+        HOLDS(read(p[0], b, sizeof b) == 10); \
+    } while (0)
+    AFTER_WRITE(poll(f, 1, -1));
+    SAY(f[0].revents);
+    AFTER_WRITE(poll(f, 1, 60000));
+    AFTER_WRITE(poll(f, 3, -1));
+    SAY(f[0].revents + 100 * f[1].revents + 10000 * f[2].revents);
+    AFTER_WRITE(ppoll(f, 2, NULL, NULL));
+    f[0].events = POLLIN | POLLOUT;
+    AFTER_WRITE(poll(f, 1, -1));
+    f[0].fd = 987654;
+    SAY(poll(f, 1, -1));
+    SAY(f[0].revents == POLLNVAL);
+    f[0].fd = p[1];
+    f[0].events = POLLOUT;
+    SAY(poll(f, 1, -1));
+    SAY(select(p[0] + 1, only_file(p[0]), NULL, NULL, &tv));
+    SAY(tv.tv_sec == 0 && tv.tv_usec == 0);
+    AFTER_WRITE(select(p[0] + 1, only_file(p[0]), NULL, NULL, NULL));
+    SAY(FD_ISSET(p[0], &files));
+    AFTER_WRITE(pselect(p[0] + 1, only_file(p[0]), NULL, NULL, NULL, NULL));
+    SAY(pselect(p[0] + 1, only_file(p[0]), NULL, NULL, &ms30, &none));
+    SAY(select(p[1] + 1, NULL, only_file(p[1]), NULL, NULL));
+    SAY(select(-1, NULL, NULL, NULL, NULL));
+    ready = dup(p[0]);
+    close(ready);
+    SAY(select(ready + 1, only_file(ready), NULL, NULL, NULL));
+    SAY(select(0, NULL, NULL, NULL, &(struct timeval){0, 10000}));
+    SAY(select(0, NULL, NULL, NULL, &(struct timeval){-1, 0}));
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = p[0]};
+    SAY(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &event));
+    SAY(epoll_wait(e, &event, 1, 30));
+    SAY(epoll_pwait(e, &event, 1, 10, &none));
+    SAY(epoll_wait(e, &event, 0, -1));
+    SAY(epoll_wait(p[0], &event, 1, -1));
+    AFTER_WRITE(epoll_wait(e, &event, 1, -1));
+    AFTER_WRITE(epoll_pwait(e, &event, 1, -1, NULL));
+    AFTER_WRITE(epoll_pwait2(e, &event, 1, NULL, NULL));
+    close(e), close(p[0]), close(p[1]), close(q[0]), close(q[1]);
+}
+
+/* ---- Time, children, names ---- */
+
+static void sleeping(void)
+{
+    struct timespec ms5 = {0, 5000000}, bad = {0, -1}, left = {7, 7}, at;
+    double before = seconds();
+    SAY(nanosleep(&ms5, &left));
+    SAY(left.tv_sec);
+    SAY_ERROR(clock_nanosleep(CLOCK_MONOTONIC, 0, &ms5, NULL));
+    SAY_ERROR(clock_nanosleep(CLOCK_BOOTTIME, 0, &ms5, NULL));
+    at = from_now(CLOCK_MONOTONIC, 5);
+    SAY_ERROR(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL));
+    SAY_ERROR(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL));
+    at = from_now(CLOCK_REALTIME, 5);
+    SAY_ERROR(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &at, NULL));
+    SAY(usleep(5000));
+    SAY(sleep(1));
+    SAY(sleep(0));
+    SAY(thrd_sleep(&ms5, NULL));
+    HOLDS(seconds() - before > 1.03);
+    SAY(nanosleep(&bad, NULL));
+    SAY(nanosleep((void *)16, NULL));
+    SAY_ERROR(clock_nanosleep(12345, 0, &ms5, NULL));
+}
+
+static pid_t child(int status)
+{
+    int p[2];
+    HOLDS(pipe(p) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char b; /* in the child of a goroutine there is no other: it reads as a thread */
+        close(p[1]);
+        if (read(p[0], &b, 1) == 0)
+            usleep(15000);
+        _exit(status);
+    }
+    close(p[0]), close(p[1]);
+    return pid;
+}
+
+static void children(void)
+{
+    int status = 0;
+    struct rusage usage;
+    siginfo_t info = {0};
+    pid_t pid = child(3);
+    SAY(waitpid(pid, &status, WNOHANG));
+    SAY(waitpid(pid, &status, 0) == pid);
+    SAY(WEXITSTATUS(status));
+    SAY(waitpid(pid, &status, 0));
+    pid = child(4);
+    SAY(wait4(pid, &status, 0, &usage) == pid);
+    SAY(WEXITSTATUS(status));
+    pid = child(5);
+    SAY(waitid(P_PID, (id_t)pid, &info, WEXITED));
+    SAY(info.si_status);
+    pid = child(6);
+    SAY(wait(&status) == pid);
+    SAY(WEXITSTATUS(status));
+    pid = child(7);
+    SAY(wait3(&status, 0, NULL) == pid);
+    pid = child(8);
+    SAY(waitpid(-1, &status, 0) == pid);
+    SAY(wait(&status));
+    SAY(waitid(P_ALL, 0, &info, WEXITED));
+    SAY(waitpid(-1, &status, 1 << 20));
+    SAY(WEXITSTATUS(system("exit 9")));
+    SAY(system(NULL) != 0);
+    pid = vfork();
+    if (pid == 0)
+        _exit(11);
+    SAY(waitpid(pid, &status, 0) == pid);
+    SAY(WEXITSTATUS(status));
+}
+
+static void names(void)
+{
+    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    char host[100], service[100];
+    SAY(getaddrinfo("127.0.0.1", "80", &hints, &found));
+    SAY(ntohs(((struct sockaddr_in *)found->ai_addr)->sin_port));
+    SAY(getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV));
+    SAY(strcmp(host, "127.0.0.1") + strcmp(service, "80"));
+    SAY(getnameinfo(found->ai_addr, 3, host, sizeof host, service, sizeof service, 0));
+    freeaddrinfo(found);
+    SAY(getaddrinfo("localhost", NULL, &hints, &found));
+    SAY(ntohl(((struct sockaddr_in *)found->ai_addr)->sin_addr.s_addr) >> 24);
+    freeaddrinfo(found);
+    SAY(getaddrinfo(NULL, NULL, &hints, &found) == EAI_NONAME);
+    hints.ai_flags = AI_NUMERICHOST;
+    SAY(getaddrinfo("localhost", NULL, &hints, &found) == EAI_NONAME);
+    struct hostent *h = gethostbyname("localhost"), one, *res = NULL;
+    SAY(h != NULL && h->h_length == 4);
+    int error = 0;
+    SAY_ERROR(gethostbyname_r("localhost", &one, buffer, sizeof buffer, &res, &error));
+    SAY(res == &one && one.h_addrtype == AF_INET);
+    SAY_ERROR(gethostbyname_r("localhost", &one, buffer, 1, &res, &error));
+}
+
+/* ---- Locks ---- */
+
+static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, recursive, checking, robust;
+
+static atomic_int held;
+
+static void until_held(void)
+{
+    while (!atomic_exchange(&held, 0))
+        usleep(500);
+}
+
+static void unlock_it_soon(void *arg)
+{
+    pthread_mutex_t *m = arg;
+    HOLDS(pthread_mutex_lock(m) == 0);
+    atomic_store(&held, 1);
+    soon();
+    soon();
+    HOLDS(pthread_mutex_unlock(m) == 0);
+}
+
+static void try_it(void *arg)
+{
+    pthread_mutex_t *m = arg;
+    struct timespec past = {0, 0}, later = from_now(CLOCK_REALTIME, 20), bad = {0, -1};
+    SAY_ERROR(pthread_mutex_trylock(m));
+    SAY_ERROR(pthread_mutex_timedlock(m, &past));
+    SAY_ERROR(pthread_mutex_timedlock(m, &bad));
+    SAY_ERROR(pthread_mutex_timedlock(m, &later));
+    later = from_now(CLOCK_MONOTONIC, 20);
+    SAY_ERROR(pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &later));
+    if (m != &plain) /* which may be unlocked by any thread, by chance */
+        SAY_ERROR(pthread_mutex_unlock(m));
+}
+
+static void *hold_as_thread(void *arg)
+{
+    unlock_it_soon(arg);
+    return NULL;
+}
+
+static void mutexes(void)
+{
+    pthread_mutexattr_t attr;
+    pthread_mutex_t *all[] = {&plain, &recursive, &checking};
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&recursive, &attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&checking, &attr);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&robust, &attr);
+    for (int i = 0; i < 3; i++) {
+        pthread_mutex_t *m = all[i];
+        pthread_t holder;
+        task t;
+        printf("    mutex %d\n", i);
+        begin(&t, unlock_it_soon, m);
+        until_held();
+        SAY_ERROR(pthread_mutex_lock(m));
+        end(&t);
+        if (m == &recursive)
+            SAY_ERROR(pthread_mutex_lock(m));
+        if (m == &checking) {
+            SAY_ERROR(pthread_mutex_lock(m));
+            SAY_ERROR(pthread_mutex_trylock(m));
+        }
+        begin(&t, try_it, m);
+        end(&t);
+        SAY_ERROR(pthread_mutex_unlock(m));
+        if (m == &recursive)
+            SAY_ERROR(pthread_mutex_unlock(m));
+        if (m != &plain)
+            SAY_ERROR(pthread_mutex_unlock(m));
+        /* A plain thread has it. */
+        HOLDS(pthread_create(&holder, NULL, hold_as_thread, m) == 0);
+        until_held();
+        SAY_ERROR(pthread_mutex_lock(m));
+        SAY_ERROR(pthread_mutex_unlock(m));
+        SAY_ERROR(pthread_join(holder, NULL));
+        SAY_ERROR(pthread_mutex_destroy(m));
+    }
+    SAY_ERROR(pthread_mutex_lock(&robust));
+    SAY_ERROR(pthread_mutex_lock(&robust));
+    SAY_ERROR(pthread_mutex_unlock(&robust));
+}
+
+static pthread_mutex_t cond_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+static int turn, awake;
+
+static void signal_soon(void *arg)
+{
+    soon();
+    pthread_mutex_lock(&cond_mutex);
+    turn = 1;
+    if (arg)
+        pthread_cond_broadcast(&cond);
+    else
+        pthread_cond_signal(&cond);
+    pthread_mutex_unlock(&cond_mutex);
+}
+
+static void *signal_as_thread(void *arg)
+{
+    signal_soon(arg);
+    return NULL;
+}
+
+static void wait_for_turn(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&cond_mutex);
+    while (turn == 0)
+        pthread_cond_wait(&cond, &cond_mutex);
+    awake++;
+    pthread_mutex_unlock(&cond_mutex);
+}
+
+static void conditions(void)
+{
+    task t, many[10];
+    pthread_t thread;
+    struct timespec later;
+    pthread_mutex_lock(&cond_mutex);
+    begin(&t, signal_soon, NULL);
+    turn = 0;
+    SAY_ERROR(pthread_cond_wait(&cond, &cond_mutex));
+    while (turn == 0)
+        pthread_cond_wait(&cond, &cond_mutex);
+    later = from_now(CLOCK_REALTIME, 20);
+    SAY_ERROR(pthread_cond_timedwait(&cond, &cond_mutex, &later));
+    later = from_now(CLOCK_MONOTONIC, 20);
+    SAY_ERROR(pthread_cond_clockwait(&cond, &cond_mutex, CLOCK_MONOTONIC, &later));
+    later.tv_nsec = -1;
+    SAY_ERROR(pthread_cond_timedwait(&cond, &cond_mutex, &later));
+    turn = 0;
+    HOLDS(pthread_create(&thread, NULL, signal_as_thread, NULL) == 0);
+    while (turn == 0)
+        pthread_cond_wait(&cond, &cond_mutex);
+    turn = 0;
+    pthread_mutex_unlock(&cond_mutex);
+    pthread_join(thread, NULL);
+    end(&t);
+    for (int i = 0; i < 10; i++)
+        begin(&many[i], wait_for_turn, NULL);
+    signal_soon(&turn);
+    for (int i = 0; i < 10; i++)
+        end(&many[i]);
+    SAY(awake);
+}
+
+static pthread_rwlock_t rwlock = PTHREAD_RWLOCK_INITIALIZER;
+
+static void write_for_a_while(void *arg)
+{
+    (void)arg;
+    HOLDS(pthread_rwlock_wrlock(&rwlock) == 0);
+    atomic_store(&held, 1);
+    soon();
+    soon();
+    HOLDS(pthread_rwlock_unlock(&rwlock) == 0);
+}
+
+static void try_rwlock(void *arg)
+{
+    (void)arg;
+    struct timespec later = from_now(CLOCK_REALTIME, 20);
+    SAY_ERROR(pthread_rwlock_tryrdlock(&rwlock));
+    SAY_ERROR(pthread_rwlock_trywrlock(&rwlock));
+    SAY_ERROR(pthread_rwlock_timedrdlock(&rwlock, &later));
+    later = from_now(CLOCK_MONOTONIC, 20);
+    SAY_ERROR(pthread_rwlock_clockwrlock(&rwlock, CLOCK_MONOTONIC, &later));
+}
+
+static void rwlocks(void)
+{
+    task t;
+    begin(&t, write_for_a_while, NULL);
+    until_held();
+    SAY_ERROR(pthread_rwlock_rdlock(&rwlock));
+    SAY_ERROR(pthread_rwlock_rdlock(&rwlock));
+    end(&t);
+    SAY_ERROR(pthread_rwlock_unlock(&rwlock));
+    SAY_ERROR(pthread_rwlock_unlock(&rwlock));
+    begin(&t, write_for_a_while, NULL);
+    until_held();
+    SAY_ERROR(pthread_rwlock_wrlock(&rwlock));
+    end(&t);
+    SAY_ERROR(pthread_rwlock_wrlock(&rwlock));
+    begin(&t, try_rwlock, NULL);
+    end(&t);
+    SAY_ERROR(pthread_rwlock_unlock(&rwlock));
+}
+
+static sem_t sem;
+
+static void post_soon(void *arg)
+{
+    (void)arg;
+    soon();
+    HOLDS(sem_post(&sem) == 0);
+}
+
+static void semaphores(void)
+{
+    task t;
+    struct timespec later;
+    SAY(sem_init(&sem, 0, 1));
+    SAY(sem_wait(&sem));
+    SAY(sem_trywait(&sem));
+    begin(&t, post_soon, NULL);
+    SAY(sem_wait(&sem));
+    end(&t);
+    later = from_now(CLOCK_REALTIME, 20);
+    SAY(sem_timedwait(&sem, &later));
+    later = from_now(CLOCK_MONOTONIC, 20);
+    SAY(sem_clockwait(&sem, CLOCK_MONOTONIC, &later));
+    later.tv_nsec = -1;
+    SAY(sem_timedwait(&sem, &later));
+    begin(&t, post_soon, NULL);
+    later = from_now(CLOCK_REALTIME, 60000);
+    SAY(sem_timedwait(&sem, &later));
+    end(&t);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static once_flag flag = ONCE_FLAG_INIT;
+static int times;
+
+static void do_once(void)
+{
+    soon();
+    times++;
+}
+
+static void call_it_once(void *arg)
+{
+    (void)arg;
+    pthread_once(&once, do_once);
+    call_once(&flag, do_once);
+}
+
+static void onces(void)
+{
+    task t[5];
+    for (int i = 0; i < 5; i++)
+        begin(&t[i], call_it_once, NULL);
+    for (int i = 0; i < 5; i++)
+        end(&t[i]);
+    SAY(times);
+}
+
+static pthread_barrier_t barrier;
+
+static void meet_there(void *arg)
+{
+    int r = pthread_barrier_wait(&barrier);
+    *(int *)arg += r == PTHREAD_BARRIER_SERIAL_THREAD;
+    HOLDS(r == 0 || r == PTHREAD_BARRIER_SERIAL_THREAD);
+}
+
+static void *sleep_and_give(void *arg)
+{
+    soon();
+    return arg;
+}
+
+static void *wait_until_held(void *arg)
+{
+    until_held();
+    return arg;
+}
+
+static void threads(void)
+{
+    task t[3];
+    pthread_t thread;
+    void *given = NULL;
+    int serial = 0;
+    pthread_barrier_init(&barrier, NULL, 4);
+    for (int i = 0; i < 3; i++)
+        begin(&t[i], meet_there, &serial);
+    meet_there(&serial);
+    for (int i = 0; i < 3; i++)
+        end(&t[i]);
+    SAY(serial);
+    HOLDS(pthread_create(&thread, NULL, sleep_and_give, &serial) == 0);
+    SAY_ERROR(pthread_join(thread, &given));
+    SAY(given == &serial);
+    struct timespec later = from_now(CLOCK_REALTIME, 5), much_later = from_now(CLOCK_REALTIME, 60000);
+    HOLDS(pthread_create(&thread, NULL, wait_until_held, NULL) == 0);
+    SAY_ERROR(pthread_timedjoin_np(thread, NULL, &later));
+    atomic_store(&held, 1);
+    SAY_ERROR(pthread_timedjoin_np(thread, NULL, &much_later));
+}
+
+static mtx_t mtx;
+static cnd_t cnd;
+static tss_t key;
+
+static void c11_soon(void *arg)
+{
+    soon();
+    HOLDS(tss_get(key) == NULL);
+    HOLDS(tss_set(key, arg) == thrd_success && tss_get(key) == arg);
+    HOLDS(mtx_lock(&mtx) == thrd_success);
+    turn = 5;
+    HOLDS(cnd_broadcast(&cnd) == thrd_success && cnd_signal(&cnd) == thrd_success);
+    HOLDS(mtx_unlock(&mtx) == thrd_success);
+}
+
+static void c11(void)
+{
+    task t;
+    struct timespec later = from_now(CLOCK_REALTIME, 20);
+    SAY(mtx_init(&mtx, mtx_timed));
+    SAY(cnd_init(&cnd));
+    SAY(tss_create(&key, NULL));
+    SAY(mtx_lock(&mtx));
+    begin(&t, c11_soon, &key);
+    SAY(cnd_wait(&cnd, &mtx));
+    while (turn != 5)
+        cnd_wait(&cnd, &mtx);
+    SAY(cnd_timedwait(&cnd, &mtx, &later));
+    SAY(mtx_trylock(&mtx) == thrd_busy);
+    SAY(mtx_timedlock(&mtx, &later) == thrd_timedout);
+    SAY(mtx_unlock(&mtx));
+    end(&t);
+    SAY(tss_get(key) == NULL);
+}
+
+/* ---- Signals and messages ---- */
+
+static void kill_soon(void *arg)
+{
+    soon();
+    HOLDS(kill(getpid(), *(int *)arg) == 0);
+}
+
+static void signals(void)
+{
+    int which = SIGUSR1, got = 0;
+    sigset_t set;
+    siginfo_t info;
+    task t;
+    struct timespec ms20 = {0, 20000000};
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1); /* blocked in all threads: main */
+    begin(&t, kill_soon, &which);
+    SAY_ERROR(sigwait(&set, &got));
+    SAY(got == SIGUSR1);
+    end(&t);
+    begin(&t, kill_soon, &which);
+    SAY(sigwaitinfo(&set, &info) == SIGUSR1);
+    end(&t);
+    SAY(sigtimedwait(&set, &info, &ms20));
+}
+
+struct message {
+    long type;
+    char text[10];
+};
+
+static int queue_id, set_id;
+static mqd_t mq;
+
+static void message_soon(void *arg)
+{
+    struct message m = {3, "msg"};
+    struct sembuf up = {0, 1, 0};
+    soon();
+    switch (*(int *)arg) {
+    case 0: HOLDS(msgsnd(queue_id, &m, sizeof m.text, 0) == 0); break;
+    case 1: HOLDS(semop(set_id, &up, 1) == 0); break;
+    default: HOLDS(mq_send(mq, "mq", 2, 1) == 0);
+    }
+}
+
+static void messages(void)
+{
+    int what = 0;
+    struct message m;
+    struct sembuf down = {0, -1, 0};
+    struct timespec ms20 = {0, 20000000}, later;
+    task t;
+    queue_id = msgget(IPC_PRIVATE, 0600);
+    set_id = semget(IPC_PRIVATE, 1, 0600);
+    HOLDS(queue_id >= 0 && set_id >= 0);
+    begin(&t, message_soon, &what);
+    SAY(msgrcv(queue_id, &m, sizeof m.text, 0, 0));
+    SAY(m.type);
+    end(&t);
+    SAY(msgrcv(queue_id, &m, sizeof m.text, 0, IPC_NOWAIT));
+    SAY(msgrcv(-1, &m, 1, 0, 0));
+    what = 1;
+    begin(&t, message_soon, &what);
+    SAY(semop(set_id, &down, 1));
+    end(&t);
+    SAY(semtimedop(set_id, &down, 1, &ms20));
+    HOLDS(msgctl(queue_id, IPC_RMID, NULL) == 0 && semctl(set_id, 0, IPC_RMID) == 0);
+    char name[40];
+    snprintf(name, sizeof name, "/preload-%d", getpid());
+    struct mq_attr attr = {.mq_maxmsg = 2, .mq_msgsize = 16};
+    mq = mq_open(name, O_CREAT | O_RDWR, 0600, &attr);
+    if (mq == (mqd_t)-1) { /* the file system is not everywhere */
+        fprintf(stderr, "functions: no POSIX message queues here (%s): not tried\n", strerror(errno));
+        return;
+    }
+    mq_unlink(name);
+    what = 2;
+    begin(&t, message_soon, &what);
+    HOLDS(mq_receive(mq, buffer, sizeof buffer, NULL) == 2);
+    end(&t);
+    later = from_now(CLOCK_REALTIME, 20);
+    HOLDS(mq_timedreceive(mq, buffer, sizeof buffer, NULL, &later) == -1 && errno == ETIMEDOUT);
+    mq_close(mq);
+}
+
+/* ---- Cancellation points: those of plain threads are libc's ---- */
+
+static int cancelled_pipe[2], cleaned;
+
+static void clean_up(void *arg)
+{
+    (void)arg;
+    cleaned++;
+    pthread_mutex_unlock(&cond_mutex); /* which a cancelled wait has locked again */
+}
+
+static void *be_cancelled(void *arg)
+{
+    char b;
+    pthread_mutex_lock(&cond_mutex);
+    pthread_cleanup_push(clean_up, NULL);
+    switch (*(int *)arg) {
+    case 0: HOLDS(read(cancelled_pipe[0], &b, 1) < 0); break;
+    case 1: for (;;) pthread_cond_wait(&cond, &cond_mutex);
+    case 2: poll(NULL, 0, -1); break;
+    case 3: sem_wait(&sem); break;
+    case 4: recv(cancelled_pipe[0], &b, 1, 0); break; /* fails at once, and the next one is a point too */
+    }
+    for (;;)
+        sleep(100);
+    pthread_cleanup_pop(0);
+}
+
+static void cancelling(void)
+{
+    HOLDS(pipe(cancelled_pipe) == 0);
+    for (int i = 0; i < 5; i++) {
+        pthread_t thread;
+        void *given = NULL;
+        HOLDS(pthread_create(&thread, NULL, be_cancelled, &i) == 0);
+        soon();
+        SAY_ERROR(pthread_cancel(thread));
+        SAY_ERROR(pthread_join(thread, &given));
+        SAY(given == PTHREAD_CANCELED);
+    }
+    SAY(cleaned);
+    close(cancelled_pipe[0]), close(cancelled_pipe[1]);
+}
+
+#define TEST(f) {#f, f}
+static const struct {
+    const char *name;
+    void (*f)(void);
+} tests[] = {
+    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
+    TEST(receiving), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several), TEST(sleeping), TEST(children),
+    TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
+    TEST(signals), TEST(messages), TEST(cancelling),
+};
+
+static const char *only;
+
+static void run_all(void *unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        if (only && strcmp(only, tests[i].name) != 0)
+            continue;
+        printf("%s\n", tests[i].name);
+        tests[i].f();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    sigset_t set;
+    if (argc < 2 || (strcmp(argv[1], "goroutines") && strcmp(argv[1], "threads"))) {
+        fprintf(stderr, "usage: %s goroutines|threads [TEST]\n", argv[0]);
+        return 2;
+    }
+    only = argv[2];
+    alarm(150); /* a hang */
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    HOLDS(mkdtemp(directory) != NULL);
+    run_tasks(argv[1][0] == 't', 1, run_all);
+    char command[100];
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    return system(command) != 0;
+}
