@@ -152,7 +152,7 @@ EXPORT int close(int fd)
 {
     if (LIKELY(!may_be_waited_for(fd)))
         return real.close(fd);
-    if (is_within(__builtin_return_address(0), &library) || !move_waiters(fd))
+    if (is_librarys(__builtin_return_address(0)) || !move_waiters(fd))
         return real.close(fd);
     int r = gs_close(fd);
     return r < 0 ? failed(-r) : r;
@@ -395,6 +395,7 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
 {
 #define counts (*c)
     struct waiting w = WAITING(fd);
+    int before = errno;
     if (ours)
         w = (struct waiting)READING(fd, iov);
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, preadv2(w.file.fd, iov, n, -1, RWF_NOWAIT),
@@ -408,6 +409,8 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
         } else if (how == HOW_KERNEL) {
             r = KERNEL(real.readv(w.file.fd, iov, n));
         }
+        if (r >= 0)
+            errno = before;
     }
     leave_file(&w.file);
     return r;
@@ -483,10 +486,12 @@ static bool rest_waits(struct waiting *w, const struct iovec *iov, size_t n, ssi
         (done) += more_; \
     }
 
-static ssize_t do_writev(int fd, const struct iovec *iov, int n, struct counts *c)
+/* `ours`: as of do_readv. */
+static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
 #define counts (*c)
     struct waiting w = WAITING(fd);
+    int before = errno;
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, pwritev2(w.file.fd, iov, n, -1, RWF_NOWAIT),
                            real.writev(w.file.fd, iov, n));
     if (r > 0) {
@@ -503,9 +508,13 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, struct counts *
                 WRITE_THE_REST(&w, iov, (size_t)n, r,
                                real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), MSG_DONTWAIT),
                                real.writev(w.file.fd, of, parts));
+        } else if (how == HOW_KERNEL && ours && iov->iov_len <= PIPE_BUF) {
+            r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is so much room */
         } else if (how == HOW_KERNEL) {
-            r = KERNEL(real.writev(w.file.fd, iov, n));
+            r = ELSEWHERE(real.writev, (w.file.fd, iov, n));
         }
+        if (r >= 0)
+            errno = before;
     }
     leave_file(&w.file);
     return r;
@@ -518,14 +527,14 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
     if (!TAKEN)
         return real.write(fd, buf, n);
     struct iovec iov = {(void *)buf, n < MOST ? n : MOST};
-    return do_writev(fd, &iov, 1, &counts);
+    return do_writev(fd, &iov, 1, true, &counts);
 }
 ALIAS(__write, write);
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
     COUNTED(writev);
-    return TAKEN ? do_writev(fd, iov, n, &counts) : real.writev(fd, iov, n);
+    return TAKEN ? do_writev(fd, iov, n, false, &counts) : real.writev(fd, iov, n);
 }
 
 /* At an offset: disks. What is in memory is read at once. */
@@ -799,8 +808,10 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
     if (w.kind != SOCKET)
         return real.connect(fd, to, len);
     r = connect_at_once(fd, to, len);
-    if (r != 0 && errno == EAGAIN) /* a local socket whose queue is full: poll doesn't tell when it isn't */
+    if (r != 0 && errno == EAGAIN) { /* a local socket whose queue is full: poll doesn't tell when it isn't */
+        errno = before;
         return ELSEWHERE(real.connect, (fd, to, len));
+    }
     while (r != 0 && (errno == EINPROGRESS || errno == EALREADY)) {
         PARKS;
         int error = wait_for_file(&w.file, POLLOUT, w.deadline, NULL);

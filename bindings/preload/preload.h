@@ -71,6 +71,8 @@
 #pragma weak gs_exitsyscall
 #pragma weak gs_blocking
 #pragma weak gs_spawn_with
+#pragma weak gs_lock_os_thread
+#pragma weak gs_unlock_os_thread
 #pragma weak gs_join
 #pragma weak gs_release
 #pragma weak gs_park
@@ -124,6 +126,15 @@ static inline bool is_within(const void *address, const struct range *r)
     return (uintptr_t)address - r->from < r->size;
 }
 
+/* A call that seems to come from the library: whether it is a goroutine's last one, which returns where that would. */
+bool is_last_call(const void *caller);
+
+/* Whether it is the library that calls. */
+static inline bool is_librarys(const void *caller)
+{
+    return is_within(caller, &library) && !is_last_call(caller);
+}
+
 /*
  * Whether the function that was called from `caller` is to be taken over: a goroutine runs, and the caller is not one
  * of these.
@@ -132,7 +143,7 @@ static inline bool on_goroutine(const void *caller)
 {
     if (LIKELY(!gs_self) || LIKELY(!gs_self()))
         return false;
-    return !is_within(caller, &library) && !is_within(caller, &allocator);
+    return !is_librarys(caller) && !is_within(caller, &allocator);
 }
 #define TAKEN on_goroutine(__builtin_return_address(0))
 

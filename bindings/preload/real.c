@@ -6,6 +6,11 @@
 #include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unwind.h>
+
+/* Of libgcc_s, which the library needs too. */
+#pragma weak _Unwind_Backtrace
+#pragma weak _Unwind_GetIP
 
 int *errno_here(void)
 {
@@ -273,6 +278,32 @@ static void find_callers(void)
         dl_iterate_phdr(find_object, &of_malloc);
 }
 
+/*
+ * Compilers make the last call of a function a jump (pthread_mutex_unlock, say, at the end of a goroutine's function):
+ * then it returns to the library. All goroutines' functions return to one place: where the outermost frame of a
+ * goroutine is.
+ */
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *outermost)
+{
+    uintptr_t at = _Unwind_GetIP(context);
+    if (at != 0)
+        *(uintptr_t *)outermost = at;
+    return _URC_NO_REASON;
+}
+
+bool is_last_call(const void *caller)
+{
+    static _Atomic uintptr_t place; /* 0: not known yet */
+    uintptr_t found = atomic_load_explicit(&place, memory_order_relaxed);
+    if (found == 0 && _Unwind_Backtrace && gs_self()) {
+        _Unwind_Backtrace(note_frame, &found);
+        if (!is_within((const void *)found, &library))
+            return false; /* on the thread's own stack */
+        atomic_store_explicit(&place, found, memory_order_relaxed);
+    }
+    return (uintptr_t)caller == found;
+}
+
 bool can_park(void)
 {
     gs_g_info info;
@@ -297,7 +328,9 @@ struct errand {
 static void run_errand(void *arg)
 {
     struct errand *e = arg;
+    gs_lock_os_thread(); /* moves to a thread that no goroutine is pinned to */
     gs_blocking(e->f, e->arg);
+    gs_unlock_os_thread();
 }
 
 bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c)

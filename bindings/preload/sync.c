@@ -647,6 +647,15 @@ static bool signals_are_blocked(void)
     return syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked) == 0 && (blocked & some) == some;
 }
 
+/* sem_trywait; errno stays. */
+static bool try_sem(sem_t *s)
+{
+    int before = errno;
+    bool got = sem_trywait(s) == 0;
+    errno = before;
+    return got;
+}
+
 static int sem_wait_until(sem_t *s, gs_deadline deadline, struct counts *c)
 {
     struct bucket *b = bucket_of(s);
@@ -658,7 +667,7 @@ static int sem_wait_until(sem_t *s, gs_deadline deadline, struct counts *c)
         struct waiter w = {.addr = s, .what = SEMAPHORE};
         bucket_lock(b);
         enqueue(b, &w, false);
-        if (sem_trywait(s) == 0) {
+        if (try_sem(s)) {
             dequeue(b, &w);
             bucket_unlock(b);
             result = 0;
@@ -667,7 +676,7 @@ static int sem_wait_until(sem_t *s, gs_deadline deadline, struct counts *c)
         if (debug)
             count_parked(c);
         bool woken = park(b, &w, deadline);
-        if (sem_trywait(s) == 0) {
+        if (try_sem(s)) {
             result = 0;
             break;
         }
@@ -685,7 +694,7 @@ EXPORT int sem_wait(sem_t *s)
     COUNTED(sem_wait);
     if (!TAKEN)
         return real.sem_wait(s);
-    if (sem_trywait(s) == 0)
+    if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
         return KERNEL(real.sem_wait(s));
@@ -699,7 +708,7 @@ EXPORT int sem_timedwait(sem_t *s, const struct timespec *t)
         return real.sem_timedwait(s, t);
     if (t->tv_nsec < 0 || t->tv_nsec >= NS_PER_S)
         return failed(EINVAL);
-    if (sem_trywait(s) == 0)
+    if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
         return KERNEL(real.sem_timedwait(s, t));
@@ -713,7 +722,7 @@ EXPORT int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *t)
         return real.sem_clockwait(s, clock, t);
     if (t->tv_nsec < 0 || t->tv_nsec >= NS_PER_S)
         return failed(EINVAL);
-    if (sem_trywait(s) == 0)
+    if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
         return KERNEL(real.sem_clockwait(s, clock, t));

@@ -56,9 +56,9 @@ static char directory[] = "/tmp/preload-functions-XXXXXX";
 
 static const char *in_directory(const char *name)
 {
-    static char paths[4][200];
+    static char paths[8][200];
     static int n;
-    char *path = paths[n++ % 4];
+    char *path = paths[n++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", directory, name);
     return path;
 }
@@ -80,6 +80,8 @@ static struct timespec from_now(clockid_t clock, long ms)
 }
 
 static char buffer[1 << 20];
+static void *volatile nowhere = (void *)16; /* an address with no memory */
+static volatile int minus = -1, many_of_them = 5000;
 
 /* ---- Files ---- */
 
@@ -109,11 +111,11 @@ static void pipes(void)
     SAY(read(-1, b, 1));
     SAY(read(p[1], b, 1));
     SAY(write(p[0], b, 1));
-    SAY(read(p[0], (void *)16, 1));
-    SAY(write(p[1], (void *)16, 1));
-    SAY(readv(p[0], (void *)16, 1));
-    SAY(readv(p[0], two, -1));
-    SAY(readv(p[0], two, 5000));
+    SAY(read(p[0], nowhere, 1));
+    SAY(write(p[1], nowhere, 1));
+    SAY(readv(p[0], nowhere, 1));
+    SAY(readv(p[0], two, minus));
+    SAY(readv(p[0], two, many_of_them));
     HOLDS(read(p[0], buffer, sizeof buffer) == 21);
     SAY(fcntl(p[0], F_SETFL, O_NONBLOCK));
     SAY(read(p[0], b, sizeof b));
@@ -143,15 +145,21 @@ static void large_writes(void)
     struct iovec two[2] = {{all, sizeof buffer / 2}, {all, sizeof buffer / 2}};
     struct msghdr msg = {.msg_iov = two, .msg_iovlen = 2};
     memset(all, 'x', sizeof buffer);
-    for (i = 0; i < 2; i++) {
-        HOLDS((i ? socketpair(AF_UNIX, SOCK_STREAM, 0, p) : pipe(p)) == 0);
+    for (i = 0; i < 3; i++) {
+        if (i == 2) {
+            HOLDS(mkfifo(in_directory("large"), 0600) == 0);
+            p[0] = open(in_directory("large"), O_RDWR);
+            p[1] = dup(p[0]);
+        } else {
+            HOLDS((i ? socketpair(AF_UNIX, SOCK_STREAM, 0, p) : pipe(p)) == 0);
+        }
         begin(&t, read_all, &p[0]);
         SAY(write(p[1], all, sizeof buffer));
         end(&t);
         begin(&t, read_all, &p[0]);
         SAY(writev(p[1], two, 2));
         end(&t);
-        if (i) {
+        if (i == 1) {
             begin(&t, read_all, &p[0]);
             SAY(send(p[1], all, sizeof buffer, 0));
             end(&t);
@@ -194,7 +202,7 @@ static void fifos(void)
     end(&t);
     SAY(open(path, O_WRONLY | O_NONBLOCK));
     SAY(open("/nowhere/at/all", O_RDONLY));
-    SAY(open((char *)16, O_RDONLY));
+    SAY(open(nowhere, O_RDONLY));
     SAY((fd = creat(in_directory("made"), 0600)) >= 0);
     close(fd);
 }
@@ -269,6 +277,9 @@ static void file_locks(void)
     begin(&t, unlock_range_soon, &a);
     SAY(fcntl(b, F_OFD_SETLKW, &l));
     end(&t);
+    l.l_type = F_UNLCK;
+    SAY(fcntl(b, F_OFD_SETLK, &l));
+    l.l_type = F_WRLCK;
     SAY(fcntl(b, F_SETLKW, &l));
     close(a);
     close(b);
@@ -392,8 +403,8 @@ static void receiving(void)
         end(&t);
         drain(s[0]);
         SAY(recv(s[0], b, sizeof b, MSG_OOB));
-        SAY(recv(s[0], (void *)16, 1, MSG_DONTWAIT));
-        SAY(recvmsg(s[0], (void *)16, 0));
+        SAY(recv(s[0], nowhere, 1, MSG_DONTWAIT));
+        SAY(recvmsg(s[0], nowhere, 0));
         struct timeval limit = {0, 30000};
         SAY(setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
         SAY(recv(s[0], b, sizeof b, 0));
@@ -479,7 +490,7 @@ static void sending(void)
     close(s[0]);
     SAY(send(s[1], buffer, 1, MSG_NOSIGNAL));
     SAY(sendto(s[1], buffer, 1, MSG_NOSIGNAL, NULL, 0));
-    SAY(sendmsg(s[1], (void *)16, 0));
+    SAY(sendmsg(s[1], nowhere, 0));
     close(s[1]);
 }
 
@@ -541,7 +552,7 @@ static void connecting(void)
     close(listener);
     fd = socket(AF_INET, SOCK_STREAM, 0);
     SAY(connect(fd, (struct sockaddr *)&loopback, sizeof loopback));
-    SAY(connect(fd, (struct sockaddr *)16, sizeof loopback));
+    SAY(connect(fd, nowhere, sizeof loopback));
     SAY(accept(fd, NULL, NULL));
     close(fd);
     SAY(connect(-1, (struct sockaddr *)&loopback, sizeof loopback));
@@ -586,8 +597,8 @@ static void several(void)
     SAY(poll(f, 1, 30));
     SAY(poll(f, 3, 30));
     SAY(poll(NULL, 0, 10));
-    SAY(poll((void *)16, 1, -1));
-    SAY(poll((void *)16, 1, 10));
+    SAY(poll(nowhere, 1, -1));
+    SAY(poll(nowhere, 1, 10));
     SAY(ppoll(f, 3, &ms30, NULL));
     SAY(ppoll(f, 3, &ms30, &none));
     SAY(ppoll(f, 3, &bad, NULL));
@@ -658,7 +669,7 @@ static void sleeping(void)
     SAY(thrd_sleep(&ms5, NULL));
     HOLDS(seconds() - before > 1.03);
     SAY(nanosleep(&bad, NULL));
-    SAY(nanosleep((void *)16, NULL));
+    SAY(nanosleep(nowhere, NULL));
     SAY_ERROR(clock_nanosleep(12345, 0, &ms5, NULL));
 }
 
