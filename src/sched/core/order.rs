@@ -19,7 +19,7 @@ pub const GLOBAL: u32 = 61;
 
 /// One decision in this number begins with the global queue even if goroutines hand over to each other and their turn
 /// isn't over.
-const SURELY: u32 = GLOBAL * 8;
+pub const SURELY: u32 = GLOBAL * 8;
 
 /// Once in this number of decisions a goroutine is measured until it runs: two readings of the clock. A multiple of
 /// [`GLOBAL`], since only unusual decisions ask.

@@ -3,7 +3,7 @@
 
 use super::g0::find_runnable;
 use super::netpoll::{self, Class, Found};
-use super::order::{GLOBAL, OTHERS, TURN, next_local, now_and_then};
+use super::order::{GLOBAL, OTHERS, SURELY, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
 use super::ready;
 use super::start;
@@ -253,6 +253,53 @@ fn what_an_event_made_ready_runs_before_the_turn_is_over() {
         p.pace.events.set(1);
         look_at_the_clock(p);
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
+    });
+}
+
+#[test]
+fn what_an_event_made_ready_need_not_wait_until_others_end_a_turn_that_is_over() {
+    Stage::set(1, "flat", |s| {
+        let (woken, local) = (s.task(), s.task());
+        let p = s.p(0);
+        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        assert!(p.private.push(woken.to_word()));
+        p.pace.turn.set(1u32.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
+        p.pace.turn_seen_at.set(time::now() - TURN);
+        // A direct switch and then g0 read the clock for the same decision.
+        for _ in 0..2 {
+            p.pace.note(1, time::now(), true);
+        }
+        p.pace.set_events(1);
+        look_at_the_clock(p);
+        assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
+    });
+}
+
+#[test]
+fn what_a_timer_has_put_into_runnext_runs_before_what_it_displaced() {
+    Stage::set(1, "flat", |s| {
+        let (woken, displaced) = (s.task(), s.task());
+        let p = s.p(0);
+        p.runnext.store(woken.to_word(), Ordering::Relaxed);
+        assert!(p.private.push(displaced.to_word()));
+        p.pace.fired.set(true);
+        p.pace.set_events(1);
+        look_at_the_clock(p);
+        assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
+    });
+}
+
+#[test]
+fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
+    Stage::set(1, "flat", |s| {
+        let (global, local) = (s.task(), s.task());
+        let p = s.p(0);
+        p.of_node().runq.push(global);
+        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        p.tick.store(SURELY - 1, Ordering::Relaxed);
+        look_at_the_clock(p);
+        assert_eq!(s.name(next_local(s.m, p)), Some(0));
+        assert_eq!(s.find(), Some(1));
     });
 }
 
