@@ -164,16 +164,33 @@ void lgs_timers(int more)
     atomic_fetch_add(&timers, more);
 }
 
-static void interrupt_main(int reason)
+/* What has become of the last Ctrl-C while the main program waited: the waits are to be ended, were ended. */
+enum { NO_CTRL_C, CTRL_C_CAME, CTRL_C_ENDS_WAITS };
+static _Atomic int ctrl_c;
+
+static void lock_main(void)
 {
     gs_cancel_disable();
     (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
-    if (main_program && main_program->self) {
+}
+
+static void unlock_main(void)
+{
+    gs_mutex_unlock(&main_lock);
+    gs_cancel_enable();
+}
+
+static void interrupt_main(int reason)
+{
+    int came = CTRL_C_CAME;
+    lock_main();
+    /* Unless the wait has ended by itself: settle_ctrl_c. */
+    bool wanted = reason != LGS_INTERRUPT || atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
+    if (wanted && main_program && main_program->self) {
         atomic_store(&main_program->reason, reason);
         gs_cancel(main_program->self);
     }
-    gs_mutex_unlock(&main_lock);
-    gs_cancel_enable();
+    unlock_main();
 }
 
 static void count_active(const gs_g_info *info, void *count)
@@ -238,14 +255,19 @@ static struct sigaction behind; /* lua5.4's */
 static int interrupts = -1;     /* an eventfd; -1: none yet */
 static _Atomic bool main_waits;
 
+static void end_wait(void)
+{
+    uint64_t one = 1;
+    atomic_store(&ctrl_c, CTRL_C_CAME);
+    (void)!write(interrupts, &one, sizeof one);
+}
+
 static void on_interrupt(int signal)
 {
     int saved = errno;
     behind.sa_handler(signal);
-    if (atomic_load(&main_waits)) {
-        uint64_t one = 1;
-        (void)!write(interrupts, &one, sizeof one);
-    }
+    if (atomic_load(&main_waits))
+        end_wait();
     errno = saved;
 }
 
@@ -266,14 +288,42 @@ static void front_interrupts(struct state *S)
     struct sigaction now;
     if (interrupts < 0 || S != main_program || sigaction(SIGINT, NULL, &now) != 0)
         return;
-    if ((now.sa_flags & SA_SIGINFO) || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+    if ((now.sa_flags & SA_SIGINFO) || now.sa_handler == SIG_IGN)
         return;
-    if (now.sa_handler != on_interrupt) {
-        behind = now;
-        now.sa_handler = on_interrupt;
-        sigaction(SIGINT, &now, NULL);
+    if (now.sa_handler != on_interrupt && now.sa_handler != SIG_DFL) {
+        sigset_t sigint, before;
+        sigemptyset(&sigint);
+        sigaddset(&sigint, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &sigint, &before);
+        /* lua5.4's handler may have run just now. */
+        if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler != SIG_DFL) {
+            behind = now;
+            now.sa_handler = on_interrupt;
+            sigaction(SIGINT, &now, NULL);
+        }
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     atomic_store(&main_waits, true);
+    /* Ctrl-C may have come after the last instruction: lua5.4's handler has set its hook, and SIGINT to SIG_DFL. */
+    const int all = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT;
+    if (lua_gethookmask(S->L) == all && lua_gethookcount(S->L) == 1 && sigaction(SIGINT, NULL, &now) == 0
+        && now.sa_handler == SIG_DFL)
+        end_wait();
+}
+
+/* The main program has waited. If Ctrl-C came meanwhile, lua5.4's hook raises the error at the next instruction, whether the
+   cancel has ended this wait or comes too late for it: it must not end the next one. */
+static void settle_ctrl_c(struct state *S)
+{
+    int reason = LGS_INTERRUPT;
+    atomic_store(&main_waits, false);
+    if (atomic_load(&ctrl_c) == NO_CTRL_C || !lua_gethook(S->L))
+        return;
+    lock_main(); /* no cancel is under way */
+    bool ends_waits = atomic_exchange(&ctrl_c, NO_CTRL_C) == CTRL_C_ENDS_WAITS;
+    unlock_main();
+    if (ends_waits && atomic_compare_exchange_strong(&S->reason, &reason, LGS_NO_REASON))
+        gs_uncancel();
 }
 
 /* ---- Around calls ---- */
@@ -292,7 +342,7 @@ void lgs_enter(struct state *S, bool sync)
     if (sync)
         wakes_up();
     if (S->self)
-        atomic_store(&main_waits, false);
+        settle_ctrl_c(S);
     start_ticking();
     set_running(S->L);
 }
