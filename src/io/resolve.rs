@@ -1,6 +1,7 @@
 //! Names of hosts. getaddrinfo(3) blocks, and its stack is deep: it runs on a
 //! thread's own stack, called by a helper goroutine, so that whoever asks can stop
-//! waiting. A helper that is not waited for frees what it finds.
+//! waiting. A helper that is not waited for frees what it finds; if its turn has not
+//! come yet it asks nobody.
 
 use super::wait::is_past;
 use crate::os::heap;
@@ -8,6 +9,7 @@ use crate::os::socket::{self, Info};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::park::{FOREVER, NOWAIT};
+use crate::sched::life::cancel;
 use crate::sched::life::goroutine;
 use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::GRef;
@@ -188,6 +190,10 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
         }
     };
     let e = goroutine::join(helper, deadline);
+    if e != 0 && !goroutine::has_ended(helper) {
+        // A helper that waits for its turn ends at once. The others can't be stopped.
+        cancel::cancel(helper);
+    }
     goroutine::release(helper);
     match e {
         // The helper has ended, so the answer is ours alone.
@@ -215,10 +221,14 @@ unsafe extern "C" fn help(question: *mut c_void) {
     // It is the library's code, though a goroutine runs it: its P must not be taken,
     // nor the goroutine be stopped with a lock held.
     let _entered = Entered::new();
-    HELPING.acquire(1, FOREVER);
-    // SAFETY: the question outlives the call: the helper's reference.
-    unsafe { blocking::call(ask, question) };
-    HELPING.release(1);
+    // It is cancelled when the asker has gone.
+    if HELPING.acquire(1, FOREVER) == 0 {
+        if !cancel::is_cancelled() {
+            // SAFETY: the question outlives the call: the helper's reference.
+            unsafe { blocking::call(ask, question) };
+        }
+        HELPING.release(1);
+    }
     // SAFETY: the helper's reference.
     unsafe { Question::release(question.cast()) };
 }
