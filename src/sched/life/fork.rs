@@ -12,7 +12,7 @@ use crate::sched::core::preempt;
 use crate::sched::watch::deadlock;
 use crate::sched::who::cxa;
 use crate::sched::who::m::{self};
-use crate::sched::who::runtime::{CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
+use crate::sched::who::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
 use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
@@ -130,6 +130,7 @@ pub extern "C" fn in_child() {
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
     INSIDE.store(0, Ordering::SeqCst);
+    AT_THE_DOOR.store(0, Ordering::SeqCst);
     deadlock::forget_threads();
     embed::forget_stop();
     unlock_after_fork(parent);

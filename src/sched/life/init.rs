@@ -48,7 +48,7 @@ impl Inside {
     /// `-EAGAIN`: the system gives no memory or thread for that.
     pub fn enter() -> Result<Inside, i32> {
         loop {
-            if let Some(inside) = Inside::try_enter() {
+            if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
                 return Ok(inside);
             }
             init_default()?;
@@ -138,6 +138,7 @@ pub fn shutdown(deadline: i64) -> i32 {
         if e != 0 {
             return e;
         }
+        Inside::let_in();
         LIFE.lock();
         let Some(rt) = try_rt() else {
             LIFE.unlock();

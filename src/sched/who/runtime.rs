@@ -17,8 +17,9 @@ use crate::arch::FpControl;
 use crate::numa::Topology;
 use crate::os::cpu::CpuSet;
 use crate::os::locked::Locked;
+use crate::os::spin::{self, SpinLock};
 use crate::os::thread::SignalMask;
-use crate::os::{heap, log, mem, spin::SpinLock};
+use crate::os::{heap, log, mem};
 use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
 use crate::stack::Class;
@@ -44,6 +45,9 @@ pub static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// Plain threads that use the runtime right now.
 pub static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Plain threads that wait until `CHANGING` is over.
+pub static AT_THE_DOOR: AtomicUsize = AtomicUsize::new(0);
 
 /// Runtimes there have been in this process and, before a fork, in its parents.
 pub static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -198,14 +202,39 @@ impl Inside {
     /// The same without making one: `None` if there is no runtime.
     pub fn enter_if_there() -> Option<Inside> {
         loop {
-            if let Some(inside) = Inside::try_enter() {
+            if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
                 return Some(inside);
             }
             if !CHANGING.load(Ordering::SeqCst) && try_rt().is_none() {
                 return None;
             }
-            // The shutdown ends it, or gives up because there is a goroutine again.
-            LIFE.with(|| {});
+        }
+    }
+
+    /// Waits until a runtime that is being made is there, and one that is being ended is gone, or goes on
+    /// because there is a goroutine again, and then comes in, if there is one. Who waits is not inside
+    /// meanwhile, nor in and out: a shutdown waits until no thread is inside, and would meet one that had lost
+    /// its CPU in between again and again.
+    pub fn enter_by_the_door() -> Option<Inside> {
+        AT_THE_DOOR.fetch_add(1, Ordering::SeqCst);
+        let mut round = 0;
+        // Acquire: pairs with the stores of whoever makes or ends the runtime.
+        while CHANGING.load(Ordering::Acquire) {
+            round += 1;
+            spin::backoff(round);
+        }
+        let inside = Inside::try_enter();
+        AT_THE_DOOR.fetch_sub(1, Ordering::SeqCst);
+        inside
+    }
+
+    /// For a thread outside that is about to close the door: those who have waited there come in first. One
+    /// runtime after the other might be ended before they wake up.
+    pub fn let_in() {
+        let mut round = 0;
+        while AT_THE_DOOR.load(Ordering::SeqCst) > 0 {
+            round += 1;
+            spin::backoff(round);
         }
     }
 
