@@ -341,7 +341,7 @@ typedef struct gs_spawn_opts {
      */
     void *data;
     /**
-     * The group on whose threads it begins, with GS_SPAWN_PINNED; or NULL.
+     * The group on whose threads it begins, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1; or NULL.
      */
     struct gs_workers *workers;
 } gs_spawn_opts;

@@ -122,7 +122,7 @@ pub struct gs_spawn_opts {
     pub reserved: u32,
     /// What gs_data(g) gives from the start.
     pub data: *mut c_void,
-    /// The group on whose threads it begins, with GS_SPAWN_PINNED; or NULL.
+    /// The group on whose threads it begins, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1; or NULL.
     pub workers: *mut gs_workers,
 }
 
