@@ -241,7 +241,11 @@ impl M {
     fn bind_now(&self, node: usize) {
         if !self.is_runner() && !self.is_locked() {
             self.bound_to.set(node);
-            rt().nodes[node].cpus.bind();
+            // With no CPU left in the node, anywhere: on those of the node that it was bound to
+            // before it would be in the way of others, and another node's might be free.
+            if !rt().nodes[node].cpus.bind() {
+                rt().unbind_thread();
+            }
         }
     }
 
