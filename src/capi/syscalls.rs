@@ -197,7 +197,11 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     let _entered = Entered::new();
     match Inside::enter_from_outside() {
-        Ok(_inside) => rt().set_max_threads(n),
+        Ok(_inside) => {
+            let before = rt().set_max_threads(n);
+            lock_thread::limit_changed();
+            before
+        }
         Err(e) => e,
     }
 }

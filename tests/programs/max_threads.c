@@ -226,6 +226,31 @@ CHILD(a_limit_that_is_raised)
     _exit(0);
 }
 
+/* All three lock a thread of their own before any of them ends, and at first only one may. */
+static void lock_beside_two_others(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    ADD(here, 1);
+    WAIT_UNTIL(GET(here) == 3);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+    ADD(done, 1);
+}
+
+CHILD(a_limit_that_is_raised_for_those_that_lock)
+{
+    int i;
+    start_with_limit(2);
+    for (i = 0; i < 3; i++)
+        go(lock_beside_two_others, NULL);
+    NAP_UNTIL(GET(here) == 1);
+    nap(20 * MS);
+    CHECK_EQ(GET(here), 1);
+    CHECK_EQ(gs_set_max_threads(50), 2);
+    NAP_UNTIL(GET(done) == 3);
+    _exit(0);
+}
+
 static void lock_and_sleep(void *arg)
 {
     (void)arg;
@@ -254,4 +279,5 @@ TEST(the_only_thread_may_be_locked)
 TEST(raising_the_limit_lets_waiting_work_go_on)
 {
     check_child_succeeds("a_limit_that_is_raised");
+    check_child_succeeds("a_limit_that_is_raised_for_those_that_lock");
 }

@@ -398,3 +398,85 @@ GO_TEST(who_is_pinned_to_the_thread_of_gs_run_locks_it_without_waiting)
     CHECK_EQ(gs_set_max_threads(former), 3);
     CHECK_EQ(gs_workers_free(w), 0);
 }
+
+/* A goroutine of a group answers whatever comes, on the thread of gs_run. */
+struct echo {
+    gs_chan *asked, *answered;
+};
+
+static void answer(void *arg)
+{
+    struct echo *e = arg;
+    int64_t v;
+    while (gs_chan_recv(e->asked, &v, GS_FOREVER) == 0) {
+        v = thread_id();
+        CHECK_EQ(gs_chan_send(e->answered, &v, GS_FOREVER), 0);
+    }
+}
+
+static pid_t ask(struct echo *e)
+{
+    int64_t v = 0;
+    CHECK_EQ(gs_chan_send(e->asked, &v, GS_FOREVER), 0);
+    CHECK_EQ(gs_chan_recv(e->answered, &v, GS_FOREVER), 0);
+    return (pid_t)v;
+}
+
+static void lock_where_another_is_pinned(void *arg)
+{
+    gs_workers *w = arg;
+    struct echo e = {chan_of_ints(0), chan_of_ints(0)};
+    gs_spawn_opts o = in_group(w);
+    pid_t own = thread_id();
+    gs_g *g = go_opts(answer, &e, &o);
+    int i;
+    for (i = 0; i < 5; i++) {
+        do
+            CHECK_EQ(ask(&e), own);
+        while (thread_id() != own);
+        CHECK_EQ(gs_lock_os_thread(), 0);
+        CHECK_EQ(thread_id(), own);
+        CHECK_EQ(ask(&e), own);
+        CHECK_EQ(thread_id(), own);
+        CHECK_EQ(gs_unlock_os_thread(), 0);
+    }
+    CHECK_EQ(gs_chan_close(e.asked), 0);
+    join(g);
+    free_chan(e.asked);
+    free_chan(e.answered);
+}
+
+static void lock_a_while(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    CHECK_EQ(gs_sleep(100 * US), 0);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+static void lock_many(void *arg)
+{
+    gs_g *gs[10];
+    size_t i;
+    (void)arg;
+    for (i = 0; i < LENGTH(gs); i++)
+        gs[i] = go_ref(lock_a_while, NULL);
+    for (i = 0; i < LENGTH(gs); i++)
+        join(gs[i]);
+}
+
+/* The function of gs_run moved to a thread of the library's, which nobody had counted among those that are locked. At
+ * its end there seemed to be fewer than none, and no other goroutine ever got a thread. */
+TEST(the_function_of_run_locks_its_thread_where_another_is_pinned)
+{
+    gs_config cfg = GS_CONFIG_INIT;
+    gs_workers *w = gs_workers_create(1, GS_WORKERS_RUNNER);
+    CHECK(w);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    cfg.max_threads = 3;
+    CHECK_EQ(gs_init(&cfg), 0);
+    CHECK_EQ(gs_run(lock_where_another_is_pinned, w), 0);
+    CHECK_EQ(gs_run(lock_many, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_workers_free(w), 0);
+}

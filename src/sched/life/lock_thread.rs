@@ -39,10 +39,26 @@ impl Slots {
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
+    /// As many may be locked as the limit of threads says by now.
+    fn let_in(&self) {
+        let next = || {
+            self.lock.with(|| {
+                let has_room = self.taken.get() < rt().lockable_threads();
+                let next = if has_room { self.queue.pop() } else { None };
+                next.inspect(|_| self.taken.set(self.taken.get() + 1))
+            })
+        };
+        while let Some(waiter) = next() {
+            // SAFETY: popped, so ours.
+            unsafe { Waiter::ready(waiter, When::Soon) };
+        }
+    }
+
     fn give_back(&self) {
         let next = self.lock.with(|| {
             let next = self.queue.pop();
             if next.is_none() {
+                debug_assert!(self.taken.get() > 0);
                 self.taken.set(self.taken.get() - 1);
             }
             next
@@ -52,6 +68,11 @@ impl Slots {
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
+}
+
+/// The limit of threads is another one.
+pub fn limit_changed() {
+    rt().locked.let_in();
 }
 
 /// A goroutine keeps the thread of this M for itself from now on.
@@ -94,7 +115,9 @@ pub fn lock() {
         if took {
             rt().locked.take();
         }
-        if let Some(m) = m::on_goroutine() {
+        // The function of `gs_run` stays too, with those that are pinned to its thread: they run while it is
+        // parked.
+        if !stays && let Some(m) = m::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
         // It may be another thread by now.
