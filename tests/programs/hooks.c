@@ -308,6 +308,43 @@ static void be_native(void *arg)
     }
 }
 
+/* Two goroutines on one thread hand over to each other: however busy the machine is, the thread switches so often that it
+ * ticks. On a busy machine all others may get by without: each on a P of its own, where it finds every mutex free. */
+enum { HAND_OVERS = 20 };
+
+static void serve(void *ball)
+{
+    int i;
+    for (i = 0; i < HAND_OVERS; i++)
+        CHECK_EQ(gs_chan_send(ball, &i, GS_FOREVER), 0);
+}
+
+static void catch(void *ball)
+{
+    int v, i;
+    for (i = 0; i < HAND_OVERS; i++) {
+        CHECK_EQ(gs_chan_recv(ball, &v, GS_FOREVER), 0);
+        CHECK_EQ(v, i);
+    }
+}
+
+static void hand_over_on_one_thread(void)
+{
+    gs_workers *w = gs_workers_create(1, 0);
+    gs_chan *ball = gs_chan_make(sizeof(int), 0);
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    gs_g *server, *catcher;
+    CHECK(w && ball);
+    o.flags = GS_SPAWN_PINNED;
+    o.workers = w;
+    server = go_opts(serve, ball, &o);
+    catcher = go_opts(catch, ball, &o);
+    join(server);
+    join(catcher);
+    free_chan(ball);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
 /* Interpreted goroutines, pinned, beside native ones. */
 static void mix(int interpreted, int natives, int rounds, int kinds, uint32_t flags, uint64_t seed)
 {
@@ -352,6 +389,7 @@ static void run_mixed(void *arg)
 {
     struct mixed *m = arg;
     mix(m->interpreted, m->natives, m->rounds, m->kinds, m->flags, m->seed);
+    hand_over_on_one_thread();
 }
 
 static void run_under_hooks(struct mixed m)
@@ -367,7 +405,7 @@ static void run_under_hooks(struct mixed m)
     CHECK_EQ(starts, stops);
     CHECK_GE(starts, 1);
     CHECK_EQ(ins, outs);
-    CHECK_EQ(goexits, m.interpreted + m.natives + 1);
+    CHECK_EQ(goexits, m.interpreted + m.natives + 3);
     CHECK_EQ(deads, goexits);
     CHECK_EQ(shutdowns, 1);
     CHECK_GE(idles, 1);
