@@ -31,6 +31,8 @@ const TICKS: u32 = 128;
 const LEAST_TICKS: u32 = 4;
 /// How long a busy P aims to go without a look at its files, in ns, within `LEAST_TICKS` and `TICKS`.
 const LOOK_GAP: i64 = 40_000;
+/// What a look finds queues behind what waits already, so the next look may wait until this part of the queue has run.
+const PART_OF_QUEUE: u32 = 4;
 /// The data of an instance's bell; other numbers are files', or P's.
 const BELL: u64 = u64::MAX;
 /// P's that a watcher takes note of at once.
@@ -331,6 +333,10 @@ pub fn look(m: MRef, of: PRef) -> usize {
     let n = found.len();
     if n > 0 {
         found.into_queues(p);
+        if of == p {
+            let waiting = p.shared.len() as u32 / PART_OF_QUEUE;
+            p.poll.ticks.set(p.poll.ticks.get().max(waiting.min(TICKS)));
+        }
     }
     n
 }
