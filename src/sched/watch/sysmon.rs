@@ -371,8 +371,11 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
             asked: seen.asked,
             ..Seen::new(now)
         };
-        if matches!(status, status::RUNNING | status::SYSCALL) {
-            look_at_files(p, seen, now);
+        match status {
+            status::SYSCALL => look_at_files(p, seen, now),
+            // Its owner looks by itself, so that needs no look of sysmon sooner than others do.
+            status::RUNNING => look_at_files_if_due(p, now),
+            _ => {}
         }
         // Whoever is preempted for these has run for a while, beginning now.
         if status == status::RUNNING {
@@ -414,15 +417,15 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
 /// The files of a P whose owner doesn't get to it: it stands, or it has more to do
 /// between two of its looks than they have time.
 fn look_at_files(p: PRef, seen: &mut Seen, now: i64) {
-    if !p.poll.is_waited_for() {
-        return;
+    if p.poll.is_waited_for() {
+        look_at_files_if_due(p, now);
+        seen.next = seen.next.min(p.poll.last_look() + FILES).max(now);
     }
-    let due = p.poll.last_look() + FILES;
-    if now >= due {
+}
+
+fn look_at_files_if_due(p: PRef, now: i64) {
+    if p.poll.is_waited_for() && now - p.poll.last_look() >= FILES {
         netpoll::look_from_outside(p);
-        seen.next = seen.next.min(now + FILES);
-    } else {
-        seen.next = seen.next.min(due);
     }
 }
 
