@@ -4,8 +4,8 @@
  *     gc [--incremental] [KEYS]
  *
  * An ordered set that is never changed: an insertion makes a new version, which shares all but some 20 nodes with the one
- * before. So writers replace the root under a lock, and readers take a version and look at it for as long as they like,
- * without any. Who frees a node that is in no version that anybody still looks at? Here nobody has to. The set is a treap:
+ * before. So writers replace the root under a lock, and readers take a version and read it for as long as they like,
+ * without a lock. A node must be freed when no version that is still read contains it; the collector does that. The set is a treap:
  * a search tree by key, a heap by a hash of the key.
  *
  * Build it with -lgosched -lgc. docs/embedding-collector.md has the rest.

@@ -5,9 +5,9 @@
  * a list of the directory. Nothing outside the directory is served: the kernel resolves each path
  * beneath it (openat2, Linux 5.6), whatever '..' or symbolic links are in it.
  *
- * It shows reads and writes with deadlines, so that slow clients hold up nobody and are ended;
+ * It shows reads and writes with deadlines, so that slow clients hold up no other client and are ended;
  * system calls that may wait for a disk between gs_entersyscall and gs_exitsyscall, so that a slow
- * one holds up nobody either; and gs_blocking for a library function that may block for long, readdir.
+ * call holds up no other client either; and gs_blocking for a library function that may block for long, readdir.
  * http.h parses, server.h accepts and stops.
  *
  *   cc -std=c11 -O2 -Iinclude examples-c/httpd.c -Ltarget/release -lgosched \

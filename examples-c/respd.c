@@ -48,7 +48,7 @@ static const char help[] =
 enum {
     FEW_BYTES = 2 * 1024,      /* read into the stack; all that most clients ever send at a time */
     BUFFER = 16 * 1024,        /* of replies, on the stack, and what is read at a time once more has come */
-    KEEP_MAX = 1024 * 1024,    /* bytes of a larger one that it keeps between requests */
+    KEEP_MAX = 1024 * 1024,    /* bytes of a larger buffer that a connection keeps between requests */
     COPY_MAX = 4 * 1024,       /* larger values are sent from where they are */
     NAME_MAX_BYTES = 64,       /* of a client's name */
 };

@@ -277,7 +277,7 @@ impl Case {
             }
         }
         for channel in channels {
-            // SAFETY: all are closed, so nobody waits in one.
+            // SAFETY: all channels are closed, so no goroutine waits in one.
             prop_assert_eq!(unsafe { gs_chan_free(channel) }, 0);
         }
         Ok(())

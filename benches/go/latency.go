@@ -15,7 +15,7 @@ import (
 // goroutines use the P's. For each kind of background and of event: n events,
 // one each 2 ms, from a goroutine that has an OS thread for itself, or a timer.
 //
-// The thread stands for one that is none of the runtime's, which would need cgo.
+// The thread stands for a thread outside the runtime, which would need cgo.
 // It notes the time when it runs again, so its own way back isn't measured.
 
 const (

@@ -1347,7 +1347,7 @@ public:
 class once {
     mutex m_;
     std::atomic<bool> done_{false};
-    std::atomic<const void *> by_{nullptr}; // who is in f
+    std::atomic<const void *> by_{nullptr}; // the caller that runs f
 
     __attribute__((noinline)) static const void *self() noexcept
     {
@@ -2225,7 +2225,7 @@ public:
             return detail::failed<std::size_t>(r, "gs::selector::select");
         return which;
     }
-    /// Does one that can be done at once; empty: there is none.
+    /// Does a case that can be done at once; empty: there is none.
     result<std::optional<std::size_t>> try_select() { return run_until(GS_NOWAIT, "gs::selector::try_select"); }
     /// Empty: none could be done in time.
     template <class Rep, class Period>
@@ -3009,7 +3009,7 @@ class endpoint {
     }
 
 public:
-    /// Nobody's.
+    /// An empty endpoint, which is no address.
     endpoint() noexcept { std::memset(&at_, 0, sizeof at_); }
     /// Of IPv4 or IPv6; others make an empty one.
     endpoint(const sockaddr *at, socklen_t n) noexcept : endpoint()
@@ -3130,13 +3130,13 @@ public:
         return detail::done(static_cast<long>(r), "gs::udp_socket::send_to");
     }
     result<void> send_to(std::string_view text, const endpoint &to) const { return send_to(text.data(), text.size(), to); }
-    /// On a socket of connect(). std::errc::connection_refused: nobody has that port; mostly told at the next call.
+    /// On a socket of connect(). std::errc::connection_refused: no socket has that port. Mostly the next call reports it.
     result<void> send(const void *p, std::size_t n) const
     {
         return detail::done(static_cast<long>(gs_send(file_.fd(), p, n, 0, write_by_)), "gs::udp_socket::send");
     }
     result<void> send(std::string_view text) const { return send(text.data(), text.size()); }
-    /// The next datagram, n bytes of it at most, and who has sent it.
+    /// The next datagram, n bytes of it at most, and the address of its sender.
     result<datagram> receive_from(void *p, std::size_t n) const
     {
         sockaddr_storage from{};

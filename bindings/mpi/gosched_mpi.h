@@ -421,7 +421,7 @@ static inline void gs_mpi_progress_(void *arg)
     (void)arg;
     for (;;) {
         gs_mpi_waiter_ *over = NULL;
-        /* In this order: who has set `withdrawn` was submitted before. */
+        /* In this order: a request that has set `withdrawn` was submitted before. */
         bool withdrawn = GS_MPI_GET_(m->withdrawn) && GS_MPI_SWAP_(m->withdrawn, false);
         bool news = gs_mpi_take_news_(m, &over);
         gs_mpi_lock_();

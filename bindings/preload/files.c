@@ -460,7 +460,7 @@ static int rest_of(const struct iovec *iov, size_t n, size_t done, struct iovec 
     return k;
 }
 
-/* Whether a write that has taken `done` bytes goes on: who has asked not to wait gets what could be written. */
+/* Whether a write that has taken `done` bytes goes on: a caller that has asked not to wait gets what could be written. */
 static bool rest_waits(struct waiting *w, const struct iovec *iov, size_t n, ssize_t done)
 {
     struct iovec rest[AT_ONCE];

@@ -269,7 +269,7 @@ struct bucket {
 } __attribute__((aligned(64)));
 
 struct bucket *bucket_of(const void *addr);
-/* Whether anybody may be waiting for the address. After a locked instruction on what is waited for. */
+/* Whether a waiter may be waiting for the address. Called after a locked instruction on the object. */
 static inline bool anybody_waits(const void *addr)
 {
     return atomic_load_explicit(&bucket_of(addr)->waiting, memory_order_relaxed) != 0;

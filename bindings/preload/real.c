@@ -270,7 +270,7 @@ static void find_callers(void)
     dl_iterate_phdr(find_object, &of_library);
     /*
      * A malloc that isn't libc's locks and keeps a thread's memory by the same functions. It must stay the thread's:
-     * the library allocates on every stack. One that is part of the program can't be told from the rest of it.
+     * the library allocates on every stack. A malloc in the program itself can't be told from the rest of the program.
      */
     struct search of_malloc = {.address = (uintptr_t)dlsym(RTLD_DEFAULT, "malloc"), .range = &allocator, .first = true,
                                .not_program = true};

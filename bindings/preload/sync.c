@@ -160,7 +160,7 @@ static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline de
 {
     struct bucket *b = bucket_of(m);
     bool woken = false;
-    for (int i = 0; i < 40; i++) { /* who has it on another thread mostly has it for an instant */
+    for (int i = 0; i < 40; i++) { /* an owner on another thread mostly keeps it for an instant */
         if (__atomic_load_n(&in(m)->__lock, __ATOMIC_RELAXED) == 0 && try_word(m)) {
             own(m, me, again);
             return 0;

@@ -239,7 +239,7 @@ static void wait_announced(void *arg)
     done();
 }
 
-/* In one that isn't. */
+/* In a call that isn't announced. */
 static void wait_unannounced(void *arg)
 {
     struct node *own = arg;

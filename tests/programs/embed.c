@@ -422,8 +422,8 @@ GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
     WAIT_UNTIL(gs_num_goroutines() == 1);
 }
 
-/* A collector stops the world in the middle of an allocation from lists of its thread's: nobody else may run there
- * meanwhile, though others stop the world too and the goroutine may have lost its P, and not know. */
+/* A collector stops the world in the middle of an allocation from its thread's lists: no other goroutine may run there
+ * meanwhile, even if others stop the world too and the collector's goroutine has lost its P without knowing. */
 static _Thread_local int in_use;
 
 static void stop_in_the_middle(void *arg)
@@ -461,8 +461,8 @@ GO_TEST(a_stopper_stays_on_its_thread)
         join(g[i]);
 }
 
-/* The registers of one that is blocked in the kernel are shown, and other signals reach its thread all the same: a collector
- * of the host's may stop threads by one. */
+/* The registers of a goroutine that is blocked in the kernel are shown, and other signals reach its thread all the same:
+ * a collector of the host's may stop threads by a signal. */
 static int signalled;
 static pthread_t blocked_on;
 static int is_blocked;

@@ -434,7 +434,7 @@ GO_TEST(a_hot_mutex_starves_nobody)
         join(gs[i]);
 }
 
-/* ---- Who was quick doesn't keep the others for itself when it is not any more ---- */
+/* ---- A P that was quick doesn't keep its goroutines for itself once it isn't quick any more ---- */
 
 enum { SENDERS = 4, ITEMS = 20000 };
 static gs_chan *lines[SENDERS];

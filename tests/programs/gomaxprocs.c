@@ -458,7 +458,7 @@ static void yield_on(void *arg)
     ADD(spinning, -1);
 }
 
-/* The file moves with the one who writes; the one who has waited to read since before is not left behind. */
+/* The file moves with the goroutine that writes; the goroutine that waited to read before is not left behind. */
 TEST(who_waits_for_a_file_outlives_its_p)
 {
     static char block[65536];

@@ -626,7 +626,7 @@ static uint64_t switches(void)
     return s.switches;
 }
 
-/* What was there before the call is had, however late anybody looks. */
+/* A call gets data that was there before it, even if its deadline has passed. */
 GO_TEST(a_deadline_hides_nothing_that_was_there)
 {
     int i, late = 0;

@@ -1,6 +1,6 @@
 /*
  * A million goroutines: parked ones with guarded stacks under the default vm.max_map_count, and
- * spawned ones that have not run yet. seed: B6, S11 (no G or stack until the first run)
+ * newborns that have not run yet. seed: B6, S11 (no G or stack until the first run)
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /*
- * Nodes as programs see them, memory by node, and the counters. On this machine, or on the synthetic one that the test
+ * Nodes as programs see them, memory by node, and the counters. On this machine, or on the synthetic machine that the test
  * is started with; what only a real machine with several nodes shows is in tests/numa-vm.
  * seed: N2 (P's by node), N7 (a burst is spread), N9, N10 (striped memory)
  */

@@ -303,7 +303,7 @@ static void round_of_channels(void)
 
 /* ---- Scripts: one waiter comes at a time, and the model says who goes on after each step ---- */
 
-/* On one P, and not preempted: who has said that it comes waits in the queue when we run again. */
+/* On one P, and not preempted: a goroutine that has announced itself waits in the queue when the test runs again. */
 
 #define WAITERS 24
 

@@ -407,7 +407,7 @@ fn node(producers: usize, ours: bool) -> Side<'static> {
                 s.spawn(move || {
                     for entry in p * EACH..(p + 1) * EACH {
                         if ours {
-                            // SAFETY: a place in `tasks`, and nobody else pushes this one.
+                            // SAFETY: a place in `tasks`, which no other thread pushes.
                             node.push(unsafe { (tasks as *mut Linked).add(entry) });
                         } else {
                             injector.push(entry);

@@ -48,7 +48,7 @@ impl Reference {
         match self.stealer.steal() {
             Steal::Success(entry) => Some(entry),
             Steal::Empty => None,
-            Steal::Retry => unreachable!("nobody else is there"),
+            Steal::Retry => unreachable!("no other thread is there"),
         }
     }
 

@@ -34,7 +34,7 @@ struct goroutine {
     struct shared shared;
     gs_g *g;
     struct message *job;    /* the function, its arguments */
-    char *paths;            /* package.path and then package.cpath of who has started it */
+    char *paths;            /* package.path and then package.cpath of the goroutine that started this one */
     struct message *result; /* what it has returned, or the error */
     char *traceback;
     struct shared *done;         /* a wait group to count down, or NULL */

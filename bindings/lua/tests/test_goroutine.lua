@@ -42,7 +42,7 @@ function TestGoroutine.test_errors_may_be_any_value()
   ok, err = gs.go(function() error() end):join()
   lu.assertFalse(ok)
   lu.assertNil(err)
-  -- One that can't be copied comes as its text.
+  -- An error value that can't be copied comes as its text.
   ok, err = gs.go(function() error(setmetatable({ co = coroutine.create(print) }, { __tostring = function() return "odd" end })) end):join()
   lu.assertFalse(ok)
   lu.assertEquals(err, "odd")

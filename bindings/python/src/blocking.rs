@@ -104,8 +104,8 @@ pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     answer
 }
 
-/// For locks that processes share: waits, with the thread, until a semaphore of the system has a unit or so many
-/// seconds have passed. Takes none.
+/// For locks that processes share: waits, with the thread, until a semaphore of the system has a unit or this
+/// number of seconds has passed. Takes no unit.
 #[pyfunction]
 pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyResult<()> {
     let semaphore = address as *mut libc::sem_t;

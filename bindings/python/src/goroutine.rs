@@ -61,7 +61,7 @@ struct Inner {
     timeouts: Vec<(i64, Py<PyAny>)>,
     callbacks: Vec<Py<PyAny>>,
     name: Option<Py<PyAny>>,
-    /// Somebody will ask for its exception.
+    /// A caller will ask for its exception.
     watched: bool,
     /// Its place in `ALL`.
     at: usize,
@@ -148,7 +148,7 @@ impl Goroutine {
         self.inner.with(py, |i| i.status == Status::Done) || self.is_lost()
     }
 
-    /// Of one that has ended: an error if it has left no outcome in this process.
+    /// For a goroutine that has ended: fails if it has left no outcome in this process.
     fn outcome_is_known(&self, py: Python<'_>) -> PyResult<()> {
         if self.inner.with(py, |i| i.status == Status::Done) {
             return Ok(());
@@ -692,7 +692,7 @@ fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goroutine>) {
     }
 }
 
-/// An exception for which nobody has asked.
+/// Reports an exception for which no caller has asked.
 fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
     let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));
     if let Err(e) = told {
@@ -741,7 +741,7 @@ pub fn go<'py>(
     spawn_call(py, call_of(function, args, kwargs)?, None, state::stack_for(py, STACK))
 }
 
-/// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with so many bytes of stack.
+/// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with a stack of a given size in bytes.
 #[pyfunction]
 #[pyo3(
     signature = (function, /, args=None, kwargs=None, *, name=None, node=None, stack_size=0),
@@ -829,7 +829,7 @@ pub fn yield_(py: Python<'_>) -> PyResult<()> {
     raised().map_or(Ok(()), Err)
 }
 
-/// Waits for so many seconds; for 0 it lets others run.
+/// Waits for this number of seconds; for 0 it lets other goroutines run.
 #[pyfunction]
 pub fn sleep(py: Python<'_>, seconds: f64) -> PyResult<()> {
     if seconds < 0.0 {
@@ -852,7 +852,7 @@ pub fn sleep(py: Python<'_>, seconds: f64) -> PyResult<()> {
     }
 }
 
-/// For gosched.Timeout: it expires in so many seconds, in the running goroutine.
+/// For gosched.Timeout: it expires in this number of seconds, in the running goroutine.
 #[pyfunction]
 pub fn _push_timeout(py: Python<'_>, timeout: Py<PyAny>, seconds: f64) -> PyResult<()> {
     worker::ensure(py)?;

@@ -46,7 +46,7 @@ unsafe extern "C" fn listen(fd: *mut c_void) {
     // When that is done next, and how long after that again.
     let (mut look_at, mut pause) = (0, FIRST_PAUSE);
     loop {
-        // SAFETY: room for so many bytes.
+        // SAFETY: the buffer has room for that number of bytes.
         let n = unsafe {
             let until = if interrupt.is_some() { look_at } else { GS_FOREVER };
             gs_read(fd, numbers.as_mut_ptr().cast(), numbers.len(), until)
@@ -107,8 +107,8 @@ fn look(py: Python<'_>) -> bool {
 pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     let Some(main) = worker::main(py) else { return Ok(()) };
     let exception = py.get_type::<PyKeyboardInterrupt>().call0()?.unbind();
-    // From here on until it is thrown no other thread has the GIL; what wakes the main goroutine may give way to
-    // one that computes.
+    // From here on until it is thrown no other thread has the GIL; the thread that wakes the main goroutine may
+    // give way to a goroutine that computes.
     THROWN.store(true, Ordering::Relaxed);
     if !main.get().is_interrupted(py) {
         main.get().throw_at(py, exception);

@@ -154,7 +154,7 @@ PyGILState_STATE gosched_state_ensure(void)
 /* The most that is reserved because the limit is high. */
 #define MOST_STACK ((size_t)256 << 20)
 
-/* Bytes of stack for a goroutine, usually so many. */
+/* The size of a goroutine's stack in bytes; `usual` is the default. */
 size_t gosched_state_stack(size_t usual)
 {
 #if PY_VERSION_HEX < 0x030C0000
@@ -168,7 +168,7 @@ size_t gosched_state_stack(size_t usual)
     return usual;
 }
 
-/* A state for a goroutine whose stack has so many bytes. NULL: no memory. */
+/* A state for a goroutine whose stack has stack_size bytes. NULL: no memory. */
 PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
 {
     PyThreadState *ts = make_state(interp);

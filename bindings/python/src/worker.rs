@@ -31,7 +31,7 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Whether the calling thread is the one that runs goroutines.
+/// Whether the calling thread is the thread that runs goroutines.
 #[inline(always)]
 pub fn is_here() -> bool {
     this_thread() == WORKER.load(Ordering::Relaxed)
@@ -241,7 +241,7 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
     while blocking::running() > 0 {
         goroutine::sleep(py, 0.001)?;
     }
-    // These need no goroutine; one that computes would not give the thread back.
+    // These calls need no goroutine, and a goroutine that computes would not give the thread back.
     while blocking::brief() > 0 {
         state::outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
     }

@@ -143,7 +143,7 @@ def test_wait_in_a_generator():
 
     several(take)
     assert sorted(got) == list(range(100))
-    # One that is running can't be entered.
+    # A generator that is running can't be entered.
     def slow():
         sleep(0.02)
         yield 1

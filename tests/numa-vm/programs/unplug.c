@@ -76,7 +76,7 @@ static void switch_cpu(int cpu, const char *on)
 /* Everything goes on, on some of these CPUs and no others. */
 static void check_goes_on_within(uint64_t cpus)
 {
-    let_pass(1); /* who has looked before and notes it now */
+    let_pass(1); /* an M that looked before, and notes that now */
     SET(ran_on, 0);
     let_pass(2);
     CHECK(is_subset(GET(ran_on), cpus));

@@ -102,7 +102,7 @@ class _Mode:
 
 
 def _enter(self):
-    """The timeout of a socket; one that may block gets its :class:`_Mode`."""
+    """The timeout of a socket; a socket that may block gets its :class:`_Mode`."""
     timeout = _c_gettimeout(self)
     if timeout != 0 and _c_fileno(self) != -1:
         mode = _Mode(timeout)

@@ -595,10 +595,10 @@ fn a_borrowed_thread_that_goes_back_leaves_no_timer_alone() {
     });
 }
 
-/// Who sleeps until a timer of an idle P is due gets another P, blocks, and finds no work
-/// for that one: the timers have somebody all the same.
+/// The timer watcher, which sleeps until a timer of an idle P is due, gets another P, blocks, and finds no work for that
+/// P: another thread watches the timers all the same.
 #[test]
-fn timers_have_somebody_though_who_watched_them_blocks() {
+fn timers_are_watched_although_their_watcher_blocks() {
     check(4000, || {
         let woken = Arc::new(Count::default());
         in_runtime(3, 1, || {
@@ -822,7 +822,7 @@ fn a_cancel_waits_until_it_is_enabled() {
     });
 }
 
-/// A cancel that has seen a wait which may be cancelled comes late, to one that may not: it takes a
+/// A cancel that has seen a wait which may be cancelled comes late, to a wait which may not: that wait takes a
 /// lock that another goroutine has.
 #[test]
 fn a_cancel_that_comes_late_leaves_a_later_wait_alone() {

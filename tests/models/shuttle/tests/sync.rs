@@ -1,4 +1,4 @@
-//! Locks and other meeting points: who is in may be in, and no waiter waits for ever.
+//! Locks and other meeting points: a goroutine that gets in may be in, and no waiter waits for ever.
 
 use shuttle_models::model::{Actor, Alone, Cast, Count, actor};
 use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
