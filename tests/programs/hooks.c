@@ -385,6 +385,12 @@ struct mixed {
     uint64_t seed;
 };
 
+/* How many goroutines `run_mixed` is and makes. */
+static int goroutines_of(const struct mixed *m)
+{
+    return 1 + m->interpreted + m->natives + 2;
+}
+
 static void run_mixed(void *arg)
 {
     struct mixed *m = arg;
@@ -405,7 +411,7 @@ static void run_under_hooks(struct mixed m)
     CHECK_EQ(starts, stops);
     CHECK_GE(starts, 1);
     CHECK_EQ(ins, outs);
-    CHECK_EQ(goexits, m.interpreted + m.natives + 3);
+    CHECK_EQ(goexits, goroutines_of(&m));
     CHECK_EQ(deads, goexits);
     CHECK_EQ(shutdowns, 1);
     CHECK_GE(idles, 1);
@@ -635,7 +641,7 @@ int main(int argc, char **argv)
             CHECK_EQ(gs_set_hooks(NULL), 0);
             CHECK_EQ(starts, stops);
             CHECK_EQ(ins, outs);
-            CHECK_EQ(deads, m.interpreted + m.natives + 1);
+            CHECK_EQ(deads, goroutines_of(&m));
         }
         return 0;
     }
