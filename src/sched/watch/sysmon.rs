@@ -446,11 +446,12 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
     let slice_ends = seen.slice + rt.slice;
     let yields = seen.slice + if is_back { BACK } else { WAKE_UP };
-    seen.next = match waiting {
-        true if due && now < yields => yields.min(slice_ends),
-        true if due => seen.check.max(yields.min(slice_ends)),
-        true => seen.check.max(slice_ends),
-        false => event.max(yields),
+    let at_event = event.max(yields);
+    seen.next = match () {
+        _ if due && now < yields => yields.min(slice_ends),
+        _ if due => seen.check.max(yields.min(slice_ends)),
+        _ if waiting => at_event.min(seen.check.max(slice_ends)),
+        _ => at_event,
     };
     let must_ask = due && now >= yields && !seen.asked;
     if now < seen.check && !must_ask {
