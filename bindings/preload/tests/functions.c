@@ -989,7 +989,7 @@ static void call_it_once(void *arg)
 {
     (void)arg;
     pthread_once(&once, do_once);
-    call_once(&flag, do_once);
+    call_once(&flag, do_once); /* a jump: it returns to the library's code */
 }
 
 static void onces(void)
