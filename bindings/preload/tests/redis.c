@@ -4,7 +4,9 @@
  */
 #include "crowd.h"
 
+#include <arpa/inet.h>
 #include <hiredis/hiredis.h>
+#include <sys/socket.h>
 
 static redisReply *must_reply(redisContext *c, void *reply, int type)
 {
@@ -12,6 +14,37 @@ static redisReply *must_reply(redisContext *c, void *reply, int type)
     MUST(r != NULL, "%s", c->errstr);
     MUST(r->type == type, "type %d, not %d: %s", r->type, type, r->str ? r->str : "");
     return r;
+}
+
+/* A server that goes away in the middle of its reply. */
+static void reply_half(void *arg)
+{
+    static const char half[] = "$100\r\nthe beginning";
+    char command[100];
+    int c = accept(*(int *)arg, NULL, NULL);
+    MUST(c >= 0 && read(c, command, sizeof command) > 0, "no command: %s", strerror(errno));
+    MUST(write(c, half, sizeof half - 1) == (ssize_t)sizeof half - 1, "write: %s", strerror(errno));
+    close(c);
+}
+
+static void server_goes_away(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    task server;
+    MUST(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0, "%s", strerror(errno));
+    MUST(getsockname(listener, (struct sockaddr *)&at, &len) == 0, "%s", strerror(errno));
+    begin(&server, reply_half, &listener);
+    redisContext *c = redisConnect("127.0.0.1", ntohs(at.sin_port));
+    MUST(c != NULL && c->err == 0, "%s", c ? c->errstr : "no memory");
+    MUST(redisCommand(c, "GET half") == NULL && c->err == REDIS_ERR_EOF, "error %d %s", c->err, c->errstr);
+    redisFree(c);
+    end(&server);
+    close(listener);
+    c = redisConnect("127.0.0.1", ntohs(at.sin_port));
+    MUST(c != NULL && c->err == REDIS_ERR_IO && strcmp(c->errstr, strerror(ECONNREFUSED)) == 0, "%s", c ? c->errstr : "");
+    redisFree(c);
 }
 
 static void client(int i)
@@ -39,6 +72,7 @@ static void client(int i)
         void *late = redisCommand(c, "BLPOP preload:nobody 5");
         MUST(late == NULL && c->err == REDIS_ERR_IO, "error %d %s", c->err, c->errstr);
         MUST(strcmp(c->errstr, strerror(EAGAIN)) == 0, "%s", c->errstr);
+        server_goes_away();
     }
     redisFree(c);
 }
