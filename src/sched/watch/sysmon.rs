@@ -41,9 +41,6 @@ const DEEP_AFTER: i64 = 4_000_000;
 const AFTER_TIMER: i64 = 500_000;
 /// A P in a system call is left to its M for this long (ns) when no other needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
-/// And for this long (ns) when no P is idle: work that is added later wakes an idle P, and would wait for sysmon if
-/// there were none. M's that come back from short calls find this P without sysmon.
-const NONE_IDLE: i64 = 100_000;
 /// A goroutine that stands for so long has its thread looked at, and again after
 /// twice, four times ... as long.
 const CHECK: i64 = 300_000;
@@ -401,8 +398,9 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         // Only the second look at the same call takes the P for other work: a call is mostly over by
         // the next one if that comes when it would.
         seen.next = seen.next.min(next_event(p));
-        let needed = p.has_work() || steal::work_anywhere(rt);
-        seen.next = seen.next.min(now + if needed { SHORTEST } else { NONE_IDLE });
+        if p.has_work() || steal::work_anywhere(rt) {
+            seen.next = seen.next.min(now + SHORTEST);
+        }
         return false;
     }
     let acted = match status {
@@ -508,8 +506,7 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
         || p.poll.is_waited_for()
         || steal::work_anywhere(rt);
     let none_is_idle = || rt.idle.ps() + rt.idle.spinning() == 0;
-    let is_wanted = needed || lasted >= if none_is_idle() { NONE_IDLE } else { SYSCALL_GRACE };
-    if is_wanted && p.take_from_call(status::IDLE) {
+    if (needed || none_is_idle() || lasted >= SYSCALL_GRACE) && p.take_from_call(status::IDLE) {
         start::hand_off(p);
         return needed;
     }
