@@ -6,9 +6,8 @@ pub use core::{
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// A `Cell` that its owner uses as one, and whose value other threads may read meanwhile by
-/// [`RelaxedCell::seen`]: they see that of some moment. It orders nothing, so in a model it isn't
-/// the checker's.
+/// A `Cell` for its owner, whose value other threads may read meanwhile by [`RelaxedCell::seen`]: they see the value of
+/// some moment. It orders nothing, so a model doesn't check it.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct RelaxedCell<T: Word>(core::cell::UnsafeCell<T>);
@@ -21,8 +20,8 @@ impl<T: Word> RelaxedCell<T> {
     /// Owner.
     #[inline(always)]
     pub fn get(&self) -> T {
-        // SAFETY: only the owner writes it, and the caller is the owner: as for a `Cell`, the type
-        // that makes this `Sync` says who that is.
+        // SAFETY: only the owner writes the value, and the caller is the owner: as for a `Cell`, the type that contains
+        // this and is `Sync` says which thread that is.
         unsafe { *self.0.get() }
     }
 

@@ -65,16 +65,16 @@ mod stack;
 mod sync;
 mod time;
 
-/// Called when the library is loaded: from then on a fork finds every lock free in the child.
-/// Later would be too late, because another thread may fork beside the first call.
+/// Called when the library is loaded: from then on the child of a fork finds every lock free. The first call would be
+/// too late, because another thread may fork during it.
 extern "C" fn on_load() {
     sched::life::init::on_load();
     io::on_load();
 }
 
-/// Where the loader looks for functions to call. `gs_init` refers to it, so that
-/// a program that links the static library has it too. The priority is that of the first of
-/// all: a constructor of such a program may start the runtime, wait for a file, or fork.
+/// The loader calls the functions in this section. `gs_init` refers to it, so that a program that links the static
+/// library has it too. Its priority is the first of all, because a constructor of such a program may start the runtime,
+/// wait for a file, or fork.
 #[used]
 #[unsafe(link_section = ".init_array.00000")]
 pub(crate) static ON_LOAD: extern "C" fn() = on_load;

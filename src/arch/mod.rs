@@ -1,4 +1,4 @@
-//! What depends on the CPU: one file for each, all with the same items.
+//! Code that depends on the CPU: one file for each CPU, all with the same items.
 
 pub mod sanitizer;
 pub mod tsan;

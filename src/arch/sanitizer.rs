@@ -1,6 +1,6 @@
-//! Notices for AddressSanitizer, if the program is built with it: it must know
-//! which stack a thread is on, or it takes a C++ exception on a goroutine's stack
-//! for a mistake. `sanitizer/common_interface_defs.h` describes the functions.
+//! Notices for AddressSanitizer, if the program is built with it. The sanitizer must know which stack a thread is on,
+//! or it takes a C++ exception on a goroutine's stack for a mistake. `sanitizer/common_interface_defs.h` describes the
+//! functions.
 
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;
@@ -16,8 +16,8 @@ static START: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static FINISH: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static UNPOISON: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks for the sanitizer's functions by name. Before there are goroutines.
-pub fn look_for(symbol: impl Fn(&CStr) -> *mut c_void) {
+/// Finds the sanitizer's functions by name. Called before there are goroutines.
+pub fn find_by_name(symbol: impl Fn(&CStr) -> *mut c_void) {
     let found = [
         (&START, c"__sanitizer_start_switch_fiber"),
         (&FINISH, c"__sanitizer_finish_switch_fiber"),
@@ -31,7 +31,7 @@ pub fn look_for(symbol: impl Fn(&CStr) -> *mut c_void) {
     ON.store(found == [true; 3], Ordering::Relaxed);
 }
 
-/// Whether there is anybody to be told.
+/// Whether there is a sanitizer to notify.
 #[inline(always)]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
@@ -40,13 +40,13 @@ pub fn is_on() -> bool {
 /// Where a context's stack is: its lowest address and its size.
 pub type Bounds = (usize, usize);
 
-/// The running context is about to switch to the stack `to`. Gives what it must
-/// give to [`arrived`] when it goes on; `for_ever`: it won't.
+/// The running context is about to switch to the stack `to`. Gives what the context must pass to [`arrived`] when it
+/// resumes. `for_ever`: it never will.
 #[cold]
 pub fn leaving(to: Bounds, for_ever: bool) -> *mut c_void {
     let mut saved = ptr::null_mut();
     let save = if for_ever { ptr::null_mut() } else { &raw mut saved };
-    // SAFETY: `look_for` has found the function, and this is its type.
+    // SAFETY: `find_by_name` has found the function, and this is its type.
     unsafe {
         let start: Start = transmute(START.load(Ordering::Relaxed));
         start(save, to.0 as *const c_void, to.1);
@@ -54,7 +54,7 @@ pub fn leaving(to: Bounds, for_ever: bool) -> *mut c_void {
     saved
 }
 
-/// The running context has been switched to; null at its begin.
+/// A switch has resumed the running context. `saved`: what [`leaving`] gave it; null when the context begins.
 #[cold]
 pub fn arrived(saved: *mut c_void) {
     // SAFETY: as in `leaving`.

@@ -1,6 +1,6 @@
-//! Notices for ThreadSanitizer, which sees a goroutine as a fiber: something with a stack
-//! of its own that runs on one thread after the other. Only in a library that is built with
-//! it (`--cfg gosched_tsan`, see tools/tsan); else there is nothing here.
+//! Notices for ThreadSanitizer, which sees a goroutine as a fiber: a context with a stack of its own that runs on one
+//! thread after another. Only in a library that is built with the sanitizer (`--cfg gosched_tsan`, see tools/tsan);
+//! otherwise these functions do nothing.
 
 #[cfg(gosched_tsan)]
 mod notices {
@@ -14,8 +14,7 @@ mod notices {
         fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: u32);
     }
 
-    /// What the sanitizer knows of a goroutine, or of a thread's own stack. All bytes zero:
-    /// nothing yet.
+    /// The sanitizer's fiber for a goroutine, or for a thread's own stack. All bytes zero: none yet.
     pub struct Fiber(Cell<*mut c_void>);
 
     impl Fiber {
@@ -23,7 +22,7 @@ mod notices {
             Fiber(Cell::new(core::ptr::null_mut()))
         }
 
-        /// The calling thread's own stack.
+        /// The fiber of the calling thread's own stack.
         pub fn bind_to_thread(&self) {
             // SAFETY: no preconditions.
             self.0.set(unsafe { __tsan_get_current_fiber() });
@@ -32,7 +31,7 @@ mod notices {
         /// A function begins on an empty stack: the calls that have ended there without
         /// returning are forgotten.
         pub fn begin_anew(&self) {
-            // SAFETY: made here, and not running: its stack is empty.
+            // SAFETY: the fiber was made here, and doesn't run, because its stack is empty.
             unsafe {
                 let old = self.0.replace(__tsan_create_fiber(0));
                 if !old.is_null() {
@@ -41,11 +40,11 @@ mod notices {
             }
         }
 
-        /// The thread is about to switch to it. What was done before, on this thread, comes
-        /// before all that it does.
+        /// The thread is about to switch to this fiber. Everything that was done on this thread before comes before
+        /// everything that the fiber does.
         #[inline(always)]
         pub fn switch_to(&self) {
-            // SAFETY: at rest, and resumed by the caller alone.
+            // SAFETY: the fiber is at rest, and only the caller resumes it.
             unsafe { __tsan_switch_to_fiber(self.0.get(), 0) };
         }
     }
@@ -53,7 +52,7 @@ mod notices {
 
 #[cfg(not(gosched_tsan))]
 mod notices {
-    /// See the other one.
+    /// The `Fiber` of a library without the sanitizer: nothing.
     pub struct Fiber;
 
     impl Fiber {

@@ -1,10 +1,9 @@
 //! x86-64, System V ABI: the context switch, the first frame of a goroutine and
 //! the thread-local slot.
 //!
-//! A context at rest is the address of a [`Context`], which lies in the frame of
-//! the function that has switched away; all registers but those in it are saved by
-//! that function. A new goroutine gets one at the upper end of its stack, with
-//! `start` as the place where it goes on, so that one switch serves both.
+//! A context at rest is the address of a [`Context`], which lies in the frame of the function that has switched away.
+//! That function saves all registers that are not in the `Context`. A new goroutine gets a `Context` at the upper end
+//! of its stack that resumes in `start`, so that one switch serves both.
 
 use crate::atomic::AtomicU32;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -14,18 +13,18 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a context at rest leaves on its stack.
+/// What a context at rest has saved on its stack.
 #[repr(C)]
 struct Context {
     sp: usize,
     rbp: usize,
     rbx: usize,
-    /// Where it goes on.
+    /// Where it resumes.
     pc: usize,
     fp: FpControl,
 }
 
-/// What a context that is left gives to the context that runs next; the caller knows the meaning.
+/// What a context that is left passes to the context that runs next. Only the caller knows the meaning.
 pub type Words = [usize; 3];
 
 /// Where a context will be at rest: in the frame of the function that switches away.
@@ -37,12 +36,11 @@ impl Place {
         Place(MaybeUninit::uninit())
     }
 
-    /// Notes the rounding modes of the running code, for [`switch`]. Well before it: the
-    /// processor has them only when all that comes before is done, and a switch that asks at
-    /// once waits for that.
+    /// Notes the rounding modes of the running code, for [`switch`]. Called well before the switch: the processor knows
+    /// the modes only when all earlier instructions are done, and a switch that read them at once would wait for that.
     #[inline(always)]
     pub fn note_modes(&mut self) {
-        // SAFETY: both instructions store into a field of ours.
+        // SAFETY: both instructions store into a field of this value.
         unsafe {
             asm!(
                 "stmxcsr [{fp}]",
@@ -53,14 +51,14 @@ impl Place {
         }
     }
 
-    /// What [`Place::note_modes`] has noted.
+    /// The modes that [`Place::note_modes`] has noted.
     ///
     /// # Safety
-    /// It has.
+    /// [`Place::note_modes`] has noted them.
     #[inline(always)]
     pub unsafe fn modes(&self) -> FpControl {
-        // SAFETY: the caller says that they are noted. They are read as they were written: a wider
-        // load would have to wait until the stores are done.
+        // SAFETY: the modes are noted, as the caller says. Each is read as wide as it was written: a wider load would
+        // wait until the stores are done.
         let (mxcsr, x87) = unsafe {
             let fp = &raw const (*self.0.as_ptr()).fp;
             ((&raw const (*fp).mxcsr).read_volatile(), (&raw const (*fp).x87).read_volatile())
@@ -70,18 +68,15 @@ impl Place {
     }
 }
 
-/// Saves the running context in `here`, stores the address of what is saved in `*save` and
-/// goes on with the context at rest `to`, which is given `words`. Returns when something
-/// switches back, with what that has given.
+/// Saves the running context in `here`, stores the address of the saved context in `*save` and resumes the context at
+/// rest `to`, which gets `words`. Returns when another context switches back, with the words of that context.
 ///
-/// It is no call, and ends in a jump. A call would leave its return address on the
-/// processor's stack of them, where a jump doesn't take it away: then every return
-/// after the switch would be predicted wrongly, since it would find its caller's
-/// callee's. With no call two goroutines that wait at the same depth even have the
-/// right ones. The compiler saves what it needs of the other registers; it won't let
-/// rbp and rbx be named. The rounding modes are loaded only when they differ, because
-/// loading them drains the pipeline on some processors. The words stay in the registers
-/// of a function's first arguments, so that `start` can pass them on.
+/// The switch is no call, and ends in a jump. A call would push its return address onto the processor's stack of return
+/// addresses, and the jump would not pop it, so every return after the switch would be predicted wrongly. Without a
+/// call, two goroutines that wait at the same depth even have the right predictions. The compiler saves the other
+/// registers that it needs; it won't let rbp and rbx be named. The rounding modes are loaded only when they differ,
+/// because loading them drains the pipeline on some processors. The words stay in the registers of a function's first
+/// arguments, so that `start` can pass them on.
 ///
 /// # Safety
 /// `to` is a context at rest that no other thread resumes; `save` is writable and
@@ -138,21 +133,21 @@ pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place
     [first, second, third]
 }
 
-/// Lets the processor get the cache line of an address, valid or not.
+/// Prefetches the cache line of an address, valid or not.
 #[inline(always)]
 pub fn prefetch(at: usize) {
-    // SAFETY: it never faults.
+    // SAFETY: the instruction never faults.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
-/// Lets the processor get the cache line of an address that will be written: no other CPU has it then.
+/// Prefetches the cache line of an address that will be written, so that no other CPU has the line then.
 #[inline(always)]
 pub fn prefetch_to_write(at: usize) {
-    // SAFETY: it never faults; a processor that doesn't know it does nothing.
+    // SAFETY: the instruction never faults; a processor that doesn't know it does nothing.
     unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
 }
 
-/// As [`prefetch`], of these lines, counted from that of the address.
+/// As [`prefetch`], for these cache lines, counted from the line of the address.
 #[inline(always)]
 pub fn prefetch_lines(at: usize, lines: Range<usize>) {
     lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
@@ -167,24 +162,22 @@ pub unsafe fn lowest_in_use(context: usize) -> usize {
     context.min(unsafe { (*(context as *const Context)).sp })
 }
 
-/// Function and argument of the goroutine that begins on this stack now: two words, which [`run`]
-/// expects in registers. [`call_resumable`] takes the second one for something else, which costs
-/// a wrong prediction at most.
+/// Function and argument of the goroutine that begins on this stack now: two words, which [`run`] expects in registers.
+/// [`call_resumable`] takes the second word for a return address, which costs a wrong prediction at most.
 #[repr(C)]
 pub struct Begin {
     pub f: unsafe extern "C" fn(*mut c_void),
     pub arg: *mut c_void,
 }
 
-/// The addresses that [`set_body`] was given. Of `std`, because assembly reads them: a model's
-/// atomics look otherwise.
+/// The addresses that [`set_body`] was given. Atomics of `std`, because assembly reads them, and a model's atomics have
+/// another layout.
 static BODY: [std::sync::atomic::AtomicUsize; 2] =
     [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
 
-/// What every goroutine calls before and after its function. `begin` gets the words of the switch
-/// and gives function and argument. `end` returns only when another new goroutine begins on the
-/// same stack, and gives that goroutine's function and argument. Called before the first goroutine
-/// is made, always with the same two functions.
+/// Sets what every goroutine calls before and after its function. `begin` gets the words of the switch and gives
+/// function and argument. `end` returns only when another new goroutine begins on the same stack, and gives that
+/// goroutine's function and argument. Called before the first goroutine is made, always with the same two functions.
 pub fn set_body(
     begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
     end: extern "C" fn() -> Begin,
@@ -265,16 +258,16 @@ pub struct FpControl {
 }
 
 impl FpControl {
-    /// Those of the running code.
+    /// The modes of the running code.
     #[inline(always)]
     pub fn current() -> FpControl {
         let mut place = Place::new();
         place.note_modes();
-        // SAFETY: noted just now.
+        // SAFETY: the modes were noted just now.
         unsafe { place.modes() }
     }
 
-    /// Makes them those of the running code.
+    /// Makes these the modes of the running code.
     pub fn load(self) {
         // SAFETY: the values were read from these registers before.
         unsafe {
@@ -323,8 +316,7 @@ unsafe extern "C" fn call_first() {
     )
 }
 
-/// Where `gs_preempt_word` is for the whole process: in the program, if that has
-/// a copy of its own.
+/// The address of `gs_preempt_word` for the whole process: in the program, if the program has a copy of its own.
 pub fn address_of_preempt_word() -> *const AtomicU32 {
     let at: *const AtomicU32;
     // SAFETY: reads an entry of the global offset table.
@@ -338,14 +330,14 @@ pub fn address_of_preempt_word() -> *const AtomicU32 {
     at
 }
 
-/// Bytes below the stack pointer that are in use too.
+/// Bytes below the stack pointer that a function may use.
 pub const RED_ZONE: usize = 128;
 
-/// The registers that a function keeps for its caller.
+/// The registers that a function must preserve for its caller.
 #[inline(always)]
 pub fn kept_registers() -> [usize; 6] {
     let mut kept = [0; 6];
-    // SAFETY: it writes these six words and nothing else.
+    // SAFETY: the code writes these six words and nothing else.
     unsafe {
         core::arch::asm!(
             "mov [{to}], rbx",
@@ -361,13 +353,12 @@ pub fn kept_registers() -> [usize; 6] {
     kept
 }
 
-/// Whether an interrupted context ran on the thread's alternate signal stack: it is that of a
-/// signal handler.
+/// Whether an interrupted context ran on the thread's alternate signal stack, in a signal handler.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that a signal handler was given.
 pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
-    // SAFETY: the caller says that it is one.
+    // SAFETY: a handler's `ucontext_t`, as the caller says.
     let (sp, stack) =
         unsafe { (interrupted_sp(context), (*context.cast::<libc::ucontext_t>()).uc_stack) };
     sp.wrapping_sub(stack.ss_sp as usize) < stack.ss_size
@@ -378,14 +369,14 @@ pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
 /// # Safety
 /// `context` is the `ucontext_t` that a signal handler was given.
 pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
-    // SAFETY: the caller says that it is a handler's `ucontext_t`.
+    // SAFETY: a handler's `ucontext_t`, as the caller says.
     unsafe {
         (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize
     }
 }
 
-/// Calls a signal handler: on the stack whose upper end is `stack`, or, if that is 0, on the
-/// running one. It may leave by a `longjmp`.
+/// Calls a signal handler, on the stack whose upper end is `stack`, or on the running stack if `stack` is 0. The
+/// handler may leave by a `longjmp`.
 ///
 /// # Safety
 /// `f` is a function that takes the three arguments of a handler, or fewer; below `stack`
@@ -421,9 +412,9 @@ pub unsafe extern "C" fn call_handler(
     )
 }
 
-/// A signal handler `$entry` that calls `$handler` with one more argument: whether the kernel
-/// has called it. The kernel puts the context right above the return address; another handler
-/// that calls it has that somewhere else.
+/// Defines a signal handler `$entry` that calls `$handler` with one more argument: whether the kernel has called it.
+/// The kernel puts the context right above the return address; if another handler calls `$entry`, the context is
+/// somewhere else.
 macro_rules! signal_handler {
     ($entry:ident, $handler:path) => {
         #[unsafe(naked)]
@@ -447,12 +438,11 @@ macro_rules! signal_handler {
 }
 pub(crate) use signal_handler;
 
-/// How often the loader has changed what this thread knows of thread-local storage. A thread
-/// that uses a thread-local variable of a library for the first time that has been loaded in
-/// the meantime has another number afterwards.
+/// A number that changes when the loader updates this thread's table of thread-local storage: when the thread first
+/// uses a thread-local variable of a library that was loaded in the meantime.
 ///
-/// It is the generation of the thread's vector of blocks (*ELF Handling For Thread-Local
-/// Storage*, 3.1), whose address is the second word of the thread's control block.
+/// The number is the generation of the thread's vector of blocks (*ELF Handling For Thread-Local Storage*, 3.1), whose
+/// address is the second word of the thread's control block.
 #[inline(always)]
 pub fn tls_generation() -> usize {
     let generation: usize;
@@ -476,12 +466,12 @@ pub struct TlsSlot {
 }
 
 impl TlsSlot {
-    /// What `block` is as long as the thread has not used the object's variables.
+    /// The value of `block` while the thread has not used the object's variables.
     pub const NO_BLOCK: usize = usize::MAX;
 
     /// The object's block on this thread.
     pub fn block(&self) -> usize {
-        // The thread's own code writes it: atomic only because the compiler doesn't see that.
+        // The thread's own code writes the word. Atomic only because the compiler doesn't see these writes.
         self.block.load(Ordering::Relaxed)
     }
 
@@ -496,8 +486,8 @@ impl TlsSlot {
     }
 }
 
-/// The entry of an object's number; null if the thread's vector has none. It may be that of an
-/// object which had the number before, if the thread's generation is from before that went.
+/// The entry of an object's number; null if the thread's vector has none. If the thread's generation is old enough, the
+/// entry may belong to an unloaded object that had the number before.
 pub fn tls_slot(module: usize) -> *const TlsSlot {
     let vector: *const TlsSlot;
     // SAFETY: as in `tls_generation`.
@@ -516,8 +506,8 @@ pub fn tls_slot(module: usize) -> *const TlsSlot {
     }
 }
 
-/// `__cxa_get_globals` as this library sees it, or null. Because the library asks for it a
-/// program that has a copy of its own, linked statically, exports that.
+/// `__cxa_get_globals` as this library sees it, or null. The reference makes a program with a statically linked copy
+/// export that copy's function.
 pub fn address_of_cxa_get_globals() -> *mut c_void {
     let at: *mut c_void;
     // SAFETY: reads an entry of the global offset table.
@@ -563,11 +553,10 @@ pub fn tls_get() -> usize {
     v
 }
 
-/// Sets it.
+/// Sets the word.
 ///
 /// # Safety
-/// It is 0 or the address of the M whose thread this is: what [`tls_get`] gives is used as
-/// that, without a check.
+/// The word is 0 or the address of the M whose thread this is: callers of [`tls_get`] use it as that, without a check.
 #[inline(always)]
 pub unsafe fn tls_set(v: usize) {
     // SAFETY: writes this thread's word.
@@ -611,8 +600,8 @@ fn valgrind_request(args: [usize; 6]) -> usize {
     result
 }
 
-/// Makes the return address of a naked function with this number of integer arguments one more
-/// argument of what it jumps to.
+/// For a naked function with this number of integer arguments: makes its return address one more argument of the
+/// function that it jumps to.
 macro_rules! return_address {
     (1) => {
         "mov rsi, [rsp]"
@@ -632,9 +621,8 @@ macro_rules! return_address {
 }
 pub(crate) use return_address;
 
-/// The body of a naked function with `$args` (1 to 5) integer arguments that
-/// calls `$f` with one more, its own return address: where the user's code has
-/// called the library.
+/// The body of a naked function with `$args` (1 to 5) integer arguments. It calls `$f` with one more argument, its own
+/// return address, which is where the user's code has called the library.
 macro_rules! with_return_address {
     ($args:tt, $f:path) => {
         core::arch::naked_asm!(
@@ -648,9 +636,8 @@ macro_rules! with_return_address {
 }
 pub(crate) use with_return_address;
 
-/// The body of a naked C function with any number of arguments, of which the first seven words go to
-/// `$f`. The seventh is copied: where there are fewer, that word is something of the caller's, which
-/// `$f` may not change.
+/// The body of a naked C function with any number of arguments, of which the first seven words go to `$f`. The seventh
+/// word is copied: if there are fewer arguments it belongs to the caller's frame, and `$f` must not change it.
 macro_rules! with_seventh_argument {
     ($f:path) => {
         core::arch::naked_asm!(
@@ -670,10 +657,10 @@ macro_rules! with_seventh_argument {
 }
 pub(crate) use with_seventh_argument;
 
-/// A system call: what it gives, or a negative errno value. errno stays.
+/// Makes a system call. Gives its result, or a negative errno value. errno stays.
 ///
 /// # Safety
-/// What the system call does is the caller's business.
+/// The arguments are what the system call needs.
 pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
     let result;
     // SAFETY: the kernel changes no register but these.
@@ -712,8 +699,8 @@ macro_rules! resumable {
 }
 pub(crate) use resumable;
 
-/// The rest of [`resumable`], with the function in rax. It leaves what that returns in rax and
-/// rdx; whether it ends in a `ret` or a jump matters for nothing but the prediction.
+/// The rest of [`resumable`], with the function in rax. It leaves the function's result in rax and rdx. Whether it ends
+/// in a `ret` or a jump matters only for the prediction.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_resumable() {
     naked_asm!(

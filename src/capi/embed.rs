@@ -5,7 +5,7 @@ use crate::os::log;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::world;
 use crate::sched::life::dump;
-use crate::sched::life::embed::{self, Seen};
+use crate::sched::life::embed::{self, GSnapshot};
 use crate::sched::watch::deadlock;
 use crate::sched::who::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn gs_park(
 ) -> c_int {
     let _entered = Entered::new();
     // SAFETY: a gs_g is a descriptor.
-    let commit: Option<embed::Commit> = unsafe { core::mem::transmute(commit) };
+    let commit: Option<embed::EmbedderCommit> = unsafe { core::mem::transmute(commit) };
     // SAFETY: the caller says that `commit` may be called with `arg`.
     unsafe { embed::park(commit, arg, deadline) }
 }
@@ -128,7 +128,7 @@ const G_INFO_FIRST: usize = 96;
 const _: () = assert!(size_of::<gs_g_info>() >= G_INFO_FIRST, "it only grows");
 
 impl gs_g_info {
-    fn of(g: &Seen) -> gs_g_info {
+    fn of(g: &GSnapshot) -> gs_g_info {
         gs_g_info {
             id: g.id,
             state: match g.status {
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn gs_g_info_read(
 ) -> c_int {
     // SAFETY: null, a reference or the running goroutine, which are descriptors.
     let Some(g) = (unsafe { GRef::from_nullable(g.cast::<G>()) }) else { return EINVAL };
-    let seen = gs_g_info::of(&Seen::at_any_time(g));
+    let seen = gs_g_info::of(&GSnapshot::at_any_time(g));
     // SAFETY: `info` is null or has room for `size` bytes.
     unsafe { sized::write_as::<_, G_INFO_FIRST>(info, size, &seen) }
 }

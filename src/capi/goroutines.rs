@@ -16,7 +16,7 @@ use crate::sched::who::group::{Group, LARGEST};
 use crate::sched::who::m;
 use crate::sched::who::node::priority;
 use crate::sched::who::runtime::{self, Inside};
-use crate::stack::Class;
+use crate::stack::SizeClass;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
@@ -270,7 +270,7 @@ unsafe fn options(
         stack: if o.stack_size == 0 {
             None
         } else {
-            Some(Class::for_usable(o.stack_size).ok_or(EINVAL)?)
+            Some(SizeClass::for_usable(o.stack_size).ok_or(EINVAL)?)
         },
         priority: o.priority as i8,
         gang: None,

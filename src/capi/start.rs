@@ -6,7 +6,7 @@ use crate::os::time;
 use crate::sched::core::boundary::Entered;
 use crate::sched::life::attach;
 use crate::sched::life::init;
-use crate::sched::words::config::Request;
+use crate::sched::words::config::ConfigRequest;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -115,8 +115,9 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     let _entered = Entered::new();
     core::hint::black_box(&crate::ON_LOAD);
     // SAFETY: `cfg` is null or of the size that it says.
-    let request =
-        unsafe { sized::read(cfg).and_then(|c| c.map_or(Ok(Request::default()), |c| request(&c))) };
+    let request = unsafe {
+        sized::read(cfg).and_then(|c| c.map_or(Ok(ConfigRequest::default()), |c| request(&c)))
+    };
     match request.and_then(|r| init::init(&r)) {
         Ok(()) => 0,
         Err(e) => e,
@@ -166,7 +167,7 @@ fn require(header: c_int) -> Result<(), c_int> {
 
 /// # Safety
 /// The topology is null or a C string, which outlives the answer.
-unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
+unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
     if c.flags & !(GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND) != 0 {
         return Err(EINVAL);
     }
@@ -183,7 +184,7 @@ unsafe fn request(c: &gs_config) -> Result<Request<'static>, c_int> {
         false => Some(unsafe { CStr::from_ptr(c.topology) }.to_str().map_err(|_| EINVAL)?),
     };
     let given = |n: usize| (n != 0).then_some(n);
-    Ok(Request {
+    Ok(ConfigRequest {
         procs: given(c.gomaxprocs as usize),
         max_threads: given(c.max_threads as usize),
         stack_size: given(c.stack_size),

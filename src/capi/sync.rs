@@ -7,7 +7,7 @@
 use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;
 use crate::sched::core::boundary::{Entered, Returning};
-use crate::sched::core::world::somebody_is_asked;
+use crate::sched::core::world::any_p_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: gs_deadline) 
     // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
     // One compare-and-swap needs no P.
-    if !somebody_is_asked() && m.try_once() { 0 } else { lock(m, deadline) }
+    if !any_p_is_asked() && m.try_once() { 0 } else { lock(m, deadline) }
 }
 
 /// Apart, so that the usual way needs no stack frame.

@@ -27,22 +27,22 @@ pub struct Chan {
     send_at: Cell<usize>,
     recv_at: Cell<usize>,
     buffer: *mut u8,
-    receivers: Line,
-    senders: Line,
-    /// For the rooms above: the timer that sends on it, or null.
+    receivers: WaitingLine,
+    senders: WaitingLine,
+    /// For the rooms above: the timer that sends on the channel, or null.
     pub timer: Cell<*const ()>,
 }
 
-/// The waiters that send, or those that receive. Used with the channel's lock held.
+/// The waiters that send, or the waiters that receive. Used with the channel's lock held.
 #[derive(Default)]
-struct Line {
+struct WaitingLine {
     queue: WaitQueue,
     /// Waiters that have not been served and will come back to the channel: also
     /// waiters that are out of the queue because a cancel or a deadline has woken them.
     inside: Cell<u32>,
 }
 
-impl Line {
+impl WaitingLine {
     #[inline(always)]
     fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -76,10 +76,6 @@ impl Line {
     }
 }
 
-// SAFETY: the cells, the buffer and the queues are only used with `lock` held;
-// `timer` is set before others see the channel.
-unsafe impl Sync for Chan {}
-
 /// The largest element.
 pub const MAX_ELEM: usize = 1 << 30;
 
@@ -102,8 +98,8 @@ impl Chan {
             send_at: Cell::new(0),
             recv_at: Cell::new(0),
             buffer,
-            receivers: Line::default(),
-            senders: Line::default(),
+            receivers: WaitingLine::default(),
+            senders: WaitingLine::default(),
             timer: Cell::new(ptr::null()),
         })
     }
@@ -123,7 +119,7 @@ impl Chan {
         self.capacity
     }
 
-    /// Elements in the buffer; may be old when it is read.
+    /// How many elements are in the buffer; may be old when it is read.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -134,7 +130,7 @@ impl Chan {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether a waiter is in it.
+    /// Whether a waiter is in a queue of the channel.
     pub fn is_waited_for(&self) -> bool {
         self.lock.with(|| self.receivers.inside.get() > 0 || self.senders.inside.get() > 0)
     }
@@ -152,7 +148,7 @@ impl Chan {
         self.len.store(self.len() + 1, Ordering::Relaxed);
     }
 
-    /// Takes the oldest element out of the buffer, which has one.
+    /// Takes the oldest element out of the buffer, which isn't empty.
     ///
     /// # Safety
     /// `elem` has room for one, or is null; the lock is held.
@@ -201,11 +197,11 @@ impl Chan {
     #[inline(always)]
     unsafe fn recv_now(&self, elem: *mut u8, unlock: impl FnOnce()) -> Option<i32> {
         if self.len() > 0 {
-            // SAFETY: there is one, and the caller holds the lock and gives room for it.
+            // SAFETY: there is an element, and the caller holds the lock and gives room for it.
             unsafe { self.buffer_out(elem) };
-            // A waiting sender's element takes the place that is free now.
+            // A waiting sender's element fills the free place.
             match self.senders.pop() {
-                // SAFETY: the sender waits with its element; it is ours now.
+                // SAFETY: the sender waits with its element, and this thread has claimed it.
                 Some(sender) => unsafe {
                     self.buffer_in(sender.elem.get());
                     sender.ok.set(true);
@@ -227,7 +223,7 @@ impl Chan {
             return Some(0);
         }
         if self.is_closed() {
-            // SAFETY: it has room for an element, says the caller.
+            // SAFETY: `elem` has room for an element, as the caller says.
             unsafe { zero(elem, self.elem_size) };
             unlock();
             return Some(-libc::EPIPE);
@@ -309,7 +305,7 @@ impl Chan {
         }
     }
 
-    /// Closes it and wakes everybody. `-EPIPE`: it is closed. closechan.
+    /// Closes the channel and wakes all waiters. `-EPIPE`: it was closed already. closechan.
     pub fn close(&self) -> i32 {
         self.lock.lock();
         if self.is_closed() {
@@ -320,10 +316,10 @@ impl Chan {
         let receivers = self.receivers.pop_all();
         let senders = self.senders.pop_all();
         for receiver in receivers.iter() {
-            // SAFETY: it waits with room for an element.
+            // SAFETY: the receiver waits with room for an element.
             unsafe { zero(receiver.elem.get(), self.elem_size) };
         }
-        // The last access: whoever sees that it is closed may free it.
+        // The last access: a thread that sees that the channel is closed may free it.
         self.lock.unlock();
         ready_all(receivers);
         ready_all(senders);
@@ -354,7 +350,7 @@ impl Chan {
     pub unsafe fn take(&self, elem: *mut u8) -> i32 {
         self.lock.with(|| match () {
             _ if !self.senders.is_empty() => -libc::EAGAIN,
-            // SAFETY: there is one, the lock is held, and the caller gives room for it.
+            // SAFETY: there is an element, the lock is held, and the caller gives room for it.
             _ if self.len() > 0 => unsafe {
                 self.buffer_out(elem);
                 0
@@ -410,7 +406,7 @@ unsafe fn unlock(chan: usize) {
     unsafe { (*(chan as *const Chan)).lock.unlock() };
 }
 
-/// Copies an element; to null it copies nothing. Most are a word.
+/// Copies an element; to null it copies nothing. Most elements are a word.
 ///
 /// # Safety
 /// Both have `n` bytes and don't overlap, or `to` is null.

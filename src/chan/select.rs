@@ -1,10 +1,9 @@
 //! Select: the first of several channel operations that can be done.
 //!
-//! First each case is tried in a random order, one lock at a time. If none can
-//! be done all channels are locked, in the order of their addresses, tried once
-//! more and waited in; then all locks are released together, by the context
-//! that runs next. Whoever wakes the select has claimed it, so only one case
-//! wins; the waiters of the others are taken out afterwards.
+//! First a select tries each case in a random order, one lock at a time. If no case can be done it locks all channels,
+//! in the order of their addresses, tries each case once more, and queues a waiter for each. Then the context that runs
+//! next releases all locks together. The waker has claimed the select, so only one case wins; the select takes the
+//! waiters of the other cases out afterwards.
 
 use super::{Chan, unlock};
 use crate::os::heap;
@@ -28,14 +27,14 @@ pub struct Case<'a> {
     /// `None`: never ready.
     pub chan: Option<&'a Chan>,
     pub op: Op,
-    /// As for a send or receive.
+    /// The element, as for a send or receive.
     pub elem: *mut u8,
 }
 
-/// Cases up to which a select needs no memory from the heap.
+/// Up to this number of cases a select needs no memory from the heap.
 const FEW: usize = 8;
 
-/// Room for one thing of each case: on the stack if the cases are few.
+/// Room for one `T` for each case: on the stack if the cases are few.
 pub struct PerCase<T> {
     few: [MaybeUninit<T>; FEW],
     many: Vec<T>,
@@ -47,14 +46,13 @@ impl<T> PerCase<T> {
         PerCase { few: [const { MaybeUninit::uninit() }; FEW], many: Vec::new() }
     }
 
-    /// Makes room for `n` of them. `-ENOMEM`.
+    /// Makes room for `n` T's. `-ENOMEM`.
     #[inline(always)]
     pub fn keep_room(&mut self, n: usize) -> Result<(), i32> {
         if n > FEW && !heap::reserve(&mut self.many, n) { Err(-libc::ENOMEM) } else { Ok(()) }
     }
 
-    /// Makes `n` of them, for which there is room, each in its place; once. They are not
-    /// dropped.
+    /// Makes `n` T's in their places, for which there is room. Called once. They are not dropped.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -97,14 +95,14 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     if deadline == 0 && cases.len() == 1 {
         return Err(-libc::EAGAIN);
     }
-    // One at a time may have missed what moved from one channel to another: with
-    // all of them locked it sees one moment, even if it isn't to wait.
+    // Trying one channel at a time may have missed what moved from one channel to another. With all channels locked the
+    // select sees one moment, even if it mustn't wait.
     // SAFETY: the caller gives an element, or room for one, with each case.
     unsafe { wait(cases, order, deadline) }
 }
 
-/// Puts them into a random order. One random number does for a few: each draw leaves its
-/// fraction to the next one.
+/// Puts the cases into a random order. One random number is enough for several draws: each draw leaves its fraction to
+/// the next.
 fn shuffle(order: &mut [u32]) {
     let mut fraction = random();
     for i in (1..order.len()).rev() {
@@ -115,7 +113,7 @@ fn shuffle(order: &mut [u32]) {
 }
 
 impl Case<'_> {
-    /// Does it if it needs no waiting.
+    /// Does the case if that needs no waiting.
     ///
     /// # Safety
     /// The element is as for the single operation.
@@ -173,11 +171,11 @@ impl Case<'_> {
 }
 
 /// The channels of a select in locking order, each once.
-struct Locked<'a> {
+struct LockedChans<'a> {
     chans: &'a [*const Chan],
 }
 
-impl Locked<'_> {
+impl LockedChans<'_> {
     fn lock(&self) {
         for &c in self.chans {
             // SAFETY: the cases' channels are alive.
@@ -186,16 +184,15 @@ impl Locked<'_> {
     }
 }
 
-/// Releases the locks of a [`Locked`]. The select may go on as soon as the last
-/// one is released, so its list is not looked at any more then.
+/// Releases the locks of a [`LockedChans`]. The select may go on as soon as the last lock is released, so its list is
+/// not read after that.
 ///
 /// # Safety
-/// `locked` is the address of one, whose locks the caller holds.
+/// `locked` is the address of a [`LockedChans`], whose locks the caller holds.
 unsafe fn unlock_all(locked: usize) {
-    // SAFETY: the select waits for the locks that are still held; it is behind
-    // them that the list is.
+    // SAFETY: the list is on the select's stack, and the select can't go on while a lock is still held.
     unsafe {
-        let chans = (*(locked as *const Locked)).chans;
+        let chans = (*(locked as *const LockedChans)).chans;
         let (mut at, mut left) = (chans.as_ptr(), chans.len());
         while left > 0 {
             let chan = *at;
@@ -218,7 +215,7 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
         place.write(cases[i].chan.map_or(ptr::null(), ptr::from_ref))
     });
     chans.sort_unstable();
-    // Each once, and null, which comes first, not at all.
+    // Each channel once, and null, which comes first, not at all.
     let (mut kept, mut last) = (0, ptr::null());
     for i in 0..chans.len() {
         if chans[i] != last {
@@ -227,7 +224,7 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
             kept += 1;
         }
     }
-    let locked = Locked { chans: &chans[..kept] };
+    let locked = LockedChans { chans: &chans[..kept] };
     let unlock = || {
         // SAFETY: all locks are held where this is called.
         unsafe { unlock_all(&raw const locked as usize) }
@@ -251,12 +248,12 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     };
     let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
-    // In the random order: of several cases with one channel whoever comes serves the first.
+    // In the random order, because a partner serves the first of several cases with one channel.
     order.iter().map(|&i| i as usize).for_each(|i| cases[i].queue(&waiters[i]));
     // SAFETY: all locks are held; `unlock_all` releases them.
     let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {
-        // Even where ours is out already: see `unlock_all`.
+        // Even the waiter that is out already: its channel may still be being unlocked, see `unlock_all`.
         if !waiter.won.get() {
             case.unqueue(waiter);
         }

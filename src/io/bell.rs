@@ -1,15 +1,14 @@
-//! The bells of plain threads: each polls one beside the file for which it waits, so that
-//! `gs_close` can wake it.
+//! The bells of plain threads: a thread polls its bell together with the file for which it waits, so that `gs_close`
+//! can wake it.
 //!
-//! A bell is kept when the wait is over, until the runtime ends: a descriptor taken for a
-//! moment would take its number from a program that closes a file and expects to get that
-//! number back.
+//! A bell is kept until the runtime ends, also when its wait is over. If a bell took a descriptor for a moment only, a
+//! program that closes a file and expects to get the same number again might not get it.
 
 use crate::os::bell::Bell;
 use crate::sched::who::runtime;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Plain threads that can wait with a bell at the same time; others look every few ms.
+/// How many plain threads can wait with a bell at the same time; others poll every few ms.
 const BELLS: usize = 1024;
 
 /// In a place of [`ALL`]: a thread waits with the bell.
@@ -25,13 +24,14 @@ pub struct Borrowed {
 }
 
 impl Borrowed {
-    /// A free bell, or a new one. `None`: there is none to be had.
+    /// A free bell, or a new one. `None`: there is neither.
     pub fn take() -> Option<Borrowed> {
         let change = |place: &'static AtomicU64, from: u64, bell: Bell| {
             let to = bell.to_bits() | IN_USE;
             // Acquire: pairs with the store of the thread that gave it back.
             let changed = place.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
-            // Not `then_some`: what that makes gives the bell back when it is dropped.
+            // Not `then_some`, which would make a `Borrowed` even if it isn't wanted, and drop it, which gives the bell
+            // back.
             changed.is_ok().then(|| Borrowed { place, bell })
         };
         let free = ALL.iter().find_map(|place| match place.load(Ordering::Relaxed) {
@@ -58,8 +58,8 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         // No thread rings it any more: the file's list of threads doesn't have it.
         self.bell.silence();
-        // SeqCst: either we see that the runtime has ended, or `close_free`, which comes after
-        // its end, sees that this bell is free.
+        // SeqCst: either this thread sees that the runtime has ended, or `close_free`, which comes after its end, sees
+        // that this bell is free.
         self.place.store(self.bell.to_bits(), Ordering::SeqCst);
         if runtime::try_rt().is_none() {
             close_free();
@@ -82,7 +82,7 @@ pub fn close_free() {
     }
 }
 
-/// In the child of a fork they are copies of the parent's, which would wake its threads.
+/// In the child of a fork: the bells are copies of the parent's, and would wake the parent's threads.
 pub fn forget_all() {
     for place in &ALL {
         let bell = Bell::from_bits(place.swap(0, Ordering::Relaxed) & !IN_USE);

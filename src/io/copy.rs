@@ -1,20 +1,20 @@
 //! Opening files, bringing them to the disk, and copying between files within the kernel.
 
-use super::disk::{Kept, off_p, until_uninterrupted};
+use super::disk::{KeepsThread, off_p, until_uninterrupted};
 use super::ops::{self, Pause, without_sigpipe};
 use super::wait::is_past;
-use crate::os::file::{self, End, Kind};
+use crate::os::file::{self, End, FileKind};
 use crate::sched::core::blocking;
 use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
 
 const EAGAIN: isize = -libc::EAGAIN as isize;
 
-/// Copies in a row that find a file ready and move nothing before there are pauses.
+/// After this number of copies in a row that find a file ready and move nothing, there are pauses.
 const IN_VAIN: u32 = 16;
 
-/// open(2). The other end of a pipe with a name may be long in coming, so it counts as a system call
-/// and not as work for the disk.
+/// open(2). It may be long until the other end of a named pipe is opened, so this counts as a system call and not as
+/// work for the disk.
 pub fn open(path: &CStr, flags: i32, mode: u32, deadline: i64) -> i32 {
     if is_past(deadline) {
         return -libc::ETIMEDOUT;
@@ -26,12 +26,13 @@ pub fn open(path: &CStr, flags: i32, mode: u32, deadline: i64) -> i32 {
     result as i32
 }
 
-/// fsync(2), fdatasync(2). The deadline counts until its turn comes.
+/// fsync(2), fdatasync(2). The deadline ends only the wait for a turn.
 pub fn sync(fd: i32, only_data: bool, deadline: i64) -> i32 {
     if is_past(deadline) {
         return -libc::ETIMEDOUT;
     }
-    off_p(deadline, Kept::ForLong, || until_uninterrupted(|| file::sync(fd, only_data))) as i32
+    off_p(deadline, KeepsThread::ForLong, || until_uninterrupted(|| file::sync(fd, only_data)))
+        as i32
 }
 
 /// sendfile(2).
@@ -58,15 +59,15 @@ pub unsafe fn splice(from: End, to: End, n: usize, flags: u32, deadline: i64) ->
     })
 }
 
-/// Calls `once` until it gives something else than `-EAGAIN`, and waits for the file that isn't ready
-/// in between. Either may be on a disk, so `once` may keep its thread for a while.
+/// Calls `once` until it gives something else than `-EAGAIN`, and waits in between for the file that isn't ready. Both
+/// files may be on disks, so `once` may keep its thread for a while.
 fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> isize {
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
     for fd in [from.fd, to.fd] {
         let e = match file::kind(fd) {
-            Ok(Kind::Disk) => 0,
+            Ok(FileKind::Disk) => 0,
             Ok(_) => file::make_nonblocking(fd),
             Err(e) => e,
         };
@@ -76,8 +77,9 @@ fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> i
     }
     let (mut in_vain, mut pause) = (0, Pause::new());
     loop {
-        let result =
-            off_p(deadline, Kept::ForLong, || until_uninterrupted(|| without_sigpipe(&mut once)));
+        let result = off_p(deadline, KeepsThread::ForLong, || {
+            until_uninterrupted(|| without_sigpipe(&mut once))
+        });
         if result != EAGAIN || deadline == NOWAIT {
             return result;
         }

@@ -1,6 +1,5 @@
-//! Files on disks. They are always "ready", and then the thread sleeps in the
-//! kernel: so what is not in memory already is read, and what must reach the disk is
-//! written, by threads of their own; what only copies between entersyscall and
+//! Files on disks. They are always "ready", and then the thread sleeps in the kernel. So the pool's threads read what
+//! is not in memory, and write what must reach the disk. Calls that only copy are made between entersyscall and
 //! exitsyscall.
 
 use super::wait::is_past;
@@ -14,12 +13,12 @@ use crate::sched::who::m;
 use crate::sched::who::runtime::rt;
 use crate::sync::Sem;
 
-/// Such calls at a time. The others wait for their turn without a thread.
+/// How many such calls are under way at a time. Others wait for their turn without a thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
 
 static USERS: Sem = Sem::with(AT_ONCE);
 
-/// In the child of a fork they are gone.
+/// In the child of a fork the calls under way are gone.
 pub fn forget_users() {
     // SAFETY: the child has none of the threads and goroutines that used it.
     unsafe { USERS.reset(AT_ONCE) };
@@ -27,18 +26,18 @@ pub fn forget_users() {
 
 /// How long a call keeps its thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeepsThread {
     /// Until the disk has answered.
     ForLong,
-    /// Mostly not at all: it only copies.
+    /// Mostly not at all, because the call only copies.
     Briefly,
 }
 
-/// Calls `f`, which may keep the thread for a while. A negative errno value if the
-/// deadline passes before its turn comes.
-pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isize {
+/// Calls `f`, which may keep the thread for a while. A negative errno value if the deadline passes before the caller's
+/// turn comes.
+pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize) -> isize {
     let Some(m) = m::on_goroutine() else { return f() };
-    // What is special about its thread (its own table of files, say) is wanted here too.
+    // A locked goroutine may rely on its thread, which may have its own table of files, so `f` runs there.
     let is_locked = m.is_locked();
     let e = USERS.acquire(1, deadline);
     if e != 0 {
@@ -50,7 +49,7 @@ pub(super) fn off_p(deadline: i64, kept: Kept, f: impl FnOnce() -> isize) -> isi
         m::on_goroutine().is_some_and(|m| order::nothing_else(m, m.p())) && rt.workers.is_unused()
     };
     let left = match kept {
-        Kept::ForLong if !is_locked && !alone() => rt.workers.call(rt, f),
+        KeepsThread::ForLong if !is_locked && !alone() => rt.workers.call(rt, f),
         _ => Err(f),
     };
     let result = left.unwrap_or_else(|f| {
@@ -99,7 +98,7 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i
 /// As `read`.
 unsafe fn read_all(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
     // SAFETY: the buffers are writable.
-    off_p(deadline, Kept::ForLong, || unsafe {
+    off_p(deadline, KeepsThread::ForLong, || unsafe {
         until_uninterrupted(|| file::read_at(fd, buffers, offset))
     })
 }
@@ -112,7 +111,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: 
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
-    let kept = if file::waits_for_disk(fd).1 { Kept::ForLong } else { Kept::Briefly };
+    let kept = if file::waits_for_disk(fd).1 { KeepsThread::ForLong } else { KeepsThread::Briefly };
     // SAFETY: the buffers are readable.
     off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
 }

@@ -1,14 +1,14 @@
-//! One file descriptor: who uses it, who waits for it, and in which epoll instance
-//! it is. `README.md` states the protocol.
+//! One file descriptor: how many calls use it, which waiters wait for it, and in which epoll instance it is.
+//! `README.md` states the protocol.
 
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
-use crate::os::file::{self, Kind};
+use crate::os::file::{self, FileKind};
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
-use crate::sched::core::netpoll::{self, Class, Found};
+use crate::sched::core::netpoll::{self, EventClass, Found};
 use crate::sched::core::park;
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::Runtime;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Waiter};
 use core::cell::Cell;
@@ -19,41 +19,46 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, f
 #[derive(Clone, Copy)]
 pub struct Want {
     pub side: Side,
-    pub class: Class,
-    /// `side` and `class` in poll's words.
+    pub class: EventClass,
+    /// `side` and `class` as poll's events.
     pub events: i16,
-    /// Of a read from a stream: how much there is room for. If it gives less, none
-    /// may be left. 0: that says nothing.
+    /// For a read from a stream: the room in the buffer. If the read gives less, nothing may be left in the stream. 0:
+    /// unknown.
     pub room: usize,
-    /// 0: a taker. It wants what all takers of its side want. An event goes
-    /// to one taker: if that finds nothing the others would not either. Else a watcher:
-    /// it tries again after each of these events of epoll's, whatever the others do.
+    /// 0: a taker. All takers of a side want the same, so an event goes to one taker: if that taker finds nothing the
+    /// others would not either. Else a watcher, which tries again after each of these events of epoll's, whatever the
+    /// others do.
     pub watched: u32,
 }
 
 impl Want {
     pub const READ: Want = Want {
         side: Side::Read,
-        class: Class::Read,
+        class: EventClass::Read,
         events: libc::POLLIN | libc::POLLRDHUP,
         room: 0,
         watched: 0,
     };
-    pub const WRITE: Want =
-        Want { side: Side::Write, class: Class::Write, events: libc::POLLOUT, room: 0, watched: 0 };
-    pub const ACCEPT: Want = Want { class: Class::Accept, ..Want::READ };
+    pub const WRITE: Want = Want {
+        side: Side::Write,
+        class: EventClass::Write,
+        events: libc::POLLOUT,
+        room: 0,
+        watched: 0,
+    };
+    pub const ACCEPT: Want = Want { class: EventClass::Accept, ..Want::READ };
     /// For the end of an attempt to connect.
     pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
-    /// For a message that not every writer could send now: to an address.
+    /// For a message to an address, which another writer's success says nothing about.
     pub const SEND_TO: Want = Want::CONNECT;
 
-    /// For a read that takes what it gives.
+    /// For a read that takes the data that it gives.
     pub fn to_read(room: usize) -> Want {
         Want { room, ..Want::READ }
     }
 
-    /// For recv(2) and its kin with these flags: what is no common read finds something
-    /// where others find nothing, and the other way round (urgent data, errors).
+    /// For recv(2) and its kin with these flags: a special read (of urgent data, of errors) may find something where a
+    /// common read finds nothing, and the other way round.
     pub fn to_receive(flags: i32, room: usize) -> Want {
         const COMMON: i32 = libc::MSG_DONTWAIT
             | libc::MSG_CMSG_CLOEXEC
@@ -69,7 +74,7 @@ impl Want {
         }
     }
 
-    /// For events of poll's.
+    /// For these events of poll's.
     pub fn events(events: i16) -> Want {
         let any = |wanted: i16, of_epoll: u32| if events & wanted != 0 { of_epoll } else { 0 };
         let readable = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
@@ -78,10 +83,10 @@ impl Want {
             | any(libc::POLLRDHUP, RDHUP);
         let write = any(libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, OUT);
         let (side, class) = match (read, write) {
-            (0, OUT) => (Side::Write, Class::Write),
-            _ => (Side::Read, Class::Read),
+            (0, OUT) => (Side::Write, EventClass::Write),
+            _ => (Side::Read, EventClass::Read),
         };
-        // Errors are told to all.
+        // All waiters hear of errors.
         Want { side, class, events, room: 0, watched: read | write | ERR | HUP }
     }
 }
@@ -91,50 +96,50 @@ const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
 /// The events after which a reader, or a writer, tries again.
 const READABLE: u32 = IN | PRI | RDHUP | ERR | HUP;
 const WRITABLE: u32 = OUT | ERR | HUP;
-/// After these a read that takes all there is isn't followed by an event: the end
-/// of the stream, or what is behind urgent data, is there already.
+/// If one of these has happened, no event may follow a read that takes everything: the end of the stream, or the data
+/// behind urgent data, is there already.
 const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 
-/// Of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number
-/// yet. Below are those inside a system call on it, above is its generation.
+/// A bit of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number yet. The bits below count
+/// the calls inside a system call on the file, the bits above are its generation.
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
 
-/// Of [`File::drained`].
+/// A bit of [`File::drained`].
 const DRAINED: u64 = 1 << 32;
 
-/// What a read means that gives less than there is room for.
+/// What it means when a read gives less than there is room for.
 mod shortness {
     pub const UNKNOWN: u8 = 0;
-    /// Nothing is left, and what comes will be told.
+    /// Nothing is left, and an event will follow when more comes.
     pub const EMPTY: u8 = 1;
     /// Nothing.
     pub const NOTHING: u8 = 2;
 }
 
-/// Who has made a file.
+/// Where a file comes from.
 mod origin {
     pub const UNKNOWN: u8 = 0;
     /// This library, and so it knows that the file doesn't block.
     pub const MADE: u8 = 1;
-    /// Others, who have handed it over. They may have lost it without `gs_close`, and have the number for
-    /// something else that they only poll: so polls ask the kernel.
+    /// The user, who has handed the file to the library. The user may have closed it without `gs_close`, and have
+    /// another file under its number that is only polled. So polls ask the kernel.
     pub const ADOPTED: u8 = 2;
 }
 
-/// A goroutine has begun to wait for a file that must be made sure of.
+/// A goroutine has begun to wait for a file whose registration must be verified.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
 
-/// For sysmon, before it looks at all files. False: there is no need to.
+/// For sysmon, before it verifies all files. False: there is none to verify.
 pub fn begin_verifying() -> bool {
     let wanted = TO_VERIFY.swap(false, Ordering::Relaxed);
-    // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that
-    // it has been cleared, or we find it in the queue.
+    // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that `TO_VERIFY` has been cleared, or
+    // sysmon finds the waiter in the queue.
     fence(Ordering::SeqCst);
     wanted
 }
 
-/// There are some that were not looked at yet.
+/// Some files were not verified yet.
 pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
@@ -149,40 +154,39 @@ pub enum Side {
 pub const SIDES: [Side; 2] = [Side::Read, Side::Write];
 
 /// How often something has happened on each side.
-pub type Seen = [u32; 2];
+pub type EventCounts = [u32; 2];
 
-/// What is known of a number. All bytes zero: nothing.
+/// What the library knows of a descriptor's number. All bytes zero: nothing.
 #[repr(C, align(128))]
 pub struct File {
     state: AtomicU64,
     lock: SpinLock,
-    /// What it was at the last look; 0: there was none.
+    /// The kind that the kernel gave last; 0: the kernel was not asked yet.
     kind: AtomicU8,
-    /// Whose it is: one of [`origin`].
+    /// Where the file comes from: one of [`origin`].
     origin: AtomicU8,
     /// One of [`shortness`].
     short: AtomicU8,
     happened: [AtomicU32; 2],
-    /// `DRAINED` and how often something had happened to read before a read that
-    /// took all there was.
+    /// `DRAINED`, and how many events to read there had been before a read that took everything.
     drained: AtomicU64,
 
     // The rest is used with the lock held.
-    /// The runtime and the P in whose instance it is; 0: in none.
+    /// The runtime and the P in whose instance the file is; 0: in none.
     runtime: Cell<u32>,
     home: Cell<u16>,
     verified: Cell<Verified>,
-    /// Counts how often it was added to one: the upper half of its events' data.
+    /// Counts how often the file was added to an instance: the upper half of its events' data.
     registration: Cell<u32>,
-    /// Those who take something away, by their sides: an event wakes the first.
+    /// The takers, by their sides: an event wakes the first.
     takers: [WaitQueue; 2],
-    /// Those who don't, or want something else: an event wakes all that it concerns.
+    /// The watchers: an event wakes all that it concerns.
     watchers: WaitQueue,
     /// Plain threads that wait, on their stacks.
     threads: Cell<*const PlainWaiter>,
 }
 
-/// What sysmon knows of a registration that is taken for granted.
+/// What sysmon knows of a registration that is assumed to be right.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Verified {
@@ -190,19 +194,16 @@ enum Verified {
     Yes = 0,
     /// A goroutine has begun to wait.
     No = 1,
-    /// And still did when sysmon came by.
+    /// The goroutine still waited when sysmon came by.
     Overdue = 2,
 }
-
-// SAFETY: the cells and queues are only used with `lock` held.
-unsafe impl Sync for File {}
 
 const _: () = assert!(size_of::<File>() == 128);
 
 /// A plain thread that waits.
 pub struct PlainWaiter {
     next: Cell<*const PlainWaiter>,
-    /// A ring ends the wait; none: it looks again soon.
+    /// The bell whose ring ends the wait; none: the thread polls again soon.
     bell: Option<Bell>,
     closed: Cell<bool>,
 }
@@ -213,8 +214,7 @@ impl PlainWaiter {
     }
 }
 
-/// While one has it the number is not closed by `gs_close`: it is inside a system
-/// call that doesn't wait.
+/// While this lives `gs_close` doesn't close the number: a call is inside a system call that doesn't wait.
 pub struct Use<'a> {
     file: &'a File,
     pub generation: u32,
@@ -227,7 +227,7 @@ impl Drop for Use<'_> {
     }
 }
 
-/// Why all that wait for a file are woken.
+/// Why all waiters of a file are woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
     /// Their file is closed.
@@ -237,17 +237,17 @@ enum Reason {
 }
 
 impl File {
-    /// Begins to use it; `None`: it is being closed.
+    /// Begins to use the file. `None`: the file is being closed.
     pub fn enter(&self) -> Option<Use<'_>> {
-        // Acquire: what was known of the former file is forgotten.
+        // Acquire: pairs with the Release in `close`: what was known of the number's former file is forgotten.
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let used = Use { file: self, generation: (state >> GENERATION) as u32 };
-        // The number is still the file that is being closed: the caller has called
-        // beside `gs_close`, and leaves as those who wait.
+        // The number is still the file that is being closed: the caller called at the same time as `gs_close`, and
+        // leaves as waiters do.
         Some(used).filter(|_| state & CLOSING == 0)
     }
 
-    /// Goes on after a wait; `None`: it has been closed meanwhile.
+    /// Goes on after a wait. `None`: the file has been closed meanwhile.
     pub fn enter_again(&self, generation: u32) -> Option<Use<'_>> {
         if !self.is_still(generation) {
             return None;
@@ -260,23 +260,23 @@ impl File {
         (state >> GENERATION) as u32 == generation && state & CLOSING == 0
     }
 
-    /// What it is; `-EBADF`: nothing.
-    pub fn kind(&self, fd: i32) -> Result<Kind, i32> {
+    /// The file's kind; `-EBADF`: there is no file.
+    pub fn kind(&self, fd: i32) -> Result<FileKind, i32> {
         match self.kind.load(Ordering::Relaxed) {
-            1 => Ok(Kind::Socket),
-            3 => Ok(Kind::Other),
-            // For files on disks the look is nothing beside the work.
-            _ => self.look_at_kind(fd),
+            1 => Ok(FileKind::Socket),
+            3 => Ok(FileKind::Other),
+            // For files on disks the question costs little beside the work.
+            _ => self.read_kind(fd),
         }
     }
 
-    /// What it is now, whatever it has been.
-    pub fn look_at_kind(&self, fd: i32) -> Result<Kind, i32> {
+    /// Asks the kernel for the file's kind, whatever it was before.
+    pub fn read_kind(&self, fd: i32) -> Result<FileKind, i32> {
         let kind = file::kind(fd)?;
         let code = match kind {
-            Kind::Socket => 1,
-            Kind::Disk => 2,
-            Kind::Other => 3,
+            FileKind::Socket => 1,
+            FileKind::Disk => 2,
+            FileKind::Other => 3,
         };
         self.kind.store(code, Ordering::Relaxed);
         Ok(kind)
@@ -287,33 +287,31 @@ impl File {
         self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
-    /// The number is another file than the library's: a user has closed
-    /// that with close(2).
+    /// The number is not the library's file any more: the user has closed that with close(2).
     pub fn is_not_ours(&self) {
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);
     }
 
-    /// How often something has happened; asked before a system call that may say
-    /// that it would have to wait.
-    pub fn seen(&self) -> Seen {
-        // Acquire: the system call comes after it.
+    /// How many events there were; read before a system call that may answer that it would have to wait.
+    pub fn seen(&self) -> EventCounts {
+        // Acquire: the system call comes after this load.
         SIDES.map(|side| self.happened[side as usize].load(Ordering::Acquire))
     }
 
-    /// Whether a read would give nothing, because the last one took all there was
-    /// and nothing has happened since: what had been seen then.
-    pub fn drained(&self) -> Option<Seen> {
+    /// If a read would give nothing, because the last read took everything and nothing has happened since: the counts
+    /// at that time.
+    pub fn drained(&self) -> Option<EventCounts> {
         let seen = self.seen();
-        // Relaxed: a waiter compares `seen` once more with the lock held.
+        // Relaxed: a waiter compares the counts once more with the lock held.
         let drained = self.drained.load(Ordering::Relaxed);
         let holds = drained == DRAINED | u64::from(seen[Side::Read as usize])
             && self.short.load(Ordering::Relaxed) == shortness::EMPTY;
         holds.then_some(seen)
     }
 
-    /// A read has given less than there was room for; before it, `seen` was seen.
-    pub fn was_short(&self, fd: i32, seen: Seen) {
+    /// A read has given less than there was room for. `seen`: the counts before the read.
+    pub fn was_short(&self, fd: i32, seen: EventCounts) {
         if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
             let known = match socket::is_tcp(fd) {
                 true => shortness::EMPTY,
@@ -329,7 +327,7 @@ impl File {
         }
     }
 
-    /// Where those wait who want that.
+    /// The queue for waiters that want this.
     fn queue(&self, want: &Want) -> &WaitQueue {
         if want.watched == 0 { &self.takers[want.side as usize] } else { &self.watchers }
     }
@@ -344,25 +342,25 @@ impl File {
 
     // Waiting
 
-    /// Locks it to wait, unless something has happened since `seen` that concerns the
-    /// caller, or it has been closed: then it is not locked.
-    pub fn lock_to_wait(&self, generation: u32, want: &Want, seen: Seen) -> Locked<'_> {
+    /// Locks the file to wait, unless an event that concerns the caller has come since `seen`, or the file has been
+    /// closed. Then it is not locked.
+    pub fn lock_to_wait(&self, generation: u32, want: &Want, seen: EventCounts) -> WaitLock<'_> {
         self.lock.lock();
         let now = self.seen();
         let side = want.side as usize;
         let happened = if want.watched == 0 { now[side] != seen[side] } else { now != seen };
         let answer = if !self.is_still(generation) {
-            Locked::Closed
+            WaitLock::Closed
         } else if happened {
-            Locked::Happened
+            WaitLock::Happened
         } else {
-            return Locked::Yes(Waiting { file: self });
+            return WaitLock::Yes(Waiting { file: self });
         };
         self.lock.unlock();
         answer
     }
 
-    /// Unlocks it, for a park.
+    /// Unlocks the file, for a park.
     ///
     /// # Safety
     /// `file` is the address of a file whose lock the caller holds.
@@ -371,13 +369,12 @@ impl File {
         unsafe { (*(file as *const File)).lock.unlock() };
     }
 
-    /// A waiter that is still in the queue goes.
+    /// Takes a waiter out that is still in the queue.
     pub fn leave(&self, want: &Want, waiter: &Waiter) {
         self.lock.with(|| self.queue(want).remove(waiter));
     }
 
-    /// A taker that was woken by an event has done its part: there may be more for the
-    /// next one.
+    /// A taker that an event woke has taken its part: wakes the next taker, because there may be more.
     pub fn pass_on(&self, side: Side) {
         let queue = &self.takers[side as usize];
         if queue.is_empty() {
@@ -390,7 +387,7 @@ impl File {
         }
     }
 
-    /// A plain thread is about to wait. False: it has been closed.
+    /// A plain thread is about to wait. False: the file has been closed.
     pub fn add_thread(&self, generation: u32, waiter: &PlainWaiter) -> bool {
         self.lock.with(|| {
             let open = self.is_still(generation);
@@ -401,7 +398,7 @@ impl File {
         })
     }
 
-    /// It waits no more. True: because it was closed.
+    /// A plain thread waits no more. True: because the file was closed.
     pub fn remove_thread(&self, waiter: &PlainWaiter) -> bool {
         self.lock.with(|| {
             let mut at = &self.threads;
@@ -419,10 +416,10 @@ impl File {
 
     // Events
 
-    /// Something has happened with the file of this registration: the first taker of
-    /// each side is to try again, and every watcher that it concerns.
+    /// An event of the file with this registration: wakes the first taker of each side, and every watcher that it
+    /// concerns.
     pub fn event(&self, registration: u32, events: u32, found: &mut Found) {
-        // SAFETY: popped, so ours; plain threads are in no queue.
+        // SAFETY: popped, so this thread has claimed it; plain threads are in no queue.
         let mut add = |w: &Waiter| found.add(unsafe { Waiter::goroutine(w) }, class_of(w));
         self.lock.with(|| {
             if registration != self.registration.get() {
@@ -442,14 +439,15 @@ impl File {
         });
     }
 
-    /// A caller that has tried before tries again before it waits. The lock is held.
+    /// Counts an event, so that a caller that has tried before it tries again before it waits. The caller holds the
+    /// lock.
     fn note_event(&self, side: Side) {
         // Release: pairs with the Acquire in `seen`.
         self.happened[side as usize].fetch_add(1, Ordering::Release);
     }
 
-    /// Called each few ms: a wait that relies on a registration that was not looked
-    /// at, and that lasts, is made sure of. True: next time, if it still lasts.
+    /// sysmon calls this each few ms. Verifies the registration for a wait that relies on it and lasts. True: the file
+    /// must be verified next time, if the wait still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
         let mut misled = None;
         let left = self.lock.with(|| {
@@ -459,11 +457,11 @@ impl File {
                 Verified::No => self.verified.set(Verified::Overdue),
                 Verified::Overdue => {
                     self.verified.set(Verified::Yes);
-                    // Not the file that we made: a user has closed that behind our back.
+                    // Not the file that the library made: the user has closed that with close(2).
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
                         self.is_not_ours();
                         let home = rt.p(self.home.get() as usize);
-                        // Epoll doesn't take it: a file on a disk. They find out.
+                        // Epoll doesn't take the file, which is on a disk now. The waiters find that out.
                         misled = self.add_to(fd, rt, home).is_err().then(|| self.take_all());
                     }
                 }
@@ -476,7 +474,7 @@ impl File {
         left
     }
 
-    /// A goroutine that waits for it now relies on what is known; fenced since it queued.
+    /// A goroutine that waits relies on what is known of the number. The caller has fenced since it queued.
     pub fn note_unverified(&self) {
         if self.is_ours() && !TO_VERIFY.load(Ordering::Relaxed) {
             TO_VERIFY.store(true, Ordering::Relaxed);
@@ -490,13 +488,13 @@ impl File {
 
     // Registration, with the lock held
 
-    /// The P in whose instance it is.
+    /// The P in whose instance the file is.
     fn registered_with(&self, rt: &Runtime) -> Option<PRef> {
         (self.runtime.get() == rt.number).then(|| rt.p(self.home.get() as usize))
     }
 
-    /// Asks anew for its events: what it is ready for now is told again. False: the
-    /// number is another file now.
+    /// Asks for the file's events anew: epoll reports again what the file is ready for. False: the number is another
+    /// file now.
     fn renew(&self, fd: i32, home: PRef) -> bool {
         epoll::change(home.poll.epoll(), fd, EVENTS, self.data(fd)).is_ok()
     }
@@ -511,7 +509,7 @@ impl File {
         let instance = home.poll.epoll();
         let data = self.data(fd);
         match epoll::add(instance, fd, EVENTS, data) {
-            // There from a time when this number was another copy of the same file.
+            // It is there from a time when this number was another copy of the same file.
             Err(e) if e == -libc::EEXIST => epoll::change(instance, fd, EVENTS, data)?,
             result => result?,
         }
@@ -522,12 +520,12 @@ impl File {
 
     // Closing
 
-    /// Those who wait are the caller's, to be woken; the lock is held.
+    /// Takes all waiters out, for the caller to wake. The caller holds the lock.
     fn take_all(&self) -> Lists {
         Lists(self.queues().map(|queue| queue.pop_all()))
     }
 
-    /// Plain threads that wait; the lock is held.
+    /// Visits the plain threads that wait. The caller holds the lock.
     fn wake_threads(&self, reason: Reason) {
         let mut t = self.threads.get();
         // SAFETY: who is in the list waits until it has taken itself out.
@@ -540,10 +538,10 @@ impl File {
         }
     }
 
-    /// The library has just made what this number is now.
-    pub fn made(&self, kind: Kind) {
+    /// The library has just made the file that this number is now.
+    pub fn made(&self, kind: FileKind) {
         let lists = self.lock.with(|| {
-            // Those that have waited for a former file of this number.
+            // Wakes waiters for a former file of this number.
             self.wake_threads(Reason::Closed);
             self.begin(kind, origin::MADE);
             self.take_all()
@@ -551,9 +549,9 @@ impl File {
         lists.wake(Reason::Closed);
     }
 
-    /// Others have made what this number is now, and leave closing it to the library. False:
-    /// calls wait for the number.
-    pub fn adopt(&self, kind: Kind) -> bool {
+    /// The user has made the file that this number is now, and leaves closing it to the library. False: calls wait for
+    /// the number.
+    pub fn adopt(&self, kind: FileKind) -> bool {
         self.lock.with(|| {
             let is_free = !self.is_waited_for() && self.threads.get().is_null();
             if is_free {
@@ -563,13 +561,13 @@ impl File {
         })
     }
 
-    /// The number is a new file, which doesn't block. The lock is held.
-    fn begin(&self, kind: Kind, origin: u8) {
-        // Those that are about to wait for a former file of this number see that.
-        // Release: pairs with the Acquire in `enter`.
+    /// The number is a new file, which doesn't block. The caller holds the lock.
+    fn begin(&self, kind: FileKind, origin: u8) {
+        // A call that is about to wait for a former file of this number sees the new generation. Release: pairs with
+        // the Acquire in `enter`.
         self.state.fetch_add(1 << GENERATION, Ordering::Release);
         self.forget();
-        let code = if kind == Kind::Socket { 1 } else { 3 };
+        let code = if kind == FileKind::Socket { 1 } else { 3 };
         self.kind.store(code, Ordering::Relaxed);
         self.origin.store(origin, Ordering::Relaxed);
     }
@@ -584,11 +582,10 @@ impl File {
         self.drained.store(0, Ordering::Relaxed);
     }
 
-    /// The first part of `gs_close`, up to close(2): those who wait leave with
-    /// `-ECANCELED`, no thread is inside a system call on it when this returns, and the next
-    /// generation has begun. `-EBADF`: another call closes it.
+    /// The first part of `gs_close`, up to close(2). Waiters leave with `-ECANCELED`. When this returns no thread is
+    /// inside a system call on the file, and the next generation has begun. `-EBADF`: another call closes the file.
     pub fn begin_closing(&self, fd: i32, rt: Option<&Runtime>) -> i32 {
-        // AcqRel: those who enter later see that, and leave.
+        // AcqRel: pairs with `enter`: calls that enter later see that the file is being closed, and leave.
         if self.state.fetch_or(CLOSING, Ordering::AcqRel) & CLOSING != 0 {
             return -libc::EBADF;
         }
@@ -598,7 +595,7 @@ impl File {
         });
         lists.wake(Reason::Closed);
         let mut round = 0;
-        // Acquire: pairs with the Release of those who leave.
+        // Acquire: pairs with the Release of calls that leave.
         while self.state.load(Ordering::Acquire) & (CLOSING - 1) != 0 {
             round += 1;
             backoff(round);
@@ -609,16 +606,15 @@ impl File {
                 epoll::remove(home.poll.epoll(), fd);
             }
             self.forget();
-            // Before close(2): the kernel frees the number at its beginning, and a thread that
-            // gets it then is not to find anything of us.
-            // Release: a user that enters from now on sees that all is forgotten.
+            // Before close(2), because the kernel frees the number when close(2) begins, and a thread that gets the
+            // number then must find nothing of this file. Release: pairs with the Acquire in `enter`.
             self.state.fetch_add((1 << GENERATION) - CLOSING, Ordering::Release);
         });
         0
     }
 
-    /// The last part, after close(2). Who has entered between the parts has met the old
-    /// file or the next one. If it was the old one no event would come: all try again.
+    /// The last part of `gs_close`, after close(2). A call that entered between the two parts has found the old file or
+    /// the next file. For the old file no event would come, so all try again.
     pub fn end_closing(&self) {
         let lists = self.lock.with(|| {
             SIDES.into_iter().for_each(|side| self.note_event(side));
@@ -647,23 +643,23 @@ impl Lists {
     }
 }
 
-/// A waiter's tag: its class, and above [`WATCHED`] what it watches.
+/// A waiter's tag: its class, and above [`WATCHED`] the events that it watches.
 const WATCHED: u32 = 32;
 
 pub fn tag_of(want: &Want) -> u64 {
     let class = match want.class {
-        Class::Read => 0,
-        Class::Write => 1,
-        Class::Accept => 2,
+        EventClass::Read => 0,
+        EventClass::Write => 1,
+        EventClass::Accept => 2,
     };
     u64::from(want.watched) << WATCHED | class
 }
 
-fn class_of(waiter: &Waiter) -> Class {
+fn class_of(waiter: &Waiter) -> EventClass {
     match waiter.tag.get() as u32 {
-        0 => Class::Read,
-        1 => Class::Write,
-        _ => Class::Accept,
+        0 => EventClass::Read,
+        1 => EventClass::Write,
+        _ => EventClass::Accept,
     }
 }
 
@@ -673,25 +669,23 @@ fn watched_by(waiter: &Waiter) -> u32 {
 
 /// The answer of [`File::lock_to_wait`].
 #[must_use]
-pub enum Locked<'a> {
+pub enum WaitLock<'a> {
     Yes(Waiting<'a>),
     Closed,
     Happened,
 }
 
-/// The file's lock is held by the caller that is about to wait. It must be unlocked,
-/// by [`Waiting::unlock`] or by the park.
+/// The caller holds the file's lock and is about to wait. [`Waiting::unlock`] or the park must release the lock.
 pub struct Waiting<'a> {
     file: &'a File,
 }
 
 impl Waiting<'_> {
-    /// If its P is not there any more the file leaves that, and all who wait for it are
-    /// the caller's, to be woken: who waits is counted in the P where it began, so they
-    /// must begin anew.
+    /// If the P in whose instance the file is has died, takes the file out of that instance, and gives all its waiters
+    /// to the caller, to be woken: a waiter is counted in the P where its wait began, so the waiters must begin anew.
     pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<Lists> {
         let home = self.file.registered_with(rt)?;
-        if home.status() != status::DEAD {
+        if home.status() != PStatus::Dead {
             return None;
         }
         epoll::remove(home.poll.epoll(), fd);
@@ -699,15 +693,15 @@ impl Waiting<'_> {
         Some(self.file.take_all())
     }
 
-    /// Makes sure that an event will come, in the instance of the P in the answer:
-    /// the caller's, if the file is in none yet.
+    /// Makes sure that an event will come, in the instance of the P that this gives: the caller's P, if the file is in
+    /// no instance yet.
     pub fn register(&self, fd: i32, want: &Want, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
         let file = self.file;
         if let Some(home) = file.registered_with(rt) {
             let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;
             if file.is_ours() && !(is_adopted && want.watched != 0) {
-                // Not even an event of this registration would be a proof: it may have
-                // been on its way when the file was closed.
+                // Even an event of this registration would prove nothing, because it may have been on its way when the
+                // file was closed.
                 file.verified.set(Verified::No);
                 return Ok(home);
             } else if file.renew(fd, home) {
@@ -721,7 +715,7 @@ impl Waiting<'_> {
         Ok(home)
     }
 
-    /// Puts a waiter into its queue; in front if it has been woken in vain.
+    /// Puts a waiter into its queue, in front if it has been woken in vain.
     pub fn push(&self, want: &Want, waiter: &Waiter, in_front: bool) {
         if in_front {
             self.file.queue(want).push_front(waiter);

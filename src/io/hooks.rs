@@ -1,12 +1,12 @@
-//! What the poller calls.
+//! The functions of this room that the poller calls.
 
 use super::{bell, file, table};
-use crate::sched::core::netpoll::{self, Found, Hooks};
+use crate::sched::core::netpoll::{self, FileHooks, Found};
 use crate::sched::who::runtime::rt;
 
-static HOOKS: Hooks = Hooks { event, verify, ended: bell::close_free };
+static HOOKS: FileHooks = FileHooks { event, verify, ended: bell::close_free };
 
-/// Once, when the library is loaded, so before the first wait for a file.
+/// Called once, when the library is loaded, and so before the first wait for a file.
 pub fn set() {
     netpoll::set_hooks(&HOOKS);
 }
@@ -17,8 +17,8 @@ fn event(data: u64, events: u32, found: &mut Found) {
     }
 }
 
-/// sysmon's look at waits that rely on what the library knows of its own files.
-/// True: there are some that it will look at only next time.
+/// For sysmon: verifies the waits that rely on what the library knows of its own files. True: some must be verified
+/// next time.
 fn verify() -> bool {
     let rt = rt();
     let mut left = false;

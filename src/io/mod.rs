@@ -1,6 +1,5 @@
-//! Files that goroutines and plain threads wait for: sockets, pipes, terminals and
-//! whatever else epoll takes; files on disks and names of hosts, which only keep a
-//! thread. `README.md` states the protocol. seed: B2, N6
+//! Files that goroutines and plain threads wait for: sockets, pipes, terminals and all others that epoll takes; also
+//! files on disks and names of hosts, which only keep a thread. `README.md` states the protocol. seed: B2, N6
 
 mod bell;
 mod copy;
@@ -22,7 +21,7 @@ pub use ops::*;
 pub use process::{wait, wait_for_signal};
 pub use resolve::{eai, last_error, resolve, set_last_error};
 
-/// Once, when the library is loaded: see `sched::life::init::on_load`.
+/// Called once, when the library is loaded: see `sched::life::init::on_load`.
 pub fn on_load() {
     crate::os::thread::at_fork(nothing, nothing, forget_all);
     hooks::set();
@@ -30,7 +29,7 @@ pub fn on_load() {
 
 extern "C" fn nothing() {}
 
-/// In the child of a fork the threads and goroutines that waited are not there.
+/// In the child of a fork: forgets the threads and goroutines that waited, which are the parent's.
 extern "C" fn forget_all() {
     table::forget_all();
     bell::forget_all();

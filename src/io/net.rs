@@ -1,9 +1,8 @@
-//! TCP and UDP by the name of a host and a port, and sockets of the machine's own by a path. net.Dial,
-//! net.Listen, net.ListenPacket.
+//! TCP and UDP by the name of a host and a port, and Unix sockets by a path. net.Dial, net.Listen, net.ListenPacket.
 
 use super::ops;
 use super::resolve::resolve;
-use crate::os::file::Kind;
+use crate::os::file::FileKind;
 use crate::os::heap;
 use crate::os::socket::{self, SocketAddress};
 use crate::sched::core::park::FOREVER;
@@ -11,15 +10,15 @@ use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ptr;
 
-/// A socket that listens on the port, on all addresses of the host or of the
-/// machine. A backlog that is not above 0: as long as the system lets it be.
+/// A socket that listens on the port, on all addresses of the host, or of the machine if there is no host. A backlog of
+/// 0 or less: as long as the system allows.
 pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
     first_to_bind(host, port, libc::SOCK_STREAM, |fd, address| {
         let options = [
             (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0),
-            // Sockets that are accepted inherit it.
+            // Accepted sockets inherit this option.
             (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
         ];
         for (level, option, value) in options {
@@ -31,8 +30,7 @@ pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
     })
 }
 
-/// A socket that is connected with the port of the host: of its addresses the
-/// first that answers.
+/// A socket that is connected to the port of the host, at the first of its addresses that answers.
 pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     let addresses = match addresses(host, port, deadline) {
         Ok(addresses) => addresses,
@@ -44,8 +42,7 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     })
 }
 
-/// The first socket that `bind` takes to the port of an address of the host; `None` or "": of the
-/// machine.
+/// The first socket that `bind` makes for the port of an address of the host; `None` or "": of the machine.
 fn first_to_bind(
     host: Option<&CStr>,
     port: u16,
@@ -61,7 +58,7 @@ fn first_to_bind(
     }
 }
 
-/// All addresses of the machine: one socket for both families, where there are both.
+/// All addresses of the machine: one socket for both families, if the machine has both.
 fn all_addresses(port: u16) -> [SocketAddress; 2] {
     [
         SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
@@ -69,7 +66,8 @@ fn all_addresses(port: u16) -> [SocketAddress; 2] {
     ]
 }
 
-/// A UDP socket that gets what is sent to the port, on all addresses of the host or of the machine.
+/// A UDP socket that receives what is sent to the port, on all addresses of the host, or of the machine if there is no
+/// host.
 pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
     first_to_bind(host, port, libc::SOCK_DGRAM, |fd, address| {
         if address.is_v6() {
@@ -79,7 +77,7 @@ pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
     })
 }
 
-/// A UDP socket that sends to the port of the host, and gets what comes from there.
+/// A UDP socket that sends to the port of the host, and receives what comes from there.
 pub fn udp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     let addresses = match addresses(host, port, deadline) {
         Ok(addresses) => addresses,
@@ -88,13 +86,13 @@ pub fn udp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     first_that(&addresses, libc::SOCK_DGRAM, |fd, address| connect(fd, address, deadline))
 }
 
-/// A stream socket of the machine's own that listens at a path.
+/// A Unix stream socket that listens at a path.
 pub fn unix_listen(path: &CStr, backlog: i32) -> i32 {
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
     unix(path, |fd, address| socket::listen_on(fd, address, backlog))
 }
 
-/// A Unix socket that is connected with the path.
+/// A Unix socket that is connected to the path.
 pub fn unix_connect(path: &CStr, deadline: i64) -> i32 {
     if super::wait::is_past(deadline) {
         return -libc::ETIMEDOUT;
@@ -109,10 +107,10 @@ fn unix(path: &CStr, f: impl Fn(i32, &SocketAddress) -> i32) -> i32 {
     }
 }
 
-/// Two that are connected with each other.
+/// Two Unix sockets that are connected to each other.
 pub fn unix_pair() -> Result<[i32; 2], i32> {
     let fds = socket::socket_pair()?;
-    fds.into_iter().for_each(|fd| ops::made(fd, Kind::Socket));
+    fds.into_iter().for_each(|fd| ops::made(fd, FileKind::Socket));
     Ok(fds)
 }
 
@@ -132,7 +130,7 @@ fn first_that(
     for (i, address) in addresses.iter().enumerate() {
         let e = match socket::new(address.family(), kind) {
             Ok(fd) => {
-                ops::made(fd, Kind::Socket);
+                ops::made(fd, FileKind::Socket);
                 match f(fd, address) {
                     0 => return fd,
                     e => {
@@ -154,7 +152,7 @@ fn first_that(
     first_error
 }
 
-/// What a host's name stands for, or the address that it is. Fails as `gs_getaddrinfo` does.
+/// The addresses of a host's name, or the address that the name is. Fails as `gs_getaddrinfo` does.
 fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>, i32> {
     if super::wait::is_past(deadline) {
         return Err(-libc::ETIMEDOUT);

@@ -6,7 +6,7 @@ use super::disk;
 use super::file::{File, Want};
 use super::table;
 use super::wait::until_done;
-use crate::os::file::{self, Buffer, Kind, NoSigpipe};
+use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
 use crate::sched::core::blocking;
@@ -19,7 +19,7 @@ use crate::sched::who::waiter::{Cause, Why};
 const EAGAIN: isize = -libc::EAGAIN as isize;
 const EBADF: isize = -libc::EBADF as isize;
 
-/// What is known of the number, or `return`s what the caller is to give.
+/// The entry of the number; if there is none, `return`s the error.
 macro_rules! file {
     ($fd:expr) => {
         match table::get($fd) {
@@ -29,29 +29,27 @@ macro_rules! file {
     };
 }
 
-/// What an operation gives on a file that turns out to be of another kind.
+/// What an operation gives if the file turns out to be of another kind.
 const OTHER_KIND: isize = isize::MIN;
 
-/// As `f`, which asks for it, on whatever `fd` is; once more if what was known
-/// is no longer true.
-fn with_kind(file: &File, fd: i32, f: impl Fn(Kind) -> isize) -> isize {
+/// Calls `f` with the kind of the file; once more if the known kind is no longer true.
+fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     let known = match file.kind(fd) {
         Ok(kind) => kind,
         Err(e) => return e as isize,
     };
     let (r, failed) = match (f(known), known) {
         (OTHER_KIND, _) => (EBADF, true),
-        (r, Kind::Socket) => (r, r == -libc::ENOTSOCK as isize),
+        (r, FileKind::Socket) => (r, r == -libc::ENOTSOCK as isize),
         (r, _) => (r, false),
     };
     if !failed {
         return r;
     }
-    match file.look_at_kind(fd) {
+    match file.read_kind(fd) {
         Ok(kind) if kind != known => {
             file.is_not_ours();
-            // The answer of the moment; who has another one each time replaces files that
-            // others use.
+            // The kind of this moment. If it differs each time, the program replaces files that its calls use.
             Some(f(kind)).filter(|&r| r != OTHER_KIND).unwrap_or(EBADF)
         }
         Ok(_) => r,
@@ -59,14 +57,14 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(Kind) -> isize) -> isize {
     }
 }
 
-/// Makes sure that a system call on a file that is no socket doesn't block; `e`: it is
-/// not to be made. The number may have come back as another file, so it is asked each time.
+/// Makes sure that a system call on a file that is no socket doesn't block. `Err`: the system call must not be made.
+/// The number may have become another file, so the kernel is asked each time.
 fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
     match file::is_nonblocking(fd) {
         Ok(true) => f(),
-        // New here, and so maybe no such file at all.
+        // The library sees the number for the first time, and it may be no such file at all.
         Ok(false) => match file::kind(fd) {
-            Ok(Kind::Other) => match file::make_nonblocking(fd) {
+            Ok(FileKind::Other) => match file::make_nonblocking(fd) {
                 0 => f(),
                 e => e as isize,
             },
@@ -77,7 +75,7 @@ fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
     }
 }
 
-/// The flags of a call on a socket may say that it is not to wait.
+/// The deadline of a call on a socket, whose flags may say that it must not wait.
 fn deadline_of(flags: i32, deadline: i64) -> i64 {
     if flags & libc::MSG_DONTWAIT != 0 { NOWAIT } else { deadline }
 }
@@ -90,19 +88,19 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are writable.
-        Kind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
-        // To read nothing is no reason to wait, nor to take a datagram.
-        Kind::Socket if disk::total(buffers) > 0 => {
+        FileKind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
+        // A read of nothing must not wait, nor take a datagram.
+        FileKind::Socket if disk::total(buffers) > 0 => {
             let want = Want::to_read(disk::total(buffers));
             // SAFETY: the buffers are writable.
             until_done(fd, file, want, deadline, || unsafe { socket::recv(fd, buffers, 0) })
         }
-        // It gives 0 and never waits.
-        Kind::Socket => until_done(fd, file, Want::READ, deadline, || unsafe {
+        // A read of nothing gives 0 and never waits.
+        FileKind::Socket => until_done(fd, file, Want::READ, deadline, || unsafe {
             // SAFETY: the buffers are writable, as the caller says.
             file::read(fd, buffers)
         }),
-        Kind::Other => until_done(fd, file, Want::READ, deadline, || {
+        FileKind::Other => until_done(fd, file, Want::READ, deadline, || {
             // SAFETY: the buffers are writable, as the caller says.
             nonblocking(fd, || unsafe { file::read(fd, buffers) })
         }),
@@ -117,12 +115,12 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are readable.
-        Kind::Disk => unsafe { disk::write(fd, buffers, None, deadline) },
-        Kind::Socket => {
+        FileKind::Disk => unsafe { disk::write(fd, buffers, None, deadline) },
+        FileKind::Socket => {
             // SAFETY: the buffers are readable.
             until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
         }
-        Kind::Other => {
+        FileKind::Other => {
             // SAFETY: the buffers are readable, as the caller says.
             let write = || without_sigpipe(|| unsafe { file::write(fd, buffers) });
             until_done(fd, file, Want::WRITE, deadline, || nonblocking(fd, write))
@@ -130,11 +128,11 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     })
 }
 
-/// Calls a function that writes; the signal that comes with EPIPE doesn't.
+/// Calls a function that writes, and suppresses the signal that comes with EPIPE.
 pub(super) fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
     // Threads of the library have all signals blocked.
     let masked = m::current().is_some_and(|m| !m.is_runner());
-    // There the signal is this thread's own, and taken before any of the process.
+    // With the signal blocked, the signal is pending for this thread, and taken before the process's.
     if !masked && NoSigpipe::pending() {
         return write();
     }
@@ -235,8 +233,8 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
     until_done(fd, file, want, deadline, || unsafe { socket::send_message(fd, message, flags) })
 }
 
-/// accept4(2). The goroutine's own ones are root goroutines from now on, and
-/// spread over the P's. seed: N7
+/// accept4(2). Goroutines that the caller spawns from now on are root goroutines, which are spread over the P's. seed:
+/// N7
 ///
 /// # Safety
 /// The address is null, or writable for `*len`.
@@ -248,7 +246,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) 
         e => e as isize,
     });
     if new >= 0 {
-        made(new as i32, Kind::Socket);
+        made(new as i32, FileKind::Socket);
         if let Some(m) = m::on_goroutine() {
             m.g().set_flag(flags::ACCEPTS, true);
         }
@@ -261,7 +259,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32, deadline: i64) 
 unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     // SAFETY: the address is null, or writable for `*len`.
     match unsafe { socket::accept(fd, from, len) } {
-        // Whoever wanted to connect has gone: the next one.
+        // The client that wanted to connect has gone: tries the next.
         e if e == -libc::ECONNABORTED as isize || e == -libc::EPROTO as isize => {
             -libc::EINTR as isize
         }
@@ -287,8 +285,8 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
             let connect = || unsafe { socket::connect(fd, to, len) };
             let result = match file::make_nonblocking(fd) {
                 0 if begun => match socket::connect_result(fd) {
-                    // Or it has failed, and another call on the socket has taken the error:
-                    // asked to connect the kernel says which.
+                    // The attempt may also have failed, and another call on the socket may have taken the error. A
+                    // second connect(2) tells which.
                     e if ALREADY.contains(&e) => match connect() {
                         e if e == -libc::EISCONN as isize => 0,
                         r => r,
@@ -299,7 +297,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
                 e => e as isize,
             };
             match result {
-                // The other side has no room for it. Nothing tells when it has.
+                // The other side's backlog is full, and no event says when it has room.
                 EAGAIN if is_local => NO_ROOM,
                 _ if ALREADY.contains(&result) => {
                     begun = true;
@@ -321,10 +319,10 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     }
 }
 
-/// What an attempt to connect gives when it is to be made again later.
+/// What an attempt to connect gives when it must be made again later.
 const NO_ROOM: isize = isize::MIN;
 
-/// Pauses that become longer, where no event says when it is worth while to try again.
+/// Pauses of growing length, where no event says when to try again.
 pub(super) struct Pause {
     ns: i64,
 }
@@ -355,7 +353,7 @@ impl Pause {
     }
 }
 
-/// poll(2) for one file: the events that it has.
+/// poll(2) for one file: gives the events that it has.
 pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
     let file = file!(fd);
     until_done(fd, file, Want::events(events), deadline, || match file::poll_now(fd, events) {
@@ -383,10 +381,10 @@ pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> i
     unsafe { disk::write(fd, &[buffer], Some(offset), deadline) }
 }
 
-/// close(2). Whoever waits for the file leaves with `-ECANCELED`.
+/// close(2). Calls that wait for the file leave with `-ECANCELED`.
 pub fn close(fd: i32) -> i32 {
     if let Some(file) = table::known(fd) {
-        // Without a runtime it is in no instance any more.
+        // Without a runtime the file is in no instance.
         let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
         let runtime = (inside.is_some() || m::with_p().is_some()).then(rt);
         let e = file.begin_closing(fd, runtime);
@@ -394,21 +392,21 @@ pub fn close(fd: i32) -> i32 {
             return e;
         }
     }
-    // It may take long: a file on a disk is written first, and a socket lingers.
+    // close(2) may take long: a file on a disk is written first, and a socket lingers.
     blocking::enter();
     let result = file::close(fd);
     blocking::exit();
-    // Also if nothing was known of it before.
+    // Even if nothing was known of the number before.
     if let Some(file) = table::known(fd) {
         file.end_closing();
     }
     result
 }
 
-/// The caller has made a file, and the library is to close it: see [`made`].
+/// The caller has made a file, which the library will close: see [`made`].
 pub fn adopt(fd: i32) -> Result<(), i32> {
     let kind = file::kind(fd)?;
-    if kind == Kind::Disk {
+    if kind == FileKind::Disk {
         return Err(-libc::EPERM);
     }
     if !file::is_nonblocking(fd)? {
@@ -418,7 +416,7 @@ pub fn adopt(fd: i32) -> Result<(), i32> {
 }
 
 /// The library has made a file, which doesn't block.
-pub fn made(fd: i32, kind: Kind) {
+pub fn made(fd: i32, kind: FileKind) {
     if let Ok(file) = table::get(fd) {
         file.made(kind);
     }

@@ -3,13 +3,13 @@
 use super::ops::{self, Pause};
 use super::wait::is_past;
 use crate::os::file::Buffer;
-use crate::os::process::{self, Record, SignalSet};
+use crate::os::process::{self, SignalRecord, SignalSet};
 use crate::sched::core::park::NOWAIT;
 use crate::sched::who::m;
 use crate::sched::who::runtime::{Inside, try_rt};
 
-/// waitpid(2). A child by its number is waited for by a file that tells its end, any other by
-/// looking now and then: no file tells that one of several has changed.
+/// waitpid(2). For a child by its number, waits for a file that reports the child's end. For others, checks at
+/// intervals, because no file reports that one of several children has changed.
 ///
 /// # Safety
 /// `status` is null or writable.
@@ -41,7 +41,7 @@ pub unsafe fn wait(pid: i32, status: *mut i32, options: i32, deadline: i64) -> i
             Some(fd) => ops::poll(fd, libc::POLLIN, deadline) as i32,
             None => pause.sleep(deadline),
         };
-        // A deadline that has passed is found above, after a last look.
+        // A deadline that has passed is found above, after a last check.
         if waited < 0 && waited != -libc::ETIMEDOUT {
             break waited;
         }
@@ -52,9 +52,9 @@ pub unsafe fn wait(pid: i32, status: *mut i32, options: i32, deadline: i64) -> i
     result
 }
 
-/// sigtimedwait(2): takes one of the signals. What has come, or a negative errno value; `-EINVAL`: the set
-/// is empty, or has the signal that preempts goroutines.
-pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
+/// sigtimedwait(2): takes one of the signals. Gives its record, or a negative errno value; `-EINVAL`: the set is empty,
+/// or has the signal that preempts goroutines.
+pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<SignalRecord, i32> {
     if process::is_empty(set) || process::has_signal(set, preempt_signal()) {
         return Err(-libc::EINVAL);
     }
@@ -63,8 +63,8 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
         return Err(fd);
     }
     let mut record = process::no_record();
-    let buffer = Buffer { iov_base: (&raw mut record).cast(), iov_len: size_of::<Record>() };
-    // First: what has come already counts, though the deadline has passed.
+    let buffer = Buffer { iov_base: (&raw mut record).cast(), iov_len: size_of::<SignalRecord>() };
+    // Reads before it checks the deadline: a signal that is there counts, even if the deadline has passed.
     // SAFETY: the buffer is writable.
     let read = |deadline| unsafe { ops::read(fd, &[buffer], deadline) };
     let result = match read(NOWAIT) {
@@ -75,9 +75,9 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<Record, i32> {
     if result > 0 { Ok(record) } else { Err(result as i32) }
 }
 
-/// The signal that preempts goroutines, or will in the runtime to come; 0: none.
+/// The signal that preempts goroutines, or will preempt them in the next runtime; 0: none.
 fn preempt_signal() -> i32 {
-    // While this thread is inside, no other ends the runtime.
+    // While this thread is inside, no other thread ends the runtime.
     let _inside = m::with_p().is_none().then(Inside::enter_if_there);
     try_rt().map_or(libc::SIGURG, |rt| rt.preempt_signal)
 }

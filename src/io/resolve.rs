@@ -1,7 +1,6 @@
-//! Names of hosts. getaddrinfo(3) blocks, and its stack is deep: it runs on a
-//! thread's own stack, called by a helper goroutine, so that whoever asks can stop
-//! waiting. A helper that is not waited for frees what it finds; if its turn has not
-//! come yet it asks nobody.
+//! Names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine calls it on a thread's own stack,
+//! and the goroutine that asks can stop waiting. Then the helper frees what it finds; if its turn has not come yet it
+//! asks no server.
 
 use super::wait::is_past;
 use crate::os::heap;
@@ -21,32 +20,31 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CString;
 
-/// Helpers that keep a thread at a time.
+/// How many helpers keep a thread at a time.
 const HELPERS: i64 = 64;
 
 static HELPING: Sem = Sem::with(HELPERS);
 
-/// In the child of a fork they are gone.
+/// In the child of a fork the helpers are gone.
 pub fn forget_helpers() {
     // SAFETY: the child has none of the threads and goroutines that used it.
     unsafe { HELPING.reset(HELPERS) };
 }
 
-/// A code of getaddrinfo's, with a negative errno value for `EAI_SYSTEM`, and the
-/// list.
+/// getaddrinfo's code, with a negative errno value for `EAI_SYSTEM`, and its list.
 pub struct Answer {
     pub code: i32,
     pub error: i32,
     pub list: *mut Info,
 }
 
-/// The codes of getaddrinfo's, which are small negative numbers, are returned plus this one: the
-/// kernel's errno values end before.
+/// getaddrinfo's codes, which are small negative numbers, are returned plus this number, which is beyond the kernel's
+/// errno values.
 const CODES: i32 = -10_000;
-/// As far from [`CODES`] as a code can be.
+/// The largest distance of a code from [`CODES`].
 const MOST: i32 = 1000;
 
-/// The code in what [`Answer::result`] has given; 0: there is none.
+/// The code in a result of [`Answer::result`]; 0: there is none.
 pub fn eai(result: i32) -> i32 {
     let code = result.wrapping_sub(CODES);
     if (1..MOST).contains(&code.wrapping_neg()) { code } else { 0 }
@@ -78,7 +76,7 @@ struct Question {
 }
 
 impl Question {
-    /// Asks. Blocks the thread.
+    /// Asks the question. Blocks the thread.
     fn ask(&self, more_flags: i32) -> Answer {
         // SAFETY: all bytes zero are no hints.
         let none: Info = unsafe { core::mem::zeroed() };
@@ -97,10 +95,10 @@ impl Question {
     /// # Safety
     /// The caller has a reference and uses it no more.
     unsafe fn release(this: *mut Question) {
-        // AcqRel: whoever frees it comes after the other's uses.
+        // AcqRel: pairs with the other release, so the question is freed after all uses.
         // SAFETY: the caller has a reference, so it is alive.
         if unsafe { &*this }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: the last reference; it was made by `Box::into_raw`.
+            // SAFETY: the last reference; `Box::into_raw` has made the question.
             let question = unsafe { Box::from_raw(this) };
             if let Some(answer) = question.answer.take() {
                 // SAFETY: the asker has gone and did not take the list.
@@ -110,7 +108,7 @@ impl Question {
     }
 }
 
-/// A copy of a string, if there is one. `-ENOMEM`.
+/// A copy of a string; none of null. `-ENOMEM`.
 ///
 /// # Safety
 /// Null or a C string.
@@ -125,7 +123,7 @@ unsafe fn copied(s: *const c_char) -> Result<Option<CString>, i32> {
 /// Looks up a host, a service or both. getaddrinfo.
 ///
 /// # Safety
-/// All are null or what getaddrinfo wants.
+/// Each pointer is null or what getaddrinfo wants.
 pub unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,
@@ -169,7 +167,7 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
     // SAFETY: the caller has a reference, so it is alive.
     let q = unsafe { &*question };
     if deadline == NOWAIT {
-        // Only what needs no asking around.
+        // Without a thread only look-ups that ask no server.
         q.answer.set(None);
         // SAFETY: the question outlives the call.
         unsafe { blocking::call(ask_numeric, question.cast()) };
@@ -191,12 +189,12 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
     };
     let e = goroutine::join(helper, deadline);
     if e != 0 && !goroutine::has_ended(helper) {
-        // A helper that waits for its turn ends at once. The others can't be stopped.
+        // A helper that waits for its turn ends at once. A helper that asks can't be stopped.
         cancel::cancel(helper);
     }
     goroutine::release(helper);
     match e {
-        // The helper has ended, so the answer is ours alone.
+        // The helper has ended, so the answer is this caller's alone.
         0 => q.answer.take().unwrap_or(Answer::system(-libc::ENOMEM)),
         e => Answer::system(e),
     }
@@ -218,10 +216,10 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
 }
 
 unsafe extern "C" fn help(question: *mut c_void) {
-    // It is the library's code, though a goroutine runs it: its P must not be taken,
-    // nor the goroutine be stopped with a lock held.
+    // The library's code, though it runs as a goroutine's function: its P must not be taken, and the goroutine must not
+    // be stopped with a lock held.
     let _entered = Entered::new();
-    // It is cancelled when the asker has gone.
+    // The goroutine that asks cancels the helper when it leaves.
     if HELPING.acquire(1, FOREVER) == 0 {
         if !cancel::is_cancelled() {
             // SAFETY: the question outlives the call: the helper's reference.
@@ -251,7 +249,7 @@ thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
-/// The error behind the last `EAI_SYSTEM` of the caller, goroutine or thread.
+/// The error behind the caller's last `EAI_SYSTEM`. The caller is a goroutine or a thread.
 pub fn last_error() -> i32 {
     match m::current_g() {
         Some(g) => g.last_error.get(),

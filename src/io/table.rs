@@ -1,8 +1,7 @@
-//! The table of file descriptors: what is known of each number. It belongs to the
-//! process, as the numbers do, and not to a runtime.
+//! The table of file descriptors: what the library knows of each number. It belongs to the process, as the numbers do,
+//! and not to a runtime.
 //!
-//! Its memory is taken in chunks when a number in one is first used, and is never
-//! given back.
+//! A chunk's memory is taken when a number in it is first used, and is never given back.
 
 use super::file::File;
 use crate::os::{file, mem};
@@ -16,14 +15,14 @@ const GROUPS: usize = 1 << 11;
 
 const _: () = assert!(FILES * CHUNKS * GROUPS == 1 << 31);
 
-/// All bytes zero: nothing is known of its files.
+/// All bytes zero: nothing is known of the chunk's files.
 pub struct Chunk([File; FILES]);
 
-struct Group([AtomicPtr<Chunk>; CHUNKS]);
+struct ChunkGroup([AtomicPtr<Chunk>; CHUNKS]);
 
-static TABLE: [AtomicPtr<Group>; GROUPS] = [const { AtomicPtr::new(ptr::null_mut()) }; GROUPS];
+static TABLE: [AtomicPtr<ChunkGroup>; GROUPS] = [const { AtomicPtr::new(ptr::null_mut()) }; GROUPS];
 
-/// What is known of this number. `-EBADF`: it is not open; `-ENOMEM`.
+/// The entry of this number. `-EBADF`: the number is not open; `-ENOMEM`.
 pub fn get(fd: i32) -> Result<&'static File, i32> {
     if let Some(file) = known(fd) {
         return Ok(file);
@@ -37,7 +36,7 @@ pub fn get(fd: i32) -> Result<&'static File, i32> {
 /// The entry of this number, if it has one. Does not make it.
 pub fn known(fd: i32) -> Option<&'static File> {
     let fd = usize::try_from(fd).ok()?;
-    // SAFETY: null or made by `made`, for good; Acquire: pairs with its Release.
+    // SAFETY: null, or `made` has mapped it for good. Acquire: pairs with the Release in `made`.
     unsafe {
         let group = TABLE[fd / FILES / CHUNKS].load(Ordering::Acquire).as_ref()?;
         let chunk = group.0[fd / FILES % CHUNKS].load(Ordering::Acquire).as_ref()?;
@@ -55,7 +54,7 @@ fn make(fd: usize) -> Option<&'static File> {
     }
 }
 
-/// What is there, or a new one.
+/// What the pointer points to, or a new `T`.
 ///
 /// # Safety
 /// A `T` is valid when all bytes are zero.
@@ -63,7 +62,7 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
     let there = at.load(Ordering::Acquire);
     if there.is_null() {
         let new = mem::reserve(size_of::<T>(), crate::os::PAGE)? as *mut T;
-        // Release: pairs with the Acquire of whoever finds it.
+        // Release: pairs with the Acquire in `known`.
         if at.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             // SAFETY: just reserved; no other thread has seen it.
             unsafe { mem::release(new as usize, size_of::<T>()) };
@@ -87,8 +86,8 @@ pub fn each_chunk(mut f: impl FnMut(i32, &'static [File])) {
     }
 }
 
-/// In the child of a fork there are no waiters, and locks may be held by threads that are
-/// not there. The memory stays: a function that is under way may still look at it.
+/// In the child of a fork: there are no waiters, and threads that are gone may hold locks, so all entries begin anew.
+/// The memory stays, because a function that is under way may still use it.
 pub fn forget_all() {
     for group in &TABLE {
         group.store(ptr::null_mut(), Ordering::Relaxed);

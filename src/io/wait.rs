@@ -1,10 +1,9 @@
-//! Trying until it needs no more waiting: the loop of every function that waits
-//! for a file.
+//! The loop of every function that waits for a file: try, and wait while the system call would have to.
 
 use super::bell::Borrowed;
-use super::file::{File, Locked, PlainWaiter, Want, tag_of};
+use super::file::{File, PlainWaiter, WaitLock, Want, tag_of};
 use crate::os::bell::Bell;
-use crate::os::file::{self, Kind};
+use crate::os::file::{self, FileKind};
 use crate::os::time;
 use crate::sched::core::netpoll::{self};
 use crate::sched::core::park::{self, Block, FOREVER, NOWAIT};
@@ -13,16 +12,16 @@ use crate::sched::who::runtime::rt;
 use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
 
-/// Who has been woken in vain so often makes pauses, in ns: some files are said
-/// to be ready when they aren't.
+/// A waiter that was woken in vain `IN_VAIN` times makes pauses of `PAUSE` ns: the kernel reports some files as ready
+/// that aren't.
 const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
-/// Epoll can't take the file for now, or there is no number for an instance.
+/// Errors that say that epoll can't take the file for now, or that there is no number for an instance.
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
 /// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
 
-/// Whether the deadline has passed; for I/O that comes first.
+/// Whether the deadline has passed; I/O checks this before anything else.
 pub fn is_past(deadline: i64) -> bool {
     deadline != FOREVER && deadline != NOWAIT && deadline <= time::now()
 }
@@ -50,7 +49,7 @@ pub fn until_done(
     };
     let Some(mut used) = file.enter() else { return CANCELED };
     let generation = used.generation;
-    // Woken by an event, as a taker: then the next one is woken if there may be more.
+    // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
     let mut woken = false;
     let (mut may_be_done, mut in_vain) = (false, 0);
     let may_skip = want.room > 0 && deadline != NOWAIT && m::on_goroutine().is_some();
@@ -85,9 +84,8 @@ pub fn until_done(
         match waited {
             Ok(by_event) => woken |= by_event,
             Err(e) if e == -libc::ECANCELED => return CANCELED,
-            // The wait has relied on what was known of the number, and that may be wrong:
-            // what has come in time counts even if it was not told, and what epoll
-            // doesn't take may be a file that need not be waited for.
+            // The wait has relied on what was known of the number, which may be wrong. Data that came in time counts
+            // even if no event told of it, and a file that epoll doesn't take may need no wait.
             Err(e) if (skipped.is_some() || file.is_ours()) && !NO_ROOM.contains(&e) => {
                 let Some(_used) = file.enter_again(generation) else { return CANCELED };
                 return match attempt() {
@@ -115,23 +113,22 @@ pub fn until_done(
     }
 }
 
-/// Parks the goroutine until something happens. True: an event has woken it, as a
-/// taker; false also if something has happened before it could wait. Whoever is woken
-/// tries again.
+/// Parks the goroutine until something happens. True: an event has woken it, as a taker. False also if something has
+/// happened before it could wait. The caller tries again in either case.
 fn wait(
     fd: i32,
     file: &File,
     want: Want,
     deadline: i64,
     generation: u32,
-    seen: super::file::Seen,
+    seen: super::file::EventCounts,
     again: bool,
 ) -> Result<bool, i32> {
     let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());
     let waiting = match file.lock_to_wait(generation, &want, seen) {
-        Locked::Yes(waiting) => waiting,
-        Locked::Closed => return Err(-libc::ECANCELED),
-        Locked::Happened => return Ok(false),
+        WaitLock::Yes(waiting) => waiting,
+        WaitLock::Closed => return Err(-libc::ECANCELED),
+        WaitLock::Happened => return Ok(false),
     };
     if let Some(lists) = waiting.leave_dead_home(fd, rt) {
         waiting.unlock();
@@ -161,12 +158,11 @@ fn wait(
         file.leave(&want, &waiter);
         return Err(if cause == Cause::Woken { -libc::ECANCELED } else { cause.errno() });
     }
-    // Set by who closes the file.
+    // The thread that closes the file sets it.
     if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.watched == 0) }
 }
 
-/// A plain thread waits by itself, whether there is a runtime or not; only
-/// `gs_close` has to wake it.
+/// Waits on a plain thread, whether there is a runtime or not. The thread polls by itself; only `gs_close` wakes it.
 #[cold]
 fn wait_as_thread(
     fd: i32,
@@ -175,8 +171,8 @@ fn wait_as_thread(
     deadline: i64,
     generation: u32,
 ) -> Result<bool, i32> {
-    // poll(2) takes such a file and never tells anything of it.
-    if file::kind(fd)? == Kind::Disk {
+    // poll(2) takes such a file and never reports an event of it.
+    if file::kind(fd)? == FileKind::Disk {
         return Err(-libc::EPERM);
     }
     let borrowed = Borrowed::take();

@@ -1,4 +1,4 @@
-//! Memory on a node, or spread over all: whole pages, for what is large.
+//! Memory on a node, or spread over all nodes: whole pages, for large blocks.
 
 use super::Topology;
 use crate::os::mem;
@@ -6,14 +6,14 @@ use crate::os::mem;
 /// Where memory comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// The node with this number in the topology, as long as it has any.
+    /// The node with this number in the topology, while it has memory.
     Node(usize),
     /// All nodes in turn, page by page. seed: N10
     Stripe,
 }
 
-/// Zeroed memory; `None`: there is no address space. On a machine that is not the
-/// real one, or has one node, it comes from where it is first touched.
+/// Zeroed memory. `None`: there is no address space. On a synthetic machine, or with one node, a page comes from the
+/// node that first touches it.
 pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> {
     let at = mem::map(size)?;
     if topology.is_real {
@@ -33,8 +33,8 @@ pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> 
 /// Gives back what [`alloc`] gave for the same size.
 ///
 /// # Safety
-/// It did, and nothing uses it any more.
+/// [`alloc`] gave the memory, and nothing uses it any more.
 pub unsafe fn free(at: usize, size: usize) {
-    // SAFETY: `alloc` has mapped it, and nothing uses it any more, says the caller.
+    // SAFETY: `alloc` has mapped the memory, and nothing uses it any more, as the caller says.
     unsafe { mem::release(at, size) };
 }

@@ -19,7 +19,7 @@ const REMOTE_DISTANCE: u64 = 20;
 
 /// One NUMA node with CPUs that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// The number the operating system gives it.
     pub os_index: usize,
     /// The CPUs of it that the process may use, ascending.
@@ -29,7 +29,7 @@ pub struct Node {
 /// The part of the machine that this process may use.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     /// `distances[a][b]`, in the operating system's scale: 10 is local.
     pub distances: Vec<Vec<u64>>,
     /// It is this machine's: threads and memory can be bound to its nodes.
@@ -50,12 +50,12 @@ impl Topology {
 
     /// One node with every CPU of the affinity mask.
     pub fn flat() -> Topology {
-        let node = Node { os_index: 0, cpus: cpu::affinity() };
+        let node = NumaNode { os_index: 0, cpus: cpu::affinity() };
         Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]], is_real: false }
     }
 
-    /// `None`: there is nothing to find out. With one node hwloc isn't asked: its
-    /// plugins load dozens of libraries (X11, OpenCL, C++) into the process.
+    /// `None`: there is only one node. Then hwloc isn't asked, because its plugins load dozens of libraries (X11,
+    /// OpenCL, C++) into the process.
     fn real() -> Option<Topology> {
         if cpu::one_node() { None } else { Topology::by_hwloc() }
     }
@@ -68,7 +68,7 @@ impl Topology {
         let allowed = cpu::affinity();
         let mut t = machine.only(|cpu| allowed.binary_search(&cpu).is_ok());
         t.is_real = true;
-        // A CPU that no node has must not be lost.
+        // A CPU that belongs to no node must not be lost.
         (t.cpus() == allowed.len()).then_some(t)
     }
 
@@ -82,18 +82,18 @@ impl Topology {
 
     /// The nodes with CPUs.
     fn from_hwloc(hwloc: &Hwloc) -> Topology {
-        let nodes: Vec<Node> = hwloc
+        let nodes: Vec<NumaNode> = hwloc
             .objects_with_type(ObjectType::NUMANode)
             .filter_map(|object| {
                 let cpus: Vec<usize> = object.cpuset()?.iter_set().map(usize::from).collect();
-                (!cpus.is_empty()).then_some(Node { os_index: object.os_index()?, cpus })
+                (!cpus.is_empty()).then_some(NumaNode { os_index: object.os_index()?, cpus })
             })
             .collect();
         let distances = distances(hwloc, &nodes);
         Topology { nodes, distances, is_real: false }
     }
 
-    /// The part of it whose CPUs are `allowed`.
+    /// The part of the machine whose CPUs are `allowed`.
     fn only(&self, allowed: impl Fn(usize) -> bool) -> Topology {
         let mut t = self.clone();
         t.nodes.iter_mut().for_each(|node| node.cpus.retain(|&cpu| allowed(cpu)));
@@ -132,8 +132,7 @@ impl Topology {
             .unwrap_or(0)
     }
 
-    /// The node that the calling thread is on right now; 0 if the machine isn't the
-    /// real one.
+    /// The node that the calling thread is on right now; 0 if the topology is synthetic.
     pub fn here(&self) -> usize {
         let cpu = if self.is_real { cpu::current() } else { None };
         let has = |cpu| self.nodes.iter().position(|n| n.cpus.contains(&cpu));
@@ -204,7 +203,7 @@ impl Known {
 }
 
 /// The distances between `nodes`, as far as hwloc knows them.
-fn distances(hwloc: &Hwloc, nodes: &[Node]) -> Vec<Vec<u64>> {
+fn distances(hwloc: &Hwloc, nodes: &[NumaNode]) -> Vec<Vec<u64>> {
     let n = nodes.len();
     let mut result: Vec<Vec<u64>> = (0..n)
         .map(|a| (0..n).map(|b| if a == b { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect())

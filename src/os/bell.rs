@@ -1,5 +1,4 @@
-//! Bells: what ends a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the
-//! system refuses eventfds.
+//! Bells, which end a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the system refuses eventfds.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,12 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct Bell {
     /// Readable after a ring.
     poll: i32,
-    /// A ring is a write to it. An eventfd: the same number.
+    /// A ring is a write to this descriptor. For an eventfd both are the same number.
     ring: i32,
 }
 
 impl Bell {
-    /// A new one; a negative errno value if there is none to be had.
+    /// A new bell; a negative errno value if the system gives none.
     pub fn new() -> Result<Bell, i32> {
         let _errno = super::KeepErrno::new();
         // SAFETY: no pointers.
@@ -46,14 +45,14 @@ impl Bell {
         self.poll
     }
 
-    /// Ends the sleep of the thread that polls it, or its next one.
+    /// Ends the sleep of the thread that polls the bell, or its next sleep.
     pub fn ring(self) {
         let _errno = super::KeepErrno::new();
         let one = 1u64;
-        // Not by write(3), at which pthread_cancel(3) could end a plain thread: what it was to
-        // wake would sleep on.
-        // SAFETY: eight readable bytes. It fails only when as many rings as fit have not been
-        // heard: then the sleep ends by those.
+        // Not by write(3), at which pthread_cancel(3) could end a plain thread: the thread that it rings for would
+        // sleep on.
+        // SAFETY: eight readable bytes. The write fails only when as many rings as fit have not been heard: these end
+        // the sleep.
         unsafe { libc::syscall(libc::SYS_write, self.ring, &raw const one, 8) };
     }
 
@@ -63,22 +62,20 @@ impl Bell {
         let mut rings = [0u64; 32];
         let (at, n) = (rings.as_mut_ptr(), size_of_val(&rings));
         // Not by read(3), as in `ring`.
-        // SAFETY: writable bytes. It gives less than there is room for, or fails, when nothing
-        // is left.
+        // SAFETY: writable bytes. The read gives less than there is room for, or fails, when nothing is left.
         while unsafe { libc::syscall(libc::SYS_read, self.poll, at, n) } == n as i64 {}
     }
 
-    /// For a thread that polls it edge-triggered and has been told of a ring. An eventfd tells
-    /// each ring. A pipe tells only the first one after it was empty, in some kernels (5.5 to
-    /// 5.13): so it is emptied. That may take the ring that was meant for another thread: look
-    /// afterwards whether there is one to wake.
+    /// For a thread that polls the bell edge-triggered and has seen a ring. epoll reports each ring of an eventfd. Of a
+    /// pipe some kernels (5.5 to 5.13) report only the first ring after the pipe was empty, so this empties the pipe.
+    /// That may take a ring for another thread: the caller must check afterwards whether such a thread sleeps.
     pub fn heard(self) {
         if self.is_pipe() {
             self.silence();
         }
     }
 
-    /// Only one copy may be closed, and none be used afterwards.
+    /// Closes the bell. Only one copy may be closed, and none be used afterwards.
     pub fn close(self) {
         super::epoll::close(self.poll);
         if self.is_pipe() {
@@ -86,7 +83,7 @@ impl Bell {
         }
     }
 
-    /// In a word that is not 0, whose highest bit is not set.
+    /// The bell as a word that is not 0, and whose highest bit is not set.
     pub fn to_bits(self) -> u64 {
         (self.ring as u64 + 1) << 32 | (self.poll as u64 + 1)
     }
@@ -98,7 +95,7 @@ impl Bell {
     }
 }
 
-/// A bell that several threads may read, or none.
+/// A bell, or none, that several threads may read.
 pub struct AtomicBell(AtomicU64);
 
 impl AtomicBell {
@@ -131,7 +128,7 @@ mod tests {
             bell.heard();
             assert_eq!(epoll::wait(instance, &mut events, 0), 0);
         }
-        // More than fit into a pipe that is not read.
+        // More rings than fit into a pipe that is not read.
         (0..20_000).for_each(|_| bell.ring());
         assert_eq!(epoll::wait(instance, &mut events, 0), 1);
         bell.silence();

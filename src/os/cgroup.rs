@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The lowest quota of the cgroup and its parents in CPUs, if there is one.
+/// The lowest quota of the cgroup and its parents, in CPUs, if there is a quota.
 pub fn cpu_quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     quota_below(Path::new("/sys/fs/cgroup"), &groups)
@@ -53,7 +53,7 @@ fn quota_v1(dir: &Path) -> Option<f64> {
     ratio(&quota, &period)
 }
 
-/// Both positive numbers, or no quota.
+/// The quota, if both are positive numbers.
 fn ratio(quota: &str, period: &str) -> Option<f64> {
     let quota: f64 = quota.trim().parse().ok()?;
     let period: f64 = period.trim().parse().ok()?;

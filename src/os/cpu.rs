@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// The CPUs of the calling thread's affinity mask, ascending.
 pub fn affinity() -> Vec<usize> {
-    // A mask of any size: the kernel says EINVAL while ours is too small.
+    // A mask of any size: the kernel says EINVAL while the mask is too small.
     let mut words = 16;
     loop {
         let mut mask = vec![0u64; words];
@@ -38,8 +38,8 @@ impl CpuSet {
         CpuSet(mask)
     }
 
-    /// Binds the calling thread to them. False: the system refuses, because none of
-    /// them may be used any more, or a filter forbids it.
+    /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may be used any more, or
+    /// a filter forbids it.
     pub fn bind(&self) -> bool {
         let _errno = super::KeepErrno::new();
         let (len, mask) = (self.0.len() * 8, self.0.as_ptr());
@@ -53,7 +53,7 @@ pub fn one_node() -> bool {
     std::fs::read_to_string("/sys/devices/system/node/online").is_ok_and(|s| s.trim() == "0")
 }
 
-/// How many CPUs the process could use when it first asked.
+/// How many CPUs the process could use when this was first called.
 pub fn count() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {

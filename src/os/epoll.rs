@@ -9,19 +9,18 @@ pub const OUT: u32 = libc::EPOLLOUT as u32;
 pub const ERR: u32 = libc::EPOLLERR as u32;
 pub const HUP: u32 = libc::EPOLLHUP as u32;
 pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
-/// Only changes are told.
+/// Only changes are reported.
 pub const EDGE: u32 = libc::EPOLLET as u32;
-/// Told once, until it is changed.
+/// Reported once, until the registration is changed.
 pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
 
-/// What epoll has to tell of one file.
+/// What epoll reports of one file.
 pub type Event = libc::epoll_event;
 
 /// No event.
 pub const NONE: Event = Event { events: 0, u64: 0 };
 
-/// A new instance, close-on-exec; a negative errno value if there is none to be
-/// had.
+/// A new instance, close-on-exec; a negative errno value if the system gives none.
 pub fn create() -> Result<i32, i32> {
     let _errno = super::KeepErrno::new();
     // SAFETY: no pointers.
@@ -37,7 +36,7 @@ pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_ADD, fd, events, data)
 }
 
-/// Says anew what is wanted of a file: what it is ready for now is told again.
+/// Asks anew for a file's events: epoll reports again what the file is ready for.
 pub fn change(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_MOD, fd, events, data)
 }
@@ -54,8 +53,8 @@ fn control(epoll: i32, op: i32, fd: i32, events: u32, data: u64) -> Result<(), i
     checked(unsafe { libc::epoll_ctl(epoll, op, fd, &mut event) }).map(drop)
 }
 
-/// Waits for events until the deadline (ns; negative: none; 0: only looks). Gives
-/// how many there are; 0 also after a signal.
+/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Gives how many there are; 0 also after
+/// a signal.
 pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
     /// The kernel is older than epoll_pwait2 (5.11), or a filter refuses it.
     static MISSING: AtomicBool = AtomicBool::new(false);

@@ -1,27 +1,26 @@
-//! What is done with a file descriptor. Each function gives what the system call
-//! gives, or a negative errno value.
+//! System calls on file descriptors. Each function gives what the system call gives, or a negative errno value.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// Turns a system call's answer into a count or a negative errno value.
+/// Turns a system call's result into a count or a negative errno value.
 fn answer(r: isize) -> isize {
     if r < 0 { -(super::errno() as isize) } else { r }
 }
 
 /// What an open file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FileKind {
     Socket,
-    /// A file or a block device: never waited for, but it may take a while.
+    /// A file or a block device: always ready, but a call may take a while.
     Disk,
-    /// Pipes, terminals, and whatever else may be waited for.
+    /// Pipes, terminals, and all other files that can be waited for.
     Other,
 }
 
-/// What is open there; `-EBADF`: nothing.
-pub fn kind(fd: i32) -> Result<Kind, i32> {
+/// The kind of the open file. `-EBADF`: the number is not open.
+pub fn kind(fd: i32) -> Result<FileKind, i32> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the struct is writable, and read only if the call has filled it in.
     let mode = unsafe {
@@ -31,9 +30,9 @@ pub fn kind(fd: i32) -> Result<Kind, i32> {
         stat.assume_init().st_mode
     };
     Ok(match mode & libc::S_IFMT {
-        libc::S_IFSOCK => Kind::Socket,
-        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => Kind::Disk,
-        _ => Kind::Other,
+        libc::S_IFSOCK => FileKind::Socket,
+        libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Disk,
+        _ => FileKind::Other,
     })
 }
 
@@ -52,7 +51,7 @@ pub fn use_own_table() -> bool {
         if libc::syscall(libc::SYS_close_range, all.0, all.1, all.2) == 0 {
             return true;
         }
-        // Linux before 5.9: a copy of the table, in which all is closed then.
+        // Linux before 5.9: a copy of the table, in which everything is closed.
         let status = "/proc/thread-self/status";
         if std::fs::metadata(status).is_err() || libc::unshare(libc::CLONE_FILES) != 0 {
             return false;
@@ -67,7 +66,7 @@ pub fn use_own_table() -> bool {
     }
 }
 
-/// Whether calls on it don't block.
+/// Whether calls on the file don't block.
 pub fn is_nonblocking(fd: i32) -> Result<bool, i32> {
     // SAFETY: no pointers.
     match unsafe { libc::fcntl(fd, libc::F_GETFL) } {
@@ -76,7 +75,7 @@ pub fn is_nonblocking(fd: i32) -> Result<bool, i32> {
     }
 }
 
-/// Makes it non-blocking, if it isn't. 0 or a negative errno value.
+/// Makes the file non-blocking, if it isn't. 0 or a negative errno value.
 pub fn make_nonblocking(fd: i32) -> i32 {
     // SAFETY: no pointers.
     unsafe {
@@ -91,9 +90,9 @@ pub fn make_nonblocking(fd: i32) -> i32 {
     0
 }
 
-/// close(2). The number is free whatever it says, but for `-EBADF`.
+/// close(2). The number is free afterwards, even after an error, except `-EBADF`.
 pub fn close(fd: i32) -> i32 {
-    // SAFETY: what the caller wants.
+    // SAFETY: no pointers; the caller wants the number closed.
     match unsafe { libc::close(fd) } {
         0 => 0,
         _ => match super::errno() {
@@ -134,14 +133,14 @@ pub unsafe fn splice(from: End, to: End, n: usize, flags: u32) -> isize {
     answer(unsafe { libc::splice(from.fd, from.offset, to.fd, to.offset, n, flags) })
 }
 
-/// One of the two files of a splice; the offset is null if it has none or its own position counts.
+/// One of the two files of a splice. The offset is null if the file has none, or if its own position counts.
 #[derive(Clone, Copy)]
 pub struct End {
     pub fd: i32,
     pub offset: *mut i64,
 }
 
-/// Buffers for the calls that take several.
+/// The buffers of the calls that take several.
 pub type Buffer = libc::iovec;
 
 /// readv(2).
@@ -188,9 +187,8 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
     answer(unsafe { libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
 }
 
-/// Reads what is in memory already, at the offset or at the file's own position.
-/// `-EAGAIN`: nothing is; another error: this file can't say. With O_DIRECT it waits
-/// for the disk nevertheless.
+/// Reads what is in memory already, at the offset or at the file's own position. `-EAGAIN`: nothing is in memory;
+/// another error: this file can't say. With O_DIRECT the call waits for the disk nevertheless.
 ///
 /// # Safety
 /// The buffers are writable.
@@ -216,9 +214,8 @@ pub fn poll_now(fd: i32, events: i16) -> isize {
     if n > 0 { one.revents as u16 as isize } else { n }
 }
 
-/// Blocks the thread until one of the two has an event, the second one a byte to
-/// read, or the deadline (ns; negative: none) has passed: then it gives false.
-/// Signals end it too.
+/// Blocks the thread until the first file has an event, or the second has a byte to read. False: the deadline (ns;
+/// negative: none) has passed. Signals end the wait too.
 pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     let mut both = [
         libc::pollfd { fd, events, revents: 0 },
@@ -230,14 +227,14 @@ pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     unsafe { libc::ppoll(both.as_mut_ptr(), 2, timeout, ptr::null()) != 0 }
 }
 
-/// Keeps SIGPIPE from the calling thread while it writes to what is no socket;
-/// a SIGPIPE that the write has raised is consumed when this is dropped.
+/// Keeps SIGPIPE from the calling thread while it writes to a file that is no socket. Dropping this consumes a SIGPIPE
+/// that the write has raised.
 pub struct NoSigpipe {
     before: Option<libc::sigset_t>,
 }
 
 impl NoSigpipe {
-    /// `masked`: the thread has it blocked all the time.
+    /// `masked`: the thread has SIGPIPE blocked all the time.
     pub fn new(masked: bool) -> NoSigpipe {
         if masked {
             return NoSigpipe { before: None };
@@ -253,7 +250,7 @@ impl NoSigpipe {
 
     fn set() -> libc::sigset_t {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: filled in before it is used.
+        // SAFETY: the set is filled in before it is used.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
@@ -261,10 +258,10 @@ impl NoSigpipe {
         }
     }
 
-    /// Whether one waits for this thread already: that one is not ours.
+    /// Whether a SIGPIPE is pending for this thread already, which the write has not raised.
     pub fn pending() -> bool {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: filled in before it is read.
+        // SAFETY: the set is filled in before it is read.
         unsafe {
             libc::sigpending(set.as_mut_ptr());
             libc::sigismember(set.as_ptr(), libc::SIGPIPE) == 1
@@ -274,7 +271,7 @@ impl NoSigpipe {
     /// The write has failed with EPIPE: takes the signal that came with it.
     pub fn consume(&self) {
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set and the timeout are readable; what came is not asked for.
+        // SAFETY: the set and the timeout are readable; the signal's record is not asked for.
         unsafe { libc::sigtimedwait(&NoSigpipe::set(), ptr::null_mut(), &none) };
     }
 }
@@ -288,8 +285,7 @@ impl Drop for NoSigpipe {
     }
 }
 
-/// Writes all of `bytes`, without SIGPIPE, and waits where that must wait. 0, or a negative errno
-/// value.
+/// Writes all of `bytes`, without SIGPIPE, and waits if a write would have to wait. 0, or a negative errno value.
 pub fn write_whole(fd: i32, mut bytes: &[u8]) -> i32 {
     let quiet = NoSigpipe::new(false);
     while !bytes.is_empty() {

@@ -2,9 +2,8 @@
 
 use core::sync::atomic::AtomicU32;
 
-/// Blocks while `*word == expected`, until a wake, the deadline (ns on
-/// CLOCK_MONOTONIC; negative: none) or a signal. May return for no reason: the
-/// caller looks at the word again. False: the deadline has passed.
+/// Blocks while `*word == expected`, until a wake, the deadline (ns on CLOCK_MONOTONIC; negative: none) or a signal.
+/// May return for no reason, so the caller must check the word again. False: the deadline has passed.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     let _errno = super::KeepErrno::new();
     let ts = super::time::timespec(deadline.max(0));
@@ -24,8 +23,8 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     !(r < 0 && super::errno() == libc::ETIMEDOUT)
 }
 
-/// Wakes up to `n` threads that wait on the word at this address. The memory
-/// may be gone already: then no thread is woken, or one for no reason.
+/// Wakes up to `n` threads that wait on the word at this address. If the memory is gone already this wakes no thread,
+/// or a thread for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.

@@ -1,31 +1,26 @@
 //! The library's own heap.
 //!
-//! A goroutine may be stopped anywhere in the user's code, in the middle of
-//! `malloc` too, and goes on when it has a P again. If the library, which holds
-//! that P, then waited for the same lock, nothing would ever move. So what is
-//! written in Rust here doesn't use the C library's heap but a heap that only the
-//! library locks, and no thread is stopped while it holds that lock.
+//! A goroutine may be stopped anywhere in the user's code, in the middle of `malloc` too, and goes on when it has a P
+//! again. If the library, with the only P, then waited for malloc's lock, nothing would ever move. So the library's
+//! Rust code doesn't use the C library's heap but a heap that only the library locks, and no thread is stopped while it
+//! holds that lock.
 //!
-//! `GOSCHED_DEBUG=systemheap=1` uses the C library's all the same, so that
-//! valgrind sees each allocation.
+//! `GOSCHED_DEBUG=systemheap=1` uses the C library's heap all the same, so that valgrind sees each allocation.
 //!
-//! That is so where this heap is the allocator of all Rust code in the process: in the C library,
-//! and in a Rust program that depends on this crate with the feature `allocator`. Without that
-//! feature the program's own allocator is used ([`IS_OURS`]), and goroutines are not preempted by
-//! a signal unless the program asks for one: then its allocator must not share a lock with what
-//! goroutines call.
+//! This heap is the allocator of all Rust code in the process in two cases: in libgosched, and in a Rust program that
+//! depends on this crate with the feature `allocator`. Without that feature the program's own allocator is used
+//! ([`IS_OURS`]). Then goroutines are not preempted by a signal, unless the program asks for one; if it does, its
+//! allocator must not share a lock with functions that goroutines call.
 //!
 //! # Without memory
 //!
-//! Rust's own containers abort when an allocation fails. So what a user's call makes
-//! (channels, timers, names, values of keys, M's) is allocated by [`alloc`], [`boxed`],
-//! [`reserve`] and [`c_string`], which say that there is no memory, and the call gives
-//! its documented error. The rest is small and bounded by the size of the machine, not by
-//! what the program does: the lists of one start of the runtime, text of reports, one
-//! list at a look of sysmon. When the system refuses memory for that, it comes from
-//! [`RESERVE`] bytes that are part of the library's image.
+//! Rust's own containers abort when an allocation fails. So what a user's call makes (channels, timers, names, values
+//! of keys, M's) is allocated by [`alloc`], [`boxed`], [`reserve`] and [`c_string`], which can fail, and then the call
+//! gives its documented error. All other allocations are small and bounded by the size of the machine, not by what the
+//! program does: the lists of one start of the runtime, the text of reports, a list of sysmon's. When the system
+//! refuses memory for these, it comes from [`RESERVE`] bytes that are part of the library's image.
 
-use super::spin::SpinLock;
+use super::locked::Locked;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
@@ -35,24 +30,24 @@ use dlmalloc::Dlmalloc;
 use std::alloc::System;
 use std::ffi::CString;
 
-/// Bytes that are there for what can't fail when the system refuses memory.
+/// Bytes for allocations that can't fail, when the system refuses memory.
 const RESERVE: usize = 512 << 10;
 
-/// The memory of the reserve. The linker sets it aside; pages are taken as they are
-/// touched, which they never are while the system has memory.
+/// The memory of the reserve. The linker sets it aside. Its pages take memory when they are touched, which never
+/// happens while the system gives memory.
 #[repr(C, align(4096))]
 struct Reserve(UnsafeCell<[u8; RESERVE]>);
 
-// SAFETY: its bytes are handed out by `Heap::reserve`, each to one owner.
+// SAFETY: the `Dlmalloc` of the reserve hands out these bytes, each to one owner.
 unsafe impl Sync for Reserve {}
 
 static MEMORY: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
 
 /// Gives the reserve to its `Dlmalloc`, once, as one region.
-struct Once(Cell<bool>);
+struct ReserveOnce(Cell<bool>);
 
 // SAFETY: all sizes and addresses are those of `MEMORY`, which stays.
-unsafe impl dlmalloc::Allocator for Once {
+unsafe impl dlmalloc::Allocator for ReserveOnce {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         if size > RESERVE || self.0.replace(true) {
             return (ptr::null_mut(), 0, 0);
@@ -93,25 +88,26 @@ fn is_in_reserve(block: *mut u8) -> bool {
 pub const IS_OURS: bool = cfg!(any(test, feature = "allocator"));
 
 struct Heap {
-    lock: SpinLock,
-    own: UnsafeCell<Dlmalloc>,
-    reserve: UnsafeCell<Dlmalloc<Once>>,
-    /// Which one is used, decided at the first allocation.
+    heaps: Locked<Heaps>,
+    /// Which heap is used: decided at the first allocation.
     choice: AtomicU8,
+}
+
+struct Heaps {
+    own: Dlmalloc,
+    reserve: Dlmalloc<ReserveOnce>,
 }
 
 const UNDECIDED: u8 = 0;
 const OWN: u8 = 1;
 const SYSTEM: u8 = 2;
 
-// SAFETY: `own` and `reserve` are used with the lock held.
-unsafe impl Sync for Heap {}
-
 #[cfg_attr(any(test, feature = "allocator"), global_allocator)]
 static HEAP: Heap = Heap {
-    lock: SpinLock::new(),
-    own: UnsafeCell::new(Dlmalloc::new()),
-    reserve: UnsafeCell::new(Dlmalloc::new_with_allocator(Once(Cell::new(false)))),
+    heaps: Locked::new(Heaps {
+        own: Dlmalloc::new(),
+        reserve: Dlmalloc::new_with_allocator(ReserveOnce(Cell::new(false))),
+    }),
     choice: AtomicU8::new(UNDECIDED),
 };
 
@@ -124,7 +120,7 @@ impl Heap {
         }
     }
 
-    /// Two threads come to the same answer.
+    /// Two threads may do this at once, and come to the same answer.
     #[cold]
     fn decide(&self) -> bool {
         // SAFETY: a C string, which is read at once.
@@ -137,8 +133,7 @@ impl Heap {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Dlmalloc) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.own.get() }))
+        self.heaps.with(|heaps| f(&mut heaps.own))
     }
 }
 
@@ -167,14 +162,13 @@ impl Heap {
         })
     }
 
-    fn with_reserve<R>(&self, f: impl FnOnce(&mut Dlmalloc<Once>) -> R) -> R {
-        // SAFETY: the lock is held.
-        self.lock.with(|| f(unsafe { &mut *self.reserve.get() }))
+    fn with_reserve<R>(&self, f: impl FnOnce(&mut Dlmalloc<ReserveOnce>) -> R) -> R {
+        self.heaps.with(|heaps| f(&mut heaps.reserve))
     }
 }
 
-// SAFETY: all three heaps are allocators, and each block goes back to its own: that of the
-// reserve is known by its address.
+// SAFETY: all three heaps are allocators, and each block goes back to its own: a block of the reserve is known by its
+// address.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller says.
@@ -214,8 +208,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as the caller says; what moves between heaps is copied as far as both
-        // blocks reach.
+        // SAFETY: as the caller says; a block that moves between heaps is copied as far as both blocks reach.
         unsafe {
             if !is_in_reserve(block) {
                 let new = match self.is_own() {
@@ -236,8 +229,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// A block of memory, never from the reserve. `None`: there is no memory. It ends as
-/// any block of the global allocator does.
+/// A block of memory, never from the reserve. `None`: there is no memory. It is freed as any block of the global
+/// allocator.
 ///
 /// # Safety
 /// The size is not 0.
@@ -309,20 +302,20 @@ fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
     true
 }
 
-/// Whether the system would give this number of bytes right now: before something is built of
-/// many small parts. What others take meanwhile comes from the reserve.
+/// Whether the system would give this number of bytes right now. Asked before something is built of many small parts;
+/// if other threads take the memory meanwhile, these come from the reserve.
 pub fn has_room(bytes: usize) -> bool {
     let mut probe: Vec<u8> = Vec::new();
     reserve(&mut probe, bytes)
 }
 
-/// Around a fork: the child must not find it locked.
+/// Around a fork: the child must not find the heap locked.
 pub fn lock() {
-    HEAP.lock.lock();
+    HEAP.heaps.lock();
 }
 
 pub fn unlock() {
-    HEAP.lock.unlock();
+    HEAP.heaps.unlock();
 }
 
 #[cfg(test)]

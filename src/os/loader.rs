@@ -1,4 +1,4 @@
-//! The objects that the dynamic loader has loaded, and what they define.
+//! The objects that the dynamic loader has loaded, and the functions that they define.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::{ptr, slice};
@@ -27,10 +27,9 @@ pub struct Definition {
     pub tls_size: usize,
 }
 
-/// Calls `f` with each function of this name that a loaded object defines for others, also
-/// where a symbol of another object hides it, and with that at `also` (null: none), which
-/// may be one of these. Waits for the loader's lock, and `f` runs with that held: until then
-/// no object goes.
+/// Calls `f` with each function of this name that a loaded object exports, even where a symbol of another object hides
+/// it, and with the function at `also` (null: none), which may be one of them. Waits for the loader's lock, and calls
+/// `f` with that held, so no object goes meanwhile.
 pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Definition)) {
     struct Search<'a> {
         name: &'a CStr,
@@ -38,8 +37,8 @@ pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Defi
         f: &'a mut dyn FnMut(Definition),
     }
     extern "C" fn visit(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object that stays while it waits for us, and passes
-        // on the search, which lives until it has finished.
+        // SAFETY: the loader describes an object that stays until this returns, and passes on the search, which lives
+        // until the loader has finished.
         unsafe {
             let (search, object) = (&mut *search.cast::<Search>(), &*object);
             let found = Symbols::of(object).and_then(|s| s.find(search.name));
@@ -59,11 +58,11 @@ pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Defi
         0
     }
     let mut search = Search { name, also, f };
-    // SAFETY: `visit` takes what is passed.
+    // SAFETY: `visit` takes the pointer that is passed.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
 }
 
-/// Takes the loader's lock, and gives it back.
+/// Takes the loader's lock, and releases it.
 pub fn take_lock_once() {
     extern "C" fn end(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
         1
@@ -72,7 +71,7 @@ pub fn take_lock_once() {
     unsafe { libc::dl_iterate_phdr(Some(end), ptr::null_mut()) };
 }
 
-/// Whether the address is one of the object's.
+/// Whether the address is in one of the object's segments.
 ///
 /// # Safety
 /// The object is loaded.
@@ -90,7 +89,7 @@ struct Symbols {
     base: usize,
     table: *const libc::Elf64_Sym,
     names: *const libc::c_char,
-    /// In GNU's format and in the old one; an object has one of them at least, or no symbols.
+    /// The hash tables in GNU's format and in the old format. An object has at least one of them, or no symbols.
     gnu_hash: *const u32,
     hash: *const u32,
 }
@@ -100,8 +99,8 @@ impl Symbols {
     /// The object is loaded.
     unsafe fn of(object: &libc::dl_phdr_info) -> Option<Symbols> {
         let base = object.dlpi_addr as usize;
-        // SAFETY: the loader has these headers, and the section they name, in memory; its last
-        // entry is DT_NULL.
+        // SAFETY: the loader keeps these headers, and the section that they name, in memory; the section's last entry
+        // is DT_NULL.
         unsafe {
             let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
             let section = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
@@ -114,7 +113,7 @@ impl Symbols {
                 hash: ptr::null(),
             };
             while (*entry).tag != DT_NULL {
-                // The C library has relocated most of these, but not all.
+                // The C library has relocated most of these addresses, but not all.
                 let value = (*entry).value;
                 let at = if value < base { base + value } else { value };
                 match (*entry).tag {
@@ -188,8 +187,7 @@ impl Symbols {
         unsafe { (0..self.hash.add(1).read() as usize).find_map(|i| self.defined(i, name)) }
     }
 
-    /// The address of symbol number `i` if that is a function of this name which is defined
-    /// here.
+    /// The address of symbol number `i`, if that is a function of this name which the object defines.
     ///
     /// # Safety
     /// As for `find`; there is such a symbol.

@@ -3,8 +3,7 @@
 use super::spin::SpinLock;
 use core::cell::UnsafeCell;
 
-/// A value that is reached with its lock held, and not otherwise. For short sections, as
-/// [`SpinLock`].
+/// A value that can be reached only with its lock held. For short sections, as [`SpinLock`].
 #[repr(C)]
 pub struct Locked<T> {
     lock: SpinLock,
@@ -23,8 +22,8 @@ impl<T> Locked<T> {
     /// Runs `f` with the lock held. `f` must not ask for the same lock.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the lock is held, so no other thread reaches the value; and `f` can't reach it by
-        // another way than its argument, because that would wait for the lock for ever.
+        // SAFETY: the lock is held, so no other thread reaches the value; and `f` can reach it only by its argument,
+        // because a second `with` would wait for the lock for ever.
         self.lock.with(|| f(unsafe { &mut *self.value.get() }))
     }
 
@@ -44,8 +43,8 @@ impl<T> Locked<T> {
         self.value.get_mut()
     }
 
-    /// Around a fork: the child must not find the lock taken by a thread that it hasn't, or the
-    /// value half changed.
+    /// Around a fork: the child must not find the lock held by a thread that it doesn't have, or the value half
+    /// changed.
     pub fn lock(&self) {
         self.lock.lock();
     }

@@ -1,14 +1,14 @@
-//! What the library says by itself: warnings and the report of a deadlock. Lines go to standard
-//! error, or to the function that the host has set in its place.
+//! The library's own messages: warnings and the report of a deadlock. Lines go to standard error, or to the function
+//! that the host has set in its place.
 
 use super::locked::Locked;
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
 
-/// Is given a line, a C string without a newline, that is good during the call.
+/// Gets a line, a C string without a newline, which is valid during the call.
 pub type Log = unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char);
 
-/// The longest line in bytes; what is longer is cut off.
+/// The longest line in bytes; longer lines are cut.
 const LONGEST: usize = 1023;
 
 /// A function of the host's with its argument.
@@ -20,12 +20,12 @@ unsafe impl<F: Send> Send for Callback<F> {}
 
 static TARGET: Locked<Option<Callback<Log>>> = Locked::new(None);
 
-/// Sets it; `None`: standard error.
+/// Sets the function. `None`: standard error.
 pub fn set(log: Option<(Log, *mut c_void)>) {
     TARGET.with(|target| *target = log.map(|(f, ctx)| Callback(f, ctx)));
 }
 
-/// Around a fork: the child must not find it locked.
+/// Around a fork: the child must not find the function locked.
 pub fn lock() {
     TARGET.lock();
 }
@@ -35,7 +35,7 @@ pub fn unlock() {
     TARGET.unlock();
 }
 
-/// Says something of one or more lines, without memory from a heap.
+/// Writes a message of one or more lines, without memory from a heap.
 pub fn say(text: fmt::Arguments) {
     let mut lines = Lines { line: [0; LONGEST + 1], len: 0 };
     let _ = lines.write_fmt(text);
@@ -49,7 +49,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The line is whole, if there is one.
+    /// Passes on the line, if there is one.
     fn end(&mut self) {
         if self.len == 0 {
             return;
@@ -75,7 +75,7 @@ impl Write for Lines {
         for &byte in s.as_bytes() {
             match byte {
                 b'\n' => self.end(),
-                // A name may hold one: the line would end there.
+                // A name may have a NUL in it, at which the line would end.
                 0 => {}
                 _ if self.len < LONGEST => {
                     self.line[self.len] = byte;

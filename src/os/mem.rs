@@ -4,13 +4,12 @@ use super::PAGE;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// `MADV_GUARD_INSTALL` (Linux 6.13): the range faults from now on, without a
+/// `MADV_GUARD_INSTALL` (Linux 6.13), which libc doesn't have: accesses to the range fault from now on, without a
 /// mapping of its own.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two),
-/// that take real memory only as they are touched, in pages of [`PAGE`]. Gives
-/// its address, or `None` when there is no address space.
+/// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two), which take real memory only as they are
+/// touched, in pages of [`PAGE`]. Gives the address. `None`: there is no address space.
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -24,19 +23,18 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
     }
     let start = p as usize;
     let at = start.next_multiple_of(align.max(PAGE));
-    // What alignment costs goes back at once.
+    // The surplus that alignment needs goes back at once.
     // SAFETY: parts of the new mapping that nothing uses.
     unsafe {
         release(start, at - start);
         release(at + len, start + span - (at + len));
     }
-    // Huge pages would make every touched stack cost 2 MiB.
+    // With huge pages every touched stack would cost 2 MiB.
     small_pages(at, len);
     Some(at)
 }
 
-/// Never uses huge pages for this range. Kernels without them answer with an error that
-/// means the same.
+/// Keeps huge pages from this range. Kernels without huge pages answer with an error, which means the same.
 pub fn small_pages(at: usize, len: usize) {
     let _errno = super::KeepErrno::new();
     // SAFETY: whatever is in the range, no content changes.
@@ -53,8 +51,8 @@ pub fn map(len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
-/// Asks for the memory of a range to come from this NUMA node, as the system numbers
-/// it, as long as that has any. On what is there already it has no effect.
+/// Asks for the memory of a range to come from this NUMA node, by the system's number, while the node has memory. Pages
+/// that were touched already stay where they are.
 pub fn prefer_node(at: usize, len: usize, node: usize) {
     set_policy(at, len, libc::MPOL_PREFERRED, core::iter::once(node));
 }
@@ -72,18 +70,17 @@ fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = us
     for node in nodes.filter(|&n| n < NODES) {
         mask[node / 64] |= 1 << (node % 64);
     }
-    // One more than there are bits: the kernel takes one off.
+    // One more than there are bits, because the kernel subtracts one.
     let bits = NODES + 1;
-    // SAFETY: whatever is in the range, no content changes; the mask is readable. A node without memory,
-    // or a filter, means an error, and that memory comes from where it always does.
+    // SAFETY: no content of the range changes; the mask is readable. A node without memory, or a filter, means an
+    // error, and then the memory comes from the default node.
     unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
 }
 
-/// Moves what is touched of a range to a NUMA node; addresses stay. Gives how many
-/// pages are there afterwards.
+/// Moves the touched pages of a range to a NUMA node; addresses stay. Gives how many pages are on that node afterwards.
 pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     const MPOL_MF_MOVE: i32 = 2;
-    /// Pages that one system call moves.
+    /// How many pages one system call moves.
     const BATCH: usize = 64;
     let _errno = super::KeepErrno::new();
     let (first, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
@@ -94,8 +91,8 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
         let mut status = [-1i32; BATCH];
         let n = ((end - batch) / PAGE).min(BATCH);
         pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * PAGE);
-        // SAFETY: three arrays of `n` entries; moving pages changes no content. A page
-        // that was never touched, or can't be moved, says so in its status.
+        // SAFETY: three arrays of `n` entries; moving pages changes no content. The status tells of a page that was
+        // never touched, or can't be moved.
         unsafe {
             let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, 0, n, pages, nodes, status, MPOL_MF_MOVE);
@@ -105,8 +102,8 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     moved
 }
 
-/// Moves a value into memory of its own, from this NUMA node if possible; to be ended
-/// with [`drop_placed`]. `None`: there is no memory.
+/// Moves a value into memory of its own, from this NUMA node if possible. [`drop_placed`] ends it. `None`: there is no
+/// memory.
 pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
     let len = size_of::<T>().next_multiple_of(PAGE);
     let at = reserve(len, PAGE)?;
@@ -122,7 +119,7 @@ pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
 /// Ends a value that [`place`] has placed.
 ///
 /// # Safety
-/// It was, and is used no more.
+/// [`place`] gave the value, which is used no more.
 pub unsafe fn drop_placed<T>(p: *mut T) {
     // SAFETY: `place` has placed it, and the caller uses it no more.
     unsafe { p.drop_in_place() };
@@ -130,13 +127,13 @@ pub unsafe fn drop_placed<T>(p: *mut T) {
     unsafe { release(p as usize, size_of::<T>().next_multiple_of(PAGE)) };
 }
 
-/// Gives a range back that [`reserve`] or [`map`] gave, or a part of it.
+/// Gives back a range from [`reserve`] or [`map`], or a part of it.
 ///
 /// # Safety
 /// It is such a range, in whole pages, and nothing uses it any more. `len` may be 0.
 pub unsafe fn release(at: usize, len: usize) {
     if len > 0 {
-        // SAFETY: such a range, which nothing uses any more, says the caller.
+        // SAFETY: such a range, which nothing uses any more, as the caller says.
         unsafe { libc::munmap(at as *mut _, len) };
     }
 }
@@ -164,7 +161,7 @@ unsafe fn install_guard(at: usize, len: usize) -> bool {
 /// system call for many of them. False: this kernel can't.
 ///
 /// # Safety
-/// [`reserve`] gave all that, and nothing uses the ranges.
+/// [`reserve`] gave all these ranges, and nothing uses them.
 pub unsafe fn install_guards(at: usize, len: usize, stride: usize, count: usize) -> bool {
     static BATCHES: Batches = Batches::new(MADV_GUARD_INSTALL);
     let ranges = (0..count).map(|i| (at + i * stride, len));
@@ -188,8 +185,8 @@ pub unsafe fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
     unsafe { BATCHES.advise(ranges, one) };
 }
 
-/// Gives an advice for many ranges with one system call (Linux 6.13). A tool that runs us
-/// may print a warning each time, so it is tried until it fails once.
+/// Gives an advice for many ranges with one system call (Linux 6.13). A tool such as valgrind may print a warning each
+/// time, so this is tried only until it fails once.
 struct Batches {
     advice: i32,
     cannot: AtomicBool,
@@ -204,7 +201,7 @@ impl Batches {
         Batches { advice, cannot: AtomicBool::new(false) }
     }
 
-    /// False: `one`, which gives the advice for one range, has said so.
+    /// `one` gives the advice for one range. False: `one` has given false.
     ///
     /// # Safety
     /// The advice may be given for the ranges.
@@ -225,7 +222,7 @@ impl Batches {
                 return true;
             }
             let at_once = || {
-                // SAFETY: the advice may be given, says the caller; the array is readable.
+                // SAFETY: the advice may be given, as the caller says; the array is readable.
                 let done = unsafe {
                     let call = libc::SYS_process_madvise;
                     libc::syscall(call, Self::SELF, batch.as_ptr(), n, self.advice, 0)
@@ -266,7 +263,7 @@ mod tests {
 
     #[test]
     fn of_many_ranges_all_give_their_memory_back_and_nothing_beside_them() {
-        // Each second page; more ranges than go into one system call.
+        // Every second page, so there are more ranges than fit into one system call.
         const RANGES: usize = 150;
         let at = reserve(2 * RANGES * PAGE, PAGE).unwrap();
         let page = |i: usize| (at + i * PAGE) as *mut u8;

@@ -7,19 +7,18 @@ const PRIVATE_EXPEDITED: i32 = 1 << 3;
 
 static THERE: AtomicBool = AtomicBool::new(false);
 
-/// Tells the kernel that the process will use it. Once is enough; a child of
-/// fork does it again.
+/// Tells the kernel that the process will use membarrier(2). Once is enough; the child of a fork does it again.
 pub fn set_up() {
     THERE.store(call(REGISTER), Ordering::Relaxed);
 }
 
-/// Whether the system has it.
+/// Whether the system has membarrier(2).
 pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed)
 }
 
-/// What the caller has stored before is seen by every thread from here on, and
-/// what those have stored before, by the caller.
+/// From here on every thread sees what the caller has stored before, and the caller sees what every thread has stored
+/// before.
 pub fn all_threads() {
     fence(Ordering::SeqCst);
     call(PRIVATE_EXPEDITED);

@@ -1,5 +1,4 @@
-//! The operating system: the only room that calls libc for it. Thin functions
-//! with Rust types, no policy.
+//! The operating system: the only room that calls libc. Thin functions with Rust types, no policy.
 
 pub mod bell;
 pub mod cgroup;
@@ -23,8 +22,8 @@ pub mod time;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
-/// Writes all of `bytes` to a file descriptor, as far as it can be done; for
-/// reports, where a failure can't be reported. Async-signal-safe.
+/// Writes all of `bytes` to a file descriptor, or as much as the system takes. For reports, whose failure can't be
+/// reported. Async-signal-safe.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the pointer and length are those of a slice.
@@ -43,15 +42,13 @@ pub fn errno() -> i32 {
     unsafe { *errno_location() }
 }
 
-/// Where the calling thread's errno lives. The address is the thread's: it may
-/// be kept only in what belongs to the thread.
+/// The address of the calling thread's errno. It may be kept only in data of that thread.
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
     unsafe { libc::__errno_location() }
 }
 
-/// What is at an address of code, for a report: the function, if it is known, and
-/// the file with the offset in it.
+/// A description of a code address, for a report: the function, if it is known, and the file with the offset in it.
 pub fn place_of(pc: usize) -> String {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is filled in if the call succeeds.
@@ -63,7 +60,7 @@ pub fn place_of(pc: usize) -> String {
     };
     let text = |s: *const libc::c_char| match s.is_null() {
         true => None,
-        // SAFETY: a name of a loaded file, which stays as long as that.
+        // SAFETY: a name of a loaded object, which stays while the object is loaded.
         false => Some(unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()),
     };
     let file = text(info.dli_fname).unwrap_or_default();

@@ -25,37 +25,36 @@ pub fn open(pid: i32) -> i32 {
 
 pub type SignalSet = libc::sigset_t;
 
-/// Whether it is one of the set.
+/// Whether the signal is in the set.
 pub fn has_signal(set: &SignalSet, signal: i32) -> bool {
     // SAFETY: a set.
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// A file of these signals: signalfd(2), non-blocking and close-on-exec.
+/// A file that reports these signals: signalfd(2), non-blocking and close-on-exec.
 pub fn open_signals(set: &SignalSet) -> i32 {
     // SAFETY: a set.
     answer(unsafe { libc::signalfd(-1, set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } as isize)
 }
 
-/// What is read from such a file.
-pub type Record = libc::signalfd_siginfo;
+/// The record that is read from such a file.
+pub type SignalRecord = libc::signalfd_siginfo;
 
-/// No signal.
-pub fn no_record() -> Record {
-    // SAFETY: all bytes zero are one.
+/// An empty record.
+pub fn no_record() -> SignalRecord {
+    // SAFETY: all bytes zero are a record.
     unsafe { core::mem::zeroed() }
 }
 
-/// As handlers get it.
-pub fn signal_info(r: &Record) -> libc::siginfo_t {
+/// The signal's `siginfo_t`, as a handler gets it.
+pub fn signal_info(r: &SignalRecord) -> libc::siginfo_t {
     /// si_code of a timer of timer_create(2).
     const SI_TIMER: i32 = -2;
-    /// Bytes from the beginning of a siginfo_t to what depends on the signal.
+    /// Bytes from the beginning of a siginfo_t to the fields that depend on the signal.
     const REST: usize = 16;
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let signal = r.ssi_signo as i32;
-    // SAFETY: all bytes zero are one; what is written is within it, where the kernel has these
-    // fields.
+    // SAFETY: all bytes zero are a siginfo_t; the writes are within it, where the kernel has these fields.
     unsafe {
         let head = info.as_mut_ptr().cast::<i32>();
         head.write(signal);

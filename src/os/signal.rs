@@ -3,18 +3,15 @@
 //!
 //! # What is the host's
 //!
-//! Both handlers stand in front of what the host has installed for the signal. A
-//! signal that isn't the library's is dealt with as the kernel would have: the
-//! default action ends the process with the same signal and the same `siginfo_t`, a
-//! fault isn't ignored though the signal is, a handler runs with the mask, on the
-//! stack and as often as its flags say. The one exception is `SA_RESTART` of the
-//! preemption signal, which the library needs.
+//! Both handlers stand in front of the host's action for the signal. A signal that isn't the library's is treated as
+//! the kernel would treat it: the default action ends the process with the same signal and the same `siginfo_t`; a
+//! fault isn't ignored even if its signal is; a handler runs with the mask, on the stack and as often as its flags say.
+//! The only exception is `SA_RESTART` of the preemption signal, which the library needs.
 //!
-//! A handler of the host that was installed after ours may call ours, which it found
-//! when it was installed. Then ours goes on to what was there before the library came,
-//! because what it has found itself since is that very handler. It is called by the
-//! kernel exactly if its context lies where the kernel puts it
-//! ([`arch::signal_handler`]).
+//! If the host installs a handler after the library's, the host's handler may call the library's, which it found
+//! installed. Then the library's handler goes on to the action from before the library came, because the action that it
+//! found last is that very handler of the host. The library's handler knows that the kernel has called it if its
+//! context lies where the kernel puts it ([`arch::signal_handler`]).
 
 use super::thread::{self, FAULTS};
 use super::{PAGE, mem};
@@ -24,19 +21,19 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Those signals whose default action is to do nothing.
+/// The signals whose default action is to do nothing.
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// Bytes of an alternate signal stack for the handlers themselves: ours, and one of the
-/// host's that interrupts it. What the kernel saves comes on top.
+/// Bytes of an alternate signal stack for the handlers themselves: the library's, and a handler of the host's that
+/// interrupts it. The registers that the kernel saves come on top.
 const ALT_STACK: usize = 64 << 10;
 
-/// Handlers that may interrupt each other on an alternate stack: for each the kernel
-/// saves the registers there, up to 11 KiB with AMX.
+/// How many handlers may interrupt each other on an alternate stack. For each the kernel saves the registers there, up
+/// to 11 KiB with AMX.
 const NESTED: usize = 4;
 
-/// Bytes below the interrupted stack pointer that the kernel would write for a handler
-/// on that stack, at least.
+/// The kernel would write at least this number of bytes below the interrupted stack pointer for a handler on that
+/// stack.
 const FRAME: usize = 1024;
 
 /// The size in bytes of an alternate signal stack.
@@ -80,14 +77,15 @@ impl AltStack {
 impl Drop for AltStack {
     /// On the thread that set it up.
     fn drop(&mut self) {
-        // The user's code may have set another one.
+        // The user's code may have set another alternate stack.
         if alt_stack().ss_sp as usize == self.at + PAGE {
             let mut before = self.before;
             before.ss_flags &= !libc::SS_ONSTACK;
-            // SAFETY: what the thread had before; no handler runs on ours: this is none.
+            // SAFETY: the stack that the thread had before; no handler runs on this one, because this code is in no
+            // handler.
             unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
         }
-        // SAFETY: reserved for it; it is not the thread's alternate stack any more.
+        // SAFETY: reserved for this stack, which is not the thread's alternate stack any more.
         unsafe { mem::release(self.at, self.size + PAGE) };
     }
 }
@@ -109,7 +107,7 @@ fn bit(sig: i32) -> Mask {
     1 << (sig - 1)
 }
 
-/// Makes it the calling thread's; gives the one before. Async-signal-safe.
+/// Makes it the calling thread's mask; gives the former mask. Async-signal-safe.
 fn set_mask(mask: Mask) -> Mask {
     let mut before: Mask = 0;
     // SAFETY: two words of the size that is passed.
@@ -129,8 +127,8 @@ unsafe fn interrupted_mask(context: *const c_void) -> Mask {
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<Mask>().read() }
 }
 
-/// Runs `f` in a handler with the signals let through that the interrupted code lets
-/// through, but `sig`: for a handler that sleeps while it holds nothing.
+/// For a handler that sleeps and holds nothing: runs `f` with the interrupted code's signal mask, and with `sig`
+/// blocked.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the handler was given.
@@ -142,7 +140,7 @@ pub unsafe fn let_others_through<R>(context: *const c_void, sig: i32, f: impl Fn
     result
 }
 
-/// What is done when a signal comes.
+/// The action for a signal.
 #[derive(Clone, Copy)]
 struct Action {
     /// `SIG_DFL`, `SIG_IGN`, or a function.
@@ -159,7 +157,7 @@ impl Action {
     }
 
     fn to_raw(self) -> libc::sigaction {
-        // SAFETY: all zeroes are a valid value, the default action.
+        // SAFETY: all bytes zero are a valid value, the default action.
         let mut raw: libc::sigaction = unsafe { core::mem::zeroed() };
         raw.sa_sigaction = self.handler;
         raw.sa_flags = self.flags;
@@ -183,15 +181,15 @@ fn install(sig: i32, action: Action) {
 }
 
 /// An [`Action`] that handlers read while others may write it.
-struct Kept {
+struct SharedAction {
     handler: AtomicUsize,
     flags: AtomicI32,
     mask: AtomicU64,
 }
 
-impl Kept {
-    const fn new() -> Kept {
-        Kept {
+impl SharedAction {
+    const fn new() -> SharedAction {
+        SharedAction {
             handler: AtomicUsize::new(libc::SIG_DFL),
             flags: AtomicI32::new(0),
             mask: AtomicU64::new(0),
@@ -212,7 +210,7 @@ impl Kept {
         }
     }
 
-    /// For a signal that has come: an action with `SA_RESETHAND` is given once.
+    /// The action for a signal that has come: an action with `SA_RESETHAND` is given only once.
     fn take(&self) -> Action {
         let mut action = self.get();
         if action.flags & libc::SA_RESETHAND != 0 {
@@ -222,12 +220,13 @@ impl Kept {
     }
 }
 
-/// What the host has installed for a signal for which ours is installed.
+/// The host's actions for a signal whose handler is the library's.
 struct Host {
-    /// 0: before ours came first. 1 and 2, in turn: when ours was installed again. A handler
-    /// that reads one isn't disturbed by the next installation, which writes the other.
-    kept: [Kept; 3],
-    /// The valid one; [`Host::NONE`]: ours was never installed.
+    /// Entry 0: the action from before the library's first installation. Entries 1 and 2, in turn: the action that a
+    /// later installation found. A handler that reads one entry isn't disturbed by the next installation, which writes
+    /// the other.
+    kept: [SharedAction; 3],
+    /// The valid entry; [`Host::NONE`]: the library's handler was never installed.
     latest: AtomicUsize,
 }
 
@@ -235,11 +234,13 @@ impl Host {
     const NONE: usize = usize::MAX;
 
     const fn new() -> Host {
-        Host { kept: [Kept::new(), Kept::new(), Kept::new()], latest: AtomicUsize::new(Host::NONE) }
+        Host {
+            kept: [SharedAction::new(), SharedAction::new(), SharedAction::new()],
+            latest: AtomicUsize::new(Host::NONE),
+        }
     }
 
-    /// Installs `ours` in front of what the host has installed, unless it is installed. One
-    /// caller at a time.
+    /// Installs `ours` in front of the host's action, unless `ours` is installed. One caller at a time.
     fn install(&self, sig: i32, ours: usize) {
         let now = installed(sig);
         if now.handler == ours {
@@ -253,7 +254,7 @@ impl Host {
         self.kept[next].set(now);
         // Release: pairs with the Acquire in `action`.
         self.latest.store(next, Ordering::Release);
-        // Nothing interrupts a handler of ours but a fault, until it lets others through.
+        // Only a fault interrupts the library's handler, until it lets other signals through.
         let faults = FAULTS.iter().filter(|&&f| f != sig).fold(0, |mask, &f| mask | bit(f));
         let flags = libc::SA_SIGINFO
             | libc::SA_ONSTACK
@@ -265,7 +266,7 @@ impl Host {
         install(sig, Action { handler: ours, flags, mask: !faults });
     }
 
-    /// The host's action is installed again, if ours still is.
+    /// Installs the host's action again, if the library's handler is still installed.
     fn give_back(&self, sig: i32, ours: usize) {
         let latest = self.latest.swap(Host::NONE, Ordering::Relaxed);
         if latest != Host::NONE && installed(sig).handler == ours {
@@ -273,14 +274,14 @@ impl Host {
         }
     }
 
-    /// What the host wants done with a signal that has come.
+    /// The host's action for a signal that has come.
     fn action(&self, by_kernel: bool) -> Action {
         // Acquire: pairs with the Release in `install`.
         let latest = self.latest.load(Ordering::Acquire);
         self.kept[if by_kernel && latest < self.kept.len() { latest } else { 0 }].take()
     }
 
-    /// Does what the kernel would have done for the host.
+    /// Does with the signal what the kernel would have done for the host.
     ///
     /// # Safety
     /// The arguments are those of a signal handler.
@@ -292,7 +293,7 @@ impl Host {
         by_kernel: bool,
     ) {
         let action = self.action(by_kernel);
-        // SAFETY: the kernel has filled it in.
+        // SAFETY: the kernel has filled `info` in.
         let is_fault = unsafe { is_fault(info) };
         match action.handler {
             libc::SIG_IGN if !is_fault => {}
@@ -302,7 +303,7 @@ impl Host {
             f => {
                 let mut stack = 0;
                 if by_kernel {
-                    // SAFETY: the kernel gave our handler this context.
+                    // SAFETY: the kernel gave the library's handler this context.
                     unsafe {
                         stack = stack_for(&action, context);
                         if stack != 0 {
@@ -312,8 +313,8 @@ impl Host {
                         set_mask(interrupted_mask(context) | action.mask | own);
                     }
                 }
-                // SAFETY: the host has installed this function as a handler. A handler that
-                // takes the number only doesn't look at the other arguments.
+                // SAFETY: the host has installed this function as a handler. A handler that takes only the number
+                // ignores the other arguments.
                 unsafe { arch::call_handler(f, sig, info.cast(), context, stack) };
             }
         }
@@ -333,7 +334,7 @@ unsafe fn is_fault(info: *const libc::siginfo_t) -> bool {
 /// soon as the handler has returned, at the place where it came first.
 fn end_by(sig: i32, info: *mut libc::siginfo_t) {
     install(sig, Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
-    // SAFETY: the kernel reads what it has filled in before.
+    // SAFETY: the kernel reads the `siginfo_t` that it has filled in before.
     unsafe {
         let (process, thread) = (libc::getpid(), libc::gettid());
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, sig, info) != 0 {
@@ -342,13 +343,13 @@ fn end_by(sig: i32, info: *mut libc::siginfo_t) {
     }
 }
 
-/// The upper end of the stack on which the host's handler is to run; 0: that on which ours
-/// runs. One without `SA_ONSTACK` runs where the thread was.
+/// The upper end of the stack on which the host's handler must run; 0: the stack on which the library's handler runs. A
+/// handler without `SA_ONSTACK` runs on the interrupted stack.
 ///
 /// # Safety
-/// `context` is the `ucontext_t` that our handler was given, by the kernel.
+/// `context` is the `ucontext_t` that the kernel gave the library's handler.
 unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
-    // SAFETY: the kernel gave our handler this context, as the caller says.
+    // SAFETY: the kernel gave the library's handler this context, as the caller says.
     let (alt, sp) =
         unsafe { ((*context.cast::<libc::ucontext_t>()).uc_stack, arch::interrupted_sp(context)) };
     let is_on = |at: usize| {
@@ -362,8 +363,8 @@ unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
     sp - arch::RED_ZONE
 }
 
-/// A handler is to run on the interrupted stack. If that has no room the kernel ends the
-/// process, and so does this: the signal is blocked right now.
+/// Touches the interrupted stack, on which a handler will run. If the stack has no room the kernel would end the
+/// process, and so does this, because the signal is blocked now.
 ///
 /// # Safety
 /// Nothing is in use below `stack`.
@@ -372,20 +373,18 @@ unsafe fn check_room(sig: i32, stack: usize) {
     if sig == libc::SIGSEGV {
         report(lowest);
     }
-    // SAFETY: the caller says that nothing there is in use; if nothing is mapped the fault is reported.
+    // SAFETY: nothing there is in use, as the caller says; if nothing is mapped there, the fault is reported.
     unsafe { (lowest as *mut u8).write_volatile(0) };
 }
 
-/// Is told the address of every fault; returns when the fault is none of its
-/// business. Must be async-signal-safe.
+/// Gets the address of every fault, and returns if the fault isn't a stack overflow. Must be async-signal-safe.
 pub type FaultHook = fn(address: usize);
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 static HOST_FAULTS: [Host; 2] = [Host::new(), Host::new()];
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Installs the fault handler in front of the host's, unless it is installed. One
-/// caller at a time.
+/// Installs the fault handler in front of the host's action, unless it is installed. One caller at a time.
 pub fn on_fault(hook: FaultHook) {
     HOOK.store(hook as *mut (), Ordering::Release);
     for (sig, host) in SIGNALS.into_iter().zip(&HOST_FAULTS) {
@@ -404,7 +403,7 @@ fn report(address: usize) {
     hook(address);
 }
 
-/// The handler of faults: the hook first, then what the host has installed.
+/// The handler of faults: calls the hook first, then the host's action.
 extern "C" fn handle_fault(
     sig: i32,
     info: *mut libc::siginfo_t,
@@ -420,18 +419,16 @@ extern "C" fn handle_fault(
     }
 }
 
-/// Is given the interrupted context when a thread of this process has sent the
-/// signal. Must be async-signal-safe.
+/// Gets the interrupted context when the library has sent the signal. Must be async-signal-safe.
 pub type PreemptHook = fn(context: *mut c_void);
 
 static PREEMPT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-/// The last signal that has the handler; 0: none has.
+/// The signal that has the handler now; 0: none.
 static PREEMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static HOST_PREEMPT: Host = Host::new();
 
-/// Installs the handler for a signal, in front of the host's, unless it is installed. For
-/// another signal than before the old one gets the host's handler back. One caller at a
-/// time.
+/// Installs the handler for a signal in front of the host's action, unless it is installed. If the signal is another
+/// than before, the former signal gets the host's action back. One caller at a time.
 pub fn on_preempt(sig: i32, hook: PreemptHook) {
     let ours = preempt_entry as *const () as usize;
     PREEMPT.store(hook as *mut (), Ordering::Release);
@@ -442,7 +439,7 @@ pub fn on_preempt(sig: i32, hook: PreemptHook) {
     HOST_PREEMPT.install(sig, ours);
 }
 
-/// The handler: what comes from elsewhere is the host's.
+/// The handler. A signal that the library has not sent goes to the host's action.
 extern "C" fn handle_preempt(
     sig: i32,
     info: *mut libc::siginfo_t,

@@ -1,5 +1,5 @@
-//! What is done with a socket. Each function gives what the system call gives, or
-//! a negative errno value; none of them waits, none raises SIGPIPE.
+//! System calls on sockets. Each function gives what the system call gives, or a negative errno value; none of them
+//! waits, none raises SIGPIPE.
 
 use super::file::Buffer;
 use core::ffi::CStr;
@@ -14,7 +14,7 @@ fn answer(r: isize) -> isize {
     if r < 0 { -(super::errno() as isize) } else { r }
 }
 
-/// A message that is only buffers.
+/// A message that consists only of buffers.
 fn message(buffers: &[Buffer]) -> Message {
     // SAFETY: all bytes zero are an empty message.
     let mut m: Message = unsafe { core::mem::zeroed() };
@@ -96,8 +96,7 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isiz
     answer(unsafe { libc::sendmsg(fd, message, flags) })
 }
 
-/// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the
-/// listening one blocks.
+/// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the listening socket blocks.
 ///
 /// # Safety
 /// The address is null, or writable for `*len`.
@@ -139,7 +138,7 @@ pub fn connect_result(fd: i32) -> isize {
     if error != 0 {
         return -error as isize;
     }
-    // No error may also mean: not yet.
+    // No error may also mean that the attempt goes on.
     let mut peer = MaybeUninit::<libc::sockaddr_storage>::uninit();
     let mut len = size_of::<libc::sockaddr_storage>() as u32;
     // SAFETY: writable for its length.
@@ -182,7 +181,7 @@ impl SocketAddress {
         }
     }
 
-    /// One of getaddrinfo's, with another port; `None`: it is not of TCP.
+    /// An address of getaddrinfo's, with another port. `None`: it is no IP address.
     ///
     /// # Safety
     /// The address is as long as its family says.
@@ -206,8 +205,8 @@ impl SocketAddress {
         }
     }
 
-    /// A path in the file system, or behind a `@` a name of Linux's abstract ones, which are in no
-    /// file system. `-EINVAL`: no name; `-ENAMETOOLONG`.
+    /// A path in the file system or, after a `@`, a name in Linux's abstract namespace, which is in no file system.
+    /// `-EINVAL`: no name; `-ENAMETOOLONG`.
     pub fn unix(path: &CStr) -> Result<SocketAddress, i32> {
         let name = path.to_bytes();
         // SAFETY: all bytes zero are valid, and the address fits.
@@ -215,7 +214,7 @@ impl SocketAddress {
             let mut storage: libc::sockaddr_storage = core::mem::zeroed();
             let un = &mut *(&raw mut storage).cast::<libc::sockaddr_un>();
             un.sun_family = libc::AF_UNIX as u16;
-            // A path has a NUL at its end; of an abstract name all counts.
+            // A path ends with a NUL; in an abstract name every byte counts.
             let (abstract_name, room) = (name.first() == Some(&b'@'), un.sun_path.len());
             let len = name.len() + usize::from(!abstract_name);
             if name.is_empty() || name == b"@" {
@@ -259,11 +258,11 @@ pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
     }
 }
 
-/// Two stream sockets of the machine's own that are connected with each other.
+/// Two Unix stream sockets that are connected to each other.
 pub fn socket_pair() -> Result<[i32; 2], i32> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let mut fds = [0; 2];
-    // SAFETY: room for two.
+    // SAFETY: room for two numbers.
     match unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } {
         0 => Ok(fds),
         _ => Err(-super::errno()),
@@ -302,13 +301,13 @@ pub fn listen_on(fd: i32, address: &SocketAddress, backlog: i32) -> i32 {
     0
 }
 
-/// What getaddrinfo(3) gives: a list.
+/// The list that getaddrinfo(3) gives.
 pub type Info = libc::addrinfo;
 
 /// getaddrinfo(3). 0 and the list, or an `EAI_` code and errno.
 ///
 /// # Safety
-/// All are null or what getaddrinfo wants.
+/// Each pointer is null or what getaddrinfo wants.
 pub unsafe fn look_up(
     node: *const i8,
     service: *const i8,
@@ -326,7 +325,7 @@ pub unsafe fn look_up(
 /// Frees a list.
 ///
 /// # Safety
-/// It is getaddrinfo's or null, and used no more.
+/// The list is getaddrinfo's or null, and is used no more.
 pub unsafe fn free_list(list: *mut Info) {
     if !list.is_null() {
         // SAFETY: the list is getaddrinfo's and used no more.

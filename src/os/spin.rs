@@ -5,9 +5,8 @@ use crate::atomic::{AtomicU32, Ordering, spin_loop};
 /// A lock for sections of some ten instructions. It is one word, zero when
 /// free, so it may live in zeroed memory that belongs to the user.
 ///
-/// A waiter spins, then gives up its CPU, then sleeps: the holder may have lost
-/// its CPU in the middle. No holder blocks or switches while it holds one,
-/// except to hand the unlocking over to the context that runs next.
+/// A waiter spins, then gives up its CPU, then sleeps, because the holder may have lost its CPU in the middle. No
+/// holder blocks or switches while it holds such a lock, except to leave the unlocking to the context that runs next.
 #[repr(transparent)]
 pub struct SpinLock(AtomicU32);
 
@@ -50,12 +49,11 @@ impl SpinLock {
         }
     }
 
-    /// Only the holder may call it, or the context to which it has handed the lock.
+    /// Only the holder may call this, or the context to which the holder has handed the lock.
     ///
-    /// Not `unsafe`, though what a lock guards are `Cell`s as a rule. An `unlock` is the end of a
-    /// section that begins with `lock` in the same function, or in the function that parks and gives
-    /// the lock along (`sched::core::park`). A guard would have to be forgotten in one context there,
-    /// and made from nothing in another.
+    /// Not `unsafe`, although a lock mostly guards `Cell`s. An `unlock` is the end of a section that begins with `lock`
+    /// in the same function, or in the function that parks and hands the lock over (`sched::core::park`). A guard would
+    /// have to be forgotten in one context there, and made from nothing in another.
     #[inline(always)]
     pub fn unlock(&self) {
         debug_assert!(!self.is_free());
@@ -63,10 +61,10 @@ impl SpinLock {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Makes it free, whether a thread held it or not.
+    /// Makes the lock free, whether a thread held it or not.
     ///
     /// # Safety
-    /// No thread that held it, or waits for it, is there any more: the child of a fork.
+    /// In the child of a fork: no thread that held the lock, or waited for it, is there any more.
     pub unsafe fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
@@ -81,12 +79,12 @@ impl SpinLock {
     }
 }
 
-/// Pauses of one round: some 0.5 us. A waiter that looks more often takes the
-/// cache line away from whoever works with it, and makes all wait longer.
+/// How many pauses one round has, some 0.5 us. A waiter that reads the lock more often takes its cache line away from
+/// the holder, and makes all wait longer.
 const PAUSES: u32 = 30;
 
-/// One round of waiting for another thread that is about to be done; more and
-/// more patient, for it may have lost its CPU.
+/// One round of waiting for another thread that will be done soon. Later rounds are longer, because that thread may
+/// have lost its CPU.
 pub fn backoff(round: u32) {
     match round {
         0..=8 => {

@@ -40,7 +40,7 @@ impl Thread {
         if r != 0 {
             return Err(-r);
         }
-        // SAFETY: the call has succeeded and filled it in.
+        // SAFETY: the call has succeeded and filled `id` in.
         Ok(Thread(unsafe { id.assume_init() }))
     }
 
@@ -50,7 +50,7 @@ impl Thread {
         Thread(unsafe { libc::pthread_self() })
     }
 
-    /// Waits until the thread has ended. The calling thread's own end is not waited for.
+    /// Waits until the thread has ended, unless it is the calling thread.
     pub fn join(self) {
         // SAFETY: joined or detached once, because `self` is taken.
         unsafe {
@@ -62,7 +62,7 @@ impl Thread {
 
     /// Joins the thread if it has ended.
     pub fn try_join(self) -> Result<(), Thread> {
-        // SAFETY: as in `join`; it stays joinable if it still runs.
+        // SAFETY: as in `join`; a thread that still runs stays joinable.
         match unsafe { libc::pthread_tryjoin_np(self.0, ptr::null_mut()) } {
             0 => Ok(()),
             _ => Err(self),
@@ -75,7 +75,7 @@ impl Thread {
 pub struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
-    /// The calling thread's.
+    /// The calling thread's mask.
     pub fn current() -> SignalMask {
         let mut set = MaybeUninit::uninit();
         // SAFETY: `set` is written.
@@ -85,14 +85,14 @@ impl SignalMask {
         }
     }
 
-    /// Makes it the calling thread's.
+    /// Makes it the calling thread's mask.
     pub fn restore(&self) {
         // SAFETY: the set is initialised.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
 }
 
-/// Lets one signal reach the calling thread; gives the mask before.
+/// Lets one signal reach the calling thread; gives the former mask.
 pub fn unblock(signal: i32) -> SignalMask {
     let before = SignalMask::current();
     // SAFETY: the set is filled before it is changed and used.
@@ -106,8 +106,7 @@ pub fn unblock(signal: i32) -> SignalMask {
     before
 }
 
-/// Blocks every signal of the calling thread but those that a fault raises;
-/// gives the mask before.
+/// Blocks every signal of the calling thread except those that a fault raises; gives the former mask.
 fn block_signals() -> SignalMask {
     let before = SignalMask::current();
     // SAFETY: the set is filled before it is changed and used.
@@ -126,15 +125,15 @@ fn block_signals() -> SignalMask {
 /// Names the calling thread (15 characters at most) and asks the kernel for
 /// exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
-    // For good: only the library ends it.
+    // pthread_cancel(3) is off for good: only the library ends the thread.
     core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     set_slack(1);
 }
 
-/// While the calling thread has it, pthread_cancel(3) doesn't end that thread: goroutines
-/// run on it, or it holds something of the library.
+/// While this lives pthread_cancel(3) doesn't end the calling thread, because goroutines run on it, or it holds
+/// something of the library.
 pub struct NoCancel(i32);
 
 impl NoCancel {
@@ -146,7 +145,7 @@ impl NoCancel {
     /// Gives the former state.
     fn set(state: i32) -> i32 {
         let mut before = 0;
-        // SAFETY: `before` is writable; it concerns the calling thread only.
+        // SAFETY: `before` is writable; the call concerns only the calling thread.
         unsafe { pthread_setcancelstate(state, &mut before) };
         before
     }
@@ -162,15 +161,14 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
 }
 
-/// Exact timeouts on a thread that is only borrowed, until it is dropped there: the kernel
-/// lets those of others be 50 us late.
+/// While this lives a borrowed thread has exact timeouts. The kernel lets the timeouts of other threads be 50 us late.
 pub struct ExactTimeouts {
-    /// What the thread had before, in ns.
+    /// The thread's former timer slack, in ns.
     slack: c_ulong,
 }
 
 impl ExactTimeouts {
-    /// Of the calling thread.
+    /// Sets exact timeouts for the calling thread.
     pub fn ask_for() -> ExactTimeouts {
         // SAFETY: takes no pointer.
         let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
@@ -185,15 +183,15 @@ impl Drop for ExactTimeouts {
     }
 }
 
-/// How late timeouts of the calling thread may be, in ns; 0: as it was when it began.
+/// Sets how late timeouts of the calling thread may be, in ns; 0: as when the thread began.
 fn set_slack(ns: c_ulong) {
     // SAFETY: concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
-/// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for
-/// short turns: EEVDF gives it a deadline of `ns`. Kernels before 6.12 take no
-/// notice, and then it may wait for 4 ms behind a thread that computes.
+/// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for short turns: EEVDF gives the
+/// thread a deadline of `ns`. Kernels before 6.12 ignore this, and then the thread may wait for 4 ms behind a thread
+/// that computes.
 pub fn ask_for_short_turns(ns: u64) {
     let _errno = super::KeepErrno::new();
     let size = size_of::<libc::sched_attr>() as u32;
@@ -207,8 +205,8 @@ pub fn ask_for_short_turns(ns: u64) {
             && attributes.sched_nice >= 0
         {
             attributes.size = size;
-            // Threads that it starts don't inherit it. (They would lose a negative nice
-            // value too, and so a thread that has one doesn't ask.)
+            // Threads that this thread starts don't inherit the setting. (The flag would also reset a negative nice
+            // value in them, so a thread with a negative value doesn't ask.)
             attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
             attributes.sched_runtime = ns;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
@@ -222,9 +220,9 @@ pub fn id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Whether a thread of this process is on a CPU right now: whether its clock goes on.
+/// Whether a thread of this process is on a CPU right now: whether its CPU clock advances.
 pub fn is_on_cpu(id: i32) -> bool {
-    // As pthread_getcpuclockid(3) makes it: of a thread, by its number.
+    // The thread's CPU clock by its number, as pthread_getcpuclockid(3) makes it.
     let clock = !id << 3 | 6;
     let read = || {
         let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -237,13 +235,12 @@ pub fn is_on_cpu(id: i32) -> bool {
     before.is_some() && read() > before
 }
 
-/// Whether the thread with this number is blocked in the kernel right now; false
-/// if that can't be told. Takes a descriptor for a moment, and so is called by a thread
-/// that has a table of its own.
+/// Whether the thread with this number is blocked in the kernel right now; false if that can't be told. Takes a
+/// descriptor for a moment, so only a thread with a table of its own calls this.
 pub fn is_blocked(id: i32) -> bool {
     let (mut path, mut stat) = ([0; 48], [0; 512]);
     let mut rest = &mut path[..];
-    // Room enough; the last byte stays 0.
+    // Large enough; the last byte stays 0.
     let _ = write!(rest, "/proc/self/task/{id}/stat");
     // SAFETY: a C string, and a buffer of that size.
     let n = unsafe {
@@ -256,7 +253,7 @@ pub fn is_blocked(id: i32) -> bool {
         n
     };
     let stat = &stat[..usize::try_from(n).unwrap_or(0)];
-    // The name before it, in brackets, may hold anything.
+    // The state follows the name, which is in brackets and may contain anything.
     let Some(name_end) = stat.iter().rposition(|&c| c == b')') else { return false };
     matches!(stat.get(name_end + 2), Some(b'S' | b'D'))
 }
@@ -278,13 +275,13 @@ pub fn send_signal(id: i32, signal: i32) {
         {
             return;
         }
-        // A filter refuses the call: then by a call that takes no value.
+        // A filter refuses the call: sends the signal by a call that takes no value.
         WITHOUT_VALUE.store(true, Ordering::Relaxed);
         libc::syscall(libc::SYS_tgkill, pid, id, signal);
     }
 }
 
-/// [`send_signal`] has sent a signal without the value that tells the library's from others.
+/// [`send_signal`] has sent a signal without the value that marks the library's signals.
 static WITHOUT_VALUE: AtomicBool = AtomicBool::new(false);
 
 /// The beginning of `siginfo_t` for a signal with a value.
@@ -299,15 +296,15 @@ struct SignalInfo {
     value: usize,
 }
 
-/// What tells our signals from all others.
+/// The value that marks the library's signals.
 fn mark() -> usize {
     static MARK: u8 = 0;
     &raw const MARK as usize
 }
 
-/// Whether [`send_signal`] has sent it, or may have: where a filter refuses signals with a
-/// value, each signal that a thread of this process has sent to one of its threads; and a signal of
-/// which the kernel has lost the rest, because too many signals are pending (RLIMIT_SIGPENDING).
+/// Whether [`send_signal`] has sent the signal, or may have. It may have sent each signal from a thread of this process
+/// to one of its threads, where a filter refuses signals with a value; and a signal whose value the kernel has lost,
+/// because too many signals are pending (RLIMIT_SIGPENDING).
 ///
 /// # Safety
 /// `info` is what a handler was given.
@@ -340,8 +337,8 @@ pub fn stack_bounds() -> (usize, usize) {
 
 /// How many threads this process has that still run.
 pub fn count() -> usize {
-    // The directory's links: two of its own, and one for each thread. To read it would take a
-    // descriptor, whose number whoever opens a file meanwhile doesn't get.
+    // The directory has two links of its own, and one for each thread. To read the directory would take a descriptor,
+    // whose number a thread that opens a file meanwhile would miss.
     let all = std::fs::metadata("/proc/self/task").map_or(0, |d| d.nlink().saturating_sub(2));
     (all as usize).saturating_sub(usize::from(has_main_thread_ended()))
 }

@@ -18,7 +18,7 @@ pub fn sleep(ns: i64) {
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const ts, core::ptr::null_mut::<u8>()) };
 }
 
-/// `ns` as the kernel wants it.
+/// `ns` as a `timespec`.
 pub fn timespec(ns: i64) -> libc::timespec {
     libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
 }

@@ -24,42 +24,42 @@ use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
-/// Bytes below each stack that fault: frames of up to this size can't jump over.
+/// Bytes below each stack that fault. A frame of up to this size can't jump over them.
 pub const GUARD: usize = 4 * PAGE;
 /// The largest stack that may be asked for.
 pub const MAX: usize = 1 << 30;
 /// Bytes of a stack unless the user says otherwise, guard included.
 pub const DEFAULT: usize = 256 << 10;
-/// The least that works: a signal frame and a `printf`.
+/// The smallest stack that works, in bytes: enough for a signal frame and a `printf`.
 const MIN_CLASS: u32 = 15;
 const MAX_CLASS: u32 = 31;
 const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
-/// Stacks of a slab: the first slab of a class is small, later ones are not.
+/// How many stacks a slab has: the first slab of a class is small, later slabs are not.
 const FIRST_SLAB: usize = 16;
 const LARGEST_SLAB: usize = 256;
-/// Free stacks of up to this size keep their memory for a while.
+/// Free stacks of up to this size, in bytes, keep their memory for a while.
 const KEEP_WARM: usize = 1 << 20;
-/// Free stacks that always keep their memory.
+/// This number of free stacks always keep their memory.
 const FEW: usize = 128;
 
 /// A size class: stacks of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Class(u8);
+pub struct SizeClass(u8);
 
-impl Class {
+impl SizeClass {
     /// The class whose stacks have at least `usable` bytes above the guard;
     /// `None` for more than [`MAX`].
-    pub fn for_usable(usable: usize) -> Option<Class> {
+    pub fn for_usable(usable: usize) -> Option<SizeClass> {
         if usable > MAX {
             return None;
         }
         let bits = (usable + GUARD).next_power_of_two().trailing_zeros();
-        Some(Class(bits.max(MIN_CLASS) as u8))
+        Some(SizeClass(bits.max(MIN_CLASS) as u8))
     }
 
     /// The class of stacks of about `bytes`, guard included.
-    pub fn for_reserved(bytes: usize) -> Option<Class> {
-        Class::for_usable(bytes.max(2 * GUARD) - GUARD)
+    pub fn for_reserved(bytes: usize) -> Option<SizeClass> {
+        SizeClass::for_usable(bytes.max(2 * GUARD) - GUARD)
     }
 
     /// Bytes of address space of a stack.
@@ -77,12 +77,12 @@ impl Class {
 pub struct Stack {
     /// The lowest byte of the reserved range: the guard's.
     base: NonZeroUsize,
-    class: Class,
-    /// The node whose pool it comes from, and the one where its memory is.
+    class: SizeClass,
+    /// The node whose pool it comes from, and the node where its memory is.
     home: u16,
     node: u16,
-    /// 1: what is touched from now on comes from `node` too. A number, so that all bytes zero are
-    /// `None` of an `Option<Stack>`, as descriptors need that have never had a stack.
+    /// 1: pages that are touched from now on come from `node` too. A number and no `bool`, so that all bytes zero are
+    /// the `None` of an `Option<Stack>`, which new descriptors need.
     rebound: u8,
 }
 
@@ -91,12 +91,12 @@ const _: () = assert!(unsafe { core::mem::zeroed::<Option<Stack>>() }.is_none())
 
 /// Size class and node of a stack, as one word to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Kind(u32);
+pub struct StackKind(u32);
 
-impl Kind {
+impl StackKind {
     #[inline(always)]
-    pub fn new(class: Class, node: u16) -> Kind {
-        Kind(u32::from(class.0) << 16 | u32::from(node))
+    pub fn new(class: SizeClass, node: u16) -> StackKind {
+        StackKind(u32::from(class.0) << 16 | u32::from(node))
     }
 }
 
@@ -124,13 +124,13 @@ impl Stack {
         self.hi() - 64 - colour * 64
     }
 
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> SizeClass {
         self.class
     }
 
     #[inline(always)]
-    pub fn kind(&self) -> Kind {
-        Kind::new(self.class, self.node)
+    pub fn kind(&self) -> StackKind {
+        StackKind::new(self.class, self.node)
     }
 
     /// The node whose pool it comes from.
@@ -150,21 +150,20 @@ impl Stack {
     }
 }
 
-/// How many there are of something that keeps memory while it is free, and how many of
-/// them were not needed lately: those give it back, more and more slowly. Giving it
-/// back and having it again costs more than a microsecond each time, which a program
-/// whose goroutines come and go by the thousand would pay for each of them.
+/// Counts free objects that keep memory, and how many of them were not needed lately: these give their memory back,
+/// more and more slowly. To give memory back and get it again costs more than a microsecond, which a program would
+/// otherwise pay for each of thousands of goroutines that come and go.
 #[derive(Default)]
 pub struct Warm {
     len: AtomicUsize,
     /// The least that `len` was since the last [`Warm::assess`].
     least: AtomicUsize,
-    /// How many of the stacks that were not needed are still to give their memory back.
+    /// How many of the stacks that were not needed must still give their memory back.
     surplus: AtomicUsize,
 }
 
 impl Warm {
-    /// How many there are; may be old when it is read.
+    /// How many free objects there are; may be old when it is read.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
@@ -178,14 +177,13 @@ impl Warm {
         self.least.fetch_min(left, Ordering::Relaxed);
     }
 
-    /// sysmon: decides how many are to give their memory back, of those that were not
-    /// needed since it did so the last time.
+    /// For sysmon: decides how many give their memory back, of the objects that were not needed since the last call.
     pub fn assess(&self) {
         let spare = self.least.swap(self.len(), Ordering::Relaxed).saturating_sub(FEW);
         self.surplus.store(spare / 4 + spare.min(64), Ordering::Relaxed);
     }
 
-    /// sysmon: takes up to `most` of these upon itself.
+    /// For sysmon: takes charge of up to `most` of these.
     pub fn take_surplus(&self, most: usize) -> usize {
         let surplus = self.surplus.load(Ordering::Relaxed);
         let n = surplus.min(most);
@@ -193,25 +191,25 @@ impl Warm {
         n
     }
 
-    /// Whether there will be a surplus if none is needed.
+    /// Whether there will be a surplus if no object is needed.
     pub fn has_spare(&self) -> bool {
         self.len() > FEW
     }
 }
 
 /// Free stacks of one node and the slabs they come from.
-pub struct Pool {
-    /// The node, and its number in the system if memory can be had from it.
+pub struct StackPool {
+    /// The node, and its number in the system if memory can be had from the node.
     node: u16,
     memory: Option<usize>,
-    /// Stacks whose memory comes from another node for now, and how many may be.
+    /// How many stacks have memory from another node for now, and how many may.
     rebound: AtomicUsize,
     most_rebound: usize,
-    inner: Locked<Inner>,
+    inner: Locked<StackPoolState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct StackPoolState {
     free: [Free; CLASSES],
     slabs: Vec<Slab>,
 }
@@ -253,28 +251,27 @@ impl Free {
 }
 
 struct Slab {
-    class: Class,
+    class: SizeClass,
     at: usize,
     len: usize,
-    /// Guards in it that are mappings.
+    /// How many guards in the slab are mappings.
     mapped: usize,
     valgrind: Vec<usize>,
 }
 
-impl Pool {
-    pub fn new(node: u16, memory: Option<usize>) -> Pool {
+impl StackPool {
+    pub fn new(node: u16, memory: Option<usize>) -> StackPool {
         let most_rebound = memory.map_or(0, |_| mem::max_map_count() / 64);
-        let (rebound, inner) = (AtomicUsize::new(0), Locked::new(Inner::default()));
-        Pool { node, memory, rebound, most_rebound, inner }
+        let (rebound, inner) = (AtomicUsize::new(0), Locked::new(StackPoolState::default()));
+        StackPool { node, memory, rebound, most_rebound, inner }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut StackPoolState) -> R) -> R {
         self.inner.with(f)
     }
 
-    /// A stack of this class, the most recently freed first; `None` when there
-    /// is no address space for another.
-    pub fn get(&self, class: Class) -> Option<Stack> {
+    /// A stack of this class, the most recently freed first. `None`: there is no address space for another.
+    pub fn get(&self, class: SizeClass) -> Option<Stack> {
         self.with(|p| {
             if let Some(stack) = p.free[class.index()].pop() {
                 return Some(stack);
@@ -284,7 +281,7 @@ impl Pool {
         })
     }
 
-    /// Takes a stack back that is its own.
+    /// Takes back a stack that comes from this pool.
     pub fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
         if stack.class.size() > KEEP_WARM {
@@ -295,8 +292,8 @@ impl Pool {
         self.with(|p| p.free[stack.class.index()].push_warm(stack));
     }
 
-    /// Takes several stacks back, and gives their memory to the system. The stacks stay usable and
-    /// their guards armed. Returns how many there were.
+    /// Takes back several stacks, and gives their memory to the system. The stacks stay usable and their guards armed.
+    /// Gives how many there were.
     pub fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
         const AT_ONCE: usize = 64;
         let mut count = 0;
@@ -310,7 +307,7 @@ impl Pool {
                 .count();
             let some = || some.into_iter().flatten();
             // The system call is made without the lock.
-            // SAFETY: the stacks are free, and out of the pool's lists: ours.
+            // SAFETY: the stacks are free and out of the pool's lists, so this thread owns them.
             unsafe { mem::discard_all(some().map(|s| (s.lo(), s.hi() - s.lo()))) };
             self.with(|p| some().for_each(|s| p.free[s.class.index()].cold.push(s)));
             count += n;
@@ -320,18 +317,17 @@ impl Pool {
         }
     }
 
-    /// Decides how many free stacks are to give their memory back: see [`Warm::assess`].
+    /// Decides how many free stacks give their memory back: see [`Warm::assess`].
     pub fn assess(&self) {
         self.with(|p| p.free.iter().for_each(|f| f.count.assess()));
     }
 
-    /// Whether some could.
+    /// Whether free stacks could give memory back later.
     pub fn has_spare(&self) -> bool {
         self.with(|p| p.free.iter().any(|f| f.count.has_spare()))
     }
 
-    /// Up to `most` of them give it back, those that were not used for longest first. Gives
-    /// how many did.
+    /// Gives the memory of up to `most` of these stacks back, least recently used first. Gives how many.
     pub fn trim(&self, most: usize) -> usize {
         let coldest = || {
             self.with(|p| {
@@ -345,17 +341,16 @@ impl Pool {
     }
 }
 
-impl Pool {
-    /// Moves the memory of a stack of this pool, from `from` up, to another node, `node`,
-    /// which is `os_node` for the system; addresses stay. Gives the stack as it is then,
-    /// and how many pages were touched.
+impl StackPool {
+    /// Moves the memory of a stack of this pool, from `from` up, to the node `node`, which is `os_node` for the system.
+    /// Addresses stay. Gives the moved stack, and how many pages had been touched.
     pub fn migrate(&self, stack: Stack, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
         let pages = mem::move_to_node(from, stack.hi() - from, os_node);
         (self.bound_to(Stack { node, ..stack }, os_node), pages)
     }
 
-    /// What is touched of the stack from now on comes from its node, `os_node`. That
-    /// takes two mappings more, and the mappings of a process are limited.
+    /// Pages of the stack that are touched from now on come from its node, `os_node`. That takes two more mappings, of
+    /// which a process has a limited number.
     fn bound_to(&self, stack: Stack, os_node: usize) -> Stack {
         let away = stack.node != self.node;
         let full = self.rebound.load(Ordering::Relaxed) >= self.most_rebound;
@@ -371,7 +366,7 @@ impl Pool {
         Stack { rebound: u8::from(away), ..stack }
     }
 
-    /// One whose memory was moved to another node comes back without it.
+    /// A stack whose memory was moved to another node comes back without memory.
     fn at_home(&self, stack: Stack) -> Stack {
         if stack.node != self.node {
             // SAFETY: a free stack, whose content nothing needs.
@@ -385,9 +380,9 @@ impl Pool {
     }
 }
 
-impl Inner {
+impl StackPoolState {
     /// Cuts a new slab into stacks.
-    fn carve(&mut self, class: Class, node: u16, memory: Option<usize>) -> Option<()> {
+    fn carve(&mut self, class: SizeClass, node: u16, memory: Option<usize>) -> Option<()> {
         let size = class.size();
         let before = self.slabs.iter().filter(|s| s.class == class).count();
         let most = (1usize << 26).div_ceil(size).min(LARGEST_SLAB);
@@ -417,7 +412,7 @@ impl Inner {
     }
 }
 
-impl Drop for Pool {
+impl Drop for StackPool {
     fn drop(&mut self) {
         for slab in &self.inner.get_mut().slabs {
             slab.valgrind.iter().for_each(|&id| arch::valgrind_forget(id));
@@ -428,7 +423,7 @@ impl Drop for Pool {
     }
 }
 
-/// Guards that are mappings, in the whole process.
+/// How many guards are mappings, in the whole process.
 static MPROTECTED: AtomicUsize = AtomicUsize::new(0);
 static WARNED: AtomicBool = AtomicBool::new(false);
 /// Debugging: as on a kernel without `MADV_GUARD_INSTALL`, and how many guards
@@ -436,12 +431,12 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 static FORCE_MPROTECT: AtomicBool = AtomicBool::new(false);
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
 
-/// At the start of a runtime, what `GOSCHED_DEBUG` says about guards; a budget of 0: what the
-/// kernel allows. That is in a file, which is not to be read later: it would take a number
-/// from a program that opens a file at that moment.
+/// At the start of a runtime: the settings of `GOSCHED_DEBUG` for guards. A budget of 0: what the kernel allows. The
+/// kernel's limit is in a file, which is read now: a later read would take a descriptor's number from a program that
+/// opens a file at that moment.
 pub fn configure(force_mprotect: bool, budget: usize) {
     let budget = match budget {
-        // A guard splits a mapping in two; the host needs some as well.
+        // A guard splits a mapping in two, and the host needs mappings as well.
         0 => mem::max_map_count() / 4,
         n => n,
     };
@@ -454,7 +449,7 @@ pub fn configure(force_mprotect: bool, budget: usize) {
 /// # Safety
 /// `count` stacks of `size` bytes are reserved there, and not used yet.
 unsafe fn guard(at: usize, size: usize, count: usize) -> usize {
-    // SAFETY: new stacks, says the caller, of which the lowest part is never used.
+    // SAFETY: new stacks, as the caller says, whose lowest part is never used.
     let install = || unsafe { mem::install_guards(at, GUARD, size, count) };
     if !FORCE_MPROTECT.load(Ordering::Relaxed) && install() {
         return 0;
@@ -485,20 +480,20 @@ mod tests {
     #[test]
     fn a_class_holds_what_was_asked_for_above_its_guard() {
         for usable in [0, 1, 4096, 16384, 100_000, 1 << 20, MAX] {
-            let c = Class::for_usable(usable).expect("not too large");
+            let c = SizeClass::for_usable(usable).expect("not too large");
             assert!(c.size() - GUARD >= usable, "{usable}");
         }
-        assert!(Class::for_usable(MAX + 1).is_none());
-        assert_eq!(Class::for_reserved(DEFAULT).map(Class::size), Some(DEFAULT));
+        assert!(SizeClass::for_usable(MAX + 1).is_none());
+        assert_eq!(SizeClass::for_reserved(DEFAULT).map(SizeClass::size), Some(DEFAULT));
     }
 
     #[test]
     fn a_freed_stack_is_given_out_first_and_keeps_its_content() {
-        let pool = Pool::new(0, None);
-        let class = Class::for_reserved(DEFAULT).expect("fits");
+        let pool = StackPool::new(0, None);
+        let class = SizeClass::for_reserved(DEFAULT).expect("fits");
         let a = pool.get(class).expect("memory");
         let word = (a.top() - 8) as *mut u64;
-        // SAFETY: the stack is ours.
+        // SAFETY: the test owns the stack.
         unsafe { word.write(42) };
         pool.put(a);
         let b = pool.get(class).expect("memory");
@@ -509,8 +504,8 @@ mod tests {
 
     #[test]
     fn first_frames_of_neighbours_lie_at_different_offsets() {
-        let pool = Pool::new(0, None);
-        let class = Class::for_reserved(DEFAULT).expect("fits");
+        let pool = StackPool::new(0, None);
+        let class = SizeClass::for_reserved(DEFAULT).expect("fits");
         let offsets: std::collections::HashSet<_> =
             (0..16).map(|_| pool.get(class).expect("memory").top() % PAGE).collect();
         assert_eq!(offsets.len(), 16);

@@ -13,8 +13,8 @@ pub struct Cond {
 }
 
 impl Cond {
-    /// Unlocks the mutex, waits, and locks it again, in any case. 0 when woken;
-    /// why it can't wait; `-EPERM`: the mutex isn't locked.
+    /// Unlocks the mutex, waits, and locks the mutex again, even after an error. 0 when woken; else the reason why it
+    /// can't wait. `-EPERM`: the mutex isn't locked.
     pub fn wait(&self, mutex: &Mutex, deadline: i64) -> i32 {
         if !mutex.is_locked() {
             return -libc::EPERM;

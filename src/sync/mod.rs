@@ -35,7 +35,7 @@ impl<F: Fn() -> Claimed> InLine<'_, F> {
     /// # Safety
     /// `this` is the address of one, and the caller holds no lock.
     unsafe fn leave(this: usize) {
-        // SAFETY: it is on the stack of the waiter, until this is over.
+        // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on before this is over.
         let this = unsafe { &*(this as *const Self) };
         let others = this.lock.with(|| {
             this.queue.remove(this.waiter);
@@ -45,17 +45,16 @@ impl<F: Fn() -> Claimed> InLine<'_, F> {
     }
 }
 
-/// Waits in the queue of an object whose lock the caller holds; it is released. 0 when woken. For
-/// objects where nothing changes for others when a waiter gives up.
+/// Waits in the queue of an object whose lock the caller holds, and releases the lock. 0 when woken. For objects where
+/// a waiter that gives up changes nothing for others.
 #[inline(always)]
 fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
     wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE)
 }
 
-/// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the
-/// wait, the thread that sees to that takes the waiter out of the queue and calls `gave_up` under
-/// the lock: the others need not wait until the waiter runs. What `gave_up` returns is made
-/// ready after the lock has been released.
+/// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the wait, the thread that
+/// ends it takes the waiter out of the queue and calls `gave_up` under the lock, so the others need not wait until the
+/// waiter runs. The waiters that `gave_up` returns are made ready after the lock has been released.
 #[inline(always)]
 fn wait_in_line<F: Fn() -> Claimed>(
     lock: &SpinLock,

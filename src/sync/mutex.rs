@@ -1,15 +1,13 @@
 //! A mutex with Go's two modes.
 //!
-//! Normally a woken waiter competes with callers that come along, and often loses:
-//! that is fast. A waiter that has lost for 1 ms makes the mutex starving: then
-//! an unlock hands it to the first waiter directly.
+//! Normally a woken waiter competes with callers that come along, and often loses: that is fast. A waiter that has lost
+//! for 1 ms makes the mutex starving: then an unlock hands the mutex to the first waiter directly.
 //!
-//! While a woken waiter competes no other is woken. But it may not come to run, because
-//! of its priority or because its thread is blocked ([`Haste`]), and others must not wait
-//! for that with the mutex free. So an unlock that wakes such a waiter wakes the first
-//! prompt waiter too. Only a prompt waiter keeps later unlocks from waking others, and
-//! not for ever: see `TURNS`. The mutex is not handed to a waiter that doesn't run soon
-//! while another waits.
+//! While a woken waiter competes no other is woken. But the woken waiter may not run soon, because of its priority or
+//! because its thread is blocked ([`Haste`]), and others must not wait for it while the mutex is free. So an unlock
+//! that wakes such a waiter also wakes the first prompt waiter. Only a prompt waiter keeps later unlocks from waking
+//! others, and not for ever: see `TURNS`. The mutex is not handed to a waiter that doesn't run soon while another
+//! waits.
 
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::time;
@@ -22,28 +20,28 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const LOCKED: u32 = 1;
 /// The queue isn't empty.
 const QUEUED: u32 = 2;
-/// A waiter has been woken that runs soon and competes: no need to wake another.
+/// A woken waiter that runs soon competes, so no other needs to be woken.
 const AWAKE: u32 = 4;
-/// Unlocking hands it over.
+/// The mutex is starving: an unlock hands it over.
 const STARVING: u32 = 8;
-/// The bits from here on count unlocks that have woken no waiter because of `AWAKE`.
+/// The bits from here on count the unlocks that woke no waiter because of `AWAKE`.
 const TURN: u32 = 16;
-/// After this many an unlock looks for how long the first waiter has waited, and if that is
-/// longer than `PATIENCE`, wakes it in spite of `AWAKE`: the other may be stuck.
+/// After this number of such unlocks the next checks for how long the first waiter has waited. If that is longer than
+/// `PATIENCE` it wakes the first waiter in spite of `AWAKE`, because the awake waiter may be stuck.
 const TURNS: u32 = 32;
 
-/// A waiter that has waited for so long, in ns, is starving.
+/// A waiter that has waited for this time, in ns, is starving.
 const PATIENCE: i64 = 1_000_000;
 /// Rounds of spinning before a waiter parks, as in Go.
 const SPINS: u32 = 4;
 
-/// Whether an unlock in this state has to look at the queue.
+/// Whether an unlock in this state must search the queue for a waiter to wake.
 #[inline(always)]
-fn needs_look(s: u32) -> bool {
+fn must_search_queue(s: u32) -> bool {
     s & QUEUED != 0 && (s & (AWAKE | STARVING) != AWAKE || s >= TURN * TURNS)
 }
 
-/// The state after an unlock that doesn't look at the queue.
+/// The state after an unlock that doesn't search the queue.
 #[inline(always)]
 fn unlocked(s: u32) -> u32 {
     (s & !LOCKED) + if s & QUEUED != 0 { TURN } else { 0 }
@@ -68,13 +66,13 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// Locks it. 0, or why it can't wait.
+    /// Locks it. 0, or the reason why it can't wait.
     #[inline]
     pub fn lock(&self, deadline: i64) -> i32 {
         if self.try_once() { 0 } else { self.lock_slow(deadline, true) }
     }
 
-    /// Locks it, whatever happens: for `Cond`.
+    /// Locks it, without a deadline or cancel: for `Cond`.
     pub fn lock_always(&self) {
         if !self.try_lock() {
             self.lock_slow(FOREVER, false);
@@ -125,7 +123,7 @@ impl Mutex {
             return 0;
         }
         let mut since = 0;
-        // Whether the caller was woken, and so is the waiter that `AWAKE` speaks of.
+        // Whether the caller was woken, and so is the waiter for which `AWAKE` stands.
         let mut awake = false;
         loop {
             self.lock.lock();
@@ -204,7 +202,7 @@ impl Mutex {
         let s = self.state.load(Ordering::Relaxed);
         // Release: pairs with the Acquire of the next owner. After this the mutex may be gone.
         s & LOCKED != 0
-            && !needs_look(s)
+            && !must_search_queue(s)
             && self
                 .state
                 .compare_exchange(s, unlocked(s), Ordering::Release, Ordering::Relaxed)
@@ -225,13 +223,13 @@ impl Mutex {
             if s & LOCKED == 0 {
                 return -libc::EPERM;
             }
-            let free = if !needs_look(s) {
+            let free = if !must_search_queue(s) {
                 unlocked(s)
             } else if s & (AWAKE | STARVING) == AWAKE && !self.lock.with(|| self.is_overdue()) {
-                // The other one is on its way: count anew.
+                // The awake waiter is on its way: count anew.
                 s & (TURN - 1) & !LOCKED
             } else {
-                // It is ours, so it stays while we look for a waiter to wake.
+                // The caller still owns the mutex, so the mutex stays while a waiter is searched.
                 self.lock.lock();
                 if self.pass_on() {
                     return 0;

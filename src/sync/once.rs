@@ -22,7 +22,7 @@ const _: () = assert!(offset_of!(Once, state) == 0 && offset_of!(Once, lock) == 
 pub struct Once {
     state: AtomicU32,
     lock: SpinLock,
-    /// Who runs the function.
+    /// The caller that runs the function, by `m::caller`.
     owner: Cell<u64>,
     queue: WaitQueue,
 }
@@ -31,8 +31,7 @@ impl Once {
     /// Whether it is done, and no thread touches the object any more.
     #[inline(always)]
     pub fn is_done(&self) -> bool {
-        // Acquire: pairs with the Release below: what `f` did is visible, and that
-        // the lock was held then.
+        // Acquire: pairs with the Release below, so the caller sees what `f` did, and that the lock was held then.
         self.state.load(Ordering::Acquire) == DONE && self.lock.is_free()
     }
 

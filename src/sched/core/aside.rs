@@ -1,9 +1,8 @@
-//! Tasks that no P can run for now: there is no address space for their stack, or no thread for
-//! a goroutine that must have one of the library's own. They wait here, in no run queue, so that
-//! the P's go on at full speed with everything else. Each comes back to the run queues when a
-//! stack is given back or a thread goes idle, and now and then to try again: memory and threads
-//! also come free outside the library, which tells it nothing. sysmon doesn't sleep for good
-//! while a task waits here.
+//! Tasks that no P can run for now: there is no address space for their stack, or no thread of the library's own for a
+//! goroutine that needs such a thread. They wait here, in no run queue, so that the P's go on at full speed with
+//! everything else. Each comes back to the run queues when a stack is given back or a thread goes idle. Memory and
+//! threads also come free outside the library, without its notice, so sysmon lets tasks try again at intervals, and
+//! doesn't sleep until woken while a task waits here.
 
 use super::ready;
 use crate::os::futex;
@@ -12,22 +11,22 @@ use crate::sched::who::m::MRef;
 use crate::sched::who::node::priority;
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Runtime, ends, rt};
-use crate::sched::who::task::{Fifo, Kind, Task};
+use crate::sched::who::task::{Fifo, Task, TaskKind};
 use crate::sched::words::forking::is_forking;
 use core::sync::atomic::Ordering;
 
-/// How often one task of each kind tries again without a reason to, in ns.
+/// How often one task of each kind tries again although no stack or thread came free, in ns.
 const RETRY: i64 = 1_000_000;
 
 impl Aside {
-    /// There is no memory for a stack of the default size, or of another one. The
-    /// task waits until goroutines give theirs back.
+    /// There is no memory for a stack of the default size, or of another size. The task waits until goroutines give
+    /// stacks back.
     #[cold]
     pub fn wait_for_stack(&self, task: Task, is_default: bool) {
         let rt = rt();
         rt.warn_no_stack();
         if is_default { &self.default_stacks } else { &self.other_stacks }.push(task);
-        // After the push: a goroutine that ends before it sees this is made up for by sysmon.
+        // After the push. A goroutine that ends before it sees this bit retries no task; sysmon does.
         rt.watch_ends_for_stacks();
         rt.sysmon.wake_if_asleep();
     }
@@ -39,7 +38,7 @@ impl Aside {
         rt().sysmon.wake();
     }
 
-    /// A stack is about to be free on this P, or one was found: a task of each size tries.
+    /// A stack is about to be free on this P, or was found: one task of each size tries again.
     #[cold]
     pub fn stack_is_free(&self, p: PRef) {
         for task in [&self.default_stacks, &self.other_stacks].into_iter().filter_map(Fifo::pop) {
@@ -50,16 +49,16 @@ impl Aside {
         }
     }
 
-    /// This M, which is not borrowed, goes to sleep: it will do for a goroutine that waits for a
-    /// thread. sysmon sees to that, which has a P to give it.
+    /// This M goes to sleep. If its thread is not borrowed a goroutine that waits for a thread can have it: sysmon is
+    /// woken, which finds a P for the two.
     pub fn thread_is_idle(&self, rt: &Runtime, m: MRef) {
         if self.lacks_threads() && !m.is_runner() {
             rt.sysmon.wake();
         }
     }
 
-    /// For sysmon: lets tasks try again. True: some do.
-    pub fn look(&self, rt: &Runtime, now: i64) -> bool {
+    /// For sysmon: puts tasks back into the run queues to try again. True: there were some.
+    pub fn retry(&self, rt: &Runtime, now: i64) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -87,8 +86,8 @@ impl Aside {
 
 fn priority_of(task: Task) -> i8 {
     match task.kind() {
-        Kind::Goroutine(g) => g.priority.get(),
-        Kind::Newborn(_) => priority::NORMAL,
+        TaskKind::Goroutine(g) => g.priority.get(),
+        TaskKind::Newborn(_) => priority::NORMAL,
     }
 }
 

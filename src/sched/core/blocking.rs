@@ -1,11 +1,9 @@
 //! System calls and other blocks that the caller announces. seed: S7, B5
 //!
-//! Entering only marks the P; sysmon takes it away when the call lasts, or when
-//! there is work and it lasts a little. Leaving takes it back with one
-//! compare-and-swap, else any idle P, else the goroutine queues for one.
+//! Entering only marks the P; sysmon takes the P away when the call lasts long, or when it lasts a little and work
+//! waits. Leaving takes the P back with one compare-and-swap, or takes an idle P, or queues the goroutine for a P.
 //!
-//! Between the two the thread counts as a plain one: functions that block, block
-//! the thread.
+//! Between the two the thread counts as a plain thread: functions that block, block the thread.
 
 use super::bound;
 use super::boundary;
@@ -23,7 +21,7 @@ use crate::os::{thread, time};
 use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Task;
 use crate::sched::words::clock;
@@ -31,13 +29,12 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// After this number of long calls in a row the next is taken for a long call.
+/// After this number of long calls in a row the next call is expected to be long.
 pub const SURE: u8 = 2;
-/// A call that is over sooner was not long, in ns.
+/// A call that takes less than this, in ns, was not long.
 const SHORT: i64 = 20_000;
 
-/// The running goroutine is about to block its thread, maybe. On a plain thread
-/// it does nothing. entersyscall.
+/// The running goroutine may be about to block its thread. Does nothing on a plain thread. entersyscall.
 pub fn enter() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, false),
@@ -68,19 +65,19 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     0
 }
 
-/// A thread that `gs_run` has borrowed must be able to go back when its function
-/// ends, so others neither block nor own it: they move to another thread first.
+/// A thread that `gs_run` has borrowed must be able to go back when `gs_run`'s function ends. So other goroutines
+/// neither block nor own the thread: they move to another thread first.
 pub fn leave_runner(m: MRef, g: GRef) -> MRef {
     if m.is_runner() { move_if(m, g, flags::AVOID_RUNNER) } else { m }
 }
 
-/// The same for one that wants its thread for itself: it also leaves those alone
-/// that are pinned to this one, because they couldn't run any more.
+/// As [`leave_runner`], for a goroutine that wants its thread for itself: it also leaves a thread to which goroutines
+/// are pinned, because these couldn't run any more.
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     move_if(m, g, flags::AVOID_RUNNER | flags::AVOID_PINNED)
 }
 
-/// Moves the goroutine to another thread if this is one to avoid.
+/// Moves the goroutine to another thread if it must avoid this one.
 #[inline(always)]
 fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
     if g.has(flags::BOUND) {
@@ -102,19 +99,19 @@ fn move_away(m: MRef, g: GRef) -> MRef {
     unsafe { switch_away(m, yield_commit, g.address()) }
 }
 
-/// A call begins. `at_once`: others get the P now, and not when they need it.
+/// A call begins. `at_once`: hands the P off now, and not only when another goroutine needs it.
 #[inline(always)]
 fn leave_p(m: MRef, g: GRef, at_once: bool) {
     start::share_what_is_kept(m.p());
     let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
-    if at_once && p.take_from_call(status::IDLE) {
+    if at_once && p.take_from_call(PStatus::Idle) {
         start::hand_off(p);
     }
 }
 
-/// Whether the call that begins will most likely last so long that sysmon would give
-/// the P to others: its last ones have. Then they need not wait for that.
+/// Whether the call that begins will most likely last so long that sysmon would hand the P off, as the goroutine's last
+/// calls did. Then others need not wait for sysmon.
 #[inline(always)]
 fn will_be_missed(m: MRef, g: GRef) -> bool {
     g.long_calls.get() == SURE && begins_another(m, g)
@@ -125,12 +122,12 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 fn begins_another(m: MRef, g: GRef) -> bool {
     g.left_at.set(time::now());
     let p = m.p();
-    // Its files and timers need a watcher from the moment of the call, too.
+    // The P's files and timers need an M that watches them from the moment of the call.
     let is_watched = p.poll.is_waited_for() || p.timers.next() != i64::MAX;
     is_watched || p.has_work() || steal::work_anywhere(rt())
 }
 
-/// The call is over; `kept`: its P was still there.
+/// The call is over. `kept`: the M still has the P that it had before the call.
 fn learn(g: GRef, kept: bool) {
     let long = match g.long_calls.get() {
         SURE if time::now() - g.left_at.get() < SHORT => 0,
@@ -141,19 +138,19 @@ fn learn(g: GRef, kept: bool) {
     g.long_calls.set(long);
 }
 
-/// The P is anybody's who needs it from now on.
+/// From now on any thread that needs the P may take it.
 fn mark(m: MRef) -> PRef {
     let p = m.p();
     p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     m.old_p.set(p.as_ptr());
     m.p.set(ptr::null());
     m.in_syscall.store(true, Ordering::Relaxed);
-    p.set_owner(status::SYSCALL, m);
+    p.leave_to_call(m);
     p
 }
 
-/// Takes a P again: the old P if no other M has it, else an idle P.
-/// Without one the M counts as in a system call until its goroutine is queued.
+/// Takes a P again: the old P if no other M has it, else an idle P. If it finds none the M counts as in a system call
+/// until its goroutine is queued.
 #[inline(always)]
 pub fn retake(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
@@ -173,7 +170,7 @@ pub fn retake(m: MRef, g: GRef) -> bool {
 fn has_taken_back(m: MRef, old: PRef) {
     m.in_syscall.store(false, Ordering::Relaxed);
     m.p.set(old.as_ptr());
-    owner::look_if_done(m, old);
+    owner::go_to_g0_if_wanted_back(m, old);
 }
 
 #[cold]
@@ -191,7 +188,7 @@ fn take_another(m: MRef, old: PRef) -> bool {
     }
 }
 
-/// How many P's an M that is back from a call looks at for one that another call has left.
+/// An M that has returned from a call checks this number of P's for a P that another M's call has left.
 const CALLS_LOOKED_AT: usize = 8;
 
 /// A P that another M left for its own call. This M is awake, and the goroutines in queues need an M that has to be
@@ -199,10 +196,10 @@ const CALLS_LOOKED_AT: usize = 8;
 fn take_left_p(rt: &Runtime, old: PRef) -> Option<PRef> {
     let n = rt.procs();
     let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((old.id as usize + i) % n));
-    others.into_iter().find(|p| p.take_from_call(status::IDLE))
+    others.into_iter().find(|p| p.take_from_call(PStatus::Idle))
 }
 
-/// An M that is back from a call lets other threads run this number of times at most before its goroutine queues
+/// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
 /// for a P.
 const YIELDS: u32 = 16;
 
@@ -227,12 +224,12 @@ fn try_again(m: MRef) -> bool {
     })
 }
 
-/// The block is over. `-EPERM` when there was none. exitsyscall.
+/// The block is over. `-EPERM` if none had begun. exitsyscall.
 pub fn exit() -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
     let g = m.g();
     let depth = g.syscall_depth.get();
-    // In `gs_blocking` the outermost level is its own.
+    // In `gs_blocking` the outermost level belongs to `gs_blocking`.
     if depth == u32::from(!m.blocking.get().is_null()) {
         return -libc::EPERM;
     }
@@ -245,17 +242,18 @@ pub fn exit() -> i32 {
         boundary::give_way_if_asked(m);
         return 0;
     }
-    // No P: wait for one in a queue. There is none to pick a successor from.
+    // No P: the goroutine waits in a queue for one. Without a P there is no queue to pick a successor from, so it
+    // leaves for g0.
     g.set_status(Status::Runnable);
     // SAFETY: `queue_for_p` takes a goroutine's address.
     unsafe { switch::switch_to_g0(m, Some(queue_for_p)) };
     0
 }
 
-/// On g0, without a P: whoever has one takes the goroutine.
+/// On g0, without a P: queues the goroutine where an M with a P finds it.
 ///
 /// # Safety
-/// `g` is the address of a goroutine of the caller's.
+/// `g` is the address of a goroutine that the caller owns.
 pub unsafe fn queue_for_p(g: usize) {
     // SAFETY: on g0, and the address of a goroutine, as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
@@ -266,17 +264,16 @@ pub unsafe fn queue_for_p(g: usize) {
     // Release: pairs with the Acquire of the deadlock watch.
     m.in_syscall.store(false, Ordering::Release);
     if !preempt::make_room(rt(), old) {
-        // It decides whether a goroutine has computed for long enough.
+        // sysmon decides whether the goroutine on the old P has computed for long enough.
         rt().sysmon.wake_by(time::now() + preempt::BACK);
     }
 }
 
-/// Calls `f(arg)` on the thread's own stack with the P released; gives what it
-/// returns, and its errno. On a plain thread, or in such a call already, just
-/// calls it.
+/// Calls `f(arg)` on the thread's own stack with the P released; gives what `f` returns, and its errno. On a plain
+/// thread, or in such a call already, just calls `f`.
 ///
 /// # Safety
-/// Calling `f` with `arg` is the caller's business.
+/// `f` may be called with `arg`.
 pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     let Some(m) = m::on_goroutine() else {
         // SAFETY: the caller says that `f` may be called with `arg`.
@@ -314,7 +311,7 @@ impl BlockingCall {
         m.g().since.set(clock::rough());
         m.g().set_status(Status::Syscall);
         m.blocking.set(self);
-        // SAFETY: nothing is to be done for the goroutine; it is on an M's thread again afterwards.
+        // SAFETY: the switch has no commit; afterwards the goroutine is on an M's thread again.
         let m = unsafe {
             switch::switch_to_g0(m, None);
             m::must_current()
@@ -324,15 +321,14 @@ impl BlockingCall {
             unsafe { m::set_current(None) };
             return false;
         }
-        // SAFETY: the errno of the thread it runs on now.
+        // SAFETY: the errno of the thread that runs this now.
         unsafe { *m.errno.get() = self.errno };
         self.fp.load();
         true
     }
 }
 
-/// Calls `f`, on g0, with the P, if the M has one, released as in a system call. The M may have
-/// none afterwards.
+/// On g0: calls `f` with the M's P, if it has one, released as in a system call. The M may have no P afterwards.
 pub fn off_p(m: MRef, f: impl FnOnce()) {
     let p = (!m.p.get().is_null()).then(|| {
         start::share_what_is_kept(m.p());
@@ -343,7 +339,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     match p {
         Some(p) if p.take_back(m) => {
             m.p.set(p.as_ptr());
-            owner::look_if_done(m, p);
+            owner::go_to_g0_if_wanted_back(m, p);
         }
         Some(p) => {
             take_another(m, p);
@@ -354,10 +350,10 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     m.in_syscall.store(false, Ordering::Release);
 }
 
-/// The part on g0: the goroutine's registers are saved, but it is still this
-/// thread's, and functions called in `f` find it as the current one.
+/// The part of `gs_blocking` on g0: the goroutine's registers are saved, but the goroutine is still this thread's, and
+/// functions called in `f` find it as the current goroutine.
 pub fn run_on_g0(m: MRef, g: GRef) {
-    // SAFETY: `call` has left it there, on a stack that stays.
+    // SAFETY: `call` has left the record there, on a stack that stays.
     let call = unsafe { &mut *m.blocking.get() };
     m.curg.set(g.as_ptr());
     leave_p(m, g, false);
@@ -367,14 +363,13 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     // SAFETY: the caller of `gs_blocking` answers for it.
     call.result = unsafe { (call.f)(call.arg) };
     if m::current().is_none() {
-        // The child of a fork in it: no runtime, but the goroutine goes on.
-        // SAFETY: the M that the thread had before the fork; it is a copy, which nothing else
-        // uses.
+        // `f` has forked, and this is the child: there is no runtime, but the goroutine goes on.
+        // SAFETY: the M that the thread had before the fork, in the child's copy of memory, which no other thread uses.
         unsafe { m::set_current(Some(m)) };
         let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
         here.note_modes();
-        // SAFETY: its registers are saved, and no other M can run it.
-        unsafe { Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here) };
+        // SAFETY: the goroutine's registers are saved, and no other M can run it.
+        unsafe { Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here) };
         unreachable!("nobody comes back to this stack");
     }
     // SAFETY: the thread's own errno.

@@ -11,11 +11,11 @@ use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::rt;
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::forking::is_forking;
 use core::sync::atomic::{Ordering, fence};
 
-/// The goroutine belongs to this M until it has run: see [`flags::HELD`].
+/// Binds the goroutine to this M until it has run: see [`flags::HELD`].
 pub fn hold(m: MRef, g: GRef) {
     g.set_status(Status::Runnable);
     if !g.has(flags::BOUND) {
@@ -43,20 +43,20 @@ pub fn may_run(m: MRef, g: GRef) -> bool {
 
 /// Whether the task is for this M and no other: a goroutine that is bound to it, or begins in its group.
 pub fn is_own(m: MRef, task: Task) -> bool {
-    let Kind::Goroutine(g) = task.kind() else { return false };
+    let TaskKind::Goroutine(g) = task.kind() else { return false };
     let is_bound = g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const();
     is_bound || (g.has(flags::GROUP) && group::may_begin(m, g))
 }
 
-/// Whether the goroutine has asked not to run on such an M next.
+/// Whether the goroutine has asked not to run on an M like this next: see `flags::AVOID_RUNNER`, `flags::AVOID_PINNED`.
 pub fn avoids(g: GRef, m: MRef) -> bool {
     let borrowed = m.is_runner() && m.root.get() != g.as_ptr().cast_const();
     (g.has(flags::AVOID_RUNNER) && borrowed)
         || (g.has(flags::AVOID_PINNED) && m.pinned_here.load(Ordering::Relaxed) > 0)
 }
 
-/// Whether goroutines are bound to the M. On a borrowed thread they are only where the system
-/// gave no other thread; it goes back when they have ended.
+/// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other
+/// thread; the borrowed thread goes back when they have ended.
 pub fn has_bound(m: MRef) -> bool {
     m.is_locked() || m.pinned_here.load(Ordering::Relaxed) > 0
 }
@@ -68,12 +68,12 @@ pub fn stop_locked(m: MRef) {
     m.set_between(false);
     loop {
         m.sleeps_locked.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `hand_over`: either that M sees that we sleep, or we see the
-        // task it has pushed.
+        // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
+        // sees the pushed task.
         fence(Ordering::SeqCst);
         let notified = m.pinned.is_empty() && !g0::must_leave(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
-            // Another M gives it a P, and notifies it once.
+            // Another M gives this M a P, and notifies it once.
             return if notified {
                 take_gift(m)
             } else {
@@ -89,12 +89,12 @@ pub fn stop_locked(m: MRef) {
         if let Some(p) = take_idle_p(rt, None, m.node.get()) {
             return acquire_p(m, p);
         }
-        // The M's that have the P's hand them over.
+        // The M's that have the P's take these goroutines out and hand them over.
         give_pinned_away(m);
     }
 }
 
-/// What is pinned to this M, which finds no P, goes to where an M with a P finds it.
+/// This M finds no P: the goroutines that are pinned to it go to where an M with a P finds them.
 pub fn give_pinned_away(m: MRef) {
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, crate::sched::who::node::priority::NORMAL);
@@ -116,8 +116,8 @@ pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
 /// Gives the P of `m` to the owner of a task that was pushed to its `pinned`, if the owner sleeps.
 /// False: the owner is awake.
 pub fn wake_owner(m: MRef, owner: MRef) -> bool {
-    // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to
-    // sleep, sees the task, or we see that it sleeps.
+    // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to sleep, sees the task, or
+    // this M sees that the owner sleeps.
     fence(Ordering::SeqCst);
     let sleeps = owner.sleeps_locked.swap(false, Ordering::AcqRel)
         || rt().nodes[owner.node.seen()].take_idle_m(owner);
@@ -127,14 +127,14 @@ pub fn wake_owner(m: MRef, owner: MRef) -> bool {
     sleeps
 }
 
-/// Gives the P of `m` to an M that sleeps and is the caller's to wake.
+/// Gives the P of `m` to a sleeping M, which the caller alone may wake.
 pub fn give_own_p(m: MRef, to: MRef, task: Option<Task>) {
     let p = release_p(m);
     count(&p.stats.handoffs, 1);
     give(to, Some(p), task, false);
 }
 
-/// The goroutine belongs on another M: hands it and the own P over. seed: S9
+/// The goroutine belongs to another M: hands it over, with the P of `m`. seed: S9
 pub fn pass_on(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
         // SAFETY: `bound_m` of a bound goroutine is an M, and M's stay mapped until shutdown.
@@ -146,9 +146,9 @@ pub fn pass_on(m: MRef, g: GRef) {
     move_off(m, g);
 }
 
-/// The task is for any other M than that of an attached thread: a goroutine that computes, and is stopped
-/// there by the preemption signal, would keep those from running that are bound to the thread. It goes
-/// along with the P of `m`, or waits aside for a thread. False: there is no such M, and never will be.
+/// Moves a task away from the M of an attached thread. If the task's goroutine computed there, and the preemption
+/// signal stopped it, the goroutines that are bound to the thread could not run meanwhile. The task goes to another M
+/// with the P of `m`, or waits aside for a thread. False: there is no other M, and never will be.
 pub fn move_away(m: MRef, task: Task) -> bool {
     let rt = rt();
     let node = m.p().node as usize;
@@ -166,8 +166,8 @@ pub fn move_away(m: MRef, task: Task) -> bool {
     true
 }
 
-/// The goroutine wants another thread than that of `m`: see `avoids`. It goes along
-/// with the P to an M that will do. Without one it waits aside, and `m` keeps its P.
+/// Moves the goroutine, which avoids the thread of `m` (see `avoids`), to another M, with the P of `m`. If no M is
+/// there the goroutine waits aside, and `m` keeps its P.
 pub fn move_off(m: MRef, g: GRef) {
     let rt = rt();
     let task = Task::goroutine(g);
@@ -181,8 +181,7 @@ pub fn move_off(m: MRef, g: GRef) {
     }
     let is_to_stay = g.has(flags::UNBORN | flags::AVOID_PINNED);
     if rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
-        // There will be no new thread. Beside pinned goroutines it can stay: they run while it is
-        // parked.
+        // There will be no new thread. The goroutine can stay beside pinned goroutines, which run while it is parked.
         let beside = g.has(flags::AVOID_PINNED);
         g.set_flag(flags::AVOID_PINNED, false);
         if !avoids(g, m) {
@@ -193,8 +192,8 @@ pub fn move_off(m: MRef, g: GRef) {
         }
         g.set_flag(flags::AVOID_PINNED, beside);
     }
-    // A goroutine that only blocks the borrowed thread keeps its owner waiting for that long. A
-    // goroutine that is to stay on its thread would be lost when that goes back.
+    // A goroutine that only blocks the borrowed thread delays the thread's return. A goroutine that is bound to the
+    // borrowed thread would be lost when the thread goes back, so it stays only if there is no other thread at all.
     let gives_none = rt.lacks_threads.load(Ordering::Relaxed) || is_forking();
     let has_none = rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0;
     if if is_to_stay { has_none } else { gives_none } {

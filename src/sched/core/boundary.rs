@@ -1,10 +1,9 @@
 //! The boundary between the user's code and the library on a goroutine.
 //!
-//! While an M runs the user's code it is *outside*: it doesn't look at its P,
-//! and another thread may take the P away ([`super::preempt`]). At the entry of
-//! the library the M says that it is inside. Then it looks whether it still has its
-//! P, and whether it is asked to give way. Both are plain operations; the thread that
-//! takes the P makes up for that with `membarrier`.
+//! While an M runs the user's code it is *outside*: it doesn't use its P, and another thread may take the P away
+//! ([`super::preempt`]). When it enters the library the M says that it is inside. Then it checks whether it still has
+//! its P, and whether it is asked to give way. Both are plain operations; the thread that takes the P makes up for that
+//! with `membarrier`.
 
 use super::order;
 use super::preempt;
@@ -13,18 +12,16 @@ use super::yielding;
 use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
 
-/// The library runs on behalf of the caller, until it is dropped. On a plain
-/// thread it does nothing.
+/// While this value lives the library runs on behalf of the caller. On a plain thread it does nothing.
 pub struct Entered {
-    /// Where the caller was. The goroutine may be on another M when it goes back
-    /// there.
+    /// Where the caller was, inside or outside. The goroutine may be on another M when it goes back there.
     from: u8,
     m: Option<MRef>,
 }
 
 impl Entered {
-    /// At the beginning of every function of the C API that does more than read
-    /// an atomic. Gives way if asked to; may come back on another M.
+    /// Begins every function of the C API that does more than read an atomic. Gives way if asked to, and may come back
+    /// on another M.
     #[inline(always)]
     pub fn new() -> Entered {
         match m::current() {
@@ -36,9 +33,9 @@ impl Entered {
         }
     }
 
-    /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine
-    /// isn't stopped in the signal handler, and keeps its P if it has one. It doesn't give way,
-    /// and if it has lost its P it goes on without one, so what it calls must not need a P.
+    /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine isn't stopped in the
+    /// signal handler, and keeps its P if it has one. The goroutine doesn't give way, and goes on without a P if it has
+    /// lost it, so the function must not need a P.
     #[inline(always)]
     pub fn without_giving_way() -> Entered {
         let m = m::current();
@@ -52,7 +49,7 @@ impl Entered {
         Entered { from, m }
     }
 
-    /// For [`Entered::again`]: the rest of the call is in another function.
+    /// Leaves the rest of the call to another function, which begins with [`Entered::again`].
     #[inline(always)]
     pub fn continued(self) -> u8 {
         let from = self.from;
@@ -60,19 +57,19 @@ impl Entered {
         from
     }
 
-    /// In the rest of such a call; there was no switch since [`Entered::continued`].
+    /// Begins the rest of such a call. There was no switch since [`Entered::continued`].
     #[inline(always)]
     pub fn again(from: u8) -> Entered {
         Entered { from, m: m::current() }
     }
 
-    /// The M on which the caller is; it holds until the next switch.
+    /// The M on which the caller runs, until its next switch.
     #[inline(always)]
     pub fn m(&self) -> Option<MRef> {
         self.m
     }
 
-    /// What dropping it does, for one who knows the M on which the caller is now.
+    /// As dropping it does, for a caller that knows on which M it is now.
     #[inline(always)]
     pub fn back_on(self, m: Option<MRef>) {
         if let Some(m) = m {
@@ -82,8 +79,7 @@ impl Entered {
     }
 }
 
-/// What a function that may switch gives to `arch::resumable`: two words, which that expects
-/// in registers.
+/// What a function that may switch gives to `arch::resumable`, which expects these two words in registers.
 #[repr(C)]
 pub struct Returning {
     result: isize,
@@ -110,26 +106,24 @@ impl Returning {
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
-        // In the child of a fork it is a plain thread.
+        // None in the child of a fork, where the thread is a plain thread.
         if let Some(m) = m::current() {
-            // Release: pairs with the Acquire of whoever takes the P.
+            // Release: pairs with the Acquire in `preempt::take_alone`.
             m.outside.store(self.from, Ordering::Release);
         }
     }
 }
 
-/// The library runs from here on; gives where the caller was, and the M on which it is
-/// now.
+/// The library runs from here on. Gives where the caller was, inside or outside, and the M on which the caller is now.
 #[inline(always)]
 pub fn come_in(m: MRef) -> (u8, MRef) {
     let from = m.outside.load(Ordering::Relaxed);
     m.outside.store(INSIDE, Ordering::Relaxed);
     // Pairs with the `membarrier` in `preempt::take`.
     compiler_fence(Ordering::SeqCst);
-    // A call from the middle of another one (a commit function's) must not give
-    // way: it isn't on its own stack, maybe.
-    if from == OUTSIDE && (world::somebody_is_asked() | preempt::is_claimed(m)) {
-        return (from, look(m));
+    // A call from the middle of another call (a commit function's) must not give way: it may not be on its own stack.
+    if from == OUTSIDE && (world::any_p_is_asked() | preempt::is_claimed(m)) {
+        return (from, answer(m));
     }
     (from, m)
 }
@@ -155,13 +149,13 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 
 #[cold]
 #[inline(never)]
-fn look(m: MRef) -> MRef {
+fn answer(m: MRef) -> MRef {
     give_way_if_asked(preempt::find_p(m));
-    // SAFETY: what M ran came from outside, so a goroutine runs this.
+    // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
 }
 
-/// Lets others go first if asked to; may come back on another M.
+/// Lets other goroutines go first if asked to; may come back on another M.
 pub fn give_way_if_asked(m: MRef) {
     let wanted = !m.p.get().is_null() && order::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {

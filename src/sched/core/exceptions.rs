@@ -1,7 +1,7 @@
 //! The state of C++ exceptions, which belongs to the goroutine.
 //!
-//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime
-//! (`who::cxa`), and gets them back where it goes on. `EXCEPTIONS.md` has the protocol.
+//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime (`who::cxa`), and gets them
+//! back on the thread where it goes on. `EXCEPTIONS.md` has the protocol.
 
 use super::blocking;
 use super::boundary;
@@ -14,7 +14,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 impl Saved {
-    /// On the goroutine, wherever it runs now. May switch.
+    /// Gives the goroutine its exceptions back, on the thread where it runs now. May switch.
     pub fn restore(mut self) {
         for (get, globals) in self.drain() {
             put(get, globals);
@@ -29,10 +29,10 @@ fn put(get: Get, globals: Globals) {
         let m = unsafe { m::must_current() };
         let mut at = m.cxa.place_of(get);
         if at.is_none() {
-            // It takes the C library's heap, as the goroutine's own code would.
+            // `get` takes the C library's heap, as the goroutine's own code would.
             at = boundary::outside(|| Some(get()));
         }
-        // It may have come back on another thread.
+        // The goroutine may have come back on another thread.
         // SAFETY: likewise.
         if unsafe { m::must_current() } == m
             && let Some(at) = at
@@ -45,22 +45,22 @@ fn put(get: Get, globals: Globals) {
 }
 
 impl Unsaved {
-    /// On the goroutine, after it was resumed: waits until g0, which has the address, is done
-    /// with it. May switch.
+    /// On the goroutine, after it was resumed: waits until g0, which has this record's address, is done with the
+    /// record. May switch.
     fn wait(&self) {
         // Acquire: pairs with the Release in `save_unsaved`.
         while self.is_saved.load(Ordering::Acquire) == 0 {
-            // It blocks, and others may have the P: g0 may wait for one of them.
+            // Outside, so that other goroutines may have the P: g0 may wait for one of them.
             boundary::outside(|| futex::wait(&self.is_saved, 0, -1));
         }
     }
 }
 
-/// Leaves the running goroutine by `switch`, which is told whether that must be for g0, and takes
-/// its exceptions along. Gives the M on which it goes on.
+/// Leaves the running goroutine by `switch`, and takes its exceptions along. `switch` gets whether it must go to g0.
+/// Gives the M on which the goroutine goes on.
 pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
     if !m.blocking.get().is_null() {
-        // The thread stays the goroutine's, for the function on g0.
+        // In `gs_blocking` the thread stays the goroutine's, for the function on g0.
         return switch(false);
     }
     if m.cxa.knows_all() {
@@ -78,11 +78,11 @@ pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
         unsaved.wait();
         unsaved.saved.into_inner().restore();
     }
-    // SAFETY: a goroutine runs this: it has gone on.
+    // SAFETY: the goroutine has been resumed, so a goroutine runs this.
     unsafe { m::must_current() }
 }
 
-/// On g0: saves the exceptions of the goroutine that has been left, if it could not do so.
+/// On g0: saves the exceptions of the goroutine that has been left, if that goroutine could not do so.
 #[inline(always)]
 pub fn save_left(m: MRef) {
     if !m.cxa.unsaved.get().is_null() {
@@ -101,18 +101,17 @@ fn save_unsaved(m: MRef) {
     blocking::off_p(m, || {
         // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.
         let unsaved = unsafe { &*unsaved };
-        m.cxa.look();
-        // SAFETY: until then it doesn't look at this.
+        m.cxa.find_all();
+        // SAFETY: until then the goroutine doesn't read this.
         m.cxa.take(unsafe { &mut *unsaved.saved.get() });
         let note = &raw const unsaved.is_saved;
-        // Release: pairs with the Acquire in `wait`. It may be gone from here on.
+        // Release: pairs with the Acquire in `wait`. The record may be gone from here on.
         unsaved.is_saved.store(1, Ordering::Release);
         futex::wake(note, 1);
     });
 }
 
-/// The goroutine ends in the middle of what it does: its exceptions are lost. Gives the M on
-/// which it goes on.
+/// The goroutine ends in the middle of its function: its exceptions are lost. Gives the M on which it goes on.
 pub fn forget(m: MRef) -> MRef {
     if m.cxa.is_clean() {
         return m;

@@ -8,7 +8,7 @@ use super::gang;
 use super::group;
 use super::hooks;
 use super::netpoll::{self};
-use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due, timer_is_due};
+use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due};
 use super::owner::{make_idle, release_p};
 use super::preempt;
 use super::ready;
@@ -29,12 +29,12 @@ use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, M, MRef};
 use crate::sched::who::p::{self, PRef, count};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// A goroutine that has run so often in a row where its stack isn't takes it along.
+/// A goroutine that has run this number of times in a row away from the node of its stack takes the stack along.
 pub const REMOTE_RUNS: u16 = 8;
 
 /// The life of an M on g0: runs goroutines until the thread is to leave.
@@ -48,22 +48,22 @@ pub fn run(m: MRef) {
         m.curg.set(g.as_ptr());
         count(&m.switches, 1);
         let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
-        // SAFETY: the goroutine is at rest and ours.
+        // SAFETY: the goroutine is at rest, and this M owns it.
         let left = unsafe {
             let to = g.context.load(Ordering::Relaxed);
-            Left::nobody(m).switch(m.g0_context.as_ptr(), to, &mut here)
+            Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here)
         };
         away.back();
         let from = left.arg;
         if m.is_hooked() {
             hooks::left(m, left);
         } else {
-            // SAFETY: the switch has just given it.
+            // SAFETY: the switch has just given `left`, and it is settled once.
             unsafe { left.settle() };
         }
         exceptions::save_left(m);
         if !m.blocking.get().is_null() {
-            // SAFETY: it waits for that call.
+            // SAFETY: the goroutine at that address has left for g0 and waits for that call.
             blocking::run_on_g0(m, unsafe { GRef::at(from) });
         }
     }
@@ -71,92 +71,131 @@ pub fn run(m: MRef) {
     group::leave(m);
 }
 
-/// The next goroutine for this M; `None`: the thread leaves.
+/// The next goroutine for this M; `None`: the thread leaves. schedule.
 pub fn next(m: MRef) -> Option<GRef> {
     loop {
         hooks::follow(m);
         if m.p.get().is_null() {
-            hooks::idle(m);
-            if must_leave(m) {
-                m.set_between(false);
-                leave_timers(rt());
+            if leaves_without_p(m) {
                 return None;
             }
-            if m.is_locked() {
-                bound::stop_locked(m);
-            } else {
-                stop::stop(m, None);
-            }
+            wait_for_p(m);
             continue;
         }
-        let p = m.p();
-        if is_asked(p) {
-            hooks::leave_entered(m);
-            if world::give_way(m, p) {
-                continue;
-            }
+        if stops_for_world(m) {
+            continue;
         }
         if must_leave(m) {
-            hooks::leave_entered(m);
-            hooks::idle(m);
-            put_back_stash(m, p);
-            let p = release_p(m);
-            if m.spinning.replace(false) {
-                rt().idle.spin_ended();
-            }
-            if rt().exiting.load(Ordering::Acquire) {
-                // Whoever took over would leave too, and start the next one.
-                make_idle(rt(), p);
-            } else {
-                start::hand_off(p);
-            }
+            leave_with_p(m);
             return None;
         }
-        let task = m.stash.take();
-        let task = if m.is_locked() {
-            let Some(task) = next_bound(m, p, task) else {
-                stop_spinning(m);
-                hooks::idle(m);
-                start::hand_off(release_p(m));
-                continue;
-            };
-            task
-        } else if let Some(task) = task.or_else(|| find_runnable(m)) {
-            task
-        } else {
-            continue;
-        };
+        let Some(task) = next_task(m) else { continue };
         stop_spinning(m);
-        match task.kind() {
-            Kind::Goroutine(g) if !may_run(m, g) => {
-                hooks::leave_entered(m);
-                hooks::idle(m);
-                bound::pass_on(m, g);
+        if let Some(g) = make_current(m, task) {
+            return Some(g);
+        }
+    }
+}
+
+/// For an M without a P: whether the thread leaves.
+fn leaves_without_p(m: MRef) -> bool {
+    hooks::idle(m);
+    let leaves = must_leave(m);
+    if leaves {
+        m.set_between(false);
+        leave_timers(rt());
+    }
+    leaves
+}
+
+/// Sleeps until the M has a P, or something else to do.
+fn wait_for_p(m: MRef) {
+    if m.is_locked() {
+        bound::stop_locked(m);
+    } else {
+        stop::stop(m, None);
+    }
+}
+
+/// Whether the M has given its P to the stopper of the world. Does whatever else the M is asked for.
+fn stops_for_world(m: MRef) -> bool {
+    let p = m.p();
+    if !is_asked(p) {
+        return false;
+    }
+    hooks::leave_entered(m);
+    world::give_way(m, p)
+}
+
+/// The thread leaves and passes its P on.
+fn leave_with_p(m: MRef) {
+    hooks::leave_entered(m);
+    hooks::idle(m);
+    put_back_stash(m, m.p());
+    let p = release_p(m);
+    if m.spinning.replace(false) {
+        rt().idle.spin_ended();
+    }
+    if rt().exiting.load(Ordering::Acquire) {
+        // An M that took the P would leave too, and start the next.
+        make_idle(rt(), p);
+    } else {
+        start::hand_off(p);
+    }
+}
+
+/// The task that this M was given, or finds. `None`: look again from the start.
+fn next_task(m: MRef) -> Option<Task> {
+    let given = m.stash.take();
+    if !m.is_locked() {
+        return given.or_else(|| find_runnable(m));
+    }
+    let task = next_bound(m, m.p(), given);
+    if task.is_none() {
+        stop_spinning(m);
+        hooks::idle(m);
+        start::hand_off(release_p(m));
+    }
+    task
+}
+
+/// The goroutine that the M runs next, for a task that it has taken. `None`: the task is for another M, or waits for a
+/// stack.
+fn make_current(m: MRef, task: Task) -> Option<GRef> {
+    match task.kind() {
+        TaskKind::Goroutine(g) if !may_run(m, g) => {
+            hooks::leave_entered(m);
+            hooks::idle(m);
+            bound::pass_on(m, g);
+            None
+        }
+        _ if m.is_attached() && !is_own(m, task) && bound::move_away(m, task) => None,
+        TaskKind::Goroutine(g) if g.has(flags::UNBORN) && stacks::equip(m, g).is_none() => {
+            rt().aside.wait_for_stack(task, g.stack_class.get().is_none());
+            None
+        }
+        TaskKind::Goroutine(g) => {
+            if g.has(flags::REMOTE) {
+                run_remote(m.p(), g);
             }
-            _ if m.is_attached() && !is_own(m, task) && bound::move_away(m, task) => {}
-            Kind::Goroutine(g) if !g.has(flags::UNBORN) || stacks::equip(m, g).is_some() => {
-                if g.has(flags::REMOTE) {
-                    run_remote(m.p(), g);
-                }
-                if g.has(flags::TIMED) {
-                    m.p().note_wait(g);
-                }
-                assign(m, m.p(), g);
-                return Some(g);
+            if g.has(flags::TIMED) {
+                m.p().note_wait(g);
             }
-            Kind::Goroutine(g) => rt().aside.wait_for_stack(task, g.stack_class.get().is_none()),
-            Kind::Newborn(n) => match stacks::descriptor(m.p()) {
-                Some(g) => {
-                    // SAFETY: it came out of a queue.
-                    unsafe { stacks::begin_on(m, m.p(), n, g) };
-                    if rt().aside.lacks_stacks() {
-                        // There may be more.
-                        rt().aside.stack_is_free(m.p());
-                    }
-                    return Some(g);
-                }
-                None => rt().aside.wait_for_stack(task, true),
-            },
+            assign(m, m.p(), g);
+            Some(g)
+        }
+        TaskKind::Newborn(n) => {
+            let Some(g) = stacks::descriptor(m.p()) else {
+                rt().aside.wait_for_stack(task, true);
+                return None;
+            };
+            // SAFETY: the newborn came out of a queue, so this M owns it.
+            unsafe { stacks::begin_on(m, m.p(), n, g) };
+            if rt().aside.lacks_stacks() {
+                // There may be more.
+                rt().aside.stack_is_free(m.p());
+            }
+            Some(g)
         }
     }
 }
@@ -166,7 +205,7 @@ pub fn next(m: MRef) -> Option<GRef> {
 #[cold]
 #[inline(never)]
 pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
-    let is_bound = |t: &Task| matches!(t.kind(), Kind::Goroutine(g) if g.has(flags::BOUND));
+    let is_bound = |t: &Task| matches!(t.kind(), TaskKind::Goroutine(g) if g.has(flags::BOUND));
     if let Some(task) = task {
         if is_bound(&task) {
             return Some(task);
@@ -175,12 +214,7 @@ pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
         ready::push_shared(p, task);
         return None;
     }
-    if timer_is_due(p) {
-        p.timers.run(time::now());
-    }
-    if netpoll::is_due(p) {
-        netpoll::look(m, p);
-    }
+    make_due_ready(m, p);
     // The P has queues of its own, to which this M doesn't get.
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
         return None;
@@ -192,8 +226,7 @@ pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
 /// function, or because its locked goroutine has ended.
 pub fn must_leave(m: MRef) -> bool {
     if m.is_runner() {
-        // Pairs with the fence in `root_ended`: either we see that it is done, or
-        // it sees our P.
+        // Pairs with the fence in `root_ended`: either this M sees `root_done`, or `root_ended` sees the M's P.
         fence(Ordering::SeqCst);
         if m.root_done.load(Ordering::Acquire) && !has_bound(m) {
             return true;
@@ -207,22 +240,22 @@ pub fn is_wanted_back(m: MRef) -> bool {
     m.is_runner() && m.root_done.load(Ordering::Acquire)
 }
 
-/// The thread leaves without a P. It may have been the thread that was to see to the timers
-/// of idle P's, and others have gone to sleep for good meanwhile.
+/// The thread leaves without a P. Its M may have been the timer watcher, and other M's may have gone to sleep meanwhile
+/// without a deadline: another M watches the timers of idle P's from now on.
 pub fn leave_timers(rt: &Runtime) {
     if !rt.exiting.load(Ordering::Acquire) {
         rt.timer_added(timers::next_of_idle_ps());
     }
 }
 
-/// A task that was taken already goes back to the queues.
+/// Tasks that the M has taken already, or that are pinned to it, go back to the queues.
 pub fn put_back_stash(m: MRef, p: PRef) {
     for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
         ready::put_back(p, task);
     }
 }
 
-/// The M has found work, or something else to do.
+/// The M has found work, or something else to do: it spins no more.
 pub fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
         && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
@@ -231,22 +264,43 @@ pub fn stop_spinning(m: MRef) {
     }
 }
 
-/// Looks for work: own P, own node, then further and further away. `None`: look
-/// again from the start. seed: B7, N4, S10
+/// Fires the timers of the own P that are due and polls its files if that is due. Goroutines that these make ready run
+/// before the turn of the goroutines in `runnext` is over.
+fn make_due_ready(m: MRef, p: PRef) {
+    let runnext = || p.runnext.load(Ordering::Relaxed);
+    let (mut events, before) = (0, runnext());
+    if own_timer_is_due(p) {
+        events += p.timers.run(time::now());
+        p.pace.fired.set(runnext() != before);
+    }
+    if netpoll::is_due(p) {
+        events += netpoll::poll(m, p);
+    }
+    if events > 0 {
+        p.pace.set_events(events - usize::from(p.pace.fired.get()));
+        p::read_clock_next(p);
+    }
+}
+
+/// Looks for work, ever further from the P. `None`: look again from the start. findRunnable. seed: B7, N4, S10
 pub fn find_runnable(m: MRef) -> Option<Task> {
-    let rt = rt();
-    let p = m.p();
-    take_events(m, p);
+    let (rt, p) = (rt(), m.p());
+    // Timers and files that are due, for the queues below.
+    make_due_ready(m, p);
+
+    // A gang's member, if it is the gang's turn.
     if p.attention.load(Ordering::Relaxed) & attention::GANG != 0
         && let Some(task) = gang::next(rt, p)
     {
         return Some(task);
     }
+    // The P's own queues; the node's global queue.
     if let Some(task) = next_local(m, p).or_else(|| from_global(p)) {
         return Some(task);
     }
+    // The P's files, even if they are not due.
     if p.poll.is_waited_for()
-        && netpoll::look(m, p) > 0
+        && netpoll::poll(m, p) > 0
         && let Some(task) = next_local(m, p)
     {
         return Some(task);
@@ -255,44 +309,30 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
         return None;
     }
     hooks::idle(m);
+    // Other members of the M's worker group.
     if let Some(task) = group::steal(m) {
         return Some(task);
     }
+    // Other P's of the node; then node by node its global queue and its P's.
     if !p.alone.get()
         && let Some(task) = steal(rt, m, p)
     {
         return Some(task);
     }
+    // A gang's member out of turn; goroutines of low priority.
     if let Some(task) = gang::out_of_turn(rt).or_else(|| of_low_priority(rt, p)) {
         return Some(task);
     }
     if is_asked(p) {
         return None;
     }
+    // Nothing: the M gives its P up and sleeps.
     go_idle(rt, m);
     None
 }
 
-/// Runs the timers that are due and takes the events of files: what these make ready goes before the turn of the
-/// goroutines in `runnext`.
-fn take_events(m: MRef, p: PRef) {
-    let runnext = || p.runnext.load(Ordering::Relaxed);
-    let (mut events, before) = (0, runnext());
-    if own_timer_is_due(p) {
-        events += p.timers.run(time::now());
-        p.pace.fired.set(runnext() != before);
-    }
-    if netpoll::is_due(p) {
-        events += netpoll::look(m, p);
-    }
-    if events > 0 {
-        p.pace.set_events(events - usize::from(p.pace.fired.get()));
-        p::look_at_the_clock(p);
-    }
-}
-
-/// A goroutine is about to run whose stack was on another node when it last ran: if
-/// that has been so often enough the stack's memory moves here. On g0. seed: N9
+/// A goroutine is about to run whose stack belongs to another node. If that has happened [`REMOTE_RUNS`] times in a row,
+/// the stack's memory moves to this node. On g0. seed: N9
 #[cold]
 #[inline(never)]
 pub fn run_remote(p: PRef, g: GRef) {
@@ -310,7 +350,7 @@ pub fn run_remote(p: PRef, g: GRef) {
     // On a synthetic machine there is nothing to move.
     if let Some(os_node) = p.of_node().memory {
         let pool = &rt.nodes[stack.home()].stacks;
-        // SAFETY: it is at rest, and ours.
+        // SAFETY: the goroutine is at rest, and this M owns it.
         let from = unsafe { arch::lowest_in_use(g.context.load(Ordering::Relaxed)) };
         let (stack, pages) = pool.migrate(stack, from, p.node, os_node);
         g.stack.set(Some(stack));
@@ -321,13 +361,13 @@ pub fn run_remote(p: PRef, g: GRef) {
 
 /// The life of a thread that this library has started.
 pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
-    // SAFETY: `new_m` has passed an M.
+    // SAFETY: `make_m` has passed an M.
     let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };
     m.thread.set(Some(Thread::current()));
     thread::set_up_current(c"gosched");
     let alt = AltStack::set_up();
     m.bind_to_thread();
-    // SAFETY: just bound to it.
+    // SAFETY: the M is bound to this thread.
     unsafe { m::set_current(Some(m)) };
     m.bind_to(m.node.get());
     preempt::allow();
@@ -338,7 +378,7 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     m.sleep(-1);
     take_gift(m);
     run(m);
-    // SAFETY: it has left its last goroutine.
+    // SAFETY: the thread has left its last goroutine.
     unsafe { m::set_current(None) };
     drop(alt);
     rt().thread_leaves(m);

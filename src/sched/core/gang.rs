@@ -1,11 +1,10 @@
-//! Gangs: goroutines that talk to each other run at the same time, each on a P of its
-//! own. Ousterhout's matrix: the P's are its columns, time slices its rows; a row
-//! belongs to the gangs that fit in side by side, or to everybody else. seed: R1
+//! Gangs: goroutines that talk to each other run at the same time, each on a P of its own. Ousterhout's matrix: the P's
+//! are its columns, time slices its rows; a row belongs to the gangs that fit in side by side, or to all other
+//! goroutines. seed: R1
 //!
-//! A member that is ready is in its gang's queue and nowhere else. A P whose *turn* is
-//! the gang's takes from there first; when the queue is empty it waits a little for
-//! those that run and then fills its slot with other work, which gives way when a
-//! member becomes ready. P's with nothing at all to do take members out of turn.
+//! A member that is ready is in its gang's queue and nowhere else. A P whose *turn* is the gang's takes from that queue
+//! first. When the queue is empty the P waits a little for the members that run, and then fills its slot with other
+//! work, which gives way when a member becomes ready. P's with nothing at all to do take members out of turn.
 //! `GANGS.md` has the protocol.
 
 use super::order::{self, is_asked};
@@ -19,16 +18,15 @@ use crate::sched::who::attention;
 use crate::sched::who::g::GRef;
 use crate::sched::who::gang::{Gang, Gangs, Matrix};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::Runtime;
-use crate::sched::who::task::{Fifo, Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::forking::is_forking;
-use core::cell::Cell;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
-/// How long a P whose member has parked waits for the next one, in ns: about what it
-/// costs to fill the slot and to get it back.
+/// How long a P whose member has parked waits for the next member, in ns: about what it costs to fill the slot and to
+/// get it back.
 const LINGER: i64 = 100_000;
 
 // The API's side
@@ -36,7 +34,7 @@ const LINGER: i64 = 100_000;
 /// The gangs that are free: the first, with the others linked behind it.
 static FREE: Locked<Option<&'static Gang>> = Locked::new(None);
 
-/// For a thread that forks: no other has the lock of free gangs until [`unlock_free`].
+/// For a thread that forks: no other thread has the lock of free gangs until [`unlock_free`].
 pub fn lock_free() {
     FREE.lock();
 }
@@ -49,23 +47,11 @@ pub fn unlock_free() {
 pub fn create() -> Option<&'static Gang> {
     let used = FREE.with(|first| {
         let gang = (*first)?;
-        // SAFETY: null or a gang, which stays mapped.
-        *first = unsafe { gang.next.get().as_ref() };
+        *first = gang.next();
         Some(gang)
     });
     let gang = used.or_else(|| {
-        let new = heap::boxed(Gang {
-            ready: Fifo::new(),
-            refs: AtomicU32::new(0),
-            members: AtomicU32::new(0),
-            running: AtomicU32::new(0),
-            lingering: AtomicU32::new(0),
-            columns: AtomicU32::new(0),
-            next: Cell::new(ptr::null()),
-            listed: Cell::new(false),
-            runtime: Cell::new(0),
-            node: Cell::new(0),
-        });
+        let new = heap::boxed(Gang::new());
         new.map(|gang| &*Box::leak(gang))
     })?;
     gang.refs.store(1, Ordering::Relaxed);
@@ -74,10 +60,10 @@ pub fn create() -> Option<&'static Gang> {
 
 /// Gives a reference back.
 pub fn release(gang: &'static Gang) {
-    // AcqRel: whoever takes it from the list of free ones comes after all uses.
+    // AcqRel: pairs with the other releases, so that the gang is free only after all uses.
     if gang.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
         FREE.with(|first| {
-            gang.next.set(first.map_or(ptr::null(), ptr::from_ref));
+            gang.set_next(*first);
             *first = Some(gang);
         });
     }
@@ -102,25 +88,24 @@ pub fn leave(rt: &Runtime, g: GRef) {
 
 // The member's side
 
-/// Puts a member that is ready into its gang's queue, without telling anybody.
+/// Puts a member that is ready into its gang's queue, and wakes no M.
 pub fn push_quietly(rt: &Runtime, task: Task) {
     let gang = gang_of(task);
     rt.gangs.ready.fetch_add(1, Ordering::Relaxed);
     gang.ready.push(task);
 }
 
-/// [`push_quietly`], and sees to it that a P takes the task if it is the gang's turn, or no
-/// other's.
+/// [`push_quietly`], and makes sure that a P takes the task if it is the gang's turn, or no other gang's.
 pub fn push(rt: &Runtime, task: Task) {
     let gang = gang_of(task);
     push_quietly(rt, task);
-    // Pairs with the fences in `linger`, `fill` and `activate`: either they see the
-    // task or we see them.
+    // Pairs with the fences in `linger`, `fill` and `activate`: either these see the task, or this thread sees that a P
+    // lingers, fills or has a turn.
     fence(Ordering::SeqCst);
     if is_active(gang) {
         call_one(rt, gang);
     } else if rt.idle.ps() > 0 {
-        rt.gangs.look(rt, time::now());
+        rt.gangs.update_row(rt, time::now());
         if rt.ps().any(|p| p.gang.called.load(Ordering::Relaxed)) {
             rt.sysmon.wake();
         }
@@ -131,15 +116,14 @@ pub fn push(rt: &Runtime, task: Task) {
 fn gang_of(task: Task) -> &'static Gang {
     match task.kind() {
         // SAFETY: gangs stay mapped.
-        Kind::Goroutine(g) => unsafe { g.gang.get().as_ref() }.expect("a member has a gang"),
-        Kind::Newborn(_) => unreachable!("a member has a descriptor from the start"),
+        TaskKind::Goroutine(g) => unsafe { g.gang.get().as_ref() }.expect("a member has a gang"),
+        TaskKind::Newborn(_) => unreachable!("a member has a descriptor from the start"),
     }
 }
 
-/// A member waits in the queue: a P of the gang that does nothing, or something else,
-/// takes it. Or an idle P does: the gang may have grown since its turn began, and
-/// what runs in its turn may never give way. If a P waits for members, or all
-/// P's run some, they will see it.
+/// A member waits in the queue: a P of the gang takes it that lingers or runs something else, or an idle P does: the
+/// gang may have grown since its turn began, and a goroutine that fills a slot may never give way. P's that wait for
+/// members, or run members, see the queue by themselves.
 fn call_one(rt: &Runtime, gang: &Gang) {
     if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
@@ -162,7 +146,7 @@ fn call_one(rt: &Runtime, gang: &Gang) {
     }
 }
 
-/// Whatever runs on the P is to give way, interrupted if need be.
+/// Asks the goroutine on the P to give way; sysmon interrupts it if it doesn't.
 fn call(p: PRef) {
     p.gang.called.store(true, Ordering::Relaxed);
     world::ask(p, attention::SLICE);
@@ -190,7 +174,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     let task = take(rt, p, gang)
         .or_else(|| if was_member { linger(rt, p, gang) } else { None })
         .or_else(|| fill(rt, p, gang))?;
-    // For sysmon it has a time slice of its own.
+    // The new tick gives the member a time slice of its own with sysmon.
     order::next_tick(p);
     if !gang.ready.is_empty() {
         call_one(rt, gang);
@@ -198,13 +182,12 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     Some(task)
 }
 
-/// Whether one of low priority has its turn on the P, as it has now and then beside all
-/// others.
+/// Whether a goroutine of low priority has its turn on the P, as it has at intervals beside all others.
 fn is_time_for_low(p: PRef) -> bool {
     p.tick.load(Ordering::Relaxed).is_multiple_of(order::OTHERS)
 }
 
-/// What ran on the P last doesn't any more. True: it was a member in its turn.
+/// The goroutine that ran on the P has left it. True: it was a member in its turn.
 pub fn has_left(p: PRef) -> bool {
     // SAFETY: null or a gang.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
@@ -231,7 +214,7 @@ fn pop(rt: &Runtime, gang: &Gang) -> Option<Task> {
     Some(task)
 }
 
-/// Waits until a member becomes ready, as long as others run that may make one so.
+/// Waits until a member becomes ready, while other members run that may make it ready.
 fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     gang.lingering.fetch_add(1, Ordering::SeqCst);
     let until = time::now() + LINGER;
@@ -246,12 +229,12 @@ fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
         round += 1;
     }
     gang.lingering.fetch_sub(1, Ordering::SeqCst);
-    // Whoever has relied on us has pushed before.
+    // A thread that relied on this P has pushed its task before.
     fence(Ordering::SeqCst);
     take(rt, p, gang)
 }
 
-/// Something else is about to run in the gang's turn, unless a member has come.
+/// Another goroutine is about to run in the gang's turn, unless a member has become ready.
 fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     p.gang.filling.store(true, Ordering::Relaxed);
     // Pairs with the one in `push`.
@@ -277,9 +260,8 @@ pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
     rt.gangs.with(|m| m.iter().find_map(|gang| pop(rt, gang)))
 }
 
-/// Who waits in the signal handler and gets the P, which is the caller's, for its
-/// thread's sake: a member if it is its gang's turn, else one of the others, else any
-/// member.
+/// A goroutine that waits in the signal handler and gets the P, which the caller owns, because its thread is needed: a
+/// member if it is its gang's turn, else a goroutine of no gang, else any member.
 pub fn waiting_in_handler(
     rt: &Runtime,
     p: PRef,
@@ -308,9 +290,9 @@ fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
     if gang.ready.is_empty() {
         return None;
     }
-    let task = gang
-        .ready
-        .pop_that(|task| matches!(task.kind(), Kind::Goroutine(g) if preempt::is_interrupted(g)))?;
+    let task = gang.ready.pop_that(
+        |task| matches!(task.kind(), TaskKind::Goroutine(g) if preempt::is_interrupted(g)),
+    )?;
     rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
     Some(task)
 }
@@ -320,12 +302,12 @@ fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
 impl Gangs {
     fn add(&self, rt: &Runtime, gang: &'static Gang) {
         self.with(|m| {
-            if gang.runtime.replace(rt.number) != rt.number {
+            if gang.runtime.swap(rt.number, Ordering::Relaxed) != rt.number {
                 gang.forget_members();
             }
             gang.refs.fetch_add(1, Ordering::Relaxed);
             gang.members.fetch_add(1, Ordering::Relaxed);
-            if !gang.listed.get() {
+            if !gang.is_listed() {
                 m.append(gang);
                 if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
                     others_begin(rt, m, time::now());
@@ -336,7 +318,7 @@ impl Gangs {
 
     fn remove_if_empty(&self, rt: &Runtime, gang: &'static Gang) {
         self.with(|m| {
-            if gang.members.load(Ordering::Acquire) == 0 && gang.listed.get() {
+            if gang.members.load(Ordering::Acquire) == 0 && gang.is_listed() {
                 end_turn(rt, gang);
                 m.remove(gang);
                 self.count.fetch_sub(1, Ordering::Relaxed);
@@ -344,17 +326,17 @@ impl Gangs {
         });
     }
 
-    /// For sysmon: changes the row if it is time, and interrupts those who have to give
-    /// way. Gives when it is to look again.
+    /// For sysmon: changes the row if it is time, and interrupts goroutines that have to give way. Gives when sysmon
+    /// must call this again, in ns.
     pub fn tick(&self, rt: &Runtime, now: i64) -> i64 {
         if self.count.load(Ordering::Relaxed) == 0 {
             return i64::MAX;
         }
-        let next = self.look(rt, now);
+        let next = self.update_row(rt, now);
         for p in rt.ps().filter(|p| p.gang.called.load(Ordering::Relaxed)) {
             p.gang.called.store(false, Ordering::Relaxed);
             if p.attention.load(Ordering::Relaxed) & attention::SLICE != 0 && !is_forking() {
-                // At the next look again, if it can't be now.
+                // If the goroutine can't be interrupted now, sysmon tries again next time.
                 if preempt::interrupt(rt, p) == Sent::NotYet {
                     p.gang.called.store(true, Ordering::Relaxed);
                 }
@@ -363,13 +345,13 @@ impl Gangs {
         next
     }
 
-    /// Begins the next row if it is time, and adds to the one under way what has room.
-    /// Gives when it is to be looked at again.
-    fn look(&self, rt: &Runtime, now: i64) -> i64 {
+    /// Begins the next row if it is time, and adds the gangs that fit to the row under way. Gives when it must be
+    /// called again, in ns.
+    fn update_row(&self, rt: &Runtime, now: i64) -> i64 {
         if world::is_stopping() {
             return now + rt.slice;
         }
-        // Whoever has the lock does the same.
+        // A thread that has the lock does this already.
         let next = self.matrix.try_with(|m| change_row(rt, m, now));
         let Some(next) = next else { return now + rt.slice };
         rt.ps().for_each(|p| start_if_idle(rt, p));
@@ -380,7 +362,7 @@ impl Gangs {
     pub fn begin_anew(&self, rt: &Runtime) {
         self.with(|m| {
             m.iter().for_each(|gang| end_turn(rt, gang));
-            // Those too that GOMAXPROCS doesn't allow any more: they come back.
+            // P's above GOMAXPROCS too, because they may come back.
             for p in rt.all_made_ps() {
                 has_left(p);
                 p.gang.turn.store(ptr::null_mut(), Ordering::Release);
@@ -425,7 +407,7 @@ fn change_row(rt: &Runtime, m: &mut Matrix, now: i64) -> i64 {
     m.ends.unwrap_or(now + rt.slice)
 }
 
-/// How many P's it has in its turn.
+/// How many P's the gang has in its turn.
 fn columns_of(rt: &Runtime, gang: &Gang) -> u32 {
     gang.members.load(Ordering::Relaxed).clamp(1, rt.procs() as u32)
 }
@@ -435,14 +417,14 @@ fn is_active(gang: &Gang) -> bool {
 }
 
 fn is_idle(p: PRef) -> bool {
-    p.status() == status::IDLE
+    p.status() == PStatus::Idle
 }
 
-/// Tasks that wait in other queues than members'.
+/// How many tasks wait that are no members of gangs.
 fn others_queued(rt: &Runtime) -> usize {
     let of_nodes =
         rt.nodes.iter().map(|n| n.runq.len() + n.placed() + n.high.len() + n.preempted.len());
-    // Members too that are pinned to a thread that runs another.
+    // Members that are pinned to a thread which runs another goroutine count too.
     let of_ms = rt.ps().filter_map(|p| p.runner()).map(|m| m.pinned.len());
     of_nodes.sum::<usize>() + rt.ps().map(|p| p.queued()).sum::<usize>() + of_ms.sum::<usize>()
 }
@@ -460,9 +442,8 @@ fn others_begin(rt: &Runtime, m: &mut Matrix, now: i64) {
     (m.others_since, m.ticks) = (now, ticks(rt));
 }
 
-/// Until when it is the turn of those in no gang: as long as all of them need for one
-/// turn each, going by how long each has kept a P so far; not at all if none is in the
-/// way.
+/// Until when it is the turn of the goroutines in no gang, in ns: until each has had one turn, judged by how long each
+/// has kept a P so far; they have no turn if none is in the way.
 fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let queued = others_queued(rt);
     let wanted = m.iter().find(|g| !g.ready.is_empty()).map_or(0, |g| columns_of(rt, g));
@@ -476,12 +457,12 @@ fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let running = rt.ps().filter(|&p| !is_idle(p)).count();
     let decisions = i64::from(ticks(rt).wrapping_sub(m.ticks).max(1));
     let round = elapsed.saturating_mul((queued + running) as i64) / decisions;
-    // It is looked at again: they may be fewer by then, or faster.
+    // Checked again before the end: they may be fewer by then, or faster.
     m.others_since.saturating_add(round).min(now + rt.slice)
 }
 
-/// It is the turn of all gangs that are ready and fit in side by side, in order; they
-/// go to the end of the list. Gives how many slices they need to run all their members.
+/// Begins the turn of all gangs that are ready and fit in side by side, in the order of the list; they go to its end.
+/// Gives how many slices they need to run all their members.
 fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let mut slices = 0;
     let count = m.iter().count();
@@ -489,7 +470,7 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
         let Some(gang) = m.iter().find(|g| !is_active(g) && !g.ready.is_empty()) else { break };
         let columns = columns_of(rt, gang);
         if !activate(rt, gang, columns as usize) {
-            // It is the first of the next row.
+            // The gang is the first of the next row.
             break;
         }
         m.remove(gang);
@@ -499,8 +480,7 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     slices
 }
 
-/// Gives the gang `columns` P's that no other gang has, of one node if that has enough. False:
-/// there are not as many.
+/// Gives the gang `columns` P's that no other gang has, of one node if a node has enough. False: there are fewer.
 fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     let is_free = |p: &PRef| p.gang.turn().is_none();
     if rt.ps().filter(is_free).count() < columns {
@@ -511,15 +491,16 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
         (0..ps.len()).filter(|&i| is_free(&ps.get(i))).count()
     };
     let most = (0..rt.nodes.len()).max_by_key(|&n| free(n)).unwrap_or(0);
-    let node = Some(gang.node.get()).filter(|&n| n < rt.nodes.len() && free(n) >= columns);
+    let node = Some(gang.node.load(Ordering::Relaxed))
+        .filter(|&n| n < rt.nodes.len() && free(n) >= columns);
     let node = node.unwrap_or(most);
-    gang.node.set(node);
+    gang.node.store(node, Ordering::Relaxed);
     gang.columns.store(columns as u32, Ordering::Relaxed);
     let ps = || {
         let all = rt.nodes_from(node).flat_map(|n| (0..n.ps.len()).map(|i| n.ps.get(i)));
         all.filter(is_free)
     };
-    // Then any: one may have gone idle since.
+    // Then any P: one may have gone idle since.
     for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
         // Release: pairs with the Acquire in `Column::turn`. SeqCst: pairs with `turn_is_over`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
@@ -533,7 +514,7 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     true
 }
 
-/// Its P's are everybody's; members that run give way.
+/// Ends the gang's turn on its P's; members that run give way.
 fn end_turn(rt: &Runtime, gang: &Gang) {
     if gang.columns.swap(0, Ordering::Relaxed) == 0 {
         return;

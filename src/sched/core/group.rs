@@ -14,7 +14,7 @@ use crate::sched::who::group::Group;
 use crate::sched::who::m::{M, MRef};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::runtime::{Inside, Runtime, rt};
-use crate::sched::who::task::{Fifo, Kind, Task};
+use crate::sched::who::task::{Fifo, Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -246,7 +246,7 @@ pub fn steal(m: MRef) -> Option<Task> {
 }
 
 fn is_unbegun(task: &Task) -> bool {
-    matches!(task.kind(), Kind::Goroutine(g) if g.has(flags::GROUP))
+    matches!(task.kind(), TaskKind::Goroutine(g) if g.has(flags::GROUP))
 }
 
 impl Group {

@@ -7,15 +7,14 @@ use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::Runtime;
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::forking::is_forking;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Makes sure that an M is idle, before a P is taken from an M that runs: making a
-/// thread takes the lock of the C library's heap, which the running M may have. False: not yet.
-/// If there can be no more threads, or a thread forks, an M that waits in the handler
-/// will do.
+/// Makes sure that an M is idle before a P is taken from a running M: making a thread takes the lock of the C library's
+/// heap, which the running M's goroutine may have. False: no M is idle yet. If there can be no more threads, or a
+/// thread forks, an M that waits in the handler will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
         return true;
@@ -23,8 +22,8 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if is_forking() {
         return true;
     }
-    // A thread in `thread_start` isn't idle, nor will it be while a goroutine in the handler has what it waits
-    // for: that goroutine gets the P, and needs no other thread.
+    // A thread in `thread_start` isn't idle, and may wait for a lock that a goroutine in the handler has: that
+    // goroutine gets the P, and needs no other thread.
     if threads_starting() > 0 && rt.nodes.iter().any(|n| !n.preempted.is_empty()) {
         return true;
     }
@@ -40,15 +39,15 @@ pub fn threads_starting() -> usize {
     STARTING.load(Ordering::Relaxed)
 }
 
-/// The M that can have the P at once: an idle M, already out of its pool; if there can be
-/// no more threads, an M whose goroutine waits in the handler. That goroutine comes along.
+/// The M that can have the P at once: an idle M, already out of its pool; if there can be no more threads, an M whose
+/// goroutine waits in the handler, with that goroutine.
 pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     m_for(rt, p, false).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p))
 }
 
-/// Takes a goroutine that waits in the signal handler out of its queue, if there can
-/// be no more threads for now. (It may have the lock that a thread waits for which makes another, or which
-/// is new, in the hook `thread_start`.)
+/// Takes a goroutine that waits in the signal handler out of its queue, if there can be no more threads for now. (The
+/// goroutine may have a lock for which a thread waits that makes another thread, or a new thread in the hook
+/// `thread_start`.)
 pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     let lacks = rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck();
     if !lacks && !is_forking() && threads_starting() == 0 {
@@ -75,8 +74,8 @@ pub fn let_go(m: MRef, task: Task) {
 /// A goroutine that waits in the handler, with the M that it waits on.
 pub fn with_its_m(task: Task) -> (MRef, Task) {
     match task.kind() {
-        // SAFETY: it is bound to that M.
-        Kind::Goroutine(g) => (unsafe { MRef::from_ptr(g.bound_m.get()) }, task),
-        Kind::Newborn(_) => unreachable!("what has not run was not preempted"),
+        // SAFETY: a goroutine that waits in the handler is bound to an M, and M's stay mapped.
+        TaskKind::Goroutine(g) => (unsafe { MRef::from_ptr(g.bound_m.get()) }, task),
+        TaskKind::Newborn(_) => unreachable!("what has not run was not preempted"),
     }
 }

@@ -1,9 +1,9 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
 //! told about the switches. `THREADS.md`, "Hooks", states the order.
 //!
-//! On an M with hooks no goroutine switches directly to another: each goroutine that leaves its stack
-//! goes to g0, which calls the hooks between the switch and the commit. So an M without hooks pays
-//! for nothing but the look at [`M::by_g0`](crate::sched::who::m::M::by_g0) that a locked thread needs anyway.
+//! On an M with hooks no goroutine switches directly to another: each goroutine that leaves its stack goes to g0, which
+//! calls the hooks between the switch and the commit. So an M without hooks pays only for reading
+//! [`M::by_g0`](crate::sched::who::m::M::by_g0), which locked threads need anyway.
 
 use super::blocking;
 use super::bound;
@@ -14,7 +14,7 @@ use super::switch::{self, Left};
 use super::world;
 use crate::os::heap;
 use crate::os::locked::Locked;
-use crate::sched::who::attention::LOOK;
+use crate::sched::who::attention::TO_G0;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::hooks::{Hooks, STARTING};
 use crate::sched::who::m::{self, HOOKED, MRef};
@@ -23,22 +23,21 @@ use crate::sched::who::runtime::{Inside, rt};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// All hooks that were set while a runtime lived: an M may still have to stop with those that have
-/// been removed.
+/// All hooks that were set while a runtime lived: an M may still have to call `thread_stop` of hooks that were removed.
 #[allow(clippy::vec_box)]
 static TABLES: Locked<Vec<Box<Hooks>>> = Locked::new(Vec::new());
 
 /// The hooks that threads are to have now; null: none.
 static CURRENT: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets them, in place of those before; `None` removes them. `-ENOMEM`. Each thread changes over
+/// Sets the hooks in place of the former hooks; `None` removes them. `-ENOMEM`. Each thread changes to the new hooks
 /// when it next chooses a goroutine, or ends.
 pub fn set(hooks: Option<Hooks>) -> i32 {
     let new = match hooks.map(heap::boxed) {
         Some(None) => return -libc::ENOMEM,
         new => new.flatten(),
     };
-    // With the lock held: `ended` frees what is not the current one.
+    // With the lock held: `ended` frees the tables that are not current.
     let is_set = TABLES.with(|all| {
         let table = table_of(all, new)?;
         // Release: pairs with the Acquire in `current`.
@@ -55,7 +54,7 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     0
 }
 
-/// The table with these hooks, an old one if there is one: setting and removing the same hooks again
+/// The table with these hooks. If an old table has the same hooks it is used again, so setting and removing hooks again
 /// and again needs no more memory. Null for `None`.
 #[allow(clippy::vec_box)]
 fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut Hooks> {
@@ -70,10 +69,10 @@ fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut H
     all.last_mut().map(|table| ptr::from_mut(&mut **table))
 }
 
-/// Lets each thread of the runtime see that the hooks have changed: those that run goroutines go
-/// to g0, those that sleep wake up.
+/// Lets each thread of the runtime see that the hooks have changed: threads that run goroutines go to g0, threads that
+/// sleep wake up.
 fn tell_all() {
-    rt().ps().for_each(|p: PRef| world::ask(p, LOOK));
+    rt().ps().for_each(|p: PRef| world::ask(p, TO_G0));
     rt().ms_that(|_| true).into_iter().for_each(start::nudge);
 }
 
@@ -109,13 +108,13 @@ fn current() -> *const Hooks {
     CURRENT.load(Ordering::Acquire)
 }
 
-/// Those of this M.
+/// The hooks of this M.
 fn of(m: MRef) -> Option<&'static Hooks> {
     // SAFETY: null, or a table that stays as long as an M has it.
     unsafe { m.hooks.get().as_ref() }
 }
 
-/// On g0: the M changes over to the current hooks if its own are others.
+/// On g0: the M changes to the current hooks if its own hooks are others.
 #[inline(always)]
 pub fn follow(m: MRef) {
     if m.hooks.get() != current() {
@@ -128,8 +127,9 @@ pub fn follow(m: MRef) {
 fn change(m: MRef, to: *const Hooks) {
     leave_entered(m);
     if !m.p.get().is_null() {
-        // The M may lose its P, and what is chosen for it waits for no other. Nor does the M look for work in the
-        // hooks: sysmon takes P's from those that block only when nobody does. It looks afterwards, or who takes its P.
+        // The M may lose its P in a hook, so its tasks go back to the queues. The M doesn't spin while it is in a hook,
+        // because sysmon takes P's from blocked M's only when no M spins. The M looks for work afterwards, or the M
+        // that took its P does.
         g0::put_back_stash(m, m.p());
         if m.spinning.replace(false) {
             rt().idle.spin_ended();
@@ -157,8 +157,8 @@ pub fn stop(m: MRef) {
     }
 }
 
-/// On g0: the M is about to switch to this goroutine, which is its own. False: the M has lost its P
-/// while a hook blocked; the goroutine comes back here with another one.
+/// On g0: the M is about to switch to this goroutine, which it owns. False: the M has lost its P while a hook blocked;
+/// the goroutine comes back to this M with another P.
 pub fn enter(m: MRef, g: GRef) -> bool {
     if let Some(hooks) = of(m) {
         if !come_in(m, hooks, g) {
@@ -166,7 +166,7 @@ pub fn enter(m: MRef, g: GRef) -> bool {
         }
         count(m, hooks);
     }
-    // Also where the hooks are gone for which it was held.
+    // Also if the hooks for which the goroutine was held are gone.
     if g.has(flags::HELD) {
         bound::release_held(m, g);
     }
@@ -202,26 +202,26 @@ fn count(m: MRef, hooks: &Hooks) {
     }
 }
 
-/// The goroutine has been entered, and there is no P to run it: it waits for one, and until then
-/// belongs to this M, as if pinned.
+/// The goroutine has come in, and the M has no P to run it: the goroutine waits for a P, and until then belongs to this
+/// M, as if pinned.
 fn wait_for_p(m: MRef, g: GRef) {
     bound::hold(m, g);
-    // SAFETY: on g0, and it is ours.
+    // SAFETY: on g0, and this M owns the goroutine.
     unsafe { blocking::queue_for_p(g.address()) };
 }
 
-/// On g0: a goroutine has left its stack. Calls the hooks, the commit in their midst.
+/// On g0: a goroutine has left its stack. Calls the hooks, and the commit between them.
 pub fn left(m: MRef, left: Left) {
     let (hooks, entered) = (of(m), m.entered.get());
     let inside = !m.blocking.get().is_null();
-    // A goroutine that was entered before there were hooks has not come in for them. A goroutine in
-    // `gs_blocking` doesn't go out: its function runs here.
+    // A goroutine that ran before there were hooks has not come in. A goroutine in `gs_blocking` doesn't go out: its
+    // function runs on this thread.
     let Some(hooks) = hooks.filter(|_| !entered.is_null() && !inside) else {
         // SAFETY: the caller has switched.
         unsafe { left.settle() };
         return;
     };
-    // SAFETY: the goroutine that has just been left, which is ours until the commit.
+    // SAFETY: the goroutine that has just been left, which this M owns until the commit.
     let from = unsafe { GRef::from_ptr(entered) };
     let ends = from.has(flags::ENDS);
     if !hand_over(m, hooks, from) {
@@ -234,13 +234,13 @@ pub fn left(m: MRef, left: Left) {
     unsafe { left.settle() };
 }
 
-/// Switches over to the next goroutine at once, if it is known and the hook does that. Then it is
-/// in the stash.
+/// Switches over to the next goroutine at once, if the M can tell which that is and the hook agrees. That goroutine is
+/// then in the stash.
 fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     let Some(over) = hooks.switch_over else { return false };
     let Some(to) = switch::choose_early(m) else { return false };
     if to == from {
-        // On a P that is alone it was published before it left, and is the next one itself.
+        // On a P that is alone the goroutine was published before it left, and may be the next goroutine itself.
         return true;
     }
     // SAFETY: the embedder has given the function for this argument.
@@ -256,13 +256,13 @@ fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
     hooks.of_g(hooks.switch_out, g);
 }
 
-/// On g0: a goroutine that was entered, and has not run yet, is not to run here next.
+/// On g0: a goroutine that has come in and has not run yet will not run next on this M, so it goes out.
 pub fn leave_entered(m: MRef) {
     let entered = m.entered.get();
     if let Some(hooks) = of(m)
         && !entered.is_null()
     {
-        // SAFETY: it waits in this M's stash, or belongs to this M.
+        // SAFETY: the goroutine waits in this M's stash, or belongs to this M.
         go_out(m, hooks, unsafe { GRef::from_ptr(entered) });
     }
 }
@@ -284,8 +284,8 @@ fn be_idle(m: MRef) {
     }
 }
 
-/// On the stack of a goroutine that ends, when all else is done: the last call there. It may
-/// switch, and so leave the thread.
+/// On the stack of a goroutine that ends, when all else is done: the last call there. The hook may switch, and so
+/// resume on another thread.
 pub fn goexit(g: GRef) {
     if let Some(hooks) = m::current().and_then(of)
         && hooks.goexit.is_some()
@@ -294,7 +294,7 @@ pub fn goexit(g: GRef) {
     }
 }
 
-/// In the child of a fork, by the only thread there is.
+/// In the child of a fork, on its only thread.
 pub fn forked() {
     STARTING.store(0, Ordering::Relaxed);
     // SAFETY: null or a table, which stays.

@@ -1,13 +1,11 @@
-//! The network poller: goroutines that wait for files, and the threads that look
-//! whether something has happened. seed: N6, N8, B2
+//! The network poller: goroutines that wait for files, and the threads that poll for events. seed: N6, N8, B2
 //!
-//! A P has an epoll instance, in which the files are that were first waited for on
-//! it; its owner looks there when it has nothing else to do, and now and then, and
-//! sleeps in it when it gives the P up. A node has one that holds those of its P's:
-//! an idle M, the node's watcher, sleeps in it for P's that no other M attends to. All
-//! are made when they are first needed. Which file an event is for, and
-//! who waits for it, is the business of the room above (`io`), which gives its
-//! functions to [`set_hooks`]. `POLLER.md` says why no event is lost.
+//! A P has an epoll instance with the files that goroutines first waited for on that P. The P's owner polls the
+//! instance when it has nothing else to do, and at intervals while it is busy; it sleeps in the instance when it gives
+//! the P up. A node has an epoll instance with the instances of its P's: an idle M, the node's watcher, sleeps there
+//! for P's that no other M attends to. Instances are made when they are first needed. The room above (`io`) knows
+//! which file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
+//! `POLLER.md` says why no event is lost.
 
 use super::ready;
 use super::start;
@@ -17,59 +15,58 @@ use crate::os::time;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
-use crate::sched::who::p::{self, PRef, status};
+use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Batch, Kind, Task};
+use crate::sched::who::task::{Batch, Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
 
-/// Events taken with one look.
+/// Events that one poll takes at most.
 const EVENTS: usize = 128;
-/// A busy P looks at its files once in this number of scheduling decisions at least.
+/// A busy P polls its files once in this number of scheduling decisions at least.
 const TICKS: u32 = 128;
-/// And not before this number of decisions after the last look.
+/// A busy P makes at least this number of scheduling decisions between two polls.
 const LEAST_TICKS: u32 = 4;
-/// How long a busy P aims to go without a look at its files, in ns, within `LEAST_TICKS` and `TICKS`.
-const LOOK_GAP: i64 = 40_000;
-/// What a look finds queues behind what waits already, so the next look may wait until this part of the queue has run.
+/// How long a busy P aims to go between two polls, in ns, within `LEAST_TICKS` and `TICKS`.
+const POLL_GAP: i64 = 40_000;
+/// What a poll finds queues behind the work that waits, so the next poll may wait until this part of the queue has run.
 const PART_OF_QUEUE: u32 = 4;
-/// The data of an instance's bell; other numbers are files', or P's.
+/// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's (in a node's).
 const BELL: u64 = u64::MAX;
-/// P's that a watcher takes note of at once.
+/// How many P's with events a watcher takes out of its node's instance at once.
 const FIRED: usize = 16;
 
 /// What the room above does.
-pub struct Hooks {
-    /// An event of a file: the data that it was added with, and what has happened.
-    /// Gives whoever is to run for it to `found`.
+pub struct FileHooks {
+    /// An event of a file: the data that the file was added with, and what has happened.
+    /// Gives the goroutines that are to run for the event to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Found),
-    /// Called by sysmon each few ms while the poller is in use. True: it has to be
-    /// called once more.
+    /// sysmon calls this each `VERIFY_EVERY` while the poller is in use. True: sysmon must call it once more.
     pub verify: fn() -> bool,
     /// The runtime has ended.
     pub ended: fn(),
 }
 
-static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
+static HOOKS: AtomicPtr<FileHooks> = AtomicPtr::new(ptr::null_mut());
 
 /// Tells the poller what to do with events; always the same.
-pub fn set_hooks(hooks: &'static Hooks) {
+pub fn set_hooks(hooks: &'static FileHooks) {
     HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
 }
 
-fn hooks() -> Option<&'static Hooks> {
+fn hooks() -> Option<&'static FileHooks> {
     // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// The runtime has ended: the room above gives back what it has kept for it.
+/// The runtime has ended: the room above gives back what it has kept for the runtime.
 pub fn ended() {
     if let Some(hooks) = hooks() {
         (hooks.ended)();
     }
 }
 
-/// Who is made ready by one look at an instance.
+/// The goroutines that one poll of an instance makes ready.
 #[derive(Default)]
 pub struct Found {
     writes: Batch,
@@ -77,22 +74,22 @@ pub struct Found {
     accepts: Batch,
 }
 
-/// What a goroutine has waited for: how soon it runs.
+/// What a goroutine has waited for, which decides how soon it runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum EventClass {
     Write,
     Read,
     Accept,
 }
 
 impl Found {
-    /// The goroutine is the poller's from here on.
-    pub fn add(&mut self, g: GRef, class: Class) {
+    /// Takes a goroutine, which the caller owns.
+    pub fn add(&mut self, g: GRef, class: EventClass) {
         g.set_status(Status::Runnable);
         match class {
-            Class::Write => self.writes.push(Task::goroutine(g)),
-            Class::Read => self.reads.push(Task::goroutine(g)),
-            Class::Accept => self.accepts.push(Task::goroutine(g)),
+            EventClass::Write => self.writes.push(Task::goroutine(g)),
+            EventClass::Read => self.reads.push(Task::goroutine(g)),
+            EventClass::Accept => self.accepts.push(Task::goroutine(g)),
         }
     }
 
@@ -100,11 +97,10 @@ impl Found {
         self.writes.len() + self.reads.len() + self.accepts.len()
     }
 
-    /// Into the queues of the caller's P: those who write run first, then those who
-    /// read. But behind whatever waits already, which might never have its turn
-    /// else. seed: N8
+    /// Into the queues of the caller's P: goroutines that waited to write run first, then those that waited to read.
+    /// All run after the work that waits already, which might never have its turn otherwise. seed: N8
     pub(super) fn into_queues(self, p: PRef) {
-        // One alone is the caller's own next work.
+        // A single goroutine is the caller's own next work.
         let for_others = self.len() > 1 || p.has_work();
         let runq = &p.of_node().runq;
         let (mut in_order, accepts) = ([self.writes, self.reads], self.accepts);
@@ -139,13 +135,13 @@ impl Found {
     }
 }
 
-/// Pushes each, or makes it ready as its own properties ask for.
+/// Pushes each task, or makes a task with special properties ready as those demand.
 fn push_each(mut batch: Batch, push: impl Fn(Task)) {
     let mut n = 0;
     while let Some(task) = batch.pop() {
-        // The first and each eighth: of a batch some, of single events all.
+        // The first of a batch, and every eighth: so single events are all measured, and long batches in part.
         if n % 8 == 0
-            && let Kind::Goroutine(g) = task.kind()
+            && let TaskKind::Goroutine(g) = task.kind()
         {
             ready::measure_wait(g, time::now());
         }
@@ -158,9 +154,8 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
 
 // Files that are waited for
 
-/// The P whose instance a file is added to that is waited for on `p`: this one,
-/// or one that has an instance if there is none to be had. A negative errno value
-/// if there is no such.
+/// The P to whose instance a file is added when a goroutine waits for it on `p`: `p` itself, or another P with an
+/// instance if `p` can't have one. A negative errno value if no P has an instance.
 pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
     if p.poll.epoll() >= 0 {
         return Ok(p);
@@ -171,7 +166,7 @@ pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
     }
 }
 
-/// The lock of those who make some is held.
+/// The caller holds `making_polls`.
 fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     if p.poll.epoll() >= 0 {
         return Ok(());
@@ -194,7 +189,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         return Err(e);
     }
     p.poll.bell.store(Some(bell));
-    // Release: pairs with the Acquire of those who use it; the bell goes along.
+    // Release: pairs with the Acquire in `Poll::epoll`; the bell goes along.
     p.poll.epoll.store(fd, Ordering::Release);
     rt.polls.store(true, Ordering::Release);
     Ok(())
@@ -203,7 +198,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
 fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
     let fd = epoll::create()?;
     let bell = Bell::new().inspect_err(|_| epoll::close(fd))?;
-    // Each ring is told, see `Bell::heard`.
+    // Edge-triggered, so that the kernel reports each ring: see `Bell::heard`.
     if let Err(e) = epoll::add(fd, bell.to_poll(), epoll::IN | epoll::EDGE, BELL) {
         bell.close();
         epoll::close(fd);
@@ -212,7 +207,7 @@ fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
     Ok((fd, bell))
 }
 
-/// Closes everything: no M polls any more.
+/// Closes all instances and bells. No M polls any more.
 pub fn close_all(rt: &Runtime) {
     let close = |instance: &AtomicI32, bell: &AtomicBell| {
         let fd = instance.swap(-1, Ordering::Relaxed);
@@ -228,56 +223,54 @@ pub fn close_all(rt: &Runtime) {
     rt.nodes.iter().for_each(|n| close(&n.poll.epoll, &n.poll.bell));
 }
 
-/// A goroutine is about to wait for a file of this P's instance; it holds the
+/// The calling goroutine is about to wait for a file of this P's instance. It holds the
 /// file's lock, so it can't be woken yet.
 pub fn wait_begins(home: PRef) {
     if home.poll.waiting.fetch_add(1, Ordering::SeqCst) == 0 {
-        p::look_at_the_clock(home);
+        p::read_clock_next(home);
     }
-    // Pairs with the fences in `make_idle` and `stop_attending`: either who leaves the
-    // P sees that it is waited for, or we see that nobody attends to it.
+    // Pairs with the fences in `make_idle` and `stop_attending`: either the M that leaves the P sees this goroutine's
+    // count, or this goroutine sees that no M attends to the P.
     fence(Ordering::SeqCst);
     if is_deserted(home) {
         arm(home);
     }
 }
 
-/// No M runs the P or sleeps in its instance.
+/// Whether no M runs the P or sleeps in its instance.
 fn is_deserted(p: PRef) -> bool {
-    matches!(p.status(), status::IDLE | status::DEAD) && !p.poll.is_attended()
+    matches!(p.status(), PStatus::Idle | PStatus::Dead) && !p.poll.is_attended()
 }
 
-/// It runs again.
+/// Undoes [`wait_begins`]: the goroutine runs again.
 pub fn wait_ends(home: PRef) {
     home.poll.waiting.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Whether any goroutine waits for a file.
-pub fn anybody_waits(rt: &Runtime) -> bool {
+pub fn any_file_is_waited_for(rt: &Runtime) -> bool {
     rt.polls.load(Ordering::Relaxed) && rt.all_made_ps().any(|p| p.poll.is_waited_for())
 }
 
-/// The P has become idle, or will never run again: from here on the next event of
-/// its files, also one that is there already, ends the sleep of whoever attends to
-/// it, or of its node's watcher.
+/// The P has become idle, or will never run again. From here on the next event of its files, or an event that is there
+/// already, ends the sleep of the M that attends to the P, or of the node's watcher.
 #[inline]
-pub fn nobody_runs(p: PRef) {
+pub fn runner_left(p: PRef) {
     if p.poll.is_waited_for() && !p.poll.is_attended() {
         arm(p);
     }
 }
 
-/// The M that runs the P is about to make it idle and will sleep in its instance;
-/// it says so by [`Post::leave`] when it doesn't, or no longer. False: nobody waits
-/// there, or another M sleeps there already.
+/// The M that runs the P is about to make it idle and to sleep in its instance; [`Post::leave`] takes that back. False:
+/// no goroutine waits there, or another M sleeps there already.
 pub fn attend(p: PRef) -> bool {
     p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
 }
 
-/// The M doesn't sleep in the instance of the P any more.
+/// Undoes [`attend`].
 fn stop_attending(p: PRef) {
     p.poll.attended.store(false, Ordering::Relaxed);
-    // Pairs with those in `wait_begins` and `make_idle`.
+    // Pairs with the fences in `wait_begins` and `make_idle`: the thread that fences last sees what the others published.
     fence(Ordering::SeqCst);
     if p.poll.is_waited_for() && is_deserted(p) {
         arm(p);
@@ -285,8 +278,8 @@ fn stop_attending(p: PRef) {
 }
 
 fn arm(p: PRef) {
-    // SeqCst: pairs with the clearing in `sleep`: either we see it cleared, or the
-    // watcher that has cleared it sees that the P is idle.
+    // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has cleared it sees
+    // that the P is idle.
     if !p.poll.armed.swap(true, Ordering::SeqCst)
         && let Some(of_node) = p.of_node().poll.epoll()
     {
@@ -295,39 +288,39 @@ fn arm(p: PRef) {
     }
 }
 
-// Looking
+// Polling
 
-/// Whether it is time that the busy owner looks.
+/// Whether it is time for the busy owner to poll.
 #[inline(always)]
 pub fn is_due(p: PRef) -> bool {
     p.poll.is_waited_for()
-        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.looked_at.get()) >= p.poll.ticks.get()
+        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get()) >= p.poll.ticks.get()
 }
 
-/// Whether the owner of a P is late with its look at the files, so that a thief looks instead. Each look is a system
-/// call. (The watcher looks for P's that no M runs.)
+/// Whether the owner of a running P is late with its poll, so that a thief polls instead. Each poll is a system call.
+/// (The node's watcher polls for P's that no M runs.)
 pub fn is_neglected(p: PRef) -> bool {
     p.poll.is_waited_for()
-        && p.status() == status::RUNNING
-        && time::now() - p.poll.last_look() >= LOOK_GAP
+        && p.status() == PStatus::Running
+        && time::now() - p.poll.last_poll() >= POLL_GAP
 }
 
-/// After how many decisions it is time for a look, if a goroutine waits for a file.
-pub fn ticks_between_looks(p: PRef) -> u32 {
+/// After how many decisions it is time to poll; `TICKS` if no goroutine waits for a file.
+pub fn ticks_between_polls(p: PRef) -> u32 {
     if p.poll.is_waited_for() { p.poll.ticks.get() } else { TICKS }
 }
 
-/// Makes ready on the caller's P whoever waits for what has happened in the
-/// instance of `of`, its own P or another. On g0. Gives how many there are.
-pub fn look(m: MRef, of: PRef) -> usize {
+/// Polls the instance of `of`, which is the caller's own P or another. The goroutines that waited for what has happened
+/// become ready on the caller's P. On g0. Gives how many there are.
+pub fn poll(m: MRef, of: PRef) -> usize {
     let p = m.p();
-    let before = of.poll.last_look();
+    let before = of.poll.last_poll();
     let found = take_events(of, 0);
     if of == p {
         let tick = p.tick.load(Ordering::Relaxed);
-        let decisions = i64::from(tick.wrapping_sub(p.poll.looked_at.replace(tick)));
-        let took = (of.poll.last_look() - before).max(1);
-        let ticks = (decisions * LOOK_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
+        let decisions = i64::from(tick.wrapping_sub(p.poll.polled_at.replace(tick)));
+        let took = (of.poll.last_poll() - before).max(1);
+        let ticks = (decisions * POLL_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
         p.poll.ticks.set(ticks as u32);
     }
     let n = found.len();
@@ -341,8 +334,9 @@ pub fn look(m: MRef, of: PRef) -> usize {
     n
 }
 
-/// The same for those who have no P: whoever is found goes to the P's inbox.
-pub fn look_from_outside(of: PRef) -> bool {
+/// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True:
+/// there are some.
+pub fn poll_into_inbox(of: PRef) -> bool {
     let found = take_events(of, 0);
     let any = found.len() > 0;
     if any {
@@ -351,7 +345,7 @@ pub fn look_from_outside(of: PRef) -> bool {
     any
 }
 
-/// Waits for events until the deadline (ns; negative: none; 0: only looks).
+/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait).
 fn take_events(of: PRef, deadline: i64) -> Found {
     let mut found = Found::default();
     let epoll = of.poll.epoll();
@@ -360,10 +354,9 @@ fn take_events(of: PRef, deadline: i64) -> Found {
     {
         let mut events = [epoll::NONE; EVENTS];
         let n = epoll::wait(epoll, &mut events, deadline);
-        of.poll.last_look.store(time::now(), Ordering::Relaxed);
+        of.poll.last_poll.store(time::now(), Ordering::Relaxed);
         for &Event { events, u64: data } in &events[..n] {
             match data {
-                // Not for the one who looks, but for the M that sleeps here.
                 BELL => hear(of, deadline == 0),
                 _ => (hooks.event)(data, events, &mut found),
             }
@@ -372,14 +365,14 @@ fn take_events(of: PRef, deadline: i64) -> Found {
     found
 }
 
-/// The bell of the P's instance was rung, and the caller was told. If it only looks this was
-/// not for the caller, but for the M that sleeps there.
-fn hear(of: PRef, only_looks: bool) {
+/// The caller has taken a ring of the bell in the P's instance. The ring is for an M that sleeps there: if the caller
+/// only polls, it passes the ring on.
+fn hear(of: PRef, only_polls: bool) {
     let Some(bell) = of.poll.bell.load() else { return };
     bell.heard();
-    // After `heard`, which may have taken a later ring: who rang it for an M has seen that the
-    // M sleeps here, and so it is attended.
-    if only_looks && of.poll.is_attended() {
+    // Read after `heard`, which may have taken a later ring: a thread that rings for an M has seen that the M sleeps
+    // here, so the P is attended then.
+    if only_polls && of.poll.is_attended() {
         bell.ring();
     }
 }
@@ -392,7 +385,7 @@ pub enum Post<'a> {
     Note,
     /// In the instance of the P that it ran last and now attends to.
     P(PRef),
-    /// In that of a node: it is the watcher.
+    /// In the instance of a node: the M is the node's watcher.
     Node(&'a Node),
 }
 
@@ -401,7 +394,7 @@ pub enum Post<'a> {
 pub struct Woken {
     /// The M has been notified.
     pub notified: bool,
-    /// Who is made ready by the events of the P that the M attends to.
+    /// The goroutines that events of the P that the M attends to have made ready.
     found: Found,
     /// P's that had events when no M attended to them. They are not armed any more.
     fired: [u16; FIRED],
@@ -409,8 +402,8 @@ pub struct Woken {
 }
 
 impl<'a> Post<'a> {
-    /// Where an M sleeps that attends to no P: it is the watcher of a node that has
-    /// none, its own or one that needs somebody, or sleeps as others do.
+    /// Where an M sleeps that attends to no P. The M becomes the watcher of a node that has none: a node that needs a
+    /// watcher, else its own. If these have watchers it sleeps on its note.
     pub fn find(rt: &'a Runtime, m: MRef) -> Post<'a> {
         if !rt.polls.load(Ordering::Acquire) {
             return Post::Note;
@@ -428,12 +421,12 @@ impl<'a> Post<'a> {
             .map_or(Post::Note, Post::Node)
     }
 
-    /// Whether others need the M where it is.
+    /// Whether events of others wake the M here.
     pub fn is_needed(&self) -> bool {
         !matches!(self, Post::Note)
     }
 
-    /// The M leaves it.
+    /// The M leaves its post.
     pub fn leave(&self) {
         match self {
             Post::Note => {}
@@ -442,8 +435,8 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// The M has left it to do other work, or for good: another idle M watches the node
-    /// now, if somebody must; if there is none sysmon sees to that.
+    /// The M has left its post to do other work, or for good: another idle M watches the node now if the node needs a
+    /// watcher. If no M is idle sysmon finds one.
     pub fn pass_on(&self, rt: &Runtime) {
         let node = match self {
             Post::Note => return,
@@ -455,7 +448,7 @@ impl<'a> Post<'a> {
         }
         match node.pop_idle_m() {
             Some(m) => start::give(m, None, None, false),
-            // It may have gone to sleep while the M was still there.
+            // sysmon may have gone to sleep while this M was still at its post.
             None => rt.sysmon.wake_if_asleep(),
         }
     }
@@ -494,7 +487,7 @@ impl Woken {
         let n = epoll::wait(epoll, &mut events, deadline);
         for &Event { u64: data, .. } in &events[..n] {
             match data {
-                // The caller looks at its note after this.
+                // The caller takes its note after this.
                 BELL => node.poll.bell.load().into_iter().for_each(Bell::heard),
                 _ => {
                     self.fired[self.n] = data as u16;
@@ -508,7 +501,7 @@ impl Woken {
         self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
     }
 
-    /// Takes one of the idle P's that have events; sees to the others.
+    /// Takes one of the idle P's that have events, and arms the other idle P's for the next watcher.
     pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
         let take = |p: PRef| rt.take_idle_p(p);
         let mut taken = match post {
@@ -526,7 +519,7 @@ impl Woken {
         taken
     }
 
-    /// The M has something else to do: others see to the P's that had events.
+    /// The M has something else to do: arms the P's that had events for the next watcher.
     pub fn leave_ps(&self, rt: &Runtime) {
         for p in self.ps(rt) {
             disarm(p);
@@ -534,8 +527,8 @@ impl Woken {
         }
     }
 
-    /// Whoever is ready runs: on the M's P, if that is the one it has attended to, else
-    /// where that one is.
+    /// Queues the goroutines that events have made ready: on the M's P if the M has attended to that P, else in the
+    /// inbox of the P that it has attended to.
     pub fn deliver(self, m: MRef, post: &Post) {
         match post {
             Post::P(p) if self.found.len() > 0 => match m.p.get() == p.as_ptr() {
@@ -547,21 +540,21 @@ impl Woken {
     }
 }
 
-/// The event that it was armed for has come.
+/// The event that the P was armed for has come.
 fn disarm(p: PRef) {
     // SeqCst, and the fence: see `arm`.
     p.poll.armed.store(false, Ordering::SeqCst);
     fence(Ordering::SeqCst);
 }
 
-/// A P with events, not armed any more: if it is idle the next watcher is to see
-/// them, if it is run its owner does, and who attends to it sees them anyway.
+/// A P has events and is not armed any more. If the P is idle the next watcher must see the events, so it is armed again.
+/// The owner of a running P, and an M that attends to the P, see the events anyway.
 fn settle(p: PRef) {
     match p.status() {
         _ if p.poll.is_attended() => {}
-        status::IDLE => arm(p),
-        status::DEAD => {
-            look_from_outside(p);
+        PStatus::Idle => arm(p),
+        PStatus::Dead => {
+            poll_into_inbox(p);
             arm(p);
         }
         _ => {}
@@ -579,8 +572,8 @@ fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
     node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
 }
 
-/// Somebody has left an idle P alone: an M sleeps for its node, a new one if need
-/// be. False: there is none to be had.
+/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: there is no M
+/// to be had.
 pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
     if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
         return true;
@@ -595,25 +588,25 @@ pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
 
 // sysmon
 
-/// What sysmon remembers.
-pub struct Sysmon {
-    /// Since when a node lacks a watcher, in ns; 0: it doesn't.
+/// What sysmon does for the poller, and what it remembers of that.
+pub struct PollerWatch {
+    /// Since when each node lacks a watcher, in ns; 0: it has one.
     lacking: Vec<i64>,
     verify_at: i64,
 }
 
-/// A node may be without a watcher for so long, in ns: one is on its way as a rule.
+/// sysmon calls a watcher for a node that has lacked one for this time, in ns: as a rule an M is on its way.
 const PATIENCE: i64 = 1_000_000;
-/// How often waits are verified.
+/// How often waits are verified, in ns.
 const VERIFY_EVERY: i64 = 50_000_000;
 
-impl Sysmon {
-    pub fn new() -> Sysmon {
-        Sysmon { lacking: Vec::new(), verify_at: 0 }
+impl PollerWatch {
+    pub fn new() -> PollerWatch {
+        PollerWatch { lacking: Vec::new(), verify_at: 0 }
     }
 
-    /// Looks for nodes without a watcher. True: an M was found for one.
-    pub fn look(&mut self, rt: &Runtime, now: i64) -> bool {
+    /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.
+    pub fn check(&mut self, rt: &Runtime, now: i64) -> bool {
         if !rt.polls.load(Ordering::Acquire) {
             return false;
         }
@@ -626,7 +619,7 @@ impl Sysmon {
             }
             for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
                 if p.poll.is_waited_for() && is_deserted(p) {
-                    found |= look_from_outside(p);
+                    found |= poll_into_inbox(p);
                 }
             }
             if *since == 0 {

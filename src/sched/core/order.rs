@@ -9,12 +9,11 @@ use crate::sched::who::attention;
 use crate::sched::who::m::{MRef, on_goroutine};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::rt;
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::ring::Taken;
 use core::sync::atomic::Ordering;
 
-/// One scheduling decision in this number begins with the node's global queue. A
-/// prime, and Go's number. seed: W1
+/// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
 pub const GLOBAL: u32 = 61;
 
 /// One decision in this number begins with the global queue even if goroutines hand over to each other and their turn
@@ -32,12 +31,12 @@ pub const OTHERS: u32 = 53;
 /// What events have made ready need not wait for its end.
 pub const TURN: i64 = 2_000_000;
 
-/// What this number of goroutines uses doesn't stay in the first cache from turn to turn.
+/// From this number of queued goroutines on, what they use doesn't stay in the first-level cache from turn to turn, so
+/// it is prefetched.
 pub const MANY: u32 = 16;
 
-/// The next task of the own P, for a direct switch. The caller may hold the lock
-/// of what it is about to wait for, so nothing may be woken here: when a timer or
-/// the poller is due, g0 sees to it.
+/// The next task of the own P, for a direct switch. The caller may hold the lock of the object that it is about to wait
+/// for, so this wakes no goroutine and no M: when a timer or the poller is due it gives `None`, and g0 serves them.
 #[inline(always)]
 pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
@@ -98,21 +97,22 @@ pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     }
 }
 
-/// Whether something else than the queues in their order may be due with this
-/// decision; most have only this to ask.
+/// Whether this decision is unusual: something besides the queues in their order may be due. Most decisions make only
+/// this check.
 #[inline(always)]
 pub fn is_unusual(p: PRef, tick: u32) -> bool {
     tick.wrapping_sub(p.unusual_at.load(Ordering::Relaxed)) as i32 >= 0
 }
 
-/// Sets the next unusual decision after this one: the next at all if something waits for it (`at_once`).
+/// Sets the tick of the next unusual decision after this one. `at_once`: the very next decision is unusual.
 pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
     let until = |of: u32| of - tick % of;
-    // The first timer changes that, and the first goroutine that waits for a file.
+    // The first timer, and the first goroutine that waits for a file, make an earlier decision unusual
+    // (`read_clock_next`).
     let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
     let ordinary = match at_once {
         true => 1,
-        false => clock.min(netpoll::ticks_between_looks(p)).min(until(GLOBAL)).min(until(OTHERS)),
+        false => clock.min(netpoll::ticks_between_polls(p)).min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
 }
@@ -144,7 +144,7 @@ pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     task.or_else(|| next_in_order(m, p))
 }
 
-/// Whether goroutines that hand over through `runnext` have done so for long enough.
+/// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`.
 fn turn_is_over(p: PRef) -> bool {
     let (turn, now) = (p.turn(), time::now());
     if p.pace.turn.replace(turn) != turn {
@@ -173,8 +173,7 @@ fn of_event(m: MRef, p: PRef) -> Option<Task> {
     }
 }
 
-/// The next task of the own P and of the queues that must not starve. It wakes
-/// nobody. seed: B7, N4, N5, N8, W1
+/// The next task from the queues in their usual order. Wakes no M. seed: B7, N4, N5, N8, W1
 #[inline(always)]
 pub fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     let alone = p.alone.get();
@@ -199,7 +198,7 @@ pub fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     next_shared(p, alone)
 }
 
-/// The newest of the private queue.
+/// The newest task of the private queue.
 #[inline(always)]
 pub fn next_private(p: PRef, alone: bool) -> Option<Task> {
     let taken = p.private.take_back(alone)?;
@@ -210,14 +209,14 @@ pub fn next_private(p: PRef, alone: bool) -> Option<Task> {
     unsafe { Task::from_word(taken.entry) }
 }
 
-/// Fairness between the queues, each of which has its turn: two goroutines that
-/// wake each other through `runnext` must not keep everybody else waiting.
+/// Fairness between the queues: each begins a decision in turn, so two goroutines that wake each other through
+/// `runnext` don't keep all others waiting.
 pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
     let node = p.of_node();
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
-        // In turns: each of the two may be fed without end.
+        // In turns, because each of the two queues may be fed without end.
         0 if (tick / GLOBAL).is_multiple_of(2) => node.take_placed().or_else(|| node.runq.pop()),
         0 => node.runq.pop().or_else(|| node.take_placed()),
         1 => next_shared(p, alone),
@@ -225,7 +224,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
         3 => m.pinned.pop(),
         4 => node.high.pop(),
-        // It would keep those waiting for whom it was preempted just now.
+        // A goroutine that was preempted just now would keep those waiting for which it was preempted.
         5 => node.preempted.pop_if(preempt::has_waited),
         _ => node.low.pop(),
     };
@@ -249,12 +248,12 @@ pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
         // SAFETY: it holds a task.
         return unsafe { Task::from_word(word) };
     }
-    // Acquire: as for any queue; a thief may have been faster.
+    // Acquire: pairs with the Release of the goroutine that set `runnext`. A thief may have taken the task meanwhile.
     // SAFETY: it holds a task or 0.
     unsafe { Task::from_word(p.runnext.swap(0, Ordering::Acquire)) }
 }
 
-/// The oldest of the shared queue; what others left in the inbox joins it first.
+/// The oldest task of the shared queue, after the inbox has been moved there.
 #[inline(always)]
 pub fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     if !p.inbox.is_empty() {
@@ -273,13 +272,13 @@ pub fn fetch_next_shared(p: PRef, taken: &Taken) {
     }
 }
 
-/// Lets the processor get what will be needed of those who run next, which was in its
-/// caches long ago: of the first what is on its stack, of the second where that is.
+/// Prefetches for the two goroutines that run next, which were in the caches long ago: of the first its stack, of the
+/// second its descriptor, which says where its stack is.
 #[inline(always)]
 pub fn fetch(first: usize, second: usize) {
     arch::prefetch(second);
-    // SAFETY: an old task at worst, whose memory is still there, or 0.
-    if let Some(Kind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
+    // SAFETY: at worst a task that has left the ring, whose memory stays mapped, or 0.
+    if let Some(TaskKind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
         g.fetch_stack();
     }
 }
@@ -296,7 +295,7 @@ pub fn drain_inbox(p: PRef) {
 /// Whether anything but the running goroutine could run here now; for `yield`.
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
-    // First where those who yield are.
+    // First the queue that goroutines which yield go to.
     if !p.shared.is_empty() {
         return false;
     }
@@ -313,9 +312,8 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
         && p.attention.load(Ordering::Relaxed) == 0
 }
 
-/// Whether it makes sense to wait for another goroutine without parking: one
-/// runs on another P, and nothing could run here meanwhile. runtime_canSpin.
-/// seed: S12
+/// Whether it makes sense to wait for another goroutine without parking: a goroutine runs on another P, and none could
+/// run here meanwhile. runtime_canSpin. seed: S12
 pub fn may_spin() -> bool {
     let Some(m) = on_goroutine() else { return crate::os::cpu::count() > 1 };
     let (rt, p) = (rt(), m.p());

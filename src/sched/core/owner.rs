@@ -4,9 +4,9 @@ use super::g0;
 use super::gang;
 use super::netpoll::{self};
 use super::world;
-use crate::sched::who::attention::LOOK;
+use crate::sched::who::attention::TO_G0;
 use crate::sched::who::m::MRef;
-use crate::sched::who::p::{P, PRef, status};
+use crate::sched::who::p::{P, PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -14,52 +14,52 @@ use core::sync::atomic::{Ordering, fence};
 /// Puts a P into its node's set of idle P's. The caller looks for work once
 /// more afterwards, or knows that another M will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
-    debug_assert_eq!(p.status(), status::IDLE);
-    // A member may have left it without a decision here: locked to its thread, or in a call.
+    debug_assert_eq!(p.status(), PStatus::Idle);
+    // A gang's member may have left the P without a decision here: locked to its thread, or in a call.
     gang::has_left(p);
-    // Counted first: whoever takes it out of the set counts it out.
+    // Counted before it is in the set: the thread that takes it out of the set counts it out.
     rt.idle.p_idle();
     p.of_node().add_idle_p(p);
     // Pairs with the fence in `Idle::work_added`: either the adder of work finds
     // the P in the set, or the caller finds the work. And with the one in
     // `netpoll::wait_begins`.
     fence(Ordering::SeqCst);
-    netpoll::nobody_runs(p);
+    netpoll::runner_left(p);
     if world::is_stopping() {
         world::arrived();
     }
 }
 
-/// The M gives its P up; the caller alone has it then.
+/// The M gives its P up; the caller alone owns it then.
 pub fn release_p(m: MRef) -> PRef {
     let p = m.p();
     m.p.set(ptr::null());
-    p.set_status(status::IDLE);
+    p.become_idle();
     p
 }
 
-/// The M takes a P that is the caller's. seed: N3
+/// The M takes a P that the caller owns. seed: N3
 pub fn acquire_p(m: MRef, p: PRef) {
     debug_assert!(m.p.get().is_null());
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
-    p.set_owner(status::RUNNING, m);
+    p.become_running(m);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
     m.set_between(false);
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
     rt().sysmon.wake_if_long_asleep();
-    crate::sched::core::owner::look_if_done(m, p);
+    crate::sched::core::owner::go_to_g0_if_wanted_back(m, p);
 }
 
-/// The M has taken a P: if its thread is wanted back, g0 must see it.
+/// The M has taken a P. If the thread's owner wants the thread back, the M must go to g0.
 #[inline(always)]
-pub fn look_if_done(m: MRef, p: PRef) {
+pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
     if g0::is_wanted_back(m) {
-        world::ask(p, LOOK);
+        world::ask(p, TO_G0);
     }
 }
 
-/// Takes an idle P out of its set: this one, one of the node, or the nearest.
+/// Takes an idle P out of its set: `near` if that is idle, else a P of the node, else the nearest.
 pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
     near.filter(|&p| rt.take_idle_p(p))
         .or_else(|| rt.nodes_from(node).find_map(|n| rt.take_idle_p_of(n)))

@@ -1,14 +1,12 @@
 //! Blocking and waking: what every object that goroutines block on is built on.
 //!
-//! A goroutine that blocks puts a [`Waiter`] into the object's queue, under the
-//! object's lock, and parks. The context that runs next releases the lock, after the
-//! registers are saved; on a P where no other M could run the goroutine meanwhile the lock is
-//! released before that. The waker takes the waiter out
-//! of the queue, under the lock, claims it and makes its goroutine ready.
+//! A goroutine that blocks puts a [`Waiter`] into the object's queue, under the object's lock, and parks. The context
+//! that runs next releases the lock, after the goroutine's registers are saved; on a P that is alone the goroutine
+//! itself releases the lock, before the switch. The waker takes the waiter out of the queue, under the lock, claims it
+//! and makes its goroutine ready.
 //!
-//! A claim decides between several wakers: a partner, the deadline, a cancel,
-//! the other cases of a select. Where there can be only one (no deadline, no
-//! select, no pointer to the goroutine elsewhere) it costs nothing.
+//! A claim decides between several wakers: a partner, the deadline, a cancel, the other cases of a select. Where only
+//! one waker is possible (no deadline, no select, no pointer to the goroutine elsewhere) there is no claim.
 
 use super::ready;
 use super::switch;
@@ -21,7 +19,7 @@ use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, M, MRef};
 use crate::sched::who::node::priority;
 use crate::sched::who::waiter::{
-    Cause, Claimed, Ended, Leave, Parker, Request, Waiter, When, Why, claim,
+    Cause, Claimed, Ended, Leave, ParkRequest, Parker, Waiter, When, Why, claim,
 };
 use crate::sched::words::clock;
 use core::cell::Cell;
@@ -29,14 +27,13 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Waits without end.
+/// A deadline that never comes.
 pub const FOREVER: i64 = -1;
-/// Never waits.
+/// A deadline that has always passed: the operation never waits.
 pub const NOWAIT: i64 = 0;
 
 impl Parker {
-    /// Wakes the goroutine from the park by hand with this number; false: another
-    /// waker has.
+    /// Wakes the goroutine from the park by hand with this number. False: another waker has done so.
     pub fn wake(g: GRef, number: u64) -> bool {
         match g.parker.end(number, claim::WOKEN) {
             Ended::Claimed => ready::ready(g, When::Soon),
@@ -46,14 +43,14 @@ impl Parker {
         true
     }
 
-    /// Makes its owner run again; the caller owns it by a claim or alone. After
-    /// this the waiter and whatever else is on its stack may be gone.
+    /// Makes the parked goroutine or thread run again. The caller has claimed it, or is its only possible waker. After
+    /// this the waiter, and everything else on that goroutine's stack, may be gone.
     ///
     /// # Safety
     /// `parker` is parked, or about to be with the object's lock held.
     #[inline(always)]
     unsafe fn ready(parker: *const Parker, when: When) {
-        // SAFETY: it is parked, so it stays until it is made ready, which only the caller may do.
+        // SAFETY: the goroutine is parked, so its parker stays until it is made ready, which only the caller may do.
         let this = unsafe { &*parker };
         if this.is_thread.get() {
             blocked::thread_wakes(this.counted.get());
@@ -66,8 +63,7 @@ impl Parker {
         }
     }
 
-    /// The deadline has passed: wakes the park with this number. False: it was over
-    /// before.
+    /// The deadline has passed: wakes the goroutine from the park with this number. False: that park was over before.
     ///
     /// # Safety
     /// `parker` is a goroutine's, and the caller holds no lock.
@@ -76,9 +72,9 @@ impl Parker {
         let this = unsafe { &*parker };
         match this.end(number, claim::TIMED_OUT) {
             Ended::Claimed => {
-                // Many may be due at once, that were in no cache for long.
+                // Many deadlines may pass at once, and the waiters were in no cache for long.
                 this.g().fetch_stack();
-                // SAFETY: just claimed; no lock is held, says the caller.
+                // SAFETY: the goroutine was just claimed; and the caller holds no lock.
                 unsafe { leave_and_run(this.g()) };
             }
             Ended::Marked => {}
@@ -87,11 +83,11 @@ impl Parker {
         true
     }
 
-    /// Wakes whatever park is under way with `Cancelled`, unless cancelling is disabled.
-    /// `G::cancelled` has been set before.
+    /// Ends the park under way with `Cancelled`, if there is one, unless cancelling is disabled. The caller has set
+    /// `G::cancelled` before.
     pub fn cancel(g: GRef) {
-        // Pairs with the fence in `Block::begin`: either it sees the flag or we
-        // see that it is about to park.
+        // Pairs with the fence in `Block::arm`: either the goroutine sees the flag, or this thread sees that it is
+        // about to park.
         fence(Ordering::SeqCst);
         let number = g.parker.claim.load(Ordering::Acquire) >> claim::BITS;
         // The goroutine finds the flag when it next waits after `Parker::let_cancel`.
@@ -99,28 +95,27 @@ impl Parker {
             return;
         }
         if let Ended::Claimed = g.parker.end(number, claim::CANCELLED) {
-            // SAFETY: just claimed; no caller of `gs_cancel` holds a lock of the library.
+            // SAFETY: the goroutine was just claimed; and no caller of `gs_cancel` holds a lock of the library.
             unsafe { leave_and_run(g) };
         }
     }
 }
 
-/// Makes a goroutine run whose deadline or cancel has ended its park: first it leaves the
-/// queue of its object. Others that wait behind it there go on, even if it doesn't run for
-/// long: its priority may be low, or its thread blocked.
+/// A deadline or a cancel has ended the goroutine's park: takes the goroutine out of its object's queue, and then makes
+/// it run. So the goroutines behind it in the queue go on, even if it is long until this goroutine runs: its priority
+/// may be low, or its thread blocked.
 ///
 /// # Safety
 /// The caller has claimed the goroutine, and holds no lock.
 unsafe fn leave_and_run(g: GRef) {
     if let Some(Leave { f, arg }) = g.request.get().leave {
-        // SAFETY: the goroutine waits for us, so what is on its stack is there.
+        // SAFETY: the goroutine is claimed and not made ready yet, so its stack stands.
         unsafe { f(arg) };
     }
     ready::ready(g, When::Soon);
 }
 
-/// How soon a waiter runs once it has been woken. Constant while it waits, but for the state of
-/// the thread.
+/// How soon a waiter runs once it has been woken. Constant while it waits, except for the state of its thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Haste(usize);
 
@@ -129,23 +124,23 @@ impl Haste {
     pub const PROMPT: Haste = Haste(0);
     /// Its turn comes seldom.
     const LOW: Haste = Haste(1);
-    /// It waits as long as anything else can run.
+    /// It waits while anything else can run.
     const IDLE: Haste = Haste(2);
 
-    /// Of the caller.
+    /// The haste of the caller.
     pub fn of_caller() -> Haste {
         let Some(m) = m::on_goroutine() else { return Haste::PROMPT };
         let g = m.g();
         match g.priority.get() {
             priority::LOW => Haste::LOW,
             priority::IDLE => Haste::IDLE,
-            // Only that thread can run it.
+            // Only the thread that the goroutine is bound to can run it.
             _ if g.has(flags::BOUND) => Haste(g.bound_m.get() as usize),
             _ => Haste::PROMPT,
         }
     }
 
-    /// For [`Waiter::elem`], and back.
+    /// As a word, for [`Waiter::elem`]; `from_word` reads it back.
     pub fn to_word(self) -> *mut u8 {
         self.0 as *mut u8
     }
@@ -169,28 +164,28 @@ impl Haste {
 }
 
 impl Waiter {
-    /// Makes it run. Claimed before; gone after.
+    /// Makes the waiter's goroutine or thread run. The waiter may be gone afterwards.
     ///
     /// # Safety
-    /// The caller has taken it out of its queue and claimed it.
+    /// The caller has taken the waiter out of its queue and claimed it.
     #[inline(always)]
     pub unsafe fn ready(waiter: *const Waiter, when: When) {
-        // Next to it on the stack is what its goroutine needs to go on.
+        // What the goroutine needs first when it goes on is next to the waiter on its stack.
         prefetch_lines(waiter as usize, 2..4);
-        // SAFETY: claimed, so it stays until it is made ready, which only the caller may do.
+        // SAFETY: the waiter is claimed, so it stays until its goroutine is made ready, which only the caller may do.
         unsafe { Parker::ready((*waiter).parker, when) };
     }
 }
 
-/// Makes all of them run.
+/// Makes all these waiters run.
 pub fn ready_all(waiters: Claimed) {
     for w in waiters.iter() {
-        // SAFETY: taken out of its queue and claimed, as `Claimed` says; not used after this.
+        // SAFETY: the waiter was taken out of its queue and claimed, as `Claimed` says; it is not used after this.
         unsafe { Waiter::ready(w, When::Soon) };
     }
 }
 
-/// For [`Block::park`] under a [`SpinLock`], whose address is the argument.
+/// The `unlock` of [`Block::park`] for a [`SpinLock`], whose address is the argument.
 ///
 /// # Safety
 /// `lock` is the address of a lock that the caller holds.
@@ -223,7 +218,7 @@ impl Block {
         Block::arm(thread, deadline, several, true, why)
     }
 
-    /// Begins to block until woken, whatever happens.
+    /// Begins to block until a waker comes: no deadline, no cancel.
     pub fn begin_uncancellable(thread: &Parker, why: Why) -> Block {
         match Block::arm(thread, FOREVER, false, false, why) {
             Ok(block) => block,
@@ -273,8 +268,8 @@ impl Block {
         unsafe { place.assume_init() }
     }
 
-    /// [`Block::waiter`], made in its place. A waiter that is made elsewhere is copied by wide loads, which wait
-    /// for the narrow stores before them.
+    /// As [`Block::waiter`], but makes the waiter at its place. A waiter that is made elsewhere and then copied costs
+    /// time: the wide loads of the copy wait for the narrow stores before them.
     #[inline(always)]
     pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
         let at = place.as_mut_ptr();
@@ -293,9 +288,8 @@ impl Block {
         }
     }
 
-    /// Parks the caller; `unlock(arg)` releases the locks of the queues it is
-    /// in, when it can be woken. When it ends for another reason than a waker
-    /// the caller must take its waiters out of the queues.
+    /// Parks the caller. `unlock(arg)` releases the locks of the queues that the caller is in, once the caller can be
+    /// woken. When the park ends for another reason than a waker, the caller must take its waiters out of the queues.
     ///
     /// # Safety
     /// The caller holds what `unlock` releases; `unlock` doesn't block.
@@ -305,7 +299,7 @@ impl Block {
         unsafe { self.park_inline(unlock, arg) }
     }
 
-    /// [`Block::park`] for objects that are waited for all the time.
+    /// [`Block::park`], inlined, for the objects that are used most.
     ///
     /// # Safety
     /// As `park`.
@@ -315,11 +309,11 @@ impl Block {
         unsafe { self.park_leaving(unlock, arg, None) }
     }
 
-    /// [`Block::park`] where others may wait behind the caller: if a deadline or a cancel ends
-    /// the park, `leave` has been called when it returns.
+    /// [`Block::park`] where others may wait behind the caller. If a deadline or a cancel ends the park, `leave` has
+    /// been called before this returns.
     ///
     /// # Safety
-    /// As `park`; `leave` may be called, without a lock, until it returns.
+    /// As `park`; `leave` may be called, without a lock, until this returns.
     #[inline(always)]
     pub unsafe fn park_leaving(
         self,
@@ -352,8 +346,14 @@ impl Block {
             }
             return Cause::Woken;
         }
-        g.request.set(Request { number: self.number, deadline: self.deadline, unlock, arg, leave });
-        // SAFETY: the request is made.
+        g.request.set(ParkRequest {
+            number: self.number,
+            deadline: self.deadline,
+            unlock,
+            arg,
+            leave,
+        });
+        // SAFETY: the request has been made for this goroutine.
         unsafe { switch::switch_away(m, commit_claim, g.address()) };
         let cause = parker.cause();
         if self.deadline != FOREVER && cause.leaves_deadline() {
@@ -362,8 +362,8 @@ impl Block {
         cause
     }
 
-    /// Parks a goroutine that others wake by [`Parker::wake`]. When it is at rest
-    /// `commit(arg)` is called; false: it goes on at once. From then on its deadline runs.
+    /// Parks a goroutine that others wake by [`Parker::wake`]. Calls `commit(arg)` when the goroutine is at rest. If
+    /// that gives false the goroutine goes on at once; else its deadline counts from then on.
     ///
     /// # Safety
     /// The block is a goroutine's and has a number; `commit` doesn't block.
@@ -372,7 +372,7 @@ impl Block {
         let g = unsafe { &*self.parker }.g();
         g.set_status(Status::Waiting);
         let hand = ByHand { g, block: self, commit, arg, timed: Cell::new(false) };
-        g.request.set(Request {
+        g.request.set(ParkRequest {
             number: hand.block.number,
             deadline: FOREVER,
             unlock: no_unlock,
@@ -408,14 +408,14 @@ impl Block {
             {
                 return Cause::TimedOut;
             }
-            // Claimed in the last moment: the note is on its way.
+            // A waker has claimed the park in the last moment, and is about to write the note.
         }
         Cause::Woken
     }
 }
 
-/// A goroutine that has announced a call waits in the library on its thread. What the user's code
-/// keeps in registers is on its stack for that long, where `embed::for_each` shows it.
+/// A goroutine that has announced a call waits in the library on its thread. Meanwhile the registers of the user's code
+/// are on the stack, where `embed::for_each` shows them.
 struct WaitsInside {
     m: Option<m::MRef>,
     registers: [usize; 6],
@@ -442,25 +442,24 @@ impl Drop for WaitsInside {
     }
 }
 
-/// Publishes a goroutine that has to be claimed and has just been left: from here on
-/// others may wake it.
+/// Publishes a goroutine that has just been left, and that wakers must claim: from here on they may wake it.
 ///
 /// # Safety
-/// `g` is the address of a goroutine that has made a [`Request`].
+/// `g` is the address of a goroutine that has made a [`ParkRequest`].
 unsafe fn commit_claim(g: usize) {
-    // SAFETY: the address of a descriptor, says the caller.
+    // SAFETY: the address of a descriptor, as the caller says.
     let g = unsafe { GRef::at(g) };
-    let Request { number, deadline, unlock, arg, .. } = g.request.get();
-    // Before it is published: whoever resumes it finds that the entry is there.
+    let ParkRequest { number, deadline, unlock, arg, .. } = g.request.get();
+    // Before the goroutine is published, so that its waker finds the entry.
     if deadline != FOREVER && !timers::add_park(g, number, deadline) {
-        // If a cancel has marked it already that counts.
+        // If a cancel has marked the claim already, the mark stays.
         g.parker.change(number, claim::ARMING, claim::NO_MEMORY);
     }
     let published = g.parker.change(number, claim::ARMING, claim::PARKED);
     // SAFETY: the locks that `park` was given are still held.
     unsafe { unlock(arg) };
     if !published {
-        // A deadline or a cancel has marked it on the way, so it is still ours.
+        // A deadline or a cancel has marked the claim meanwhile, so this thread still owns the goroutine.
         // SAFETY: the locks have just been released.
         unsafe { leave_and_run(g) };
     }
@@ -476,20 +475,20 @@ struct ByHand {
     timed: Cell<bool>,
 }
 
-/// The commit of a park by hand. Until the end the claim is ARMING: whoever wakes the goroutine
-/// meanwhile only marks it, so it stays at rest, and its stack as it is.
+/// The commit of a park by hand. Until the end the claim is `ARMING`: a waker only marks it meanwhile, so the goroutine
+/// stays at rest, and its stack as it is.
 ///
 /// # Safety
 /// `hand` is the address of a [`ByHand`] whose goroutine has just been left.
 unsafe fn commit_by_hand(hand: usize) {
-    // SAFETY: its goroutine is at rest until the claim is published below.
+    // SAFETY: the goroutine is at rest until the claim is published below.
     let hand = unsafe { &*(hand as *const ByHand) };
     let (g, number, deadline) = (hand.g, hand.block.number, hand.block.deadline);
     // Release: pairs with the Acquire in `embed::ready`.
     g.hand_park.store(number, Ordering::Release);
-    // SAFETY: `park_by_hand` was given it, and now is the time.
+    // SAFETY: `park_by_hand` was given `commit` and `arg` for this moment.
     if !unsafe { (hand.commit)(hand.arg) } {
-        // If a waker has woken it already that counts.
+        // If a waker has marked the claim already, the mark stays.
         g.parker.change(number, claim::ARMING, claim::WOKEN);
     } else if deadline != FOREVER {
         hand.timed.set(timers::add_park(g, number, deadline));
@@ -502,7 +501,7 @@ unsafe fn commit_by_hand(hand: usize) {
     }
 }
 
-/// For parks that hold no lock.
+/// The `unlock` of parks that hold no lock.
 pub unsafe fn no_unlock(_: usize) {}
 
 /// Blocks the caller until the deadline or a cancel, whichever is first.

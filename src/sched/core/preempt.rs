@@ -1,9 +1,9 @@
 //! Taking the P from a goroutine that doesn't come by: because it blocks its
-//! thread without saying so, or because it computes on and on. `PREEMPTION.md`
+//! thread without announcing it, or because it computes on and on. `PREEMPTION.md`
 //! has the protocols. seed: R2, B8
 //!
 //! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
-//! only when it has a P again.
+//! only when the goroutine has a P again.
 
 use super::blocking;
 use super::boundary;
@@ -21,16 +21,15 @@ use crate::sched::who::attention::{self, STOP};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE, claim};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{P, PRef, count, status};
+use crate::sched::who::p::{P, PRef, PStatus, count};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-/// A goroutine runs for so long before it makes room for one that is back from a system
-/// call, which has waited already, in ns.
+/// A goroutine runs for this time, in ns, before it makes room for a goroutine that has returned from a system call.
 pub const BACK: i64 = 100_000;
 
 /// Whether another thread asks for the M's P, or has taken it.
@@ -39,8 +38,8 @@ pub fn is_claimed(m: MRef) -> bool {
     m.claim.load(Ordering::Relaxed) != claim::NONE
 }
 
-/// The M, which is inside now, keeps its P, or gets another if it has lost it.
-/// Gives the M that the goroutine runs on then.
+/// The M, which is inside now, keeps its P, or gets another if it has lost its P.
+/// Gives the M on which the goroutine runs then.
 pub fn find_p(m: MRef) -> MRef {
     if !is_claimed(m) || keeps(m) {
         return m;
@@ -51,14 +50,14 @@ pub fn find_p(m: MRef) -> MRef {
         return m;
     }
     m.g().set_status(Status::Runnable);
-    // SAFETY: `queue_for_p` takes a goroutine's address; and one runs this.
+    // SAFETY: `queue_for_p` takes a goroutine's address; and a goroutine runs this code.
     unsafe {
         switch::switch_to_g0(m, Some(queue_for_p));
         m::must_current()
     }
 }
 
-/// The M has lost its P: takes another one, if one is idle.
+/// The M has lost its P: takes an idle P, if there is one.
 fn replace_p(m: MRef) -> bool {
     debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
     m.old_p.set(m.p.get());
@@ -68,8 +67,8 @@ fn replace_p(m: MRef) -> bool {
 
 /// Whether the M still has the P that another thread asks for.
 fn keeps(m: MRef) -> bool {
-    // Acquire: what the asker did comes before. One look decides: between two of them an asker
-    // that has found the M inside can give up, and ask again.
+    // Acquire: pairs with the asker's AcqRel. A single exchange decides: between a load and an exchange an asker that has
+    // found the M inside could give up, and ask again.
     match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => true,
         Err(now) => now != claim::TAKEN,
@@ -77,7 +76,7 @@ fn keeps(m: MRef) -> bool {
 }
 
 /// # Safety
-/// On g0. `g` is the address of a goroutine of the caller's.
+/// On g0. `g` is the address of a goroutine that the caller owns.
 unsafe fn queue_for_p(g: usize) {
     // SAFETY: the address of a goroutine, as the caller says.
     ready::ready_global(unsafe { GRef::at(g) });
@@ -87,23 +86,21 @@ unsafe fn queue_for_p(g: usize) {
 }
 
 /// Takes the P from the M that runs it, if that M is outside, as `to`.
-fn take(p: PRef, m: MRef, to: u32) -> bool {
+fn take(p: PRef, m: MRef, to: PStatus) -> bool {
     rt().taking.with(|| take_alone(p, m, to))
 }
 
-fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
+fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
     if m.claim
         .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
     {
         return false;
     }
-    // Either the M sees at its next entry what we have stored, or we see that it
-    // is inside.
+    // Either the M sees `ASKED` at its next entry, or this thread sees that the M is inside.
     membarrier::all_threads();
-    // Acquire: pairs with the Release where it goes outside.
-    // An M that is outside in a system call it has announced runs no P, whoever has its old one:
-    // then the P is not the M's to lose.
+    // Acquire: pairs with the Release where the M goes outside.
+    // An M that is outside in an announced system call runs no P, whoever has its old P: then the M has no P to lose.
     let holds =
         m.outside.load(Ordering::Acquire) == OUTSIDE && p.is_run_by(m) && runs_preemptible(m);
     let settles = if holds { claim::TAKEN } else { claim::NONE };
@@ -114,8 +111,8 @@ fn take_alone(p: PRef, m: MRef, to: u32) -> bool {
     if !(holds && settled) {
         return false;
     }
-    // It is ours: the M looks at `claim` before it touches the P again.
-    p.set_status(to);
+    // The P is this thread's: the M reads `claim` before it touches the P again.
+    p.leave_m(to);
     true
 }
 
@@ -127,11 +124,11 @@ pub enum Doing {
     Computes,
     /// The thread of this M is blocked in the kernel.
     Blocked(MRef),
-    /// That can't be told yet.
+    /// The kernel's answer isn't there yet.
     Unknown,
 }
 
-/// What the goroutine on this P does. It asks the kernel: some microseconds, more if the
+/// What the goroutine on this P does. Asks the kernel, which takes some microseconds, more if the
 /// thread is on no CPU just now.
 pub fn doing(rt: &Runtime, p: PRef) -> Doing {
     let Some(m) = p.runner().filter(|m| m.outside.load(Ordering::Relaxed) == OUTSIDE) else {
@@ -141,7 +138,7 @@ pub fn doing(rt: &Runtime, p: PRef) -> Doing {
     if thread::is_on_cpu(id) {
         return Doing::Computes;
     }
-    // It is blocked, or waits for a CPU; its clock doesn't tell these apart.
+    // The thread is blocked, or waits for a CPU; its clock doesn't tell these apart.
     match rt.inspector.is_blocked(rt, id) {
         Some(true) => Doing::Blocked(m),
         Some(false) => Doing::Computes,
@@ -157,25 +154,25 @@ fn computes(p: PRef) -> bool {
     })
 }
 
-/// Takes the P from this M, which was seen to be blocked in the kernel, as `to`: the new status.
-pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: u32) -> bool {
+/// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
+pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
-    if to == status::IDLE && !handler::keep_a_spare(rt, p) {
+    if to == PStatus::Idle && !handler::keep_a_spare(rt, p) {
         return false;
     }
     take(p, m, to)
 }
 
 /// Sends the signal to the thread that runs the P, which has been asked for
-/// something: in the handler it gives the P away.
+/// something: in the handler that thread gives the P away.
 pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
     let Some(m) = p.runner().filter(|&m| rt.preempt_signal != 0 && may_be_interrupted(m)) else {
         return Sent::Never;
     };
     if m.outside.load(Ordering::Relaxed) != OUTSIDE {
-        // It comes by just now.
+        // The library runs there, and sees the request.
         return Sent::Yes;
     }
     let may_wait = rt.template.is_ready(rt);
@@ -190,14 +187,14 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     Yes,
-    /// A thread has to be there first.
+    /// An idle M must be there first.
     NotYet,
     /// No M runs the P, or its goroutine is not to be preempted.
     Never,
 }
 
-/// A goroutine is back from a call and finds its P taken: who computes there makes room,
-/// if it is known to have done that for a while. False: sysmon is to see to it.
+/// A goroutine has returned from a call and finds its P taken. Preempts the goroutine that runs on the P, if that is
+/// known to have computed for [`BACK`]. False: sysmon must do it.
 pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     let now = time::now();
     let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= BACK;
@@ -224,7 +221,7 @@ const CALLS_LOOKED_AT: usize = 4;
 pub fn for_event(rt: &Runtime, p: PRef) {
     let n = rt.procs();
     let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((p.id as usize + i) % n));
-    let left = || core::iter::once(p).chain(others).find(|p| p.take_from_call(status::IDLE));
+    let left = || core::iter::once(p).chain(others).find(|p| p.take_from_call(PStatus::Idle));
     if rt.cooperative {
         return;
     }
@@ -233,7 +230,7 @@ pub fn for_event(rt: &Runtime, p: PRef) {
     }
     let now = time::now();
     match p.stands_since() {
-        // It comes by soon. No signal: that could end a call which begins just now.
+        // It makes short calls, so it answers soon. No signal: that could end a call which begins just now.
         i64::MAX if p.has_made_calls() => world::ask(p, attention::SLICE),
         // It has switched since it was last looked at.
         i64::MAX => p.seen_at(now),
@@ -258,7 +255,7 @@ pub fn set_up(rt: &Runtime) {
     }
 }
 
-/// Lets the signal reach the calling thread; gives the mask before, unless there
+/// Lets the signal reach the calling thread; gives the former mask, unless there
 /// is no signal.
 pub fn allow() -> Option<thread::SignalMask> {
     let signal = rt().preempt_signal;
@@ -270,37 +267,36 @@ pub fn holds_p() -> bool {
     m::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
 }
 
-/// For a thread that is about to fork, until `template.gate` is open again: no goroutine waits
-/// in the handler. Those that do go on without a P, as those do whose P was taken while their
-/// thread was blocked: one of them may have a lock that fork waits for.
+/// For a thread that is about to fork: until it opens `template.gate` again no goroutine waits in the handler. A goroutine
+/// that waits there may have a lock that fork waits for. It goes on without a P, as a goroutine does whose P was taken
+/// while its thread was blocked.
 pub fn empty_handlers(rt: &Runtime) {
     let gate = &rt.template.gate;
     gate.close();
-    // A handler of the host's may fork that has interrupted one of them.
+    // A handler of the host's may have interrupted a goroutine that waits, and fork.
     let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
     let mut round = 0;
     while gate.waiting() > own {
         while let Some((m, task)) = handler::any_in_handler(rt) {
             handler::let_go(m, task);
         }
-        // Some are about to look at the gate, or have been given a P.
+        // Other goroutines are about to look at the gate, or have been given a P.
         round += 1;
         backoff(round);
     }
 }
 
-/// The handler, on the alternate stack of the thread. Async-signal-safe: the
-/// interrupted code is the user's, so no lock of this library is held by it, and
-/// it calls no other.
+/// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
+/// no lock of this library, and the handler calls no other library.
 fn on_signal(context: *mut c_void) {
     let Some(m) = crate::sched::who::m::current() else { return };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
-        // The library looks by itself.
+        // The library checks by itself.
         return;
     }
     // SAFETY: the kernel has given it to this handler.
     if unsafe { arch::was_on_alternate_stack(context) } {
-        // In a handler of the host's, which is not to wait: it is asked again.
+        // The signal has interrupted a handler of the host's, which must not wait: the goroutine is asked again.
         return;
     }
     let _errno = KeepErrno::new();
@@ -308,7 +304,7 @@ fn on_signal(context: *mut c_void) {
     // Pairs with the `membarrier` in `take`.
     compiler_fence(Ordering::SeqCst);
     show_registers(m, context);
-    // While a thread is being made the goroutine goes on, and is asked again.
+    // While a thread is being made the goroutine goes on, and is asked again later.
     if let Some(_waits) = rt().template.may_wait() {
         m.context.set(context);
         stop_here(m);
@@ -321,9 +317,9 @@ fn on_signal(context: *mut c_void) {
 /// Values of [`crate::sched::who::m::M::show`].
 pub mod show {
     pub const NO: u32 = 0;
-    /// The stopper of the world waits for them.
+    /// The stopper of the world waits for the registers.
     pub const WANTED: u32 = 1;
-    /// They are in `M::context`, and the thread waits in the handler.
+    /// The registers are in `M::context`, and the thread waits in the handler.
     pub const SHOWN: u32 = 2;
 }
 
@@ -339,7 +335,7 @@ fn show_registers(m: MRef, context: *mut c_void) {
         .show
         .compare_exchange(show::WANTED, show::SHOWN, Ordering::Release, Ordering::Relaxed)
         .is_ok();
-    // It holds nothing, as in `wait_here`: another stopper of threads, a collector's, may signal it.
+    // The handler holds nothing, as in `wait_here`: another stopper of threads, a collector's, may signal this thread.
     let wait = || {
         while m.show.load(Ordering::Acquire) == show::SHOWN {
             futex::wait(&m.show, show::SHOWN, -1);
@@ -352,14 +348,14 @@ fn show_registers(m: MRef, context: *mut c_void) {
     m.context.set(ptr::null_mut());
 }
 
-/// How long a stopper waits for threads to show registers, in ns. A thread that blocks the signal never does. One that gets
-/// no CPU for longer doesn't either, and a collector misses what it has in registers: on a busy machine 100 ms were
-/// not enough.
+/// How long a stopper of the world waits for threads to show their registers, in ns. A thread that blocks the signal never
+/// shows them, nor does a thread that gets no CPU for this time. A collector then misses the pointers in that thread's
+/// registers. On a busy machine 100 ms were too short.
 const SHOWS_WITHIN: i64 = 1_000_000_000;
 
-/// With the world stopped: has every goroutine that is in the user's code on a thread, in a system call or
-/// a block without a word, show its registers. A signal is the only way to them: a thread of the
-/// same process can't read what the kernel keeps for another.
+/// With the world stopped: makes every goroutine show its registers that is in the user's code on a thread, in a system
+/// call or in a block that it has not announced. A signal is the only way to the registers: a thread can't read what the
+/// kernel keeps for another thread of its process.
 pub fn show_all_registers(rt: &Runtime) {
     let me = m::current();
     if rt.preempt_signal == 0 {
@@ -374,12 +370,12 @@ pub fn show_all_registers(rt: &Runtime) {
                 return;
             }
             if m.outside.load(Ordering::Acquire) != OUTSIDE {
-                // Without a P it is on its way to rest, unless it waits in what it has called.
+                // Inside and without a P, the M's goroutine is on its way to rest, unless it waits in a call of the library.
                 waits |= !m.waits_inside.load(Ordering::Acquire);
                 return;
             }
             waits = true;
-            // A thread that was in the library when the signal came has not seen it.
+            // The handler ignores the signal while its thread is in the library, so it is sent again.
             if m.show.swap(show::WANTED, Ordering::AcqRel) == show::NO || look % LOOKS == 0 {
                 thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
             }
@@ -391,13 +387,13 @@ pub fn show_all_registers(rt: &Runtime) {
     }
 }
 
-/// After how many looks the signal is sent again.
+/// The signal is sent again after this number of rounds over all M's.
 const LOOKS: u32 = 50;
 
-/// Between two looks of a stopper that waits for registers, in ns.
+/// The pause between two rounds of a stopper that waits for registers, in ns.
 const SHOW_PAUSE: i64 = 20_000;
 
-/// The world goes on: those that show their registers do, too.
+/// The world goes on, and so do the threads that show their registers.
 pub fn stop_showing(rt: &Runtime) {
     rt.for_each_m(|m| {
         if m.show.swap(show::NO, Ordering::AcqRel) == show::SHOWN {
@@ -417,10 +413,10 @@ pub fn shown(m: MRef) -> Option<*mut c_void> {
     (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
 }
 
-/// Waits if there is a reason.
+/// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
     if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
-        // It has lost its P in a block, and runs all the same.
+        // The goroutine has lost its P in a block, and runs all the same.
         find_p_here(m);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
@@ -430,15 +426,15 @@ fn stop_here(m: MRef) {
             attention::SLICE => handler::heir_for(rt(), p),
             _ => None,
         };
-        // Without an heir for the P it goes on; sysmon sees to that and asks again.
+        // Without an heir for the P the goroutine goes on; sysmon makes an M and asks again.
         if asked & STOP != 0 || heir.is_some() {
             give_away(m, heir);
         }
     }
 }
 
-/// Whether the goroutine of another thread may be preempted. It may come by at any moment and
-/// leave it: the answer counts only if it has not.
+/// Whether the goroutine that another thread's M runs may be preempted. The M may leave that goroutine at any moment, so
+/// the caller must check afterwards that the M is still outside.
 fn runs_preemptible(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_preemptible)
@@ -448,8 +444,8 @@ fn is_preemptible(g: GRef) -> bool {
     g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
-/// Whether the goroutine that the M runs may be stopped by the signal, where it stands. Like
-/// [`runs_preemptible`], a guess of another thread.
+/// Whether the signal may stop the goroutine that the M runs, wherever it is. Like [`runs_preemptible`], a guess of
+/// another thread.
 fn may_be_interrupted(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)
@@ -460,8 +456,8 @@ fn is_interruptible(g: GRef) -> bool {
 }
 
 /// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until
-/// the world goes on. Who has the P gives it up and waits for one as in the handler: it may be in
-/// the middle of anything that is its thread's (a collector's lists of free memory, say), so it stays there.
+/// the world goes on. A goroutine gives its P up and waits for a P as in the handler, on its thread: it may be in the middle
+/// of changing something of that thread's, such as a collector's lists of free memory.
 pub fn wait_for_stopper(pause: i64) {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
         time::sleep(pause);
@@ -490,8 +486,8 @@ pub fn wait_for_stopper(pause: i64) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The world is stopped by the caller: if that is a goroutine which has lost its P in a block, it
-/// gets one of those that stand.
+/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block, it gets one of the
+/// stopped P's.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };
     let lost = m.p();
@@ -505,8 +501,8 @@ pub fn take_stopped(rt: &Runtime) {
 /// Gives the P to `heir`, or to the stopper of the world, and waits for one.
 fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
-    // The borrowed thread's `LOOK` comes again with the next P.
-    p.attention.fetch_and(!(attention::LOOK | attention::SLICE), Ordering::Relaxed);
+    // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
+    p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
     p.taken_at.store(time::now(), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
         queue(p, g);
@@ -517,7 +513,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
                 start::give(heir, Some(p), task, false);
             }
             None => {
-                p.set_status(status::STOPPED);
+                p.become_stopped();
                 world::arrived();
             }
         }
@@ -538,12 +534,12 @@ fn find_p_here(m: MRef) {
     }
 }
 
-/// Puts a goroutine that waits in the handler where it is looked for.
+/// Puts a goroutine that waits in the handler into the queue where M's look for such goroutines.
 pub fn queue(p: PRef, g: GRef) {
     rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
 }
 
-/// Into which queue a goroutine goes that waits in the handler.
+/// The priority, and so the queue, of a goroutine that waits in the handler.
 fn preempted(g: GRef) -> i8 {
     if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
 }
@@ -551,19 +547,19 @@ fn preempted(g: GRef) -> i8 {
 /// Whether a goroutine that was preempted has waited for as long as others may run.
 pub fn has_waited(task: &Task) -> bool {
     match task.kind() {
-        Kind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
-        Kind::Newborn(_) => false,
+        TaskKind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
+        TaskKind::Newborn(_) => false,
     }
 }
 
-/// Whether it waits in the handler. It is the caller's.
+/// Whether the goroutine waits in the handler. The caller owns it.
 pub fn is_interrupted(g: GRef) -> bool {
     g.has(flags::INTERRUPTED)
 }
 
-/// Waits in the handler until the goroutine is handed over with a P, in the middle
-/// of whatever it does: it is locked to this thread until it goes on. `publish`
-/// queues it. False: a thread forks, so it goes on as one whose P, `lost`, was taken.
+/// Waits in the handler until another M hands the goroutine over with a P. `publish` queues the goroutine, which is bound
+/// to this thread until it goes on. False: a thread forks, so the goroutine goes on without a P, as if its P, `lost`, had
+/// been taken from it.
 fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
@@ -573,9 +569,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     publish(g);
-    // Here the handler sleeps, and holds nothing: signals of the host need not wait for the P.
+    // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
-    // It comes with a P, or with nothing but itself: see `handler::let_go`.
+    // The goroutine comes back with a P, or without one: see `handler::let_go`.
     while m.stash.get().is_none() && m.p.get().is_null() {
         stop::wait_for_gift(m, || {
             // SAFETY: `on_signal` was given this context, and has not returned.
@@ -593,8 +589,8 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         m.claim.store(claim::TAKEN, Ordering::Release);
         return false;
     }
-    // sysmon sees that the P has another goroutine: it has a time slice of its own, and runs undisturbed for as long
-    // as the P was others' since such a goroutine last ran on it.
+    // The new tick tells sysmon that the P has another goroutine, with a time slice of its own. The goroutine runs
+    // undisturbed for as long as others had the P since a preempted goroutine last ran on it.
     let (p, now) = (m.p(), time::now());
     let tick = p.tick.load(Ordering::Relaxed);
     p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
@@ -605,10 +601,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     true
 }
 
-/// Sends the signal to threads that have lost their P in a block and run the
-/// user's code all the same, up to `most` of them beginning with number `from`;
-/// gives how many there were. They have no claim to a CPU, and must not run while
-/// the world is stopped.
+/// Sends the signal to strays: threads that have lost their P in a block and run the user's code all the same. Strays
+/// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
+/// with number `from`, and gives how many signals it has sent.
 pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     if rt.preempt_signal == 0 {
         return 0;
@@ -617,7 +612,7 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
         m.claim.load(Ordering::Acquire) == claim::TAKEN
             && m.outside.load(Ordering::Relaxed) == OUTSIDE
             && may_be_interrupted(*m)
-            // A thread that waits for a CPU is found when it has one.
+            // A thread that waits for a CPU is found once it has one.
             && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
     };
     let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);

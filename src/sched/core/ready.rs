@@ -10,14 +10,14 @@ use crate::sched::who::m::{MRef, with_p};
 use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Inside, Runtime, rt};
-use crate::sched::who::task::{Batch, Kind, Task};
+use crate::sched::who::task::{Batch, Task, TaskKind};
 use crate::sched::who::waiter::When;
 use crate::sched::words::ring::Ring;
 use core::iter;
 use core::sync::atomic::{Ordering, fence};
 
-/// The caller owns the goroutine, whose registers are saved, or will be before its P, which
-/// is alone, takes it from a queue; it is runnable from here on. goready.
+/// Makes a goroutine runnable, which the caller owns. Its registers are saved, or, on a P that is alone, will be before
+/// that P takes it from a queue. goready.
 #[inline(always)]
 pub fn ready(g: GRef, when: When) {
     g.set_status(Status::Runnable);
@@ -27,17 +27,16 @@ pub fn ready(g: GRef, when: When) {
     }
 }
 
-/// Whether it can't just go to the caller's own queues. `migrates`: `P::migrates`.
+/// Whether the goroutine can't just go to the caller's own queues. `migrates`: `P::migrates`.
 #[inline(always)]
 pub fn is_special(g: GRef, migrates: bool) -> bool {
     g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 
-/// Makes a goroutine ready that belongs into a queue of its own kind; false: it
-/// doesn't, and the caller puts it where it wants.
+/// Makes a goroutine ready that belongs into a special queue. False: it doesn't, and the caller chooses the queue.
 pub fn ready_if_special(task: Task) -> bool {
     match task.kind() {
-        Kind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
+        TaskKind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
             ready(g, When::Soon);
             true
         }
@@ -70,14 +69,13 @@ fn push_ready(p: PRef, g: GRef, when: When) {
     }
 }
 
-/// The running goroutine's successor, in what is left of its time slice; who was it before is made stealable. No M
-/// is woken for a successor: the caller is most likely about to park, and a
-/// woken thread would only fight for it. Should it run on instead, sysmon sees
-/// that.
+/// Makes the goroutine the running goroutine's successor, in what is left of its time slice. The former successor goes
+/// to the private queue, where thieves find it. No M is woken for a successor: the caller is most likely about to park,
+/// and a woken M would only race it for the successor. If the caller runs on instead, sysmon wakes an M.
 #[inline(always)]
 fn set_runnext(p: PRef, task: Task) {
     if p.runnext.load(Ordering::Relaxed) == 0 {
-        // Thieves only ever take something out. Release: they see the goroutine.
+        // Thieves only take something out. Release: pairs with a thief's Acquire, which then sees the goroutine.
         p.runnext.store(task.to_word(), Ordering::Release);
     } else {
         let before = p.runnext.swap(task.to_word(), Ordering::AcqRel);
@@ -112,12 +110,12 @@ fn ready_special(m: MRef, g: GRef, when: When) {
     }
 }
 
-/// A plain thread, or one in a system call, has made it runnable: it goes to the
-/// P where it last ran. seed: S11
+/// A plain thread, or a thread in a system call, has made the goroutine runnable: it goes to the P where it last ran.
+/// seed: S11
 #[cold]
 #[inline(never)]
 fn ready_from_outside(g: GRef) {
-    // A goroutine keeps its runtime alive until it has run on.
+    // The runtime stays until the goroutine has ended.
     let _inside = Inside::enter_if_there();
     let rt = rt();
     let (task, prio) = (Task::goroutine(g), g.priority.get());
@@ -133,8 +131,8 @@ fn ready_from_outside(g: GRef) {
     push_global(task, prio);
 }
 
-/// An event has put work into the inbox of `p`, which the caller doesn't own. An idle P runs the work; without an
-/// idle P, a P that a system call has left, or `p`, once its goroutine has had its share.
+/// An event has put work into the inbox of `p`, which the caller doesn't own. An idle P runs the work. If no P is idle,
+/// a P that a system call has left runs it, or `p`, once its goroutine has had its share.
 pub fn event_added(rt: &Runtime, p: PRef) {
     work_added(Some(p), p.node as usize);
     if rt.idle.ps() == 0 && rt.idle.spinning() == 0 {
@@ -142,9 +140,9 @@ pub fn event_added(rt: &Runtime, p: PRef) {
     }
 }
 
-/// A goroutine that was spawned for this node. If a P of the node is idle the task goes along with
-/// the wake-up, as a root's does. Else it waits in a queue of the node's, from which other nodes take
-/// it only when the node leaves it waiting for longer than a theft costs. seed: N11
+/// Queues a goroutine that was spawned for this node. If a P of the node is idle the task goes along with the wake-up,
+/// as a root's does. Else it waits in `Node::placed`, from which other nodes take it only when the node leaves it
+/// waiting for longer than a theft costs. seed: N11
 pub fn push_to_node(node: usize, task: Task, prio: i8) {
     let rt = rt();
     let n = &rt.nodes[node];
@@ -160,22 +158,22 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
         rt.push(node, task, prio);
         return;
     }
-    // Pairs with the fence in `make_idle`: either a P that goes idle just now finds the task, or we
-    // find the P.
+    // Pairs with the fence in `make_idle`: either the M that makes a P idle just now finds the task, or this thread
+    // finds the P.
     fence(Ordering::SeqCst);
     if let Some(p) = idle_p() {
         start::start_m(rt, p, false);
     }
 }
 
-/// A root goroutine: each to another node and P, in turn. seed: N7
+/// Queues a root goroutine: each goes to another node and P, in turn. seed: N7
 #[cold]
 #[inline(never)]
 pub fn push_root(task: Task) {
     let rt = rt();
     let p = rt.next_root_p();
-    // If it is idle the task goes along with it: in a queue whoever looks for work just
-    // then would find it first, which is mostly the P that has accepted.
+    // If that P is idle the task goes along with the wake-up. In a queue another P that looks for work just then,
+    // mostly the P that has accepted the connection, would find the task first.
     if rt.take_idle_p(p) {
         return start::start_with(rt, p, task);
     }
@@ -186,7 +184,7 @@ pub fn push_root(task: Task) {
     }
 }
 
-/// Into the global queue of some node.
+/// Pushes the task into the global queue of some node.
 pub fn push_global(task: Task, prio: i8) {
     let rt = rt();
     let node = match with_p() {
@@ -196,8 +194,8 @@ pub fn push_global(task: Task, prio: i8) {
     rt.push(node, task, prio);
 }
 
-/// To the front of the own work; others may steal it, and are told unless they would
-/// leave it anyway.
+/// Pushes the task to the front of the own work, where others may steal it, and wakes an M unless thieves would leave
+/// the task anyway.
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
@@ -206,27 +204,26 @@ pub fn push_private(p: PRef, task: Task) {
     }
 }
 
-/// The same without telling anybody.
+/// [`push_private`] without waking an M.
 pub fn push_private_quietly(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
 }
 
-/// To the end of the shared work, without telling anybody: the caller knows
-/// that others are awake.
+/// Pushes the task to the end of the shared work, and wakes no M: the caller knows that M's are awake, or wakes one.
 pub fn push_shared(p: PRef, task: Task) {
     push_ring(p, &p.shared, task);
 }
 
-/// A task that was taken out of a queue already goes back. A goroutine that waits in the signal handler goes to
-/// those of its kind: a thread that forks lets these go on without a P, and finds them nowhere else.
+/// Puts a task back that was taken out of a queue. A goroutine that waits in the signal handler goes to the queue of
+/// such goroutines: a thread that forks lets them go on without a P, and finds them nowhere else.
 pub fn put_back(p: PRef, task: Task) {
     match task.kind() {
-        Kind::Goroutine(g) if preempt::is_interrupted(g) => preempt::queue(p, g),
+        TaskKind::Goroutine(g) if preempt::is_interrupted(g) => preempt::queue(p, g),
         _ => push_shared(p, task),
     }
 }
 
-/// A goroutine that yields: behind everything else.
+/// Queues a goroutine that yields, behind everything else.
 #[inline(always)]
 pub fn push_yielded(p: PRef, g: GRef) {
     if g.priority.get() != priority::NORMAL || p.migrates {
@@ -272,7 +269,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     let task_of = |word| unsafe { Task::from_word(word) };
     ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
     if batch.len() == 0 {
-        // A thief is at it: there is room soon.
+        // A thief is taking half of it, so there is room soon.
         let mut round = 0;
         while !ring.push(task.to_word()) {
             round += 1;
@@ -289,16 +286,16 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     debug_assert!(pushed, "half of the ring is free and only we push");
 }
 
-/// The older half of a full ring: who has run stays on the node. The others were
-/// spawned in a burst, faster than the P could begin them: they go to another node
-/// each time. It wakes no M: the caller announces the work. seed: N7
+/// Queues the older half of a full ring. Goroutines that have run stay on the node. Newborns come from a burst that was
+/// faster than the P could begin them, and go to another node each time. Wakes no M: the caller announces the work.
+/// seed: N7
 #[cold]
 fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     let (mut newborn, mut others) = (Batch::default(), Batch::default());
     while let Some(task) = batch.pop() {
         let is_newborn = match task.kind() {
-            Kind::Newborn(_) => true,
-            Kind::Goroutine(g) => g.has(flags::UNBORN),
+            TaskKind::Newborn(_) => true,
+            TaskKind::Goroutine(g) => g.has(flags::UNBORN),
         };
         if is_newborn { newborn.push(task) } else { others.push(task) }
     }
@@ -316,8 +313,7 @@ pub fn ready_global(g: GRef) {
 }
 
 impl Runtime {
-    /// Puts a task into the queue of a node, or of the nearest that has P's, and
-    /// announces it.
+    /// Puts a task into the queue of a node, or of the nearest node that has P's, and announces it.
     pub fn push(&self, node: usize, task: Task, priority: i8) {
         if priority == priority::MEMBER {
             return gang::push(self, task);
@@ -326,7 +322,7 @@ impl Runtime {
         start::work_added(None, taken);
     }
 
-    /// The same without announcing it; gives the node that has it.
+    /// [`Runtime::push`] without announcing the task; gives the node that has it.
     pub fn push_quietly(&self, node: usize, task: Task, priority: i8) -> usize {
         if priority == priority::MEMBER {
             gang::push_quietly(self, task);
@@ -334,7 +330,7 @@ impl Runtime {
         }
         let wanted = &self.nodes[node];
         let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
-        // Ends: P 0's node is always open.
+        // This loop ends, because P 0's node is always open.
         *candidates.find(|&&n| self.nodes[n].push(task, priority)).unwrap_or(&node)
     }
 }

@@ -1,4 +1,4 @@
-//! Descriptors and stacks: where a goroutine that begins gets its own, and where those go that are free.
+//! Descriptors and stacks: where a goroutine that begins gets them, and where they go when they are free.
 
 use super::group;
 use super::switch::{self};
@@ -14,12 +14,11 @@ use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
-/// Ids that a P takes at once.
+/// How many ids a P takes at once.
 pub const ID_BATCH: u64 = 64;
 
-/// Keeps a descriptor with its stack for the next goroutine: here, or in the
-/// node, or taken apart when the stack is of an unusual size. What belongs to
-/// another node goes back there. seed: N9
+/// Keeps a descriptor with its stack for the next goroutine, on this P or in the node. Separates them if the stack is
+/// of an unusual size. What belongs to another node goes back there. seed: N9
 #[inline(always)]
 pub fn keep(p: PRef, g: GRef) {
     if g.stack_of_running().kind() == p.stack_kind && !p.free_gs.is_full() {
@@ -60,16 +59,16 @@ pub fn take_apart(p: PRef, g: GRef) {
 }
 
 pub fn keep_one_in_node(node: &Node, g: GRef) {
-    // First, so that never more are taken than are counted.
+    // Counted first, so that never more are taken than are counted.
     node.with_stack.added(1);
     node.gs_with_stack.put(g.as_non_null());
 }
 
-/// Up to `most` of the descriptors that a node keeps, and that are a surplus, lose their
-/// stacks, which give their memory back. Gives how many did.
+/// Takes the stacks from up to `most` surplus descriptors of a node, and gives the memory of these stacks back. Gives
+/// how many.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let surplus = node.with_stack.take_surplus(most);
-    // Here, and not with the pool's lock held.
+    // Not with the pool's lock held.
     let mut some = Vec::with_capacity(surplus);
     let n = take_with_stack(node, surplus, |g| some.push(g));
     node.stacks.put_cold(some.into_iter().filter_map(|g| {
@@ -79,7 +78,7 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         let stack = stack?;
         if stack.home() != node.id {
-            // It has moved here, and goes back by itself.
+            // The stack has moved to this node; `put` sends it home.
             rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
             return None;
         }
@@ -88,15 +87,14 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     n
 }
 
-/// Moves up to `most` of the descriptors with a stack that a node keeps. Gives how many
-/// there were.
+/// Moves up to `most` descriptors with stacks that a node keeps to `to`. Gives how many there were.
 pub fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
     let n = node.gs_with_stack.give_existing(most, to);
     node.with_stack.taken(n);
     n
 }
 
-/// Everything a P keeps goes to its node: the P is about to end.
+/// The P is about to end: everything that it keeps goes to its node.
 pub fn flush_caches(p: PRef, node: &Node) {
     while let Some(g) = p.free_gs.pop() {
         // SAFETY: the cache holds descriptors.
@@ -105,8 +103,7 @@ pub fn flush_caches(p: PRef, node: &Node) {
     node.newborns.take_back(&p.newborns, usize::MAX);
 }
 
-/// A free descriptor with a stack of the default size: the P's, the node's or a
-/// new one. `None`: no memory.
+/// A free descriptor with a stack of the default size: from the P, from the node, or new. `None`: no memory.
 pub fn descriptor(p: PRef) -> Option<GRef> {
     // SAFETY: the cache holds descriptors.
     let cached = || p.free_gs.pop().map(|g| unsafe { GRef::from_non_null(g) });
@@ -131,14 +128,13 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
     Some(g)
 }
 
-/// The newborn takes this descriptor and stack, as a context that can be
-/// switched to.
+/// The newborn takes this descriptor and its stack, and becomes a context that can be switched to.
 ///
 /// # Safety
 /// As for [`begin_as`].
 #[inline(always)]
 pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
-    // SAFETY: the record is the caller's.
+    // SAFETY: the caller owns the record.
     unsafe { begin_as(m, p, newborn, g) };
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
@@ -146,8 +142,8 @@ pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
         .store(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) }, Ordering::Relaxed);
 }
 
-/// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no
-/// memory. A pinned one stays on this thread from now on.
+/// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no memory. A pinned goroutine stays on
+/// this thread from now on.
 pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
     let p = m.p();
@@ -173,7 +169,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
 /// The caller has taken the newborn out of a queue.
 #[inline(always)]
 pub unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
-    // SAFETY: the record is ours: it came out of a queue.
+    // SAFETY: the record came out of a queue, so the caller owns it.
     let n = unsafe { newborn.as_ref() };
     g.f.set(n.f.replace(None));
     g.arg.set(n.arg.get());

@@ -19,7 +19,7 @@ use crate::sched::words::idle::StartOne;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Announces work to those that sleep. `near`: the P that it was given to.
+/// Announces work: wakes an M if a P is idle and no M spins. `near`: the P that the work was given to.
 #[inline(always)]
 pub fn work_added(near: Option<PRef>, node: usize) {
     if let Some(one) = rt().idle.work_added() {
@@ -27,7 +27,7 @@ pub fn work_added(near: Option<PRef>, node: usize) {
     }
 }
 
-/// The P takes no decisions for a while, so others are told of what it may have kept.
+/// The P makes no decisions for a while, so an M is woken for the work that it may have kept for itself.
 #[inline(always)]
 pub fn share_what_is_kept(p: PRef) {
     if !p.private.is_empty() && !p.alone.get() {
@@ -42,19 +42,17 @@ pub fn wake(one: StartOne, near: Option<PRef>, node: usize) {
     start_one(one, near, node);
 }
 
-/// M's that are created at once, for each P; more come by sysmon, one a tick.
-/// seed: S11
+/// Up to this number of M's for each P are created at once; sysmon creates more, one each time it looks. seed: S11
 pub const PROMPT: usize = 2;
 
-/// Lets an M look for work on an idle P: `near` if it is idle, else one of the
-/// node, else any.
+/// Lets an M look for work on an idle P: `near` if it is idle, else a P of the node, else any.
 pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     let rt = rt();
     if let Some(p) = take_idle_p(rt, near, node) {
         return start_m(rt, p, true);
     }
-    // Others have taken them all and will look for work. But a P may have become
-    // idle since, and whoever added work since then has relied on us.
+    // Other M's have taken all idle P's and will look for work. But a P may have become idle since, and a thread that
+    // added work since then has relied on this spinner.
     rt.idle.spin_ended();
     if steal::work_anywhere(rt)
         && let Some(p) = take_idle_p(rt, near, node)
@@ -64,9 +62,8 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     }
 }
 
-/// Runs a P, which is the caller's and in no set: on the M that ran it last, on
-/// an idle one of its node, or on a new one if there are few. Else sysmon looks
-/// for one. seed: N1, N3
+/// Runs a P, which the caller owns: on the M that ran it last, on an idle M of its node, or on a new M if there are
+/// few. Else sysmon finds an M. seed: N1, N3
 pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => {
@@ -89,7 +86,7 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => give(m, Some(p), Some(task), false),
         None => {
-            // Where the nodes that it was not meant for don't find it at once.
+            // In `Node::placed`, where other nodes don't find the task at once.
             let kept = rt.nodes.len() > 1 && p.of_node().place(task);
             if !kept && !p.inbox.try_push(task) {
                 ready::push_global(task, crate::sched::who::node::priority::NORMAL);
@@ -104,25 +101,24 @@ pub fn may_create(rt: &Runtime) -> bool {
     rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
-/// [`start_m`] for sysmon, which makes a new M in any case. False: no M can be had yet.
+/// [`start_m`] for sysmon, which makes a new M however many there are. False: no M can be had yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     if let Some(m) = m_for(rt, p, true) {
-        // Several may have asked for one each. When it finds work and there is more it
-        // wakes the next.
+        // Several threads may have asked for an M each. As a spinner this M wakes the next if it finds work and there
+        // is more.
         rt.idle.spin_begins();
         give(m, Some(p), None, true);
         return true;
     }
     if let Some((m, task)) = waiting_in_handler(rt, p) {
-        // The others still want one.
+        // Other threads still want an M.
         rt.ms_wanted.store(true, Ordering::SeqCst);
         give(m, Some(p), task, false);
         return true;
     }
     make_idle(rt, p);
     rt.ms_wanted.store(true, Ordering::SeqCst);
-    // Pairs with the fence in `stop`: either an M that goes to sleep sees it, or we see
-    // the M.
+    // Pairs with the fence in `stop`: either an M that goes to sleep sees `ms_wanted`, or this thread sees the M.
     fence(Ordering::SeqCst);
     if rt.nodes.iter().any(Node::has_idle_m) {
         rt.sysmon.wake();
@@ -141,12 +137,12 @@ pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
         .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m()))
 }
 
-/// A new M where none is idle; `None`: see `new_m`, or one is about to be idle.
+/// A new M where none is idle. `None`: see `new_m`, or an M is about to be idle.
 pub fn another(rt: &Runtime, node: &Node) -> Option<MRef> {
     if rt.is_any_m_between() {
         return None;
     }
-    // One may have gone to sleep just before we looked.
+    // An M may have gone to sleep just before this check.
     node.pop_idle_m().or_else(|| new_m(rt, node.id))
 }
 
@@ -162,36 +158,34 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
         m.given_at.store(time::now(), Ordering::Relaxed);
     }
     m.notify();
-    // Or the M would have to, before it runs anything.
+    // Otherwise the M would have to wake sysmon, before it runs a goroutine.
     if p.is_some() {
         rt().sysmon.wake_if_long_asleep();
     }
 }
 
-/// Notifies an idle M without giving it anything: it looks around.
+/// Wakes an idle M without giving it a P or a task: it checks what it is wanted for.
 pub fn nudge(m: MRef) {
     if rt().nodes[m.node.seen()].take_idle_m(m) {
         give(m, None, None, false);
     }
 }
 
-/// The P, which is the caller's and in no set, waits for a thread that sysmon is
-/// to find or make.
+/// Makes the P idle, which the caller owns, until sysmon finds or makes an M for it.
 pub fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     make_idle(rt, p);
     ask_for_m(rt);
 }
 
-/// Work waits, and perhaps an idle P: sysmon finds or makes an M.
+/// Work waits, and perhaps a P is idle: sysmon finds or makes an M.
 pub fn ask_for_m(rt: &Runtime) {
-    // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees
-    // it, or sysmon finds the M.
+    // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees `ms_wanted`, or sysmon finds the M.
     rt.ms_wanted.store(true, Ordering::SeqCst);
     rt.sysmon.wake();
 }
 
-/// A P, which is the caller's and in no set, whose M can't run it: another
-/// M does if there is work, else the P is idle. handoffp.
+/// Passes a P on, which the caller owns, because its M can't run it: another M runs it if there is work, else the P
+/// becomes idle. handoffp.
 pub fn hand_off(p: PRef) {
     let rt = rt();
     count(&p.stats.handoffs, 1);
@@ -219,8 +213,8 @@ pub fn hand_off(p: PRef) {
     netpoll::ensure_watched(rt, p.of_node());
 }
 
-/// If nothing waits before it: a goroutine that was preempted, taken out of its queue, and
-/// the M that it waits on. It needs no other thread to get the P.
+/// If nothing else waits for the P: a goroutine that was preempted, taken out of its queue, and the M that it waits on.
+/// So the P needs no other thread.
 pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let node = p.of_node();
     let others = p.attention.load(Ordering::Relaxed) != 0
@@ -234,8 +228,8 @@ pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
 }
 
 /// While threads are in the hook `thread_start`: a goroutine that was preempted, taken out of its queue, and the M that
-/// it waits on. They may wait for a lock that such a goroutine has (a collector's), and a new thread that
-/// got the P would only join them, and the next one, without end.
+/// it waits on. Those threads may wait for a lock that such a goroutine has (a collector's). A new thread that got the
+/// P would only join them, and so would the next, without end.
 fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     let stops = p.attention.load(Ordering::Relaxed) & STOP != 0;
     if stops || handler::threads_starting() == 0 {
@@ -244,12 +238,11 @@ fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop()).map(with_its_m)
 }
 
-/// A new M with a thread of its own, not yet notified. `None`: the limit is
-/// reached, the system gives no thread, a thread forks (sysmon makes the M afterwards),
-/// the caller's is locked by a goroutine: what
-/// that may have done to it (a table of files of its own, a namespace) would be the new
-/// one's too, so sysmon has to make it; or a goroutine waits in the signal handler: then an
-/// idle one will come.
+/// A new M with a thread of its own, not yet notified. `None`, for one of these reasons: the limit is reached; the
+/// system gives no thread; a thread forks (sysmon makes the M afterwards); a goroutine waits in the signal handler (the
+/// template thread makes an idle M); or the caller's thread is locked by a goroutine. What that goroutine may have done
+/// to its thread (a table of files of its own, a namespace) would be inherited by the new thread, so sysmon must make
+/// it.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     if is_locked() || is_forking() {
         return None;
@@ -280,7 +273,8 @@ pub fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
 }
 
 pub fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
-    // As many as there are P's are in `thread_start`, where they may wait for a lock: one more would wait, too.
+    // If as many threads as there are P's are in `thread_start`, where they may wait for a lock, one more thread would
+    // wait too.
     if handler::threads_starting() >= rt.procs() || !rt.count_m_in() {
         return None;
     }
@@ -291,7 +285,7 @@ pub fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     };
     m.is_spare.set(is_spare);
     match Thread::start(rt.thread_main, m.as_ptr().cast()) {
-        // It notes itself for whoever joins it.
+        // The thread notes itself in its M, for the thread that joins it.
         Ok(_) => Some(m),
         Err(e) => {
             rt.forget_m(m);

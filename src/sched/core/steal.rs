@@ -6,18 +6,18 @@ use super::ready;
 use crate::os::{spin::backoff, time};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
-use crate::sched::who::p::{PRef, count, status};
+use crate::sched::who::p::{PRef, PStatus, count};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Task;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Tasks that are taken out of a list at most with its lock held, a cache miss each.
+/// At most this number of tasks are taken out of a list with its lock held: each costs a cache miss.
 pub const MANY_AT_ONCE: usize = 128;
 
 /// Rounds over all victims before a thief gives up.
 pub const STEAL_ROUNDS: u32 = 4;
 
-/// What it takes to wake a thief that steals, and what it then misses in its caches, in ns.
+/// What it costs to steal, in ns: to wake the thief, and what the thief then misses in its caches.
 pub const STEAL_TIME: i64 = 5_000;
 
 /// A fair share of the own node's global queue: one to run, the rest for later.
@@ -43,8 +43,8 @@ pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
     nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))
 }
 
-/// Steals: from the P's of the node, then node by node from global queues and
-/// P's. At most half of the busy P's have somebody who does. seed: S3, S6, N4
+/// Steals: from the P's of the node, then node by node from global queues and P's. At most half as many M's spin as P's
+/// are busy. seed: S3, S6, N4
 pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     if !m.spinning.get() {
         let busy = rt.procs() as u32 - rt.idle.ps().min(rt.procs() as u32);
@@ -117,7 +117,7 @@ pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task
         }
         if last
             && netpoll::is_neglected(victim)
-            && netpoll::look(m, victim) > 0
+            && netpoll::poll(m, victim) > 0
             && let Some(task) = next_local(m, p)
         {
             return Some(task);
@@ -131,8 +131,7 @@ pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task
     None
 }
 
-/// Half of what a P has: of the shared work first, which it wants to share. A few
-/// goroutines that wait on a quick P are left to it.
+/// Half of what a P has: first of its shared work. A few goroutines that wait on a quick P are left to that P.
 pub fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
     if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
         // SAFETY: rings hold tasks.
@@ -162,8 +161,7 @@ pub fn turns_out_quick(victim: PRef) -> bool {
     is
 }
 
-/// How many decisions a P takes in a few us, and how many ns those were: the watcher may
-/// lose its CPU.
+/// How many decisions a P makes in a few us, and how many ns these were: the thief that watches may lose its CPU.
 pub fn watch(victim: PRef) -> (u32, i64) {
     let tick = victim.tick.load(Ordering::Relaxed);
     let before = time::now();
@@ -176,7 +174,7 @@ pub fn watch(victim: PRef) -> (u32, i64) {
     }
 }
 
-/// The last resort: a P that has not moved for a while may be stuck with it.
+/// The last resort: a P that has made no decision for a while may be stuck, and its `runnext` with it.
 pub fn steal_runnext(victim: PRef) -> Option<Task> {
     let word = victim.runnext.load(Ordering::Relaxed);
     if word == 0 {
@@ -185,7 +183,7 @@ pub fn steal_runnext(victim: PRef) -> Option<Task> {
     if watch(victim).0 != 0 {
         return None;
     }
-    // Acquire: as for any queue.
+    // Acquire: pairs with the Release of the goroutine that set `runnext`.
     let taken = victim.runnext.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
     // SAFETY: it holds a task or 0.
     taken.ok().and_then(|word| unsafe { Task::from_word(word) })
@@ -202,16 +200,16 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
     work_that(rt, |_| true, |n| n.placed() > 0)
 }
 
-/// Whether there is work that a P of this node would take now: thieves leave a quick P its few
-/// goroutines, and another node for a while what was spawned for it.
+/// Whether there is work that a P of this node would take now: thieves leave a quick P its few goroutines, and leave
+/// another node for a while what was spawned for that node.
 pub fn work_for_thieves(rt: &Runtime, node: usize) -> bool {
     let placed =
         |n: &Node| n.placed() > 0 && (n.id == node || n.placed_due(rt.theft_time()) <= time::now());
     work_that(rt, |p| !p.keeps_its_few(), placed)
 }
 
-/// Whether there is work. Private work and what was spawned for a node count only where `private`
-/// and `placed` say so.
+/// Whether there is work. Private work counts where `private` says so, and tasks that were spawned for a node where
+/// `placed` does.
 pub fn work_that(
     rt: &Runtime,
     private: impl Fn(PRef) -> bool,
@@ -228,11 +226,11 @@ pub fn work_that(
         (!p.private.is_empty() && private(p))
             || !p.shared.is_empty()
             || !p.inbox.is_empty()
-            || (p.status() == status::IDLE && p.runnext.load(Ordering::Relaxed) != 0)
+            || (p.status() == PStatus::Idle && p.runnext.load(Ordering::Relaxed) != 0)
     }) || rt.gangs.any_ready()
 }
 
-/// Whether there is anything that an M of this node that looks for work would see to.
+/// Whether an M of this node that looks for work would find something to do.
 pub fn more_for_thieves(node: usize) -> bool {
     let rt = rt();
     work_for_thieves(rt, node) || rt.lacks_watcher()

@@ -8,12 +8,12 @@ use super::steal::work_for_thieves;
 use super::timers;
 use crate::os::time;
 use crate::sched::who::m::MRef;
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Nothing to do: gives the P up and sleeps, unless something came meanwhile.
+/// The M has nothing to do: it gives the P up and sleeps, unless work came meanwhile.
 pub fn go_idle(rt: &Runtime, m: MRef) {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
     m.set_between(true);
@@ -22,7 +22,7 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     if m.spinning.replace(false) {
         rt.idle.spin_ended();
     }
-    // Work that came before the counters changed was not announced to us.
+    // No M was woken for work that came before the counters changed.
     let due = timers::next_of_idle_ps();
     if (work_for_thieves(rt, p.node as usize) || due <= time::now())
         && let Some(new) = owner::take_idle_p(rt, Some(p), m.node.get())
@@ -39,7 +39,7 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     stop(m, attended);
 }
 
-/// Takes what came with a notification.
+/// Takes the P and the task that came with a notification.
 pub fn take_gift(m: MRef) {
     let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
     m.stash.set(m.handed.take());
@@ -47,7 +47,7 @@ pub fn take_gift(m: MRef) {
         if rt().nodes.len() > 1 {
             rt().learn_theft_time(time::now() - m.given_at.load(Ordering::Relaxed));
         }
-        // SAFETY: the M that notified us gave us this P.
+        // SAFETY: the thread that notified this M gave it this P.
         acquire_p(m, unsafe { PRef::from_ptr(p) });
         m.spinning.set(m.next_spinning.get());
     }
@@ -63,8 +63,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         m.set_between(true);
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
         node.add_idle_m(m, post.is_needed());
-        // Pairs with the fences of those who look for an idle M after they have
-        // published something for it.
+        // Pairs with the fences of threads that look for an idle M after they have published something for it.
         fence(Ordering::SeqCst);
         rt.aside.thread_is_idle(rt, m);
         let called = !m.pinned.is_empty() || g0::must_leave(m);
@@ -76,8 +75,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             }
             continue;
         }
-        // Work may wait for any M. If it is taken meanwhile, or no P is idle, so be
-        // it: sysmon asks again.
+        // Work may wait for any M. If another M takes the work meanwhile, or no P is idle, sysmon asks again.
         if rt.ms_wanted.load(Ordering::Relaxed)
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
@@ -106,7 +104,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             }
             return;
         }
-        // Something has happened, or a timer is due. Its P, if it is still idle, is ours.
+        // A file or a timer is ready. This M takes its P, if that is still idle.
         if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
             acquire_p(m, p);
             woken.deliver(m, &post);
@@ -116,13 +114,13 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         }
         woken.deliver(m, &post);
         match post {
-            Post::P(p) if p.status() == status::IDLE => attended = Some(p),
+            Post::P(p) if p.status() == PStatus::Idle => attended = Some(p),
             _ => post.leave(),
         }
     }
 }
 
-/// Takes an idle P that has a timer that is due.
+/// Takes an idle P with a timer that is due.
 pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
     rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))

@@ -13,14 +13,14 @@ use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{Commit, M, MRef};
 use crate::sched::who::p::{PRef, count};
 use crate::sched::who::runtime::rt;
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Leaves the running goroutine for the next one, or for g0. `commit(arg)` is done
-/// for it by whoever runs next, after its registers are saved. Returns when
-/// another resumes it, maybe on another thread, whose M it gives.
+/// Leaves the running goroutine for the next goroutine, or for g0. The context that runs next calls `commit(arg)`,
+/// after the registers are saved. Returns when the goroutine is resumed, maybe on another thread, and gives the M
+/// there.
 ///
 /// # Safety
 /// `commit` may be called with `arg` then.
@@ -32,8 +32,8 @@ pub unsafe fn switch_away(m: MRef, commit: Commit, arg: usize) -> MRef {
     state.over_switch(Left { m, commit: Some(commit), arg }, next, &mut here)
 }
 
-/// The same on a P that is alone. Nobody else could run the goroutine there before it is
-/// left, so it does for itself, here and now, what others may have to do afterwards.
+/// [`switch_away`] on a P that is alone. No other M can run the goroutine before it is left, so it calls its commit
+/// itself, before the switch.
 #[inline(always)]
 pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     debug_assert!(m.p().alone.get());
@@ -41,17 +41,17 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     let state = ThreadState::take(m, &mut here);
     let next = successor(m);
     commit();
-    state.over_switch(Left::nobody(m), next, &mut here)
+    state.over_switch(Left::nothing(m), next, &mut here)
 }
 
-/// Who runs next, if that needs no g0.
+/// The task that runs next, if that needs no g0.
 #[inline(always)]
 pub fn successor(m: MRef) -> Option<Task> {
     if m.by_g0.get() != 0 { None } else { next_direct(m, m.p()) }
 }
 
-/// For an M with hooks, on g0: chooses who runs next before the goroutine that has left is
-/// published. Gives the goroutine, which waits in the stash, if it can be switched to as it is.
+/// For an M with hooks, on g0: chooses the next task before the goroutine that has left is published. The task waits in
+/// the stash. Gives its goroutine if that can be switched to as it is.
 pub fn choose_early(m: MRef) -> Option<GRef> {
     if m.p.get().is_null() || m.is_locked() || m.is_attached() {
         return None;
@@ -77,7 +77,7 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
-    /// Of the thread that runs the caller; and notes the rounding modes for the switch.
+    /// Takes the state of the calling thread, and notes the rounding modes for the switch.
     #[inline(always)]
     pub fn take(m: MRef, here: &mut Place) -> ThreadState {
         here.note_modes();
@@ -85,8 +85,7 @@ impl ThreadState {
         ThreadState { errno: unsafe { *m.errno.get() } }
     }
 
-    /// Leaves the running goroutine, and goes along with it to the M that runs it next, which
-    /// is given.
+    /// Leaves the running goroutine, and gives the state to the thread that resumes it. Gives the M there.
     #[inline(always)]
     pub fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
         let m = match left.m.cxa.is_clean() {
@@ -103,7 +102,7 @@ impl ThreadState {
     }
 }
 
-/// Leaves a goroutine that has exceptions, or may have; gives the M that runs it next.
+/// Leaves a goroutine that has or may have exceptions; gives the M that resumes it.
 #[cold]
 #[inline(never)]
 pub fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef {
@@ -121,7 +120,7 @@ pub fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> 
     })
 }
 
-/// What a context that is left tells the context that runs next, which does it first.
+/// What the context that runs next must do first, for the context that is left.
 pub struct Left {
     pub m: MRef,
     pub commit: Option<Commit>,
@@ -129,8 +128,8 @@ pub struct Left {
 }
 
 impl Left {
-    /// Nothing is to be done for anybody.
-    pub fn nobody(m: MRef) -> Left {
+    /// The next context has nothing to do.
+    pub fn nothing(m: MRef) -> Left {
         Left { m, commit: None, arg: 0 }
     }
 
@@ -140,19 +139,18 @@ impl Left {
     }
 
     /// # Safety
-    /// They were made by `into_words`, on this thread.
+    /// `words` were made by `into_words`, on this thread.
     #[inline(always)]
     pub unsafe fn from_words([m, commit, arg]: arch::Words) -> Left {
-        // SAFETY: `into_words` made them of an M, a `Commit` or 0, and an argument; a function
-        // pointer that is 0 is `None`.
+        // SAFETY: `into_words` made the words of an M, a `Commit` or 0, and an argument; a function pointer that is 0
+        // is `None`.
         unsafe {
             let commit = core::mem::transmute::<usize, Option<Commit>>(commit);
             Left { m: MRef::from_ptr(m as *const M), commit, arg }
         }
     }
 
-    /// Leaves the running context for another one, and gives what is told when something
-    /// switches back.
+    /// Leaves the running context for another. When a context switches back, gives what that context tells.
     ///
     /// # Safety
     /// As for [`arch::switch`].
@@ -163,22 +161,22 @@ impl Left {
         unsafe { Left::from_words(arch::switch(save, to, self.into_words(), here)) }
     }
 
-    /// Does what was asked for the goroutine that has just been left; gives the M.
+    /// Calls the commit of the goroutine that has just been left; gives the M.
     ///
     /// # Safety
-    /// A switch has just given it to the caller: what it was made of has been left.
+    /// A switch has just given it to the caller: the context that made it has been left.
     #[inline(always)]
     pub unsafe fn settle(self) -> MRef {
         if let Some(commit) = self.commit {
-            // SAFETY: the context that was left has said that it may be called with this now.
+            // SAFETY: the context that was left has said that `commit` may be called with `arg` now.
             unsafe { commit(self.arg) };
         }
         self.m
     }
 }
 
-/// Leaves the running goroutine for g0: for what needs the thread's own stack,
-/// and when there is no P to pick a successor from.
+/// Leaves the running goroutine for g0: for work that needs the thread's own stack, or when the M has no P to pick a
+/// successor from.
 ///
 /// # Safety
 /// On a goroutine, which `m` runs; `commit` may be called with its address on g0.
@@ -188,7 +186,7 @@ pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let state = ThreadState::take(m, &mut here);
     let g = m.g();
     if m.p.get().is_null() {
-        // The world may be stopped: until its registers are saved no old context is shown for it.
+        // The world may be stopped: until the goroutine's registers are saved a collector must not see an old context.
         // Release: pairs with the Acquire in `embed::sp_at_rest`.
         g.context.store(0, Ordering::Release);
     }
@@ -196,10 +194,10 @@ pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     state.over_switch(left, None, &mut here);
 }
 
-/// Leaves a goroutine that has ended for the next one, or for g0.
+/// Leaves a goroutine that has ended for the next goroutine, or for g0.
 ///
 /// # Safety
-/// It is `g`, which `m` runs; `commit` may be called with its address then.
+/// `m` runs `g`, the calling goroutine; `commit` may be called with its address then.
 #[inline(always)]
 pub unsafe fn leave_for(
     m: MRef,
@@ -213,8 +211,8 @@ pub unsafe fn leave_for(
     unreachable!("a goroutine that has ended is not resumed");
 }
 
-/// As [`leave_for`], for the goroutine of an attached thread: the context that is left goes to `*save`,
-/// and is resumed when the thread is no M any more.
+/// As [`leave_for`], for the goroutine of an attached thread: the context that is left goes to `*save`, and resumes
+/// when the thread is no M any more.
 ///
 /// # Safety
 /// As for `leave_for`; `save` stays until the switch is over.
@@ -228,8 +226,8 @@ pub unsafe fn leave_thread_for(
 ) {
     let left = Left { m, commit: Some(commit), arg: g.address() };
     let to = context_of(m, next);
-    // SAFETY: `to` is at rest and now ours; g0 resumes what is left here after all else. What it says
-    // is no `Left`.
+    // SAFETY: `to` is at rest, and this M owns it; g0 resumes the saved context after everything else, with words that
+    // are no `Left`.
     unsafe { arch::switch(save, to, left.into_words(), here) };
 }
 
@@ -243,8 +241,8 @@ pub fn switch_to(
 ) -> Left {
     let to = context_of(left.m, next);
     let away = Away::to(left.m, to, for_ever);
-    // SAFETY: `to` is at rest and now ours; `g` is resumed by its owner only
-    // after the commit, which runs behind the switch, or by this P.
+    // SAFETY: `to` is at rest, and this M owns it; `g` is resumed only after the commit, which runs behind the switch,
+    // or by this P.
     let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
     away.back();
     left
@@ -254,7 +252,7 @@ pub fn switch_to(
 pub struct Away(*mut c_void);
 
 impl Away {
-    /// Before the switch to the context at rest, g0's or that of `M::curg`.
+    /// Before the switch to the context at rest, which is g0's or that of `M::curg`.
     #[inline(always)]
     pub fn to(m: MRef, context: usize, for_ever: bool) -> Away {
         if context == m.g0_context.get() {
@@ -282,8 +280,7 @@ impl Away {
     }
 }
 
-/// The context to switch to: the task's, if that needs nothing but the P, else
-/// g0's, which finds the task in the stash.
+/// The context to switch to: the task's if it needs nothing but the P, else g0, which finds the task in the stash.
 #[inline(always)]
 pub fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
@@ -298,11 +295,11 @@ pub fn context_of(m: MRef, next: Option<Task>) -> usize {
     m.g0_context.get()
 }
 
-/// Makes the task ready to be switched to, if that needs nothing but the P.
+/// Prepares the task for the switch, if that needs nothing but the P.
 #[inline(always)]
 pub fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
-        Kind::Goroutine(g) => {
+        TaskKind::Goroutine(g) => {
             let needs_g0 = flags::UNBORN | flags::REMOTE;
             if g.flags.get() & flags::SPECIAL != 0 {
                 if g.has(needs_g0) || !may_run(m, g) {
@@ -315,17 +312,17 @@ pub fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
             assign(m, p, g);
             Some(g)
         }
-        Kind::Newborn(n) => {
+        TaskKind::Newborn(n) => {
             // SAFETY: the cache holds descriptors.
             let g = unsafe { GRef::from_non_null(p.free_gs.pop()?) };
-            // SAFETY: it came out of a queue.
+            // SAFETY: the newborn came out of a queue, so this M owns it.
             unsafe { stacks::begin_on(m, p, n, g) };
             Some(g)
         }
     }
 }
 
-/// The goroutine is this M's now.
+/// Makes the goroutine this M's.
 #[inline(always)]
 pub fn assign(m: MRef, p: PRef, g: GRef) {
     g.m.set(m.as_ptr());
@@ -352,7 +349,7 @@ pub fn moved(p: PRef, g: GRef) {
     }
 }
 
-/// A new goroutine's errno, in place of the old one's.
+/// Sets the errno of a new goroutine, in place of the former goroutine's.
 #[inline(always)]
 pub fn fresh_errno(m: MRef) {
     // SAFETY: the thread's own errno.

@@ -1,6 +1,6 @@
-//! The template thread: makes threads while a goroutine waits in the signal handler. That
-//! goroutine may have a lock of the C library that `pthread_create` takes. No M waits for this thread.
-//! `PREEMPTION.md` has the protocol. startTemplateThread.
+//! The template thread makes threads while a goroutine waits in the signal handler. That goroutine may have a lock of
+//! the C library that `pthread_create` takes. No M waits for the template thread. `PREEMPTION.md` has the protocol.
+//! startTemplateThread.
 
 use super::start;
 use crate::os::thread::{self};
@@ -12,8 +12,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 impl Template {
-    /// Whether goroutines may be made to wait in the handler. If not, sysmon starts the
-    /// thread.
+    /// Whether goroutines may be made to wait in the handler. If not yet, sysmon starts the template thread.
     pub fn is_ready(&self, rt: &Runtime) -> bool {
         let state = self.state.load(Ordering::Acquire);
         if state != THERE && !self.needed.swap(true, Ordering::AcqRel) {
@@ -27,7 +26,7 @@ impl Template {
         if !self.needed.load(Ordering::Acquire) || self.is_there() {
             return;
         }
-        // A goroutine waits already only where no thread can be had.
+        // If a goroutine waits already, the system has given no template thread before.
         let Some(_alone) = self.gate.begin_making() else { return };
         self.needed.store(false, Ordering::Release);
         let state = match self.service.start(main) {
@@ -41,8 +40,8 @@ impl Template {
         self.state.store(state, Ordering::Release);
     }
 
-    /// Sees to it that an idle M comes for the node: makes it, or has it made. Its thread
-    /// puts it into its pool: until it runs it may wait for locks of the C library.
+    /// Makes an idle M for the node, or has the template thread make it. The M enters its pool on its own thread,
+    /// because until that thread runs it may wait for locks of the C library.
     pub fn want_spare(&self, rt: &Runtime, node: usize) {
         let (order, now) = (Ordering::AcqRel, time::now());
         if self.since.compare_exchange(0, now, order, Ordering::Relaxed).is_err() {
@@ -55,14 +54,14 @@ impl Template {
             self.node.store(node, Ordering::Release);
             self.service.wake();
         } else {
-            // It is as if there were none to be had.
+            // Goes on as if the system had no threads.
             let failed = self.state.load(Ordering::Relaxed) == FAILED;
             rt.lacks_threads.fetch_or(failed, Ordering::Relaxed);
             self.has_come(rt);
         }
     }
 
-    /// The M that was asked for is in its pool, or can't be had.
+    /// The M that was asked for is in its pool, or can't be made.
     pub fn has_come(&self, rt: &Runtime) {
         self.since.store(0, Ordering::Release);
         if rt.ms_wanted.load(Ordering::Relaxed) {
@@ -70,8 +69,8 @@ impl Template {
         }
     }
 
-    /// For sysmon: joins the threads that have left, or has them joined. At its end a thread
-    /// takes the C library's heap too.
+    /// For sysmon: joins the threads that have left, or has the template thread join them: at its end a thread takes
+    /// the C library's heap too.
     pub fn reap(&self, rt: &Runtime) {
         if !rt.has_left_threads() {
             return;

@@ -2,7 +2,7 @@
 //! whose world is stopped: the test owns every P and sees each choice.
 
 use super::g0::find_runnable;
-use super::netpoll::{self, Class, Found};
+use super::netpoll::{self, EventClass, Found};
 use super::order::{GLOBAL, OTHERS, SURELY, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
 use super::ready;
@@ -15,10 +15,10 @@ use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, count, look_at_the_clock, status};
+use crate::sched::who::p::{PRef, PStatus, count, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Kind, Newborn, Task};
-use crate::sched::words::config::Request;
+use crate::sched::who::task::{Newborn, Task, TaskKind};
+use crate::sched::words::config::ConfigRequest;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -40,8 +40,11 @@ impl Stage {
     /// again when it returns.
     fn set(procs: usize, topology: &str, f: impl FnOnce(&mut Stage)) {
         let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-        let request =
-            Request { procs: Some(procs), topology: Some(topology), ..Request::default() };
+        let request = ConfigRequest {
+            procs: Some(procs),
+            topology: Some(topology),
+            ..ConfigRequest::default()
+        };
         assert_eq!(init::init(&request), Ok(()));
         let rt = rt();
         let world = world::stop();
@@ -55,7 +58,7 @@ impl Stage {
         if m.spinning.replace(false) {
             rt.idle.spin_ended();
         }
-        release_p(m).set_status(status::STOPPED);
+        release_p(m).become_stopped();
         assert!(!work_anywhere(rt), "the test leaves tasks behind");
         rt.forget_m(m);
         world::start(world);
@@ -154,7 +157,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
             [thief, victim].iter().for_each(|p| while p.private.pop_back(true).is_some() {});
             stolen
         };
-        victim.set_owner(status::RUNNING, s.m);
+        victim.become_running(s.m);
         // Nobody takes decisions there while the thief watches.
         push(2);
         assert!(!steals(false));
@@ -174,7 +177,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(newborn));
         assert!(steals(false));
         // One of them hasn't begun.
-        let Kind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
+        let TaskKind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
         first.context.store(0, Ordering::Relaxed);
         push(2);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
@@ -187,7 +190,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(0, Ordering::Relaxed);
         assert!(!work_for_thieves(s.rt, 0));
         assert!(!steals(true));
-        victim.set_owner(status::SYSCALL, s.m);
+        victim.leave_to_call(s.m);
         push(2);
         assert!(work_for_thieves(s.rt, 0));
         assert!(victim.take_back(s.m));
@@ -195,11 +198,11 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(true));
         victim.attention.store(attention::STOP, Ordering::Relaxed);
-        victim.set_status(status::IDLE);
-        victim.set_status(status::STOPPED);
+        victim.become_idle();
+        victim.become_stopped();
         gs.iter().for_each(|g| match g.kind() {
-            Kind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
-            Kind::Newborn(_) => unreachable!("they are goroutines"),
+            TaskKind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
+            TaskKind::Newborn(_) => unreachable!("they are goroutines"),
         });
     });
 }
@@ -232,7 +235,7 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
             p.tick.store(GLOBAL - 1, Ordering::Relaxed);
             p.pace.turn.set(GLOBAL.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
             p.pace.turn_seen_at.set(began);
-            look_at_the_clock(p);
+            read_clock_next(p);
             s.name(next_local(s.m, p))
         };
         assert_eq!(decide_after(time::now()), Some(1));
@@ -251,7 +254,7 @@ fn what_an_event_made_ready_runs_before_the_turn_is_over() {
         p.runnext.store(local.to_word(), Ordering::Relaxed);
         assert!(p.private.push(woken.to_word()));
         p.pace.events.set(1);
-        look_at_the_clock(p);
+        read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
     });
 }
@@ -270,7 +273,7 @@ fn what_an_event_made_ready_need_not_wait_until_others_end_a_turn_that_is_over()
             p.pace.note(1, time::now(), true);
         }
         p.pace.set_events(1);
-        look_at_the_clock(p);
+        read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
     });
 }
@@ -284,7 +287,7 @@ fn what_a_timer_has_put_into_runnext_runs_before_what_it_displaced() {
         assert!(p.private.push(displaced.to_word()));
         p.pace.fired.set(true);
         p.pace.set_events(1);
-        look_at_the_clock(p);
+        read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
     });
 }
@@ -297,7 +300,7 @@ fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
         p.of_node().runq.push(global);
         p.runnext.store(local.to_word(), Ordering::Relaxed);
         p.tick.store(SURELY - 1, Ordering::Relaxed);
-        look_at_the_clock(p);
+        read_clock_next(p);
         assert_eq!(s.name(next_local(s.m, p)), Some(0));
         assert_eq!(s.find(), Some(1));
     });
@@ -391,7 +394,7 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
 
 /// Goroutines that are never run, as they came out of files, in the order in which
 /// they run.
-fn order_of(classes: &[Class], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
+fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let mut order = Vec::new();
     Stage::set(1, "flat", |s| {
@@ -424,7 +427,7 @@ fn order_of(classes: &[Class], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize
 #[test]
 fn n8_writers_run_before_readers_and_those_who_accept_come_last() {
     // seed: N8
-    use Class::{Accept, Read, Write};
+    use EventClass::{Accept, Read, Write};
     let classes = [Accept, Read, Write, Accept, Read, Write];
     let order = [2, 5, 1, 4, 0, 3];
     assert_eq!(order_of(&classes, |s, found| found.into_queues(s.p(0))), order);
@@ -434,7 +437,7 @@ fn n8_writers_run_before_readers_and_those_who_accept_come_last() {
 #[test]
 fn n8_those_who_accept_are_in_the_shared_queue_and_the_others_in_the_private_one() {
     // seed: N8
-    let classes = [Class::Accept, Class::Read, Class::Write];
+    let classes = [EventClass::Accept, EventClass::Read, EventClass::Write];
     let in_queues = |s: &mut Stage, found: Found| {
         let room = s.p(0).private.room();
         found.into_queues(s.p(0));
@@ -491,7 +494,7 @@ fn n7_a_burst_of_new_goroutines_is_spread_over_the_nodes() {
 #[test]
 fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
     // seed: N6
-    use crate::io::file::Locked;
+    use crate::io::file::WaitLock;
     use crate::io::file::Want;
     use crate::io::table;
     Stage::set(2, "node:2 core:1 pu:1", |s| {
@@ -502,7 +505,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
         let wait_on = |p: PRef| {
             let generation = file.enter().expect("nobody closes it").generation;
             match file.lock_to_wait(generation, &Want::READ, file.seen()) {
-                Locked::Yes(waiting) => {
+                WaitLock::Yes(waiting) => {
                     let home = waiting.register(fd, &Want::READ, s.rt, p);
                     waiting.unlock();
                     home.map(|home| home.id)
@@ -511,15 +514,15 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
             }
         };
         assert_eq!(wait_on(s.p(0)), Ok(0));
-        netpoll::look(s.m, s.p(0));
+        netpoll::poll(s.m, s.p(0));
         // A thief has it now, and it waits again.
         assert_eq!(wait_on(s.p(1)), Ok(0));
-        netpoll::look(s.m, s.p(0));
+        netpoll::poll(s.m, s.p(0));
         let before = file.seen();
         std::io::Write::write_all(&mut writer, b"x").expect("room");
-        netpoll::look(s.m, s.p(1));
+        netpoll::poll(s.m, s.p(1));
         assert_eq!(file.seen(), before);
-        netpoll::look(s.m, s.p(0));
+        netpoll::poll(s.m, s.p(0));
         assert_ne!(file.seen(), before);
     });
 }
@@ -582,7 +585,7 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
             assert!(unsafe { &*timer }.start(1, period).is_ok());
             timer
         });
-        release_p(s.m).set_status(status::STOPPED);
+        release_p(s.m).become_stopped();
         acquire_p(s.m, own);
         assert_eq!(victim.timers.run(2), 2);
         assert_eq!(FIRED.load(Ordering::Relaxed), 2);

@@ -1,18 +1,17 @@
-//! Timers: a heap a P, which its owner looks at between goroutines and others
-//! when the owner can't. seed: N6
+//! Timers: a heap for each P. The P's owner fires due entries between goroutines; other threads do when the owner
+//! can't. seed: N6
 //!
-//! An entry is never taken out before its time: it carries a number, and is
-//! dead when its target has moved on. When half of a heap is dead it is swept.
+//! An entry is never taken out before its time. It carries a number, and is dead when its target's number has moved on.
+//! When half of a heap's entries are dead the heap is swept.
 //!
-//! Locks: a timer's first, then a heap's. Nothing is woken and no thread is made with
-//! either of them held.
+//! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no thread is made.
 
 use super::park::{Block, ready_all};
 use super::start;
 use crate::os::{heap, spin::SpinLock};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
-use crate::sched::who::p::{self, status};
+use crate::sched::who::p::{self, PStatus};
 use crate::sched::who::runtime::{self, Inside, Runtime, rt};
 use crate::sched::who::timer::{Added, After, Entry, Fire, NoMemory, Target, Timer, Timers, pop};
 use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
@@ -21,12 +20,12 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 impl After {
-    /// For this timer. False: there is no memory for the goroutine.
+    /// Does what firing this timer does. False: there is no memory for the goroutine.
     fn run(self, timer: &Timer) -> bool {
         match self {
             After::Nothing => true,
             After::Ready(waiter) => {
-                // SAFETY: claimed, so it waits for us.
+                // SAFETY: the waiter is claimed, so it waits for this thread.
                 unsafe { Waiter::ready(waiter, When::Next) };
                 true
             }
@@ -44,8 +43,7 @@ impl After {
 }
 
 impl Timer {
-    /// A timer that isn't started, as a pointer that [`Timer::free`] takes back. `None`:
-    /// there is no memory.
+    /// A timer that isn't started. [`Timer::free`] takes the pointer back. `None`: there is no memory.
     pub fn new(fire: Fire, data: [usize; 2]) -> Option<*const Timer> {
         let timer = heap::boxed(Timer {
             lock: SpinLock::new(),
@@ -62,9 +60,8 @@ impl Timer {
         timer.map(|timer| Box::into_raw(timer).cast_const())
     }
 
-    /// Lets it fire at `when` and then each `period` ns (0: once), instead of
-    /// what it was to do before. True: it was still to fire. Without memory nothing has
-    /// changed.
+    /// Lets the timer fire at `when` (ns) and then each `period` ns (0: once), instead of its former start. True: it
+    /// was still to fire. Fails without memory, and then nothing has changed.
     pub fn start(&self, when: i64, period: i64) -> Result<bool, NoMemory> {
         let mut was_active = false;
         let added = self.lock.with(|| {
@@ -83,14 +80,14 @@ impl Timer {
         Ok(was_active)
     }
 
-    /// An entry, with a reference of its own.
+    /// An entry for this timer, with a reference of its own.
     fn entry(&self, when: i64, number: u64) -> Entry {
         self.refs.fetch_add(1, Ordering::Relaxed);
         Entry { when, number, target: Target::timer(self) }
     }
 
-    /// Fires again at `when`: an entry in the heap of the caller's P or, if there is no
-    /// memory, at the place in `from` that the last one has left. The lock is held.
+    /// Lets the timer fire again at `when` (ns). Its entry goes into the heap of the caller's P or, if there is no
+    /// memory, into the place that the last entry has left in `from`. The caller holds the lock.
     fn go_on(&self, when: i64, number: u64, from: &Timers) -> Added {
         let mut entry = Some(self.entry(when, number));
         let added = match add(|| entry.take().expect("called once")) {
@@ -101,7 +98,7 @@ impl Timer {
         added
     }
 
-    /// True: it was still to fire, and won't now.
+    /// Stops the timer. True: it was still to fire.
     pub fn stop(&self) -> bool {
         self.lock.with(|| self.deactivate())
     }
@@ -127,7 +124,7 @@ impl Timer {
         self.refs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether its function runs or is about to. The lock is held.
+    /// Whether its function runs or is about to. The caller holds the lock.
     fn is_running(&self) -> bool {
         if self.runs.get() > 0 && !runtime::is_number(self.runs_in.get()) {
             self.forget_calls();
@@ -135,8 +132,8 @@ impl Timer {
         self.runs.get() > 0
     }
 
-    /// Those goroutines, and those who wait for them, are the parent's of this process. The lock is
-    /// held.
+    /// In the child of a fork: forgets the calls, and the goroutines that wait for them, which are the parent's. The
+    /// caller holds the lock.
     fn forget_calls(&self) {
         self.runs.set(0);
         // SAFETY: the lock is held.
@@ -146,7 +143,7 @@ impl Timer {
     /// A call of the function is over, or is not made after all.
     ///
     /// # Safety
-    /// It was counted by `count_call` and is ended once; the timer is used no more.
+    /// `count_call` has counted the call, which is ended once; the caller uses the timer no more.
     pub unsafe fn call_ended(timer: *const Timer) {
         // SAFETY: the call's reference.
         let this = unsafe { &*timer };
@@ -163,20 +160,20 @@ impl Timer {
         unsafe { Timer::release(timer) };
     }
 
-    /// Stops it, and waits until its function doesn't run. True: it was still to fire, before or
-    /// meanwhile, because its function or another thread has started it again. Fails with
-    /// `-EDEADLK` if its function asks, and then nothing has changed; else as a wait does, and
-    /// then it is stopped.
+    /// Stops the timer, and waits until its function doesn't run. True: it was still to fire, before the call or
+    /// meanwhile, because its function or another thread had started it again. Fails with `-EDEADLK` if the timer's own
+    /// function calls this, and then nothing has changed. Otherwise fails as a wait does, and then the timer is
+    /// stopped.
     pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
         let caller = m::current_g();
         let me = ptr::from_ref(self);
         if caller.is_some_and(|g| g.has(flags::TIMER) && g.arg.get().cast_const() == me.cast()) {
             return Err(-libc::EDEADLK);
         }
-        // Another who waits may free it as soon as the function has ended.
+        // Another goroutine that waits may free the timer as soon as the function has ended.
         self.refs.fetch_add(1, Ordering::Relaxed);
         let result = self.wait_for_calls(deadline);
-        // SAFETY: the reference is ours.
+        // SAFETY: this reference was taken above.
         unsafe { Timer::release(me) };
         result
     }
@@ -213,23 +210,23 @@ impl Timer {
         }
     }
 
-    /// Gives the user's reference back; it doesn't fire any more.
+    /// Gives the user's reference back; the timer fires no more.
     ///
     /// # Safety
     /// `timer` is from [`Timer::new`] and the caller uses it no more.
     pub unsafe fn free(timer: *const Timer) {
-        // SAFETY: the user's reference keeps it alive.
+        // SAFETY: the user's reference keeps the timer alive.
         unsafe { &*timer }.stop();
         // SAFETY: the user's reference ends here.
         unsafe { Timer::release(timer) };
     }
 
-    /// An entry of it is due. False: it was dead. With a period there is a new entry then,
-    /// and [`Timer::home`] says where.
+    /// An entry of this timer is due. False: the entry was dead. A periodic timer has a new entry then, and
+    /// [`Timer::home`] says in which heap.
     ///
     /// # Safety
-    /// The entry is out of its heap, `from`, which keeps its place; its reference is the
-    /// caller's, and gone afterwards.
+    /// The entry is out of its heap, `from`, which keeps the entry's place. The caller has the entry's reference, and
+    /// uses it no more.
     unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> bool {
         // SAFETY: the entry's reference.
         let this = unsafe { &*timer };
@@ -267,8 +264,8 @@ impl Timer {
         was_alive
     }
 
-    /// The start with this number has fired, and there was no memory for its goroutine: it
-    /// fires again soon, unless it was started or stopped since.
+    /// The start with this number has fired, and there was no memory for its goroutine: the timer fires again soon,
+    /// unless it was started or stopped since.
     #[cold]
     fn fire_later(&self, number: u64, now: i64, from: &Timers) {
         let added = self.lock.with(|| {
@@ -287,12 +284,12 @@ impl Timer {
 /// # Safety
 /// `timer` is the address of a timer whose lock the caller holds.
 unsafe fn unlock_timer(timer: usize) {
-    // SAFETY: there is a reference to it, that of who waits.
+    // SAFETY: the goroutine that waits has a reference.
     unsafe { (*(timer as *const Timer)).lock.unlock() };
 }
 
 impl Entry {
-    /// Its time has come, and it is out of its heap. False: its target had moved on.
+    /// Fires this entry, which is due and out of its heap. False: its target had moved on.
     fn due(self, now: i64, from: &Timers) -> bool {
         match self.target.as_timer() {
             // SAFETY: the entry has a reference, which ends here.
@@ -303,11 +300,11 @@ impl Entry {
     }
 }
 
-/// ns until a timer fires again that found no memory for its goroutine.
+/// How long, in ns, until a timer fires again that found no memory for its goroutine.
 const RETRY: i64 = 1_000_000;
 
 impl Timers {
-    /// Lets everything fire that is due. Gives how many there were.
+    /// Fires all due entries. Gives how many were alive.
     pub fn run(&self, now: i64) -> usize {
         let mut fired = 0;
         while self.next() <= now {
@@ -327,7 +324,8 @@ impl Timers {
                 taken
             });
             for entry in batch.into_iter().flatten() {
-                // Of a batch, some are measured. A timer that calls a function has none to measure.
+                // Some entries of a batch are measured. A timer that calls a function has no waiting goroutine to
+                // measure.
                 let measured = match fired % 8 {
                     0 => m::with_p(),
                     _ => None,
@@ -352,7 +350,7 @@ impl Timers {
 }
 
 impl Added {
-    /// May wake a thread or make one: without any lock.
+    /// May wake or make a thread, so the caller holds no lock.
     fn announce(self) {
         if let Some(when) = self.news {
             rt().timer_added(when);
@@ -360,8 +358,8 @@ impl Added {
     }
 }
 
-/// Adds the entry that `make` gives to the caller's P, or to any if it has none. `make` is
-/// called with the heap's lock held, when there is room.
+/// Adds the entry that `make` gives to the heap of the caller's P, or of any P if the caller has none. Calls `make`
+/// with the heap's lock held, when there is room.
 fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
     let rt = rt();
     let mut when = 0;
@@ -373,7 +371,7 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
     if let Some(m) = m::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
-            p::look_at_the_clock(m.p());
+            p::read_clock_next(m.p());
         }
         if timers.add(&mut make)? {
             return Ok(Added { home: timers.id, news: None });
@@ -384,14 +382,14 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
         let p = rt.p(m::random() as usize % n);
         if p.timers.add(&mut make)? {
             drop(make);
-            p::look_at_the_clock(p);
+            p::read_clock_next(p);
             return Ok(Added { home: p.id, news: Some(when) });
         }
     }
 }
 
-/// Wakes the park with this number of the goroutine at the deadline. The goroutine is the
-/// caller's, and at rest: its claim is ARMING. False: there is no memory for that.
+/// Lets a deadline (ns) end the goroutine's park with this number. The caller owns the goroutine, which is at rest: its
+/// claim is `ARMING`. False: there is no memory for the entry.
 pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     let parker = &g.parker;
     let entry = Entry { when: deadline, number, target: Target::parker(parker) };
@@ -401,9 +399,9 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     true
 }
 
-/// A target in the heap of that P has moved on before its time.
+/// The target of an entry in the heap of P `home` has moved on before its time: counts the entry as dead.
 pub fn left_early(home: u16) {
-    // A hint only, so without waiting for a shutdown that is under way.
+    // Only a hint, so this doesn't wait for a shutdown that is under way.
     let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
     if inside.is_none() && m::with_p().is_none() {
         return;
@@ -416,25 +414,25 @@ pub fn left_early(home: u16) {
     }
 }
 
-/// When the first timer of an idle P is due; `i64::MAX`: never.
+/// When the first timer of an idle P is due, in ns; `i64::MAX`: never.
 pub fn next_of_idle_ps() -> i64 {
-    next_of(|status| status == status::IDLE)
+    next_of(|status| status == PStatus::Idle)
 }
 
-/// When the first timer is due of P's that are neither idle nor run: their M's are in system
-/// calls, or the world is stopped.
+/// When the first timer of a P is due that is neither idle nor running, in ns: its M is in a system call, or the world
+/// is stopped.
 pub fn next_of_left_ps() -> i64 {
-    next_of(|status| !matches!(status, status::IDLE | status::RUNNING))
+    next_of(|status| !matches!(status, PStatus::Idle | PStatus::Running))
 }
 
-fn next_of(which: impl Fn(u32) -> bool) -> i64 {
+fn next_of(which: impl Fn(PStatus) -> bool) -> i64 {
     let ps = rt().ps().filter(|p| which(p.status()));
     ps.map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
 }
 
 impl Runtime {
-    /// An M is about to sleep: until when, so that timers of idle P's are seen
-    /// to. One M at a time does that; -1 for the others.
+    /// An M is about to sleep. Gives when it must wake for timers of idle P's, in ns, and makes it the timer watcher;
+    /// -1 if there is no such timer, or another M wakes in time.
     pub fn watch(&self, m: MRef) -> i64 {
         self.watch.with(|| {
             let next = next_of_idle_ps();
@@ -447,7 +445,7 @@ impl Runtime {
         })
     }
 
-    /// The M no longer sleeps.
+    /// The M is awake, and the timer watcher no more.
     pub fn unwatch(&self, m: MRef) {
         if self.watcher.load(Ordering::Relaxed) != m.as_ptr() {
             return;
@@ -460,12 +458,12 @@ impl Runtime {
         });
     }
 
-    /// Whether an M sleeps until then, or until before.
+    /// Whether an M wakes at this time (ns) or earlier for timers.
     pub fn is_watched_until(&self, when: i64) -> bool {
         when >= self.watching_until.load(Ordering::Relaxed)
     }
 
-    /// Whether a timer of an idle P runs and no M sleeps until it is due.
+    /// Whether an idle P has a timer and no M wakes when it is due.
     pub fn lacks_watcher(&self) -> bool {
         next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
     }

@@ -16,27 +16,25 @@ use super::steal;
 use super::timers;
 use crate::arch;
 use crate::os::{futex, time};
-use crate::sched::who::attention::{GANG, LOOK, SLICE, STOP};
+use crate::sched::who::attention::{GANG, SLICE, STOP, TO_G0};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::limits::PROCS as MAX;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// How long a stopper sleeps before it looks again whether a P has entered a
-/// system call, in ns.
+/// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
 const RECHECK: i64 = 100_000;
 
-/// Whether some P's `attention` may be set: one word that all look at before
-/// they look for their P. Cleared by sysmon.
+/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. sysmon clears it.
 static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
 
 #[repr(align(128))]
 struct OnItsOwnLine(AtomicBool);
 
-/// Asks the M that runs the P to look at these bits when it next comes by.
+/// Asks the M that runs the P to act on these bits when it next comes by.
 pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.
@@ -51,7 +49,7 @@ pub fn ask(p: PRef, bits: u32) {
 #[allow(non_upper_case_globals)]
 pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
 
-/// That word, wherever it is.
+/// `gs_preempt_word`, wherever the linker has put it.
 pub fn preempt_word() -> &'static AtomicU32 {
     // SAFETY: the linker knows it under this name.
     unsafe { &*arch::address_of_preempt_word() }
@@ -61,16 +59,16 @@ fn show_wanted(yes: bool) {
     preempt_word().store(u32::from(yes), Ordering::Relaxed);
 }
 
-/// Whether anybody may have been asked for something.
+/// Whether some P may be asked for something.
 #[inline(always)]
-pub fn somebody_is_asked() -> bool {
+pub fn any_p_is_asked() -> bool {
     WANTED.0.load(Ordering::Relaxed)
 }
 
-/// For sysmon: when all have answered no M needs to look any more.
+/// For sysmon: once all P's have answered no M needs to check any more.
 pub fn forget_answered(rt: &Runtime) {
-    if somebody_is_asked() {
-        // SeqCst: pairs with `ask`: either we see its bits or it sets this again.
+    if any_p_is_asked() {
+        // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
         WANTED.0.store(false, Ordering::SeqCst);
         show_wanted(false);
         if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0) {
@@ -80,7 +78,7 @@ pub fn forget_answered(rt: &Runtime) {
     }
 }
 
-/// Whoever has it has stopped the world.
+/// Proof that its owner has stopped the world.
 #[must_use]
 pub struct Stopped(());
 
@@ -88,7 +86,7 @@ impl Stopped {
     /// A stop that was forgotten.
     ///
     /// # Safety
-    /// It was, and is taken up once.
+    /// The world was stopped, its `Stopped` was forgotten, and this is called once for it.
     pub unsafe fn again() -> Stopped {
         Stopped(())
     }
@@ -106,16 +104,16 @@ pub fn arrived() {
     futex::wake(note, 1);
 }
 
-/// Stops every P but the caller's own. When it returns no other goroutine runs. A goroutine stays on
-/// its thread, and no other runs there meanwhile; it may have lost its P in a block and not know
-/// yet, and has one when this returns.
+/// Stops every P but the caller's own. When this returns no other goroutine runs. A goroutine that calls this stays on
+/// its thread, and no other goroutine runs there meanwhile. It may have lost its P in a block without knowing, and has
+/// a P when this returns.
 pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
-        // Another stopper has it: the caller may be among those that it waits for.
+        // Another stopper has the lock, and may be waiting for the caller.
         preempt::wait_for_stopper(RECHECK);
     }
-    // Whoever holds a P here keeps it.
+    // A caller that holds a P keeps it.
     let own = preempt::holds_p().then(m::with_p).flatten().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
@@ -136,11 +134,11 @@ pub fn stop() -> Stopped {
     Stopped(())
 }
 
-/// The goroutine on the P doesn't come by.
+/// The goroutine on the P doesn't come by: takes the P if its thread is blocked, sends the signal if it computes.
 fn press(rt: &Runtime, p: PRef) {
     match preempt::doing(rt, p) {
         Doing::Blocked(m) => {
-            preempt::take_blocked(rt, p, m, status::STOPPED);
+            preempt::take_blocked(rt, p, m, PStatus::Stopped);
         }
         Doing::Computes => {
             preempt::interrupt(rt, p);
@@ -152,9 +150,9 @@ fn press(rt: &Runtime, p: PRef) {
 /// Whether a P has stopped; takes it if no M runs it.
 fn halt(rt: &Runtime, p: PRef) -> bool {
     if rt.take_idle_p(p) {
-        p.set_status(status::STOPPED);
+        p.become_stopped();
     }
-    p.take_from_call(status::STOPPED) || p.status() == status::STOPPED
+    p.take_from_call(PStatus::Stopped) || p.status() == PStatus::Stopped
 }
 
 /// Whether the goroutine's time slice may end on this M.
@@ -162,22 +160,25 @@ fn sliceable(m: MRef, g: GRef) -> bool {
     !g.has(flags::NOPREEMPT) && !m.is_locked()
 }
 
-/// On g0: does what the P is asked for. True: the world is being stopped, and
-/// the M has no P now.
+/// On g0: does what the P is asked for. True: the world is being stopped, and the M has given its P up.
 pub fn give_way(m: MRef, p: PRef) -> bool {
     // Acquire: pairs with the stopper's SeqCst.
-    let asked = p.attention.fetch_and(!(LOOK | SLICE), Ordering::Acquire);
+    let asked = p.attention.fetch_and(!(TO_G0 | SLICE), Ordering::Acquire);
     match m.stash.take().map(Task::kind) {
-        Some(Kind::Goroutine(g)) if asked & (STOP | SLICE) != 0 && preempt::is_interrupted(g) => {
+        Some(TaskKind::Goroutine(g))
+            if asked & (STOP | SLICE) != 0 && preempt::is_interrupted(g) =>
+        {
             ready::put_back(p, Task::goroutine(g));
         }
-        // What comes back from a blocking call is behind others now.
-        Some(Kind::Goroutine(g)) if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 => {
+        // A goroutine that comes back from a blocking call goes behind the others.
+        Some(TaskKind::Goroutine(g))
+            if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 =>
+        {
             ready::push_yielded(p, g);
         }
-        Some(Kind::Newborn(n)) if asked & STOP != 0 => ready::push_shared(p, Task::newborn(n)),
-        Some(Kind::Goroutine(g)) => m.stash.set(Some(Task::goroutine(g))),
-        Some(Kind::Newborn(n)) => m.stash.set(Some(Task::newborn(n))),
+        Some(TaskKind::Newborn(n)) if asked & STOP != 0 => ready::push_shared(p, Task::newborn(n)),
+        Some(TaskKind::Goroutine(g)) => m.stash.set(Some(Task::goroutine(g))),
+        Some(TaskKind::Newborn(n)) => m.stash.set(Some(Task::newborn(n))),
         None => {}
     }
     if asked & STOP == 0 {
@@ -190,7 +191,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
         rt().idle.spin_ended();
     }
     release_p(m);
-    p.set_status(status::STOPPED);
+    p.become_stopped();
     arrived();
     true
 }
@@ -202,12 +203,12 @@ pub fn start(_: Stopped) {
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
-        // The own one too: it may be another than at the stop (`set_procs`).
+        // The caller's own P too, which may be another than at the stop (`set_procs`).
         p.attention.fetch_and(!STOP, Ordering::SeqCst);
         if Some(p) == own {
             continue;
         }
-        p.set_status(status::IDLE);
+        p.become_idle();
         if p.has_work() {
             with_work.push(p);
         } else {
@@ -226,16 +227,15 @@ pub fn start(_: Stopped) {
     rt.timer_added(timers::next_of_idle_ps());
 }
 
-/// Changes the number of P's. Nothing is lost: what the superfluous ones have
-/// goes to P 0. procresize. False: there is no memory for that, and the number is as
-/// before.
+/// Changes the number of P's. Everything that superfluous P's have goes to P 0. procresize. False: there is no memory,
+/// and the number is as before.
 #[must_use]
 pub fn set_procs(world: &Stopped, n: usize) -> bool {
     let _ = world;
     let rt = rt();
     let before = rt.procs();
     let n = n.clamp(1, MAX);
-    // All that may fail comes first. A P that is made too many is never used.
+    // All that may fail comes first. If a later step fails, P's that were made are not used.
     let first = rt.p(0);
     let timers = (n..before).map(|id| rt.p(id).timers.len()).sum();
     if (before..n).any(|id| rt.make_p(id, n).is_none()) || !first.timers.keep_places(timers) {
@@ -246,7 +246,7 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
         p.timers.close(false, None);
         p.inbox.close(false);
         p.attention.store(STOP, Ordering::Relaxed);
-        p.set_status(status::STOPPED);
+        p.become_stopped();
     }
     rt.set_proc_count(n);
     rt.gangs.begin_anew(rt);
@@ -261,16 +261,16 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
         && m.p().id as usize >= n
     {
         let old = release_p(m);
-        old.set_status(status::DEAD);
-        // As in `retire`, which has found nothing to arm in one that was running.
+        old.become_dead();
+        // As in `retire`, which didn't arm this P because it was running.
         fence(Ordering::SeqCst);
-        netpoll::nobody_runs(old);
+        netpoll::runner_left(old);
         owner::acquire_p(m, first);
     }
     true
 }
 
-/// Everything that a P has goes to others.
+/// Gives everything that the P has to `to` and its node.
 fn retire(p: PRef, to: PRef) {
     let node = to.of_node();
     // SAFETY: rings hold tasks, and so does `runnext`, or 0.
@@ -285,10 +285,11 @@ fn retire(p: PRef, to: PRef) {
     }
     p.timers.close(true, Some(to));
     stacks::flush_caches(p, p.of_node());
-    p.set_status(status::DEAD);
-    // Pairs with those in `netpoll::wait_begins` and `stop_attending`.
+    p.become_dead();
+    // Pairs with the fences in `netpoll::wait_begins` and `stop_attending`: the thread that fences last sees that a
+    // goroutine waits and that no M runs the P.
     fence(Ordering::SeqCst);
-    netpoll::nobody_runs(p);
+    netpoll::runner_left(p);
 }
 
 /// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks. `-ENOMEM`.

@@ -13,8 +13,8 @@ use crate::sched::who::p::PRef;
 use crate::sched::who::task::Task;
 use core::sync::atomic::Ordering;
 
-/// Gives the P to others for a while, if there are any; `m` is that of this thread. Gives
-/// the one on which the caller goes on. Gosched.
+/// Gives the P to other goroutines for a while, if there are any. `m` is the M of this thread. Gives the M on which the
+/// caller resumes. Gosched.
 #[inline(always)]
 pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     let Some(m) = m.filter(|&m| is_on_goroutine(m)) else {
@@ -42,22 +42,21 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let (next, left) = match take_turns(m, p, g) {
-        Some(next) => (Some(next), Left::nobody(m)),
+        Some(next) => (Some(next), Left::nothing(m)),
         None => (successor(m), Left { m, commit: Some(yield_commit), arg: g.address() }),
     };
     Some(state.over_switch(left, next, &mut here))
 }
 
-/// The next one in turn for a goroutine that yields, which is in the queue then, before it
-/// is left: see [`switch_away_alone`]. Only where all there is to choose from are those who
-/// yield.
+/// For a goroutine that yields on a P that is alone: queues it before it is left (see [`switch_away_alone`]), and gives
+/// the next goroutine. Only if all queued goroutines are in the queue of those that yield.
 #[inline(always)]
 pub fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     if !p.alone.get() || p.shared.is_empty() {
         return None;
     }
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
-    // One branch for all that is rare.
+    // One branch for all rare cases.
     let others = p.runnext.load(Ordering::Relaxed)
         | p.inbox.len()
         | m.pinned.len()
@@ -79,15 +78,15 @@ pub fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
 }
 
 /// # Safety
-/// On an M's thread. `g` is the address of a goroutine of the caller's.
+/// On an M's thread. `g` is the address of a goroutine that the caller owns.
 pub unsafe fn yield_commit(g: usize) {
     // SAFETY: an M's thread and the address of a goroutine, as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     ready::push_yielded(m.p(), g);
 }
 
-/// The world is being stopped, or something else wants the goroutine to give
-/// way: called at the entry of functions that could.
+/// The P is asked for something, such as to stop: the goroutine gives way. Called at the entry of functions that may
+/// switch.
 #[cold]
 #[inline(never)]
 pub fn give_way() {

@@ -1,7 +1,7 @@
 //! `gs_attach`: the calling thread becomes an M, and what it runs from there on a goroutine.
 //!
-//! That goroutine is a root, as that of `gs_run`, and is bound to its M. It has no stack of its own but
-//! keeps the thread's; g0 gets a stack that is mapped for it. So three contexts take turns:
+//! That goroutine is a root, like `gs_run`'s, and is bound to its M. It has no stack of its own but keeps the thread's;
+//! g0 gets a stack that is mapped for it. So three contexts take turns:
 //!
 //! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
 //!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
@@ -58,16 +58,16 @@ pub fn attach(chosen: u32) -> i32 {
     0
 }
 
-/// The first and only thing that runs on g0's stack.
+/// What runs on g0's stack, from its beginning to its end.
 unsafe extern "C" fn on_g0(attachment: *const Attachment) -> ! {
-    // SAFETY: it stays until the thread's own context has been resumed, below.
+    // SAFETY: the attachment stays until the thread's own context has been resumed, below.
     let a = unsafe { &*attachment };
     a.error.set(run::run_root(|m| root(m, a)));
     let mut here = Place::new();
     here.note_modes();
     let mut never = 0;
-    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has
-    // left it. This one is not resumed.
+    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has left it. The context
+    // that is left here is not resumed.
     unsafe { arch::switch(&raw mut never, a.native.get(), [0; 3], &mut here) };
     unreachable!("g0 of a thread that is no M any more");
 }
@@ -86,11 +86,11 @@ fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
     Ok(g)
 }
 
-/// Stands for the function of a goroutine that has begun without.
+/// Stands for the function of a goroutine that has begun without a function.
 unsafe extern "C" fn no_function(_: *mut c_void) {}
 
-/// Ends the goroutine of an attached thread, which calls this; returns when those that are bound to
-/// the thread have ended too. `-EPERM`: the caller is something else.
+/// Ends the calling goroutine, which is that of an attached thread. Returns when all goroutines that are bound to the
+/// thread have ended. `-EPERM`: the caller is another goroutine or thread.
 pub fn detach() -> i32 {
     let Some(m) = m::current() else { return -libc::EPERM };
     if !m::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
@@ -98,7 +98,7 @@ pub fn detach() -> i32 {
     }
     let _errno = KeepErrno::new();
     let attachment = m.attachment.seen().cast_mut();
-    // SAFETY: `attach` has made it, and let go of it.
+    // SAFETY: `attach` has made the box, and leaked it for this.
     let attachment = unsafe { Box::from_raw(attachment) };
     // SAFETY: the goroutine's own stack; g0 comes back to `native`.
     unsafe { goroutine::end_attached(m, attachment.native.as_ptr()) };

@@ -17,9 +17,9 @@ pub fn is_cancelled() -> bool {
     m::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
 }
 
-/// The caller is not cancelled any more. Whether it was.
+/// Takes a cancel of the caller back. Gives whether it was cancelled.
 pub fn take_back() -> bool {
-    // SeqCst, as in `cancel`: a cancel that comes after this is seen by the next wait.
+    // SeqCst: pairs with `cancel`, so that the next wait sees a cancel that comes after this.
     m::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))
 }
 
@@ -33,7 +33,7 @@ pub fn disable() {
     }
 }
 
-/// Undoes one `disable`. `-EPERM`: there was none.
+/// Undoes one `disable`. `-EPERM`: cancelling isn't disabled.
 pub fn enable() -> i32 {
     let Some(g) = m::current_g() else { return 0 };
     let depth = g.cancel_off.get();

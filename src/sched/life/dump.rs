@@ -1,11 +1,10 @@
 //! Dumps: what every goroutine does, as text. `gs_dump`.
 //!
-//! The world stands while what is known is copied, so that it is of one moment and no name is freed
-//! meanwhile. The text is made and written afterwards: a goroutine that is stopped then may hold
-//! the loader's lock, which the look-up of a place needs, or be the reader of the pipe that
-//! the text goes into.
+//! The world is stopped while everything is copied, so that the copy shows one moment and no name is freed meanwhile.
+//! The text is made and written after the world goes on: a stopped goroutine may hold the loader's lock, which the
+//! look-up of a place needs, or read the pipe that the text goes into.
 
-use super::embed::{self, Seen};
+use super::embed::{self, GSnapshot};
 use crate::os::{self, heap, time};
 use crate::sched::core::blocking;
 use crate::sched::who::g::Status;
@@ -15,9 +14,9 @@ use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::ops::Range;
 
-/// What is kept of a goroutine.
-struct Record {
-    seen: Seen,
+/// The copy of a goroutine's state.
+struct DumpRecord {
+    seen: GSnapshot,
     /// Where its name is in the names of all.
     name: Range<usize>,
 }
@@ -25,13 +24,13 @@ struct Record {
 /// Goroutines and their names.
 #[derive(Default)]
 struct Records {
-    all: Vec<Record>,
+    all: Vec<DumpRecord>,
     names: Vec<u8>,
 }
 
 impl Records {
     /// Copies what is known of a goroutine. False: there is no memory.
-    fn add(&mut self, seen: &Seen) -> bool {
+    fn add(&mut self, seen: &GSnapshot) -> bool {
         let name = match seen.name.is_null() {
             true => &[][..],
             // SAFETY: the world is stopped, so the goroutine keeps its name.
@@ -42,7 +41,7 @@ impl Records {
         }
         let begin = self.names.len();
         self.names.extend_from_slice(name);
-        self.all.push(Record { seen: *seen, name: begin..self.names.len() });
+        self.all.push(DumpRecord { seen: *seen, name: begin..self.names.len() });
         true
     }
 }
@@ -52,7 +51,7 @@ pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
     let inside = m::with_p().is_none().then(Inside::enter_if_there).flatten();
     if inside.is_some() || m::with_p().is_some() {
-        // A caller that has stopped the world itself leaves it so.
+        // If the caller has stopped the world itself, it stays stopped.
         let stopped_here = embed::stop() == 0;
         let mut has_room = true;
         embed::for_each_without_stack(|seen| has_room &= has_room && records.add(seen));
@@ -64,7 +63,7 @@ pub fn dump(fd: i32) -> i32 {
         }
     }
     drop(inside);
-    // The order of the descriptors says nothing; that of the ids is the order of the spawns.
+    // Ids are in the order of the spawns; the order of the descriptors means nothing.
     records.all.sort_unstable_by_key(|record| record.seen.id);
     // The goroutine that reads the other end of a pipe may need the P.
     blocking::enter();
@@ -88,7 +87,7 @@ impl Records {
     }
 }
 
-fn write_one(out: &mut Out, seen: &Seen, name: &[u8], now: i64) -> fmt::Result {
+fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Result {
     let state = match (seen.status, seen.why) {
         (Status::Waiting, Some(why)) => why.reason().to_str().unwrap_or("waiting"),
         (Status::Waiting, None) => "waiting",
@@ -124,7 +123,7 @@ struct Out {
     fd: i32,
     line: [u8; Out::ROOM],
     len: usize,
-    /// Of the first write that failed, as a negative errno value; nothing is written after that.
+    /// The error of the first write that failed, as a negative errno value; nothing is written after that.
     error: i32,
 }
 

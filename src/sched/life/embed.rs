@@ -1,5 +1,5 @@
-//! For those who build a runtime of their own on this one: parking and waking by
-//! hand, stopping the world and looking at everybody's stack.
+//! For runtimes that are built on this library: parking and waking by hand, stopping the world, and the stacks of all
+//! goroutines.
 
 use super::spawn;
 use super::timer_calls;
@@ -18,14 +18,13 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What a goroutine that parks has others do once it is at rest: false if it is
-/// to go on at once.
-pub type Commit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
+/// The embedder's function that is called once a goroutine that parks is at rest. False: the goroutine goes on at once.
+pub type EmbedderCommit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
 
-/// What a goroutine that parks by hand has called once it is at rest.
+/// The function and argument for a goroutine that parks by hand.
 struct Parked {
     g: GRef,
-    commit: Option<Commit>,
+    commit: Option<EmbedderCommit>,
     arg: *mut c_void,
 }
 
@@ -33,7 +32,7 @@ struct Parked {
 ///
 /// # Safety
 /// `commit` may be called with `arg` and doesn't block.
-pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i32 {
+pub unsafe fn park(commit: Option<EmbedderCommit>, arg: *mut c_void, deadline: i64) -> i32 {
     let Some(m) = m::on_goroutine() else {
         // SAFETY: the caller says that it may be called.
         let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
@@ -45,7 +44,7 @@ pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i
     };
     let g = m.g();
     if commit.is_some() {
-        // It gets the goroutine's pointer, and others from it.
+        // `commit` gets the goroutine's pointer, and may give it to others.
         spawn::share(g);
     }
     let thread = Parker::for_thread();
@@ -59,18 +58,18 @@ pub unsafe fn park(commit: Option<Commit>, arg: *mut c_void, deadline: i64) -> i
     unsafe { block.park_by_hand(committed, &raw const parked as usize) }.errno()
 }
 
-/// The goroutine is at rest. False: it goes on at once.
+/// Called when the goroutine is at rest. False: it goes on at once.
 ///
 /// # Safety
 /// `parked` is the address of a [`Parked`] whose goroutine is at rest.
 unsafe fn committed(parked: usize) -> bool {
-    // SAFETY: it is on the stack of a goroutine that is at rest until we are done.
+    // SAFETY: `parked` is on the stack of a goroutine that is at rest until this returns.
     let p = unsafe { &*(parked as *const Parked) };
-    // SAFETY: the caller of `park` has said that it may be called.
+    // SAFETY: the caller of `park` has said that `commit` may be called.
     p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) })
 }
 
-/// Wakes a goroutine that parks by hand; false: it doesn't. goready.
+/// Wakes a goroutine that parks by hand. False: it doesn't park by hand now. goready.
 pub fn ready(g: GRef) -> bool {
     // Acquire: pairs with the Release in `park::commit_by_hand`.
     match g.hand_park.load(Ordering::Acquire) {
@@ -79,7 +78,7 @@ pub fn ready(g: GRef) -> bool {
     }
 }
 
-/// Who has stopped the world, by `m::caller`; 0: the world runs.
+/// The goroutine or thread that has stopped the world, by its `m::caller`; 0: the world runs.
 static STOPPER: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the caller has stopped the world.
@@ -87,7 +86,7 @@ pub fn has_stopped() -> bool {
     STOPPER.load(Ordering::Relaxed) == m::caller()
 }
 
-/// Stops all goroutines but the caller. `-EDEADLK`: it has done so already. Fails as
+/// Stops all goroutines but the caller. `-EDEADLK`: the caller has stopped the world already. Fails as
 /// [`Inside::enter`] too.
 pub fn stop() -> i32 {
     if has_stopped() {
@@ -99,7 +98,7 @@ pub fn stop() -> i32 {
         Err(e) => return e,
     }
     let _: world::Stopped = world::stop();
-    // Those that have lost their P in a block may have come back from it.
+    // Goroutines that have lost their P in a block may run again without one.
     while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 {
         time::sleep(100_000);
     }
@@ -108,7 +107,7 @@ pub fn stop() -> i32 {
     0
 }
 
-/// Lets them go on. `-EPERM`: the caller has not stopped them.
+/// Lets all goroutines go on. `-EPERM`: the caller has not stopped the world.
 pub fn start() -> i32 {
     if !has_stopped() {
         return -libc::EPERM;
@@ -127,29 +126,28 @@ pub fn start() -> i32 {
     0
 }
 
-/// In the child of a fork nothing is stopped.
+/// In the child of a fork the world runs.
 pub fn forget_stop() {
     STOPPER.store(0, Ordering::Relaxed);
 }
 
 /// A goroutine as an embedder sees it.
 #[derive(Clone, Copy)]
-pub struct Seen {
+pub struct GSnapshot {
     pub id: u64,
     pub status: Status,
     pub node: usize,
-    /// What it can use of its stack: lowest address and size; (0, 0): it has none
-    /// yet.
+    /// The usable part of its stack: lowest address and size; (0, 0): it has no stack yet.
     pub stack: (usize, usize),
-    /// What is below is not used; 0 without a stack.
+    /// The stack pointer: nothing below it is used; 0 without a stack.
     pub sp: usize,
     /// The registers (`ucontext_t`) of a goroutine that was interrupted, else null: the registers
     /// are on its stack.
     pub context: *const c_void,
     pub arg: *mut c_void,
-    /// Null: it has none. Good as long as there is a reference to it.
+    /// Its name; null: it has none. Valid while there is a reference to the goroutine.
     pub name: *const c_char,
-    /// The return address of the call that spawned it; 0: the library has.
+    /// The return address of the call that spawned it; 0: the library has spawned it.
     pub pc: usize,
     /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
     pub creator: u64,
@@ -159,18 +157,18 @@ pub struct Seen {
     pub since: i64,
 }
 
-impl Seen {
-    /// What any thread may know of a goroutine at any time, if that stays there: it has not ended, or
+impl GSnapshot {
+    /// What any thread may read of a goroutine at any time, if the descriptor stays: the goroutine has not ended, or
     /// the caller has a reference.
-    pub fn at_any_time(g: GRef) -> Seen {
-        // While this thread is inside, no other ends the runtime.
+    pub fn at_any_time(g: GRef) -> GSnapshot {
+        // While this thread is inside, no other thread ends the runtime.
         let _inside = m::with_p().is_none().then(Inside::enter_if_there);
-        Seen::with_status(g, g.status())
+        GSnapshot::with_status(g, g.status())
     }
 
-    fn with_status(g: GRef, status: Status) -> Seen {
+    fn with_status(g: GRef, status: Status) -> GSnapshot {
         let waits = matches!(status, Status::Waiting | Status::Syscall);
-        Seen {
+        GSnapshot {
             id: g.id.load(Ordering::Relaxed),
             status,
             node: try_rt()
@@ -179,7 +177,7 @@ impl Seen {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            // SAFETY: it has not ended, or the caller has a reference, and nothing is reset.
+            // SAFETY: the goroutine has not ended, or the caller has a reference, so the name is not freed.
             arg: unsafe { timer_calls::argument(g.f.get(), g.arg.get()) },
             name: g.name.load(Ordering::Relaxed),
             pc: g.pc.seen(),
@@ -190,8 +188,8 @@ impl Seen {
     }
 
     /// A goroutine that has not run yet.
-    fn newborn(n: &Newborn, node: usize) -> Seen {
-        Seen {
+    fn newborn(n: &Newborn, node: usize) -> GSnapshot {
+        GSnapshot {
             id: 0,
             status: Status::Runnable,
             node,
@@ -226,30 +224,28 @@ pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
     bytes.len()
 }
 
-/// Shows what is known of every goroutine but its stack, those that have not run yet included. The
-/// world is stopped.
-pub fn for_each_without_stack(mut f: impl FnMut(&Seen)) {
+/// Shows every goroutine, without its stack; newborns too. The world is stopped.
+pub fn for_each_without_stack(mut f: impl FnMut(&GSnapshot)) {
     rt().for_each_g(|g| {
         // SAFETY: a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
-        f(&Seen::with_status(g, g.status()));
+        f(&GSnapshot::with_status(g, g.status()));
     });
     for_each_newborn(f);
 }
 
-fn for_each_newborn(mut f: impl FnMut(&Seen)) {
+fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
     for node in &rt().nodes {
         node.newborns.for_each(|n| {
             if n.f.seen().is_some() {
-                f(&Seen::newborn(n, node.id));
+                f(&GSnapshot::newborn(n, node.id));
             }
         });
     }
 }
 
-/// Shows every goroutine, the caller and those that have not run yet included.
-/// The world is stopped.
-pub fn for_each(mut f: impl FnMut(&Seen)) {
+/// Shows every goroutine, the caller and newborns too. The world is stopped.
+pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
     let me = m::current_g();
@@ -269,13 +265,13 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
             Some(m) => at_rest_on(*m, g, stack),
             None => (sp_at_rest(g, stack), ptr::null()),
         };
-        // Its thread is blocked, though it hasn't said so.
+        // The goroutine blocks its thread, without having announced it.
         let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
         let status = if blocked { Status::Syscall } else { g.status() };
         let since_is_old = blocked && g.status() != Status::Syscall;
-        let seen = Seen::with_status(g, status);
+        let seen = GSnapshot::with_status(g, status);
         let since = if since_is_old { 0 } else { seen.since };
-        f(&Seen { stack, sp, context, since, ..seen });
+        f(&GSnapshot { stack, sp, context, since, ..seen });
     });
     for_each_newborn(f);
 }
@@ -283,7 +279,7 @@ pub fn for_each(mut f: impl FnMut(&Seen)) {
 /// The lowest address and the size of the stack on which the goroutine runs; (0, 0): it has none yet.
 fn bounds_of(g: GRef) -> (usize, usize) {
     if g.has(flags::ATTACHED) {
-        // SAFETY: the M of an attached goroutine, whose attachment stays until that has ended.
+        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has ended.
         return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
     }
     g.stack.get().map_or((0, 0), |s| s.bounds())
@@ -291,17 +287,17 @@ fn bounds_of(g: GRef) -> (usize, usize) {
 
 /// The lowest address in use of a goroutine's stack, which keeps its registers too.
 fn sp_at_rest(g: GRef, stack: (usize, usize)) -> usize {
-    // Acquire: with a new context come the registers that are saved there.
+    // Acquire: pairs with the Release in `switch_to_g0`: with a context come the registers that are saved there.
     match g.context.load(Ordering::Acquire) {
-        // It is on its way to rest.
+        // The goroutine is on its way to rest.
         0 => stack.0,
-        // SAFETY: the world is stopped, and its stack isn't run; but a goroutine that is just leaving
-        // it has an old context there, of which nothing may be left.
+        // SAFETY: the world is stopped, so the goroutine doesn't run on its stack. A goroutine that is just being left
+        // may still show an old context, whose memory stays mapped.
         context => in_stack(unsafe { arch::lowest_in_use(context) }, stack),
     }
 }
 
-/// The address, or where it is not in the stack, the lowest of the stack: then all of it is shown.
+/// The address. If it is not in the stack, the stack's lowest address: then the whole stack is shown.
 fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
     if (lo..lo + len).contains(&sp) { sp } else { lo }
 }
@@ -313,11 +309,11 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     }
     match preempt::shown(m) {
         Some(context) => {
-            // SAFETY: the handler that has put it there waits.
+            // SAFETY: the handler that has put the context there waits.
             let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
             (in_stack(sp, stack), context)
         }
-        // It waits in the library: all of its stack.
+        // The goroutine waits in the library: its whole stack is shown.
         None => (stack.0, ptr::null()),
     }
 }
@@ -329,7 +325,7 @@ pub fn disable_preemption() {
     }
 }
 
-/// `gs_preempt_enable`: gives way if that was asked for meanwhile.
+/// `gs_preempt_enable`: gives way if the goroutine was asked to meanwhile.
 pub fn enable_preemption() {
     let Some(g) = m::current_g() else { return };
     match g.preempt_off.load(Ordering::Relaxed) {
@@ -342,7 +338,7 @@ pub fn enable_preemption() {
     }
 }
 
-/// Only the goroutine itself changes it.
+/// Only the goroutine itself changes `preempt_off`.
 fn change_preempt_off(g: GRef, by: i32) {
     let now = g.preempt_off.load(Ordering::Relaxed).wrapping_add_signed(by);
     g.preempt_off.store(now, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Faults: which of them are overflows of a goroutine's stack.
+//! Which faults are overflows of a goroutine's stack.
 
 use crate::arch::{self};
 use crate::sched::who::m::{self};
 use crate::stack::{self};
 use core::sync::atomic::Ordering;
 
-/// A fault: a stack overflow is reported; others are the host's.
+/// Reports a fault that is a stack overflow; other faults are the host's.
 pub fn on_fault(address: usize) {
     if arch::tls_get() == 0 {
         return;

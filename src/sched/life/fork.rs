@@ -20,8 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 /// The thread that forks holds the lock of [`World`]. Used with `LIFE` held.
 pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 
-/// How long a thread that is to fork sleeps before it looks again whether the world is still
-/// stopped, in ns.
+/// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
 pub const FORK_RETRY: i64 = 100_000;
 
 pub extern "C" fn before_fork() {
@@ -33,13 +32,13 @@ pub extern "C" fn before_fork() {
     }
     let excludes = lock_life_to_fork();
     EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
-    // Set with LIFE held: of several threads that fork, each has it for itself.
+    // Set with `LIFE` held, so of several threads that fork one at a time has it.
     FORKING.store(true, Ordering::SeqCst);
     if let Some(rt) = try_rt() {
         preempt::empty_handlers(rt);
     }
-    // One of those that were in a handler may have had the loader's lock.
-    cxa::wait_for_looks();
+    // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
+    cxa::wait_for_searches();
     ALLOCATES.lock();
     keys::lock_table();
     deadlock::lock_handler();
@@ -54,8 +53,8 @@ pub extern "C" fn before_fork() {
     heap::lock();
 }
 
-/// Locks `LIFE`, and keeps others from stopping the world if the caller could fork while it
-/// is stopped. Gives whether it does.
+/// Locks `LIFE`. If the caller could fork in a stopped world, also keeps others from stopping the world. Gives whether
+/// it does.
 ///
 /// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
 /// The stopper itself has the lock already.
@@ -69,14 +68,13 @@ pub fn lock_life_to_fork() -> bool {
         if rt.world.try_lock() {
             return true;
         }
-        // Who has stopped the world may need LIFE before it starts it again.
+        // The stopper of the world may need `LIFE` before it starts the world again.
         LIFE.unlock();
         time::sleep(FORK_RETRY);
     }
 }
 
-/// Gives the locks back in the parent. In the child they are a copy, taken by the only
-/// thread there is.
+/// Gives the locks back in the parent. In the child they are a copy, which the child's only thread holds.
 pub fn unlock_after_fork(rt: Option<&Runtime>) {
     heap::unlock();
     if let Some(rt) = rt {
@@ -107,9 +105,8 @@ pub extern "C" fn after_fork() {
     }
 }
 
-/// In the child there is only the thread that forked, with the memory of a
-/// runtime whose threads are gone. That is left alone; a fresh one is made on
-/// demand.
+/// In the child there is only the thread that forked, with the memory of a runtime whose threads are gone. That runtime
+/// is left alone; a new one is made when it is needed.
 pub extern "C" fn in_child() {
     if let Some(m) = m::current() {
         // SAFETY: the parent's runtime, of which this is a copy.
@@ -121,10 +118,10 @@ pub extern "C" fn in_child() {
     }
     let parent = try_rt();
     if let Some(rt) = parent {
-        // The parent's, with its own files in them.
+        // These instances belong to the parent, with the parent's files.
         netpoll::close_all(rt);
     }
-    // SAFETY: the thread runs nothing of the runtime any more: it is a plain one.
+    // SAFETY: the thread runs no goroutine any more: it is a plain thread.
     unsafe { m::set_current(None) };
     SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);

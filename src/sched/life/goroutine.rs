@@ -22,12 +22,12 @@ use crate::sched::who::g::{GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef, count_pinned};
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Inside, rt, try_rt};
-use crate::sched::who::task::{Kind, Task};
+use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr::{self};
 use core::sync::atomic::Ordering;
 
-/// For [`M::returns_to`](crate::sched::who::m::M::returns_to): no address, but not unknown.
+/// A value of [`M::returns_to`](crate::sched::who::m::M::returns_to) that is no address, but known.
 const NOWHERE: usize = 1;
 
 /// The first thing that runs on a goroutine's stack.
@@ -52,15 +52,13 @@ fn begin(m: MRef) -> Begin {
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
 }
 
-/// The function has returned. Comes back when another goroutine is to begin on
-/// this stack.
+/// The goroutine's function has returned. Returns when another goroutine begins on this stack.
 pub extern "C" fn goroutine_end() -> Begin {
     let (_, m) = boundary::come_in(m_or_end());
     begin(end_current(m))
 }
 
-/// In the child of a fork that this goroutine made there is no M: it ends as the last
-/// thread of a process does.
+/// In the child of a fork that this goroutine has made there is no M: the process ends, as with its last thread.
 fn m_or_end() -> MRef {
     m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
@@ -69,7 +67,7 @@ fn m_or_end() -> MRef {
 pub fn exit_current(m: MRef) -> ! {
     let m = exceptions::forget(m);
     if m.g().has(flags::ATTACHED) {
-        // Its frames are the program's: there is nowhere to go on.
+        // The stack is the attached thread's: there is nowhere to go on.
         crate::os::log::say(format_args!(
             "libgosched: gs_exit was called by a thread's own goroutine: see gs_attach\n"
         ));
@@ -84,8 +82,7 @@ pub fn exit_current(m: MRef) -> ! {
     unsafe { arch::restart(stack.top(), next.f, next.arg) }
 }
 
-/// Ends the running goroutine. Comes back when the next goroutine is a new one
-/// that can have its stack; gives the M.
+/// Ends the running goroutine. Returns only if the next goroutine is a newborn that gets this stack; gives the M.
 #[inline(always)]
 fn end_current(mut m: MRef) -> MRef {
     let g = m.g();
@@ -104,11 +101,11 @@ fn end_current(mut m: MRef) -> MRef {
     }
     let next = order::next_direct(m, p);
     m.returns_to.set(NOWHERE);
-    if let Some(Kind::Newborn(n)) = next.map(Task::kind)
+    if let Some(TaskKind::Newborn(n)) = next.map(Task::kind)
         && g.stack_of_running().kind() == p.stack_kind
     {
-        // Its stack is warm and at hand: no switch at all.
-        // SAFETY: it came out of a queue.
+        // The newborn gets this stack, which is warm: no switch at all.
+        // SAFETY: the newborn came out of a queue, so this M owns it.
         unsafe { begin_as(m, p, n, g) };
         if sanitizer::is_on() {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
@@ -124,11 +121,11 @@ fn end_current(mut m: MRef) -> MRef {
     unsafe { switch::leave_for(m, g, commit_end, next, &mut here) }
 }
 
-/// What the goroutine has left undone; gives the M.
+/// Undoes what the goroutine has left undone; gives the M.
 #[cold]
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {
-    // It has forgotten to leave a system call.
+    // The goroutine has forgotten to leave a system call.
     while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
     if !g.values.get().is_null() {
         keys::run_destructors(g);
@@ -137,8 +134,8 @@ fn tidy_up(g: GRef) -> MRef {
     m_or_end()
 }
 
-/// Ends the running goroutine, that of an attached thread. Returns when g0 resumes the context that is
-/// left in `*save`: the thread is no M any more.
+/// Ends the running goroutine, which is that of an attached thread. Returns when g0 resumes the context that is left in
+/// `*save`: the thread is no M any more.
 ///
 /// # Safety
 /// On the thread's own stack; `save` stays until then.
@@ -152,8 +149,8 @@ pub unsafe fn end_attached(m: MRef, save: *mut usize) {
     unsafe { switch::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
 }
 
-/// The end of a goroutine to which there are references, of `gs_run`'s, of a goroutine that
-/// has a thread of its own, and of a goroutine whose parts go to different nodes.
+/// The end of a goroutine that is referenced, is `gs_run`'s, has a thread of its own, or whose descriptor and stack go
+/// to different nodes.
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) -> ! {
@@ -164,7 +161,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
     unsafe { switch::leave_for(m, g, commit_special_end, next, &mut here) }
 }
 
-/// Undoes what the goroutine is to its M, its gang and its group; gives the task that runs next.
+/// Ends the goroutine's ties to its M, its gang and its group; gives the task that runs next.
 fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);
@@ -177,7 +174,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         g.lock_depth.set(0);
         super::lock_thread::remove_lock(m);
         if !m.is_runner() && !m.is_locked() && m.pinned_here.load(Ordering::Relaxed) == 0 {
-            // Whatever it did to its thread ends with it.
+            // What the goroutine did to its thread ends with the thread.
             m.ended.store(true, Ordering::Relaxed);
         }
     }
@@ -189,8 +186,8 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         rt().one_ended(m.p());
     }
     if m.ended.load(Ordering::Relaxed) || g0::is_wanted_back(m) {
-        // Not a direct switch: this thread runs nothing any more, or may go back now.
-        world::ask(m.p(), attention::LOOK);
+        // No direct switch: this thread runs no goroutine any more, or may go back now.
+        world::ask(m.p(), attention::TO_G0);
     }
     switch::successor(m)
 }
@@ -214,7 +211,7 @@ unsafe fn commit_special_end(g: usize) {
     let root = g.has(flags::ROOT);
     let runner = g.runner.get();
     if g.shared.get() {
-        // The stack goes, the descriptor stays for those who have references.
+        // The stack goes, the descriptor stays for the holders of references.
         if let Some(stack) = g.stack.take() {
             rt().nodes[stack.home()].stacks.put(stack);
         }
@@ -251,7 +248,7 @@ fn recycle(g: GRef) {
     g.long_calls.set(0);
 }
 
-/// Resets the rest, of a descriptor that others had pointers to.
+/// Resets the other fields of a descriptor to which others had pointers.
 fn recycle_shared(g: GRef) {
     recycle(g);
     g.shared.set(false);
@@ -261,21 +258,21 @@ fn recycle_shared(g: GRef) {
     g.lock_depth.set(0);
     let name = g.name.swap(ptr::null_mut(), Ordering::Relaxed);
     if !name.is_null() {
-        // SAFETY: it was made by `CString::into_raw`.
+        // SAFETY: `CString::into_raw` has made the name.
         drop(unsafe { std::ffi::CString::from_raw(name) });
     }
 }
 
 /// Gives a reference back; the last one frees the descriptor.
 pub fn release(g: GRef) {
-    // First: a shutdown unmaps the descriptor's memory once it has no reference.
+    // Enter first: a shutdown unmaps the descriptor's memory once it has no reference.
     let _inside = m::with_p().is_none().then(Inside::enter_if_there);
     let others = |refs: u32| (refs > 1).then_some(refs - 1);
-    // AcqRel: who frees it comes after all others' uses.
+    // AcqRel: pairs with the other releases, so the descriptor is freed after all uses.
     if g.refs.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_ok() {
         return;
     }
-    // The last reference is ours, so there can be no new one. It keeps the memory.
+    // The caller has the last reference, so there can be no new one; it keeps the memory mapped.
     recycle_shared(g);
     match try_rt() {
         Some(rt) if orphans::owns(g) => {
@@ -286,13 +283,13 @@ pub fn release(g: GRef) {
     }
 }
 
-/// Whether the goroutine has ended; what it did is visible then.
+/// Whether the goroutine has ended. If so the caller sees all that it did.
 pub fn has_ended(g: GRef) -> bool {
     // Acquire: pairs with the Release at the end.
     g.end.load(Ordering::Acquire) & end::DONE != 0
 }
 
-/// Waits for the end of a goroutine that the caller has a reference to.
+/// Waits for the end of a goroutine to which the caller has a reference.
 pub fn join(g: GRef, deadline: i64) -> i32 {
     if has_ended(g) {
         return 0;

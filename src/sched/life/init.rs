@@ -1,4 +1,4 @@
-//! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`.
+//! How the runtime begins and ends: `gs_init` and `gs_shutdown`.
 
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
@@ -23,7 +23,6 @@ use crate::sched::who::gang::Gangs;
 use crate::sched::who::inspector::Inspector;
 use crate::sched::who::m::{self};
 use crate::sched::who::node::Node;
-use crate::sched::who::p::status;
 use crate::sched::who::runtime::{
     CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
 };
@@ -33,7 +32,7 @@ use crate::sched::who::template::Template;
 use crate::sched::who::workers::Workers;
 use crate::sched::who::world::World;
 use crate::sched::words::clock;
-use crate::sched::words::config::{Config, Request};
+use crate::sched::words::config::{Config, ConfigRequest};
 use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
 use crate::sched::words::limits::{PROCS as MAX, RING as CAPACITY};
@@ -44,8 +43,8 @@ use core::sync::atomic::{
 };
 
 impl Inside {
-    /// There is a runtime: it is made, with the defaults, if there was none. `-ENOMEM`,
-    /// `-EAGAIN`: the system gives no memory or thread for that.
+    /// Enters the runtime, and makes it with the defaults if there is none. `-ENOMEM`, `-EAGAIN`: the system gives no
+    /// memory or thread for that.
     pub fn enter() -> Result<Inside, i32> {
         loop {
             if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
@@ -55,8 +54,8 @@ impl Inside {
         }
     }
 
-    /// Enters for a caller that may be a goroutine, which is inside already: `None`.
-    /// Fails as [`Inside::enter`].
+    /// Enters for a caller that may be a goroutine. `None` for a goroutine, which is inside already. Fails as
+    /// [`Inside::enter`].
     pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
         if m::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
     }
@@ -66,31 +65,31 @@ impl Inside {
 /// `-EAGAIN`.
 #[cold]
 fn init_default() -> Result<(), i32> {
-    let e = match init(&Request::default()) {
-        // Of what the environment says, only the topology can be refused.
+    let e = match init(&ConfigRequest::default()) {
+        // Of the environment's settings only the topology can be refused.
         Err(e) if e == -libc::EINVAL => {
             log::say(format_args!("gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored"));
-            init(&Request { topology: Some("flat"), ..Request::default() })
+            init(&ConfigRequest { topology: Some("flat"), ..ConfigRequest::default() })
         }
         e => e,
     };
     if e == Err(-libc::EBUSY) { Ok(()) } else { e }
 }
 
-/// Once, when the library is loaded: a fork from now on, of a thread beside the first `init`
-/// too, finds no lock taken in the child.
+/// Called once, when the library is loaded: from now on the child of a fork finds no lock taken, even if another thread
+/// forks during the first `init`.
 pub fn on_load() {
     thread::at_fork(before_fork, after_fork, in_child);
 }
 
 /// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
-pub fn init(request: &Request) -> Result<(), i32> {
+pub fn init(request: &ConfigRequest) -> Result<(), i32> {
     if try_rt().is_some() {
         return Err(-libc::EBUSY);
     }
     // It reads files, with LIFE held.
     let _lives = NoCancel::new();
-    // It waits for the loader's lock, so not with ours held.
+    // Waits for the loader's lock, so it holds no lock of the library.
     let copies = cxa::Copies::new();
     LIFE.with(|| {
         if try_rt().is_some() {
@@ -100,8 +99,8 @@ pub fn init(request: &Request) -> Result<(), i32> {
         clock::set(time::now());
         arch::set_body(goroutine_begin, goroutine_end);
         signal::on_fault(on_fault);
-        // Now, with the lock held: a fork beside the first question would leave it half
-        // answered in the child.
+        // Asked now, with the lock held: a fork during the first question would leave the answer half written in the
+        // child.
         cpu::count();
         if !heap::has_room(Runtime::size(&config)) {
             return Err(-libc::ENOMEM);
@@ -114,7 +113,7 @@ pub fn init(request: &Request) -> Result<(), i32> {
         let started = unsafe { (*rt).start() };
         if started.is_err() {
             RUNTIME.store(ptr::null_mut(), Ordering::Release);
-            // SAFETY: plain threads have been kept out, and it has no thread of its own.
+            // SAFETY: plain threads have been kept out, and the runtime has no thread of its own.
             unsafe { Runtime::free(&*rt) };
         }
         CHANGING.store(false, Ordering::SeqCst);
@@ -129,7 +128,7 @@ pub fn shutdown(deadline: i64) -> i32 {
     if m::current().is_some() {
         return -libc::EDEADLK;
     }
-    // It joins threads, and is counted as inside.
+    // A goroutine can't: shutdown joins threads, and waits for goroutines.
     let _lives = NoCancel::new();
     loop {
         let Some(inside) = Inside::enter_if_there() else { return 0 };
@@ -144,7 +143,7 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             return 0;
         };
-        // Another shutdown, which gives the lock up while it waits: this one waits at the door.
+        // Another shutdown is under way, and gives the lock up while it waits: this one waits until it is over.
         if CHANGING.swap(true, Ordering::SeqCst) {
             LIFE.unlock();
             thread::yield_now();
@@ -158,10 +157,10 @@ pub fn shutdown(deadline: i64) -> i32 {
         hooks::shuts_down();
         let threads = rt.end_threads();
         RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-        // SAFETY: no thread of it uses it any more, and plain ones see none.
+        // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
         unsafe { Runtime::free(rt) };
-        // After the chunks that stay are in `ORPHANS`: a reference that is given back now
-        // belongs to one of those.
+        // After the chunks that stay are in `ORPHANS`, because a reference that is given back from now on belongs to
+        // such a chunk.
         CHANGING.store(false, Ordering::SeqCst);
         LIFE.unlock();
         // Without the lock: a destructor of a thread-specific value may call the library.
@@ -175,14 +174,14 @@ impl Runtime {
     fn size(config: &Config) -> usize {
         let nodes = config.topology.nodes.len();
         let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
-        // Of each node a list of P's, of its CPUs, its neighbours and their distances.
+        // For each node: lists of its P's, its CPUs, its neighbours and their distances.
         let node = size_of::<Node>() + 8 * (MAX + 8 * nodes + cpus);
         size_of::<Runtime>() + 8 * MAX + nodes * node
     }
 
     fn new(config: Config, copies: cxa::Copies) -> Runtime {
         let debug = Debug::from_env();
-        sanitizer::look_for(os::symbol);
+        sanitizer::find_by_name(os::symbol);
         stack::configure(debug.mprotect, debug.guard_budget);
         let mut topology = config.topology;
         if !debug.no_shuffle {
@@ -266,7 +265,7 @@ impl Runtime {
         for id in 0..n {
             let p = self.make_p(id, n).ok_or(-libc::ENOMEM)?;
             p.alone.set(n == 1);
-            p.set_status(status::IDLE);
+            p.become_idle();
         }
         self.set_proc_count(n);
         for p in self.ps() {
@@ -279,9 +278,8 @@ impl Runtime {
 
     // Goroutines
 
-    /// With the door closed and `LIFE` held: waits until no plain thread is inside. False: a
-    /// goroutine has been spawned in the last moment, and threads inside may wait
-    /// for a thread outside.
+    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. False: a goroutine has been spawned
+    /// in the last moment, and threads inside may wait for a thread outside.
     fn all_have_left(&self) -> bool {
         while self.goroutines() == 0 {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
@@ -327,8 +325,8 @@ impl Runtime {
 
     // The end
 
-    /// Ends every thread; there are no goroutines. Gives those that don't use the runtime any
-    /// more but may still run destructors of the user's thread-specific values.
+    /// Ends every thread; there are no goroutines. Gives the threads that don't use the runtime any more but may still
+    /// run destructors of the user's thread-specific values.
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
@@ -340,15 +338,15 @@ impl Runtime {
         }
         let left = self.ms.with(|ms| core::mem::take(&mut ms.left));
         let ms = left.into_iter().filter_map(|m| m.thread.take());
-        // Last: sysmon and the M's ask it, and wait for an answer.
+        // The inspector last, because sysmon and the M's ask it and wait for its answer.
         let inspector = self.inspector.end();
         services.into_iter().flatten().chain(inspector).chain(ms).collect()
     }
 
     /// # Safety
-    /// No thread uses it any more; it was made by `Box::into_raw`.
+    /// No thread uses the runtime any more; `Box::into_raw` has made it.
     unsafe fn free(rt: &'static Runtime) {
-        // SAFETY: the caller says that it came from `Box::into_raw` and that no thread uses it.
+        // SAFETY: it came from `Box::into_raw` and no thread uses it, as the caller says.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
         netpoll::close_all(&rt);
         netpoll::ended();
@@ -356,7 +354,7 @@ impl Runtime {
         group::ended();
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
-            // SAFETY: placed there in `make_p`, and no M has it any more.
+            // SAFETY: `make_p` has placed the P there, and no M has it any more.
             unsafe { mem::drop_placed(p.as_ptr()) };
         }
         for node in rt.nodes.drain(..) {

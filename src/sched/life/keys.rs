@@ -13,34 +13,34 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 /// Frees a value at the end of the goroutine that set it.
 pub type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// Keys at most that exist at a time.
+/// The largest number of keys that exist at a time.
 const MAX_KEYS: usize = 1 << 16;
 /// How often destructors run when they set values again; POSIX's number.
 const ROUNDS: usize = 4;
-/// The generation of the last key of a place. With the next key its number would come twice.
+/// The generation of the last key of a slot: the next key would get a number that an earlier key had.
 const LAST: u32 = 0xffff;
 
-/// The place of a key. It is used again, in its next generation, until those are used up.
+/// The slot of a key. It is used again, in its next generation, until the generations are used up.
 ///
-/// Anybody reads it without a lock: first `generation`, then what belongs to it, then
-/// `generation` again.
-struct Place {
-    /// Odd while the key exists; a value of another generation is none.
+/// Any thread reads it without a lock: first `generation`, then what belongs to it, then `generation` again.
+struct KeySlot {
+    /// Odd while the key exists. A value of another generation doesn't count.
     generation: AtomicU32,
     /// A [`Destructor`], or 0.
     destructor: AtomicUsize,
 }
 
 /// All keys of the process. Pages that hold no key are never touched.
-static PLACES: [Place; MAX_KEYS] =
-    [const { Place { generation: AtomicU32::new(0), destructor: AtomicUsize::new(0) } }; MAX_KEYS];
+static PLACES: [KeySlot; MAX_KEYS] =
+    [const { KeySlot { generation: AtomicU32::new(0), destructor: AtomicUsize::new(0) } };
+        MAX_KEYS];
 
 /// Held while a key is created or deleted.
 static LOCK: SpinLock = SpinLock::new();
-/// No place below this index is free. Changed with the lock held.
+/// No slot below this index is free. Changed with the lock held.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 
-/// Around a fork: the child must not find it locked by a thread that it hasn't.
+/// Around a fork: the child must not find the lock held by a thread that it doesn't have.
 pub fn lock_table() {
     LOCK.lock();
 }
@@ -83,15 +83,14 @@ fn exists(key: u32) -> bool {
     generation & 1 == 1 && PLACES[index_of(key)].generation.load(Ordering::Acquire) == generation
 }
 
-/// The destructor of a key that exists and has one.
+/// The key's destructor, if the key exists and has one.
 fn destructor_of(key: u32) -> Option<Destructor> {
     let place = &PLACES[index_of(key)];
     if !exists(key) {
         return None;
     }
     let destructor = place.destructor.load(Ordering::Relaxed);
-    // Pairs with the fence in `create`: if the destructor is that of a later key, so is the
-    // generation.
+    // Pairs with the fence in `create`: if the destructor belongs to a later key, so does the generation.
     fence(Ordering::Acquire);
     if place.generation.load(Ordering::Relaxed) != key >> 16 || destructor == 0 {
         return None;
@@ -109,11 +108,11 @@ pub fn create(destructor: Option<Destructor>) -> Result<u32, i32> {
         FREE_FROM.store(free.map_or(MAX_KEYS, |i| i + 1), Ordering::Relaxed);
         let index = free.ok_or(-libc::EAGAIN)?;
         let next = generation(index) + 1;
-        // Pairs with the fence in `destructor_of`; the generation says since the key was
-        // deleted that there is none.
+        // Pairs with the fence in `destructor_of`. Since the former key was deleted the generation has said that there
+        // is no key.
         fence(Ordering::Release);
         PLACES[index].destructor.store(destructor.map_or(0, |f| f as usize), Ordering::Relaxed);
-        // Release: whoever sees the key sees its destructor.
+        // Release: pairs with the Acquire in `exists`: a thread that sees the key sees its destructor.
         PLACES[index].generation.store(next, Ordering::Release);
         Ok(pack(index, next))
     })
@@ -137,7 +136,7 @@ pub fn delete(key: u32) -> i32 {
 fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     let Some(g) = m::current_g() else {
         return match OF_THREAD.try_with(UnsafeCell::get) {
-            // SAFETY: the thread's own, and `f` calls nothing that comes here.
+            // SAFETY: the thread's own values, and `f` calls nothing that reaches them.
             Ok(v) => f(Some(unsafe { &mut (*v).0 })),
             // The thread ends, and its values are gone.
             Err(_) => f(None),
@@ -146,7 +145,7 @@ fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     if g.values.get().is_null() && create {
         g.values.set(heap::boxed(Values::default()).map_or(ptr::null_mut(), Box::into_raw));
     }
-    // SAFETY: the running goroutine's own, used by no other.
+    // SAFETY: the running goroutine's own values, which no other uses.
     f(unsafe { g.values.get().as_mut() })
 }
 
@@ -180,8 +179,8 @@ pub fn get(key: u32) -> *mut c_void {
     })
 }
 
-/// Takes the value at this index, if it has a destructor. One without stays: destructors of
-/// other values may ask for it.
+/// Takes the value at this index, if it has a destructor. A value without a destructor stays: destructors of other
+/// values may ask for it.
 fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor, *mut c_void)> {
     let (key, value) = values.0.get_mut(index)?;
     if value.is_null() {
@@ -199,7 +198,7 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
 unsafe fn destroy(values: impl Fn() -> Option<*mut Values>) {
     for _ in 0..ROUNDS {
         let (mut any, mut index) = (false, 0);
-        // They may grow or move while a destructor runs: asked for anew each time.
+        // The values may move while a destructor runs, so they are asked for each time.
         while let Some(values) = values() {
             // SAFETY: there is no other reference to them, and no destructor runs now.
             let values = unsafe { &mut *values };

@@ -8,7 +8,7 @@ use crate::sched::core::blocking;
 use crate::sched::core::g0;
 use crate::sched::core::park::{self, Block};
 use crate::sched::core::world;
-use crate::sched::who::attention::LOOK;
+use crate::sched::who::attention::TO_G0;
 use crate::sched::who::g::flags;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::runtime::rt;
@@ -156,7 +156,7 @@ pub fn unlock() -> i32 {
             }
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
             if g0::is_wanted_back(m) && !m.p.get().is_null() {
-                world::ask(m.p(), LOOK);
+                world::ask(m.p(), TO_G0);
             }
         }
         _ => {}

@@ -11,7 +11,7 @@ use crate::sched::core::preempt;
 use crate::sched::core::ready;
 use crate::sched::core::start;
 use crate::sched::core::world;
-use crate::sched::who::attention::LOOK;
+use crate::sched::who::attention::TO_G0;
 use crate::sched::who::g::GRef;
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node;
@@ -89,7 +89,7 @@ pub fn root_ended(runner: MRef) {
     fence(Ordering::SeqCst);
     for p in rt().ps() {
         if p.is_run_by(runner) {
-            world::ask(p, LOOK);
+            world::ask(p, TO_G0);
         }
     }
     start::nudge(runner);

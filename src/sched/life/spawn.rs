@@ -13,7 +13,7 @@ use crate::sched::who::node::priority;
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Inside, Runtime, rt};
 use crate::sched::who::task::{GoFn, Newborn, Task};
-use crate::stack::Class;
+use crate::stack::SizeClass;
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{Ordering, compiler_fence, fence};
@@ -23,7 +23,7 @@ use std::ffi::CString;
 pub struct Options<'a> {
     pub name: Option<&'a CStr>,
     /// `None`: the default.
-    pub stack: Option<Class>,
+    pub stack: Option<SizeClass>,
     pub priority: i8,
     pub gang: Option<&'static Gang>,
     /// The group on whose threads it begins; it is pinned then.

@@ -1,7 +1,7 @@
 //! What the scheduler has counted. A P's counters are written by one thread at a time and
 //! read by anybody: a sum is a little older or newer than the next.
 
-use crate::sched::who::p::{self, RUN_WAITS, status};
+use crate::sched::who::p::{self, PStatus, RUN_WAITS};
 use crate::sched::who::runtime::{Runtime, try_rt};
 use core::array;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct Stats {
     pub stacks_sent_home: u64,
     pub migrations: u64,
     pub pages_moved: u64,
-    /// How long goroutines that were ready have waited to run: see [`p::Stats`].
+    /// How long goroutines that were ready have waited to run: see [`p::PStats`].
     pub run_waits: [u64; RUN_WAITS],
 }
 
@@ -61,7 +61,7 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
         Stats { goroutines: waiting.iter().map(|q| q.len() as u64).sum(), ..Stats::default() };
     sum.goroutines += queues.placed() as u64;
     for p in rt.all_made_ps().filter(|p| p.node as usize == node) {
-        let p::Stats {
+        let p::PStats {
             steals_near,
             steals_remote_queue,
             steals_remote_p,
@@ -77,8 +77,8 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             goroutines: p.queued() as u64,
             created: n(&p.created),
             ended: n(&p.ended),
-            procs: u64::from(status != status::DEAD),
-            idle_procs: u64::from(status == status::IDLE),
+            procs: u64::from(status != PStatus::Dead),
+            idle_procs: u64::from(status == PStatus::Idle),
             handoffs: n(handoffs),
             steals_near: n(steals_near),
             steals_remote_queue: n(steals_remote_queue),

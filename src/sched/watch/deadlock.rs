@@ -1,10 +1,9 @@
 //! Deadlock detection. seed: S8
 //!
-//! Reported only when nothing can ever wake a goroutine again: every P is idle,
-//! no queue holds anything, no timer runs, no goroutine waits for a file, no thread is in a system call, and
-//! every other thread of the process is blocked without a deadline in a call of
-//! this library. A thread that could still call in (any that runs or blocks
-//! elsewhere) makes it no deadlock.
+//! A deadlock is reported only when nothing can ever wake a goroutine again: every P is idle, no queue has a task, no
+//! timer runs, no goroutine waits for a file, no thread is in a system call, and every other thread of the process is
+//! blocked without a deadline in a call of this library. If a thread runs or blocks elsewhere, it could still call the
+//! library, so there is no deadlock.
 
 use crate::os::locked::Locked;
 use crate::os::log::{self, Callback};
@@ -18,7 +17,7 @@ use crate::sched::who::runtime::{Inside, Ms, Runtime, rt};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Holds of embedders: as long as there is one, something outside can wake goroutines.
+/// How many holds embedders have: while there is a hold, something outside can wake goroutines.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
 /// Nothing is reported until the hold is given back. gs_hold.
@@ -33,7 +32,7 @@ pub fn unhold() -> bool {
     if less.is_ok()
         && let Some(_inside) = Inside::try_enter()
     {
-        // It may sleep for as long as there was a hold.
+        // sysmon may sleep without a deadline, because there was a hold.
         rt().sysmon.wake();
     }
     less.is_ok()
@@ -46,24 +45,21 @@ pub fn forget_threads() {
     HOLDS.store(0, Ordering::SeqCst);
 }
 
-/// The first look comes so soon after everything has become idle, in ns, and
-/// later ones less and less often.
+/// The first check comes this time, in ns, after everything has become idle; later checks come less and less often.
 const FIRST: i64 = 10_000_000;
 const LAST: i64 = 10_000_000_000;
 
-/// The periods in which all P's are idle.
+/// The watch over one period in which all P's are idle.
 pub struct Watch {
     delay: i64,
-    /// What had happened when all seemed dead the first time.
+    /// The activity when everything seemed dead the first time.
     suspected: Option<Activity>,
-    /// What had happened at the last report: no other before something has
-    /// run since.
+    /// The activity at the last report: there is no other report before something has run.
     told: Activity,
 }
 
-/// What changes whenever anything happens: a goroutine runs, a thread blocks. A
-/// look is not a moment; if this is the same before the first of two looks and
-/// after the second, then nothing has moved in between.
+/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if this is the same before the first of
+/// two checks and after the second, nothing has moved in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Activity {
     switches: u64,
@@ -87,13 +83,13 @@ impl Watch {
         (self.delay, self.suspected) = (FIRST, None);
     }
 
-    /// Looks; gives the time of the next look (-1: no goroutine waits, so none is needed).
+    /// Checks once. Gives the time of the next check, in ns (-1: no goroutine waits, so none is needed).
     pub fn check(&mut self, rt: &Runtime) -> i64 {
         if rt.goroutines() == 0 {
             return -1;
         }
         if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
-            // When it comes a P is started, and that ends this period; so does `unhold`.
+            // When that comes a P is started, which ends this period; `unhold` ends it too.
             self.suspected = None;
             return time::now() + LAST;
         }
@@ -112,7 +108,7 @@ impl Watch {
 
 /// Whether a timer runs, or a file may be ready at any time.
 fn waits_for_something(rt: &Runtime) -> bool {
-    rt.ps().any(|p| p.timers.next() != i64::MAX) || netpoll::anybody_waits(rt)
+    rt.ps().any(|p| p.timers.next() != i64::MAX) || netpoll::any_file_is_waited_for(rt)
 }
 
 fn is_deadlocked(rt: &Runtime) -> bool {
@@ -120,10 +116,10 @@ fn is_deadlocked(rt: &Runtime) -> bool {
         && !steal::work_anywhere(rt)
         && !waits_for_something(rt)
         && rt.aside.is_empty()
-        // It may be counted before it is there.
+        // A goroutine may be counted before it is there.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
-        // After the count: whoever is counted there has said so before.
+        // Read after the count: a thread that is counted there has changed `blocked` before.
         && !rt.any_m_may_bring_work()
 }
 
@@ -131,11 +127,10 @@ fn blocked_plain_threads() -> usize {
     BLOCKED_THREADS.load(Ordering::SeqCst) as usize
 }
 
-/// What the user wants called in place of the report: the function and its
-/// argument.
+/// The function, and its argument, that the user wants called in place of the report.
 static HANDLER: Locked<Option<Callback<Handler>>> = Locked::new(None);
 
-/// Around a fork: the child must not find it locked by a thread that it hasn't.
+/// Around a fork: the child must not find the lock held by a thread that it doesn't have.
 pub fn lock_handler() {
     HANDLER.lock();
 }
@@ -145,15 +140,15 @@ pub fn unlock_handler() {
     HANDLER.unlock();
 }
 
-/// `gs_set_deadlock_handler`'s.
+/// The handler of `gs_set_deadlock_handler`.
 pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
 
-/// Sets it; `None`: report and abort.
+/// Sets the handler. `None`: report and abort.
 pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
     HANDLER.with(|set| *set = handler.map(|f| Callback(f, ctx)));
 }
 
-/// Calls the handler, or says who waits and ends the process.
+/// Calls the handler, or reports the goroutines that wait and ends the process.
 fn tell(rt: &Runtime) {
     match HANDLER.with(|set| *set) {
         // SAFETY: the user gave this function for this argument.
@@ -165,7 +160,7 @@ fn tell(rt: &Runtime) {
     }
 }
 
-/// As many goroutines are listed.
+/// The report lists this number of goroutines at most.
 const LISTED: usize = 100;
 
 fn report(rt: &Runtime) -> String {
@@ -189,7 +184,7 @@ fn report(rt: &Runtime) -> String {
     text
 }
 
-/// Who it is, what it waits for and where it comes from.
+/// Writes a goroutine's id and name, what it waits for, and where it was spawned.
 fn line(g: &G) -> String {
     let id = g.id.load(Ordering::Relaxed);
     let name = g.name.load(Ordering::Relaxed);
@@ -210,8 +205,8 @@ fn line(g: &G) -> String {
 }
 
 impl Runtime {
-    /// Threads that can't wake a goroutine by themselves: ours, sysmon, the template thread,
-    /// the inspector, and workers without a job.
+    /// How many threads can't wake a goroutine by themselves: M's, sysmon, the template thread, the inspector, and
+    /// workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
         let own =
@@ -219,10 +214,9 @@ impl Runtime {
         self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
     }
 
-    /// Whether an M without a P may come back with a goroutine, or its thread go
-    /// back to `gs_run`'s caller.
+    /// Whether an M without a P may come back with a goroutine, or its thread may go back to `gs_run`'s caller.
     pub fn any_m_may_bring_work(&self) -> bool {
-        // Before the M's: a thread is counted out before it is woken.
+        // Read before the M's, because a thread is counted out before it is woken.
         let blocked = blocked::blocked_calls();
         // Acquire: pairs with the Release after the goroutine was queued.
         let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);

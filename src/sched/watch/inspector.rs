@@ -1,7 +1,6 @@
-//! The inspector: a thread that reads under /proc what the kernel knows of other threads.
-//! It has a table of file descriptors of its own, so the process never misses a number
-//! while a file is open here. sysmon and whoever stops the world ask it; it is started
-//! when it is first needed.
+//! The inspector: a thread that reads under /proc what the kernel knows of other threads. It has a table of file
+//! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it;
+//! it is started when it is first needed.
 
 use crate::os::{
     file, futex,
@@ -13,12 +12,12 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A look takes less, in ns; the least that the kernel knows.
+/// The turn of the CPU that the inspector asks the kernel for, in ns: the shortest that the kernel gives.
 const TURN: u64 = 100_000;
 
 impl Inspector {
-    /// For sysmon: starts the thread if it is needed. Once a goroutine waits in the
-    /// handler, for which the template thread is needed, it could not be started any more.
+    /// For sysmon: starts the thread if it is needed. This must come before a goroutine waits in the handler, because
+    /// then only the template thread may make threads.
     pub fn start_if_needed(&self, rt: &Runtime) {
         let needed = self.needed.load(Ordering::Acquire) || rt.template.is_needed();
         if !needed || self.state.load(Ordering::Acquire) != ABSENT {

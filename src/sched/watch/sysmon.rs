@@ -1,10 +1,8 @@
-//! sysmon: a thread without a P that looks after what no M can see:
-//! P's whose thread is blocked, P's that are stuck and don't look at their files,
-//! timers of idle P's, nodes without a watcher, threads that are wanted.
+//! sysmon: a thread without a P that handles what no M can see: P's whose thread is blocked, P's that are stuck and don't
+//! poll their files, timers of idle P's, nodes without a watcher, threads that are wanted.
 //!
-//! It looks every 20 us at first and less often while nothing happens, down to once a
-//! millisecond; when every P has been idle for a while it sleeps until one is started, or
-//! shortly after the next timer.
+//! It checks all P's every 20 us at first and less often while nothing happens, down to once a millisecond. When every P
+//! has been idle for a while it sleeps until a P is started, or until shortly after the next timer.
 
 use super::deadlock;
 use crate::os::thread::{self};
@@ -20,7 +18,7 @@ use crate::sched::core::steal;
 use crate::sched::core::timers;
 use crate::sched::core::world;
 use crate::sched::who::attention;
-use crate::sched::who::p::{PRef, status};
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::words::clock;
 use crate::sched::words::forking::{self, is_forking};
@@ -28,64 +26,63 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// The shortest and the longest sleep in ns. An event that finds a goroutine which has just begun waits for the next
-/// look, so the longest bounds how late it is.
+/// sysmon's shortest and longest sleep between two checks, in ns. An event whose P runs a goroutine that has just begun
+/// waits for the next check, so the longest sleep bounds how late the event is.
 const SHORTEST: i64 = 20_000;
 const LONGEST: i64 = 1_000_000;
-/// After this number of looks without an event the sleeps become longer.
+/// After this number of checks that found nothing to do the sleeps become longer.
 const PATIENCE: u32 = 50;
-/// All P's idle for so long: it sleeps until it is woken.
+/// When all P's have been idle for this time, in ns, sysmon sleeps until it is woken.
 const DEEP_AFTER: i64 = 4_000_000;
-/// It ends its sleep so long after a timer is due, and whoever starts a P before that need
-/// not wake it.
+/// sysmon ends such a sleep this time, in ns, after a timer is due. A thread that starts a P before that need not wake it.
 const AFTER_TIMER: i64 = 500_000;
 /// A P in a system call is left to its M for this long (ns) when no other needs it.
 const SYSCALL_GRACE: i64 = 10_000_000;
-/// A goroutine that stands for so long has its thread looked at, and again after
-/// twice, four times ... as long.
+/// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the kernel what its thread does;
+/// and again after twice, four times ... as long, up to `LONGEST_CHECK` (ns).
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
-/// The files of a P are looked at when no thread has for this time, in ns.
+/// sysmon polls the files of a running P when no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
-/// How often it looks for threads that run without a P, and at how many.
+/// How often sysmon searches for threads that run without a P, in ns, and how many it checks then.
 const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
-/// So long after a signal it is looked at again.
+/// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
-/// How often it asks how many free stacks were not needed lately, and how many of those
-/// give their memory back at once, with a pause then: that costs 1 us each or more.
+/// How often sysmon counts the free stacks that were not needed lately, in ns. Of these, `TRIM_AT_ONCE` give their memory
+/// back, which costs 1 us each or more, and the next after `TRIM_PAUSE` ns.
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
 
-/// A look takes less, in ns; the least that the kernel knows.
+/// The turn of the CPU that sysmon asks the kernel for, in ns: the shortest that the kernel gives. A check takes less.
 const TURN: u64 = 100_000;
 
-/// What it remembers of each P.
+/// What sysmon remembers of each P.
 #[derive(Clone, Copy)]
-struct Seen {
+struct WatchedP {
     tick: u32,
     turn: u32,
     syscall_tick: u32,
-    /// When it was looked at last.
+    /// When sysmon checked the P last, in ns, as all times here.
     looked: i64,
     /// Since when the counters stand.
     since: i64,
     /// When the P's current turn began: of one goroutine, with all its system calls, or of goroutines that hand over
     /// to each other.
     slice: i64,
-    /// It has been asked to give way.
+    /// The goroutine has been asked to give way.
     asked: bool,
-    /// When its thread is looked at next, and how long after that again.
+    /// When sysmon asks next what the P's thread does, and how long after that again.
     check: i64,
     delay: i64,
-    /// When this P needs the next look, if not before.
+    /// When this P must be checked again at the latest.
     next: i64,
 }
 
-impl Seen {
-    fn new(now: i64) -> Seen {
-        Seen {
+impl WatchedP {
+    fn new(now: i64) -> WatchedP {
+        WatchedP {
             tick: 0,
             turn: 0,
             syscall_tick: 0,
@@ -100,9 +97,9 @@ impl Seen {
     }
 }
 
-/// Has free stacks give their memory back that were not needed lately.
+/// Gives back the memory of free stacks that were not needed lately.
 struct Trimmer {
-    /// When it does the next thing, and when it asks next.
+    /// When it acts next, and when it counts next, in ns.
     next: i64,
     ask: i64,
 }
@@ -112,7 +109,7 @@ impl Trimmer {
         Trimmer { next: 0, ask: 0 }
     }
 
-    fn look(&mut self, rt: &Runtime, now: i64) {
+    fn trim_if_due(&mut self, rt: &Runtime, now: i64) {
         if now < self.next {
             return;
         }
@@ -131,7 +128,7 @@ impl Trimmer {
         self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
     }
 
-    /// Whether there is something left that will be given back if it isn't needed.
+    /// Whether there are free stacks whose memory goes back if they are not needed.
     fn is_needed(rt: &Runtime) -> bool {
         rt.nodes.iter().any(|n| n.with_stack.has_spare() || n.stacks.has_spare())
     }
@@ -146,32 +143,32 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
     thread::ask_for_short_turns(TURN);
     let rt = rt();
-    let mut seen: Vec<Seen> = Vec::new();
+    let mut seen: Vec<WatchedP> = Vec::new();
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
     let mut watch = deadlock::Watch::new();
-    // When it last looked for strays, and the number of the next.
+    // When it last searched for strays, and the number of the next thread to check.
     let mut strays = (0, 0);
-    let mut poller = netpoll::Sysmon::new();
+    let mut poller = netpoll::PollerWatch::new();
     let mut trimmer = Trimmer::new();
     loop {
         let note = rt.sysmon.service.note();
-        rt.sysmon.begins_a_look();
+        rt.sysmon.begins_check();
         if rt.exiting.load(Ordering::Acquire) {
             break;
         }
         let now = time::now();
         clock::set(now);
-        // Before it looks at anything: only if this still stands when those who start a P are
-        // to wake it has nothing happened since that it has not seen.
+        // Read before everything else. sysmon sleeps until woken only if this number still stands when threads that start
+        // a P begin to wake it: then it has missed nothing in between.
         let before = decisions(rt);
         let allocates = forking::keep_from_forking();
         if allocates {
-            seen.resize(rt.procs(), Seen::new(now));
+            seen.resize(rt.procs(), WatchedP::new(now));
         }
         let gangs = rt.gangs.tick(rt, now);
-        let acted = look(rt, &mut seen, &mut strays, now) | rt.aside.look(rt, now);
-        if acted | (allocates && poller.look(rt, now)) {
+        let acted = check_all(rt, &mut seen, &mut strays, now) | rt.aside.retry(rt, now);
+        if acted | (allocates && poller.check(rt, now)) {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
@@ -183,10 +180,10 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             rt.inspector.start_if_needed(rt);
             rt.template.start_if_needed(rt);
             rt.template.reap(rt);
-            trimmer.look(rt, now);
+            trimmer.trim_if_due(rt, now);
         }
         let all_idle = rt.idle.ps() as usize >= rt.procs();
-        // No P needs it then, and timers have a watcher of their own.
+        // Idle P's don't need sysmon, and an M watches their timers.
         match (all_idle, idle_since) {
             (true, None) => delay = LONGEST,
             (false, Some(_)) => delay = delay.min(CHECK),
@@ -194,19 +191,19 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
         let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
-        // Work may wait for an M that isn't there yet.
+        // If an M is wanted, work may wait for it.
         let wanted = rt.ms_wanted.load(Ordering::Relaxed);
-        // Somebody is about to wake for a timer that is due, or has to be helped.
+        // For a timer that is due the timer watcher is about to wake, or needs help.
         let due = timers::next_of_idle_ps() <= now;
         let waits = wanted || !rt.aside.is_empty();
-        let deep = allocates && long_idle && !waits && !due && netpoll::Sysmon::may_sleep(rt);
+        let deep = allocates && long_idle && !waits && !due && netpoll::PollerWatch::may_sleep(rt);
         let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
         if allocates {
             forking::may_fork();
         }
         match deep {
             true => {
-                // After what it does meanwhile it sleeps on at once.
+                // If it had only timers and stacks to see to, the next sleep is deep again.
                 if sleep_deep(rt, note, before, &mut watch, end) {
                     (quiet, delay, idle_since) = (0, CHECK, None);
                 }
@@ -216,7 +213,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 let until =
                     next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
                 let until = until.min(now + delay);
-                rt.sysmon.looks_next_at(until);
+                rt.sysmon.next_check_at(until);
                 rt.sysmon.service.sleep(note, until);
             }
         }
@@ -225,20 +222,19 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Counts what all P's have decided: as long as it stands nothing runs.
+/// The number of decisions that all P's have made: while it stands no P switches goroutines.
 fn decisions(rt: &Runtime) -> u32 {
-    // Whoever sees that a P is idle sees what it decided before that, and the other way round.
-    // Pairs with the fences in `make_idle` and in those who start a P.
+    // A thread that sees that a P is idle also sees the decisions that the P made before, and the other way round.
+    // Pairs with the fences in `make_idle` and in the functions that start a P.
     fence(Ordering::SeqCst);
     let n = rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
     fence(Ordering::SeqCst);
     n
 }
 
-/// Sleeps until a P is started, or that time; watches for deadlock meanwhile, less and
-/// less often. It doesn't begin to if the P's have decided anything since `before`: a goroutine
-/// may have run between the look at what it needs sysmon for and the moment from which on it
-/// would wake sysmon. Gives whether a P was started.
+/// Sleeps until a P is started, or until `end` (ns); watches for deadlock meanwhile, less and
+/// less often. It doesn't sleep if the P's have made decisions since `before`: a goroutine may have run, and need sysmon,
+/// between sysmon's check and the moment from which threads wake sysmon. Gives whether a P was started.
 fn sleep_deep(
     rt: &Runtime,
     note: u32,
@@ -249,11 +245,12 @@ fn sleep_deep(
     let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
     let deep_until = |until| {
         rt.sysmon.deep_until.store(until, Ordering::SeqCst);
-        // Who starts a P takes it from the idle ones first, and looks here then.
+        // Pairs with the fence of a thread that starts a P: it takes the P out of the idle set, fences, and reads
+        // `deep_until`.
         fence(Ordering::SeqCst);
     };
     let end = end.unwrap_or(i64::MAX);
-    // From here on whoever starts a P wakes us.
+    // From here on a thread that starts a P wakes sysmon.
     deep_until(i64::MAX);
     watch.again();
     while !woken() && decisions(rt) == before && time::now() < end {
@@ -261,7 +258,7 @@ fn sleep_deep(
             FOREVER => i64::MAX,
             until => until,
         };
-        // Whom the next timer wakes finds us awake soon.
+        // The goroutine that the next timer wakes may need sysmon soon after.
         let next = timers::next_of_idle_ps().saturating_add(AFTER_TIMER);
         let until = until.min(end).min(next);
         deep_until(until);
@@ -276,16 +273,16 @@ fn sleep_deep(
     woken()
 }
 
-/// One look at everything. True: something had to be done.
-fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) -> bool {
+/// Checks everything once. True: something had to be done.
+fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
     }
-    // A P that is left while the world is stopped is the stopper's.
+    // While the world is stopped, P's that their M's have left belong to the stopper.
     if !world::is_stopping() {
         for (p, seen) in rt.ps().zip(seen.iter_mut()) {
-            acted |= look_at(rt, p, seen, now);
+            acted |= check_p(rt, p, seen, now);
         }
     }
     world::forget_answered(rt);
@@ -299,17 +296,16 @@ fn look(rt: &Runtime, seen: &mut [Seen], strays: &mut (i64, usize), now: i64) ->
     acted
 }
 
-/// When somebody is to look at the timers of P's that nobody runs. Who sleeps until that of
-/// an idle one is due wakes by itself, and has to be helped only if it doesn't, or if the P
-/// is run by then.
+/// When sysmon must look at timers of P's that no M runs, in ns. The timer watcher, which sleeps until the first timer of
+/// an idle P is due, wakes by itself. It needs help only if it doesn't wake, or if an M runs that P by then.
 fn next_timer(rt: &Runtime) -> i64 {
     let idle = timers::next_of_idle_ps();
     let late = if rt.is_watched_until(idle) { BACK } else { 0 };
     idle.saturating_add(late).min(timers::next_of_left_ps())
 }
 
-/// From when on a node may take what another node has left waiting, in ns; `i64::MAX`: nothing, or no
-/// P is idle.
+/// When a node may take a task that was placed on another node and waits there, in ns; `i64::MAX`: no task waits, or no P
+/// is idle.
 fn next_placed(rt: &Runtime) -> i64 {
     if rt.idle.ps() == 0 {
         return i64::MAX;
@@ -317,8 +313,7 @@ fn next_placed(rt: &Runtime) -> i64 {
     rt.nodes.iter().map(|n| n.placed_due(rt.theft_time())).min().unwrap_or(i64::MAX)
 }
 
-/// Work, or a timer, waits for a P that waits for a thread: one may be idle by
-/// now, or may be made, now that some time has passed.
+/// Work, or a timer, waits for a P that waits for an M. By now an M may be idle, or the system may give a thread again.
 fn create_wanted(rt: &Runtime) -> bool {
     let due = || rt.ps().any(|p| p.timers.next() <= time::now());
     if !steal::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
@@ -328,20 +323,20 @@ fn create_wanted(rt: &Runtime) -> bool {
     start::start_m_patiently(rt, p)
 }
 
-fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let tick = p.tick.load(Ordering::Relaxed);
     let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
     let status = p.status();
     seen.next = i64::MAX;
-    // What it does takes longer than it did: it doesn't keep anything for itself now.
+    // The P isn't quick any more, so it must not keep its work for itself.
     let decisions = i64::from(tick.wrapping_sub(seen.tick));
     let is_slow = decisions * steal::STEAL_TIME < now - seen.looked;
-    if is_slow && status == status::RUNNING && !p.private.is_empty() {
+    if is_slow && status == PStatus::Running && !p.private.is_empty() {
         p.set_quick(false);
         wake_one(rt);
     }
     seen.looked = now;
-    // Other threads may have seen since when it runs what it runs now.
+    // Other threads may have noted since when the P runs its goroutine.
     let known = p.stands_since();
     let turn = p.turn();
     // Goroutines that hand over to each other or make short calls answer at once, so while others wait their turns
@@ -350,7 +345,7 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     let answers = hands_over || syscall_tick != seen.syscall_tick;
     let others_wait = p.queued() > usize::from(hands_over) || steal::work_in_node(p);
     let slice = if answers && others_wait { order::TURN.min(rt.slice) } else { rt.slice };
-    if turn != seen.turn || !matches!(status, status::RUNNING | status::SYSCALL) {
+    if turn != seen.turn || !matches!(status, PStatus::Running | PStatus::Syscall) {
         (seen.slice, seen.asked) = (if known == i64::MAX { now } else { known }, false);
     } else if now - seen.slice >= slice && !seen.asked {
         seen.asked = true;
@@ -360,43 +355,43 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         if known == i64::MAX {
             p.seen_at(now);
         }
-        *seen = Seen {
+        *seen = WatchedP {
             tick,
             turn,
             syscall_tick,
             slice: seen.slice,
             asked: seen.asked,
-            ..Seen::new(now)
+            ..WatchedP::new(now)
         };
         match status {
-            status::SYSCALL => look_at_files(p, seen, now),
-            // Its owner looks by itself, so that needs no look of sysmon sooner than others do.
-            status::RUNNING => look_at_files_if_due(p, now),
+            PStatus::Syscall => poll_if_late(p, seen, now),
+            // Its owner polls by itself, so sysmon need not check it sooner than other P's.
+            PStatus::Running => poll_if_due(p, now),
             _ => {}
         }
-        // Whoever is preempted for these has run for a while, beginning now.
-        if status == status::RUNNING {
-            // It makes short calls: after one of them it answers.
+        // A goroutine is preempted for an event, or for a goroutine that has returned, only after it has run for a while.
+        if status == PStatus::Running {
+            // The goroutine makes short calls or hands over, so it answers without a signal.
             if next_event(p) <= now && now - seen.slice >= WAKE_UP && !seen.asked {
                 seen.asked = true;
                 world::ask(p, attention::SLICE);
             }
             let for_event = next_event(p).max(seen.slice + WAKE_UP);
-            let next = if somebody_is_back(rt, p) { seen.slice + BACK } else { for_event };
+            let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
             if known != i64::MAX && next <= now {
                 seen.check = now;
                 return stands(rt, p, seen, now);
             }
             seen.next = seen.next.min(next.max(now + BACK));
         }
-        if status != status::SYSCALL {
+        if status != PStatus::Syscall {
             return false;
         }
         if next_event(p) <= now {
             return retake(rt, p, now - seen.since);
         }
-        // Only the second look at the same call takes the P for other work: a call is mostly over by
-        // the next one if that comes when it would.
+        // sysmon takes the P for other work only if it sees the same call twice. At the usual distance most calls would
+        // be over by then, so the second check comes sooner.
         seen.next = seen.next.min(next_event(p));
         if p.has_work() || steal::work_anywhere(rt) {
             seen.next = seen.next.min(now + SHORTEST);
@@ -404,36 +399,37 @@ fn look_at(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
         return false;
     }
     let acted = match status {
-        status::SYSCALL => retake(rt, p, now - seen.since),
-        status::RUNNING => stands(rt, p, seen, now),
+        PStatus::Syscall => retake(rt, p, now - seen.since),
+        PStatus::Running => stands(rt, p, seen, now),
         _ => return false,
     };
-    look_at_files(p, seen, now);
+    poll_if_late(p, seen, now);
     acted
 }
 
-/// The files of a P whose owner doesn't get to it: it stands, or it has more to do
-/// between two of its looks than they have time.
-fn look_at_files(p: PRef, seen: &mut Seen, now: i64) {
+/// Polls the files of a P whose owner doesn't get to it, because its goroutine runs on and on, or because it has too much
+/// to do between two polls.
+fn poll_if_late(p: PRef, seen: &mut WatchedP, now: i64) {
     if p.poll.is_waited_for() {
-        look_at_files_if_due(p, now);
-        seen.next = seen.next.min(p.poll.last_look() + FILES).max(now);
+        poll_if_due(p, now);
+        seen.next = seen.next.min(p.poll.last_poll() + FILES).max(now);
     }
 }
 
-fn look_at_files_if_due(p: PRef, now: i64) {
-    if p.poll.is_waited_for() && now - p.poll.last_look() >= FILES {
-        netpoll::look_from_outside(p);
+/// Polls the files of a P that no thread has polled for `FILES`.
+fn poll_if_due(p: PRef, now: i64) {
+    if p.poll.is_waited_for() && now - p.poll.last_poll() >= FILES {
+        netpoll::poll_into_inbox(p);
     }
 }
 
-/// The same goroutine has been on the P since the last look. When others could
-/// use it, its thread is looked at, more and more seldom.
-fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
+/// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
+/// P's thread does, less and less often. True: something was done.
+fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let event = next_event(p);
-    let is_back = somebody_is_back(rt, p);
+    let is_back = goroutine_is_back(rt, p);
     let due = event <= now || is_back;
-    // An M that looks for work takes it, timers of others included.
+    // A spinning M takes that work, timers of other P's included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
@@ -460,7 +456,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     match preempt::doing(rt, p) {
         Doing::Library | Doing::Unknown => false,
         Doing::Blocked(m) => {
-            let taken = preempt::take_blocked(rt, p, m, status::IDLE);
+            let taken = preempt::take_blocked(rt, p, m, PStatus::Idle);
             if taken {
                 start::hand_off(p);
             }
@@ -472,7 +468,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
                 world::ask(p, attention::SLICE);
             }
             if seen.asked && waiting {
-                // It has answered soon, or is not to be preempted.
+                // After a signal the goroutine answers soon, or must not be preempted.
                 seen.check =
                     now + if preempt::interrupt(rt, p) == Sent::NotYet { BACK } else { AGAIN };
             }
@@ -481,14 +477,14 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut Seen, now: i64) -> bool {
     }
 }
 
-/// When the next event comes for which the goroutine on the P is preempted: 0 if the event waits already,
+/// When the next event comes for which the goroutine on the P is preempted, in ns: 0 if the event waits already,
 /// `i64::MAX` if none is known.
 fn next_event(p: PRef) -> i64 {
     if p.inbox.is_empty() { p.timers.next() } else { 0 }
 }
 
 /// Whether a goroutine that is back from a system call waits for a P of the node.
-fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
+fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;
     }
@@ -499,22 +495,23 @@ fn somebody_is_back(rt: &Runtime, p: PRef) -> bool {
     waits
 }
 
-/// Takes the P of an M in a system call, if it has lasted since the last look. True: work waited for the P. seed: S7
+/// Takes the P of an M in a system call that sysmon has seen before, if something needs the P, no P is idle, or the call
+/// has lasted for `SYSCALL_GRACE`. `lasted`: since sysmon saw the call first, in ns. True: something needed the P. retake.
+/// seed: S7
 fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
         || p.poll.is_waited_for()
         || steal::work_anywhere(rt);
     let none_is_idle = || rt.idle.ps() + rt.idle.spinning() == 0;
-    if (needed || none_is_idle() || lasted >= SYSCALL_GRACE) && p.take_from_call(status::IDLE) {
+    if (needed || none_is_idle() || lasted >= SYSCALL_GRACE) && p.take_from_call(PStatus::Idle) {
         start::hand_off(p);
         return needed;
     }
     false
 }
 
-/// Wakes an M that looks at everything, timers of others included. One that is about to look
-/// by itself will do.
+/// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to do that by itself.
 fn wake_one(rt: &Runtime) -> bool {
     if rt.idle.ps() == 0 || rt.is_any_m_between() {
         return false;

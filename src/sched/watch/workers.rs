@@ -1,6 +1,5 @@
-//! Threads for calls that keep a thread for a while and do nothing else: reads and
-//! writes of disks. Whoever wants such a call done parks, so it costs its P nothing,
-//! and no P changes hands. `WORKERS.md` states the protocol.
+//! Threads for calls that keep a thread for a while and do nothing else: reads and writes of disks. The goroutine that
+//! wants such a call parks, so the call costs its P nothing, and no P changes hands. `WORKERS.md` states the protocol.
 
 use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};
@@ -14,7 +13,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Threads of the pool, at most.
+/// The largest number of threads in the pool.
 pub const LIMIT: usize = 64;
 
 #[repr(C)]
@@ -37,8 +36,8 @@ impl<F: FnOnce() -> isize> JobOf<F> {
 }
 
 impl Workers {
-    /// Has `f` called by a thread of the pool; the calling goroutine parks. Gives `f`
-    /// back if there is no thread to be had.
+    /// Lets a thread of the pool call `f`; the calling goroutine parks meanwhile. Gives `f` back if no thread can be
+    /// had.
     pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
         let call = JobOf {
             job: Job {
@@ -52,14 +51,14 @@ impl Workers {
         self.lock.lock();
         if self.is_empty() {
             self.lock.unlock();
-            // Starting a thread may wait for locks of the C library, whose owner may
-            // wait for a P. The others are started by the first.
+            // Starting a thread may wait for locks of the C library, whose owner may wait for a P. The first thread
+            // starts the others.
             blocking::enter();
             self.start_one(rt);
             blocking::exit();
             self.lock.lock();
         }
-        // The last one ends only when it finds no job, with the lock held.
+        // The last thread ends only when it finds no job, with the lock held.
         if self.is_empty() {
             self.lock.unlock();
             return Err(call.f.take().expect("no thread has taken it"));
@@ -71,7 +70,7 @@ impl Workers {
         self.push((&raw const call).cast());
         // SAFETY: the lock is held, and `release` releases it.
         let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
-        // The thread that it has waited for could not be started.
+        // `Err`: the thread that the job waited for could not be started.
         call.f.take().map_or(Ok(call.result.get()), Err)
     }
 
@@ -80,7 +79,7 @@ impl Workers {
         self.count() == 0 && self.starting.get() == 0
     }
 
-    /// Gives the jobs back that no thread will do.
+    /// Gives back the jobs that no thread will do.
     fn give_back(&self) {
         loop {
             let job = self.lock.with(|| {
@@ -95,7 +94,7 @@ impl Workers {
         }
     }
 
-    /// One more thread, if the limits allow it.
+    /// Starts one more thread, if the limits allow it.
     fn start_one(&self, rt: &Runtime) {
         let allowed = self.lock.with(|| {
             let threads = self.count() + self.starting.get();
@@ -125,7 +124,7 @@ impl Workers {
     fn push(&self, job: *const Job) {
         self.jobs.set(self.jobs.get() + 1);
         let last = self.last.replace(job);
-        // SAFETY: who is in the queue waits until its job is done.
+        // SAFETY: the owner of a queued job is parked until the job is done.
         match unsafe { last.as_ref() } {
             Some(last) => last.next.set(job),
             None => self.first.set(job),
@@ -172,13 +171,13 @@ impl Workers {
             if threads.is_empty() {
                 return;
             }
-            // One of them may be starting another right now.
+            // A thread of the pool may be starting another right now.
             threads.into_iter().for_each(Thread::join);
         }
     }
 
-    /// Waits for a job: null at the end. True: more wait, and no other thread is there for
-    /// them. With the lock held, before and after.
+    /// Waits for a job: null at the end. True: more jobs wait, and no other thread is there for them. With the lock
+    /// held, before and after.
     fn next(&self) -> (*const Job, bool) {
         loop {
             let job = self.pop();
@@ -200,7 +199,7 @@ impl Workers {
 
     fn take_permit(&self) {
         let less = |n: u32| n.checked_sub(1);
-        // Acquire: pairs with the Release of whoever gives one.
+        // Acquire: pairs with the Release in `permit`.
         while self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, less).is_err() {
             futex::wait(&self.permits, 0, -1);
         }
@@ -221,12 +220,12 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
         if more {
             this.start_one(rt());
         }
-        // SAFETY: it is the job that `run` belongs to.
+        // SAFETY: `run` belongs to this job.
         unsafe { (j.run)(job) };
         let waiter = j.waiter.get();
-        // Before its owner runs on and pushes the next one.
+        // Counted before the owner goes on and pushes its next job.
         this.lock.with(|| this.jobs.set(this.jobs.get() - 1));
-        // SAFETY: this thread alone has it. The job is gone after this.
+        // SAFETY: this thread alone has the waiter. The job is gone after this.
         unsafe { Waiter::ready(waiter, When::Soon) };
         this.lock.lock();
     }

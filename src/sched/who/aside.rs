@@ -5,12 +5,12 @@ use core::sync::atomic::AtomicI64;
 
 /// See the module.
 pub struct Aside {
-    /// Tasks for which there was no stack of the default size, and of another one.
+    /// Tasks for which there was no stack of the default size, and of another size.
     pub default_stacks: Fifo,
     pub other_stacks: Fifo,
     /// Goroutines that must not run on a thread that `gs_run` has borrowed, when no other was to be had.
     pub threads: Fifo,
-    /// When sysmon lets some try again, in ns.
+    /// When sysmon lets tasks try again, in ns.
     pub next_try: AtomicI64,
 }
 

@@ -11,7 +11,7 @@ pub const G0_STACK: usize = 8 << 20;
 pub struct Attachment {
     /// The lowest byte of g0's stack, whose lowest page is a guard.
     pub stack: usize,
-    /// The context that the thread's own stack has at rest, before the goroutine and after it.
+    /// The context at rest of the thread's own stack, before the goroutine begins and after it has ended.
     pub native: Cell<usize>,
     /// Why there is no goroutine; 0: there is one.
     pub error: Cell<i32>,

@@ -3,12 +3,11 @@
 /// Bits of [`crate::sched::who::p::P::attention`]: the world is being stopped.
 pub const STOP: u32 = 1;
 
-/// Something has changed that g0 should look at.
-pub const LOOK: u32 = 2;
+/// The M must go to g0: its hooks have changed, or its thread's owner wants the thread back.
+pub const TO_G0: u32 = 2;
 
-/// The running goroutine's time slice is over: others have their turn.
+/// The running goroutine's time slice is over: other goroutines have their turn.
 pub const SLICE: u32 = 4;
 
-/// No request: it may be a gang's turn on this P, so the M that picks the next
-/// task looks there first.
+/// No request: it may be a gang's turn on this P, so the M that picks the next task checks that first.
 pub const GANG: u32 = 8;

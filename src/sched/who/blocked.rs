@@ -18,11 +18,11 @@ pub static BLOCKS: AtomicU64 = AtomicU64::new(0);
 pub enum Counted {
     Not,
     Thread,
-    /// The thread is counted among the M's, one of which is in a call.
+    /// The thread is an M's in an announced call, and counted among these.
     Call,
 }
 
-/// A plain thread, or one in a system call, is about to block without a deadline.
+/// A plain thread, or a thread in a system call, is about to block without a deadline.
 pub fn thread_blocks() -> Counted {
     let counted = if m::current().is_some() { Counted::Call } else { Counted::Thread };
     change(counted, 1);
@@ -30,8 +30,8 @@ pub fn thread_blocks() -> Counted {
     counted
 }
 
-/// The thread is about to be woken. The waker says so before it wakes, because a thread
-/// that is on its way may be long in coming and can wake others.
+/// The caller is about to wake the thread. It calls this first, because the woken thread may take long to run and can
+/// then wake others.
 pub fn thread_wakes(counted: Counted) {
     change(counted, -1);
 }

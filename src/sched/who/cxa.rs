@@ -1,9 +1,9 @@
 //! The copies of the C++ runtime that a process has, and what a thread knows of them.
 //!
-//! The C++ runtime keeps what is being handled, and how many exceptions are in flight, in two
-//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
-//! that runtime: a shared one, that of a plugin which is linked with one of its own, another
-//! implementation. Each has two words of its own. `core/EXCEPTIONS.md` has the protocol.
+//! The C++ runtime keeps the exceptions that are being handled, and how many are in flight, in two words of each
+//! thread, which `__cxa_get_globals` gives. A process may have several *copies* of that runtime: a shared library, a
+//! copy that is linked into a plugin, another implementation. Each has two words of its own. `core/EXCEPTIONS.md` has
+//! the protocol.
 
 use super::runtime::rt;
 use crate::arch::{self, TlsSlot};
@@ -36,7 +36,7 @@ impl Globals {
     }
 }
 
-/// What a thread watches that has no copy to watch.
+/// What a thread watches if it has no copy to watch.
 pub static NOTHING: Globals = Globals::NONE;
 
 /// `__cxa_get_globals` of a copy, which stands for the copy on all threads.
@@ -48,11 +48,11 @@ pub const NEVER: usize = usize::MAX;
 /// Where a copy has its words.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Offset {
-    /// Bytes from the beginning of its object's block of thread-local storage. A thread of this
-    /// generation had such a block: with a lower one an entry may be that of an object that was
-    /// unloaded, and had the same number.
+    /// Bytes from the beginning of its object's block of thread-local storage. A thread of this generation had such a
+    /// block. In a thread of a lower generation the entry may still be that of an unloaded object that had the same
+    /// number.
     InBlock { offset: usize, generation: usize },
-    /// In that block, most likely: no thread that has looked has such a block yet.
+    /// In that block, most likely: no thread that has searched has such a block yet.
     Unknown,
     /// Somewhere else: only a call tells, on each thread.
     Elsewhere,
@@ -69,37 +69,37 @@ pub struct Copy {
 
 /// A copy on one thread.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct CopyPlace {
     copy: Copy,
-    /// Null as long as the thread has not used it.
+    /// Null while the thread has not used the copy.
     at: *mut Globals,
-    /// Says whether it has, where `at` is null; null: then the thread's generation does.
+    /// Where `at` is null: says whether the thread has used the copy since. Null: the thread's generation says so.
     slot: *const TlsSlot,
 }
 
-impl Place {
-    /// Of a thread that has looked. `block`: its object's on this thread, or 0.
-    pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> Place {
+impl CopyPlace {
+    /// As the search on this thread has found it. `block`: the object's block on this thread, or 0.
+    pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> CopyPlace {
         let slot = arch::tls_slot(copy.module);
         // SAFETY: null, or an entry of this thread's vector.
         let is_watchable =
             block == 0 && unsafe { slot.as_ref() }.is_some_and(TlsSlot::has_no_block);
-        Place { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
+        CopyPlace { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
     }
 
-    /// Of a thread of this generation that has not looked; `None`: it has to.
-    pub fn of(copy: Copy, generation: usize) -> Option<Place> {
+    /// On a thread of this generation that has not searched; `None`: the thread has to search.
+    pub fn of(copy: Copy, generation: usize) -> Option<CopyPlace> {
         // SAFETY: null, or an entry of this thread's vector.
         let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
-        let unused = Place { copy, at: ptr::null_mut(), slot: ptr::null() };
+        let unused = CopyPlace { copy, at: ptr::null_mut(), slot: ptr::null() };
         match (slot, copy.offset) {
             (_, Offset::Elsewhere) => None,
-            // With a block it gets another generation.
+            // When the thread gets a block it gets another generation.
             (None, _) => Some(unused),
             (Some(slot), _) if slot.is_unset() => Some(unused),
-            (Some(slot), _) if slot.has_no_block() => Some(Place { slot, ..unused }),
+            (Some(slot), _) if slot.has_no_block() => Some(CopyPlace { slot, ..unused }),
             (Some(slot), Offset::InBlock { offset, generation: least }) if generation >= least => {
-                Some(Place { at: (slot.block() + offset) as *mut Globals, ..unused })
+                Some(CopyPlace { at: (slot.block() + offset) as *mut Globals, ..unused })
             }
             _ => None,
         }
@@ -110,8 +110,8 @@ impl Place {
         if !self.at.is_null() {
             return true;
         }
-        // SAFETY: null, or an entry of this thread's vector, which has not moved since: its
-        // generation stands. So the entry is this object's.
+        // SAFETY: null, or an entry of this thread's vector, which has not moved since, because the thread's generation
+        // stands. So the entry is this object's.
         let slot = unsafe { self.slot.as_ref() }.filter(|s| !s.has_no_block());
         match (slot, self.copy.offset) {
             (None, _) => true,
@@ -130,12 +130,12 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Those that the parent of a fork knew, if they are all that the calling thread can have used;
-    /// else with a look. On a plain thread.
+    /// The copies that the parent of a fork knew, if these are all that the calling thread can have used; else by a
+    /// search. On a plain thread.
     pub fn new() -> Copies {
         let inherited =
             INHERITED.with(Option::take).filter(|(known, _)| arch::tls_generation() <= *known);
-        let list = inherited.unwrap_or_else(|| match look() {
+        let list = inherited.unwrap_or_else(|| match find_copies() {
             Some((generation, places)) => (generation, places.iter().map(|p| p.copy).collect()),
             None => (arch::tls_generation(), Vec::new()),
         });
@@ -156,8 +156,8 @@ impl Copies {
         self.list.with(f)
     }
 
-    /// A thread has looked: what it has found is known to all that know of nothing newer.
-    pub fn learn(&self, generation: usize, found: &mut [Place]) {
+    /// Keeps what a thread's search has found, for all threads that don't know of newer copies.
+    pub fn learn(&self, generation: usize, found: &mut [CopyPlace]) {
         self.with(|(known, list)| {
             if generation < *known {
                 return;
@@ -174,69 +174,72 @@ impl Copies {
         });
     }
 
-    /// The copies on the calling thread, if a look of another thread has found all that this one
-    /// can have used.
-    pub fn places(&self, generation: usize) -> Option<Vec<Place>> {
+    /// The copies on the calling thread, if a search by another thread has found all that the calling thread can have
+    /// used.
+    pub fn places(&self, generation: usize) -> Option<Vec<CopyPlace>> {
         self.with(|(known, list)| {
             if generation > *known {
                 return None;
             }
-            list.iter().map(|&copy| Place::of(copy, generation)).collect()
+            list.iter().map(|&copy| CopyPlace::of(copy, generation)).collect()
         })
     }
 
-    /// The copies on the calling thread, as far as that can be told without a look.
-    pub fn some_places(&self, generation: usize) -> Vec<Place> {
-        self.with(|(_, list)| list.iter().filter_map(|&copy| Place::of(copy, generation)).collect())
+    /// The copies on the calling thread, as far as they are known without a search.
+    pub fn some_places(&self, generation: usize) -> Vec<CopyPlace> {
+        self.with(|(_, list)| {
+            list.iter().filter_map(|&copy| CopyPlace::of(copy, generation)).collect()
+        })
     }
 }
 
-/// Threads that look, or are about to. glibc leaves the loader's lock as it is in the child of
-/// a fork, so no thread has it because of us while another one forks.
-pub static LOOKING: AtomicUsize = AtomicUsize::new(0);
+/// How many threads search, or are about to. glibc leaves the loader's lock as it is in the child of a fork, so no
+/// thread holds it for a search while another thread forks.
+pub static SEARCHING: AtomicUsize = AtomicUsize::new(0);
 
-/// How long a look waits before it asks again whether another thread still forks, in ns.
+/// How long a search waits before it checks again whether another thread still forks, in ns.
 pub const FORK_RETRY: i64 = 50_000;
 
-/// No other thread forks until it is dropped.
-pub struct Looking(());
+/// While this lives no other thread forks.
+pub struct Searching(());
 
-impl Looking {
-    pub fn begin() -> Looking {
+impl Searching {
+    pub fn begin() -> Searching {
         loop {
-            // SeqCst, here and there: either the forking thread sees us, or we see that it forks.
-            LOOKING.fetch_add(1, Ordering::SeqCst);
+            // SeqCst: pairs with `wait_for_searches`: either the forking thread sees this search, or this thread sees
+            // that it forks.
+            SEARCHING.fetch_add(1, Ordering::SeqCst);
             if !forking::forks() {
-                return Looking(());
+                return Searching(());
             }
-            LOOKING.fetch_sub(1, Ordering::SeqCst);
+            SEARCHING.fetch_sub(1, Ordering::SeqCst);
             time::sleep(FORK_RETRY);
         }
     }
 }
 
-impl Drop for Looking {
+impl Drop for Searching {
     fn drop(&mut self) {
-        LOOKING.fetch_sub(1, Ordering::SeqCst);
+        SEARCHING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// For a thread that has said that it forks: waits until no other one looks.
-pub fn wait_for_looks() {
+/// For a thread that has said that it forks: waits until no other thread searches.
+pub fn wait_for_searches() {
     let mut round = 0;
-    while LOOKING.load(Ordering::SeqCst) != 0 {
+    while SEARCHING.load(Ordering::SeqCst) != 0 {
         round += 1;
         backoff(round);
     }
 }
 
-/// In the child of a fork the threads are gone that were about to look, and perhaps a thread that had the
-/// loader's lock. `parent`: the copies of the parent's runtime, which is not used any more.
+/// In the child of a fork: the threads that were about to search are gone, and perhaps a thread that had the loader's
+/// lock. `parent`: the copies of the parent's runtime, which is not used any more.
 pub fn forked(parent: Option<&Copies>) {
-    LOOKING.store(0, Ordering::SeqCst);
+    SEARCHING.store(0, Ordering::SeqCst);
     LOADER.store(loader::UNSURE, Ordering::Relaxed);
-    // SAFETY: only this thread is there, and it has not got the lock. A thread of the parent's may
-    // have had it, but not in the midst of a change of the list.
+    // SAFETY: this is the child's only thread, and it doesn't hold the lock. A thread of the parent's may have held it,
+    // but not in the middle of a change.
     unsafe { INHERITED.reset() };
     if let Some(parent) = parent {
         let list = parent.with(core::mem::take);
@@ -247,19 +250,18 @@ pub fn forked(parent: Option<&Copies>) {
 /// What a parent has found, for the runtime of its child: see [`Copies`].
 static INHERITED: Locked<Option<(usize, Vec<Copy>)>> = Locked::new(None);
 
-/// Whether the loader's lock can be had; one of the states in [`loader`].
+/// Whether the loader's lock is usable: one of the states in [`loader`].
 pub static LOADER: AtomicU8 = AtomicU8::new(loader::FREE);
 
 /// States of the loader's lock. In the child of a fork glibc leaves it as it was, so a thread of the
 /// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
 pub mod loader {
     pub const FREE: u8 = 0;
-    /// This is the child of a fork, and no thread has looked yet.
+    /// This is the child of a fork, and no thread has searched yet.
     pub const UNSURE: u8 = 1;
-    /// A thread that isn't there has it. Nothing can be loaded or unloaded any more.
+    /// A thread that is gone has the lock. Nothing can be loaded or unloaded any more.
     pub const STUCK: u8 = 2;
-    /// How long a look may take before the lock counts as stuck, in ns: a look takes some
-    /// microseconds.
+    /// How long a search may take before the lock counts as stuck, in ns: a search takes some microseconds.
     pub const PATIENCE: i64 = 500_000_000;
 }
 
@@ -290,23 +292,23 @@ pub fn is_loader_usable() -> bool {
     LOADER.load(Ordering::Relaxed) == loader::FREE
 }
 
-/// The copies that are loaded, on the calling thread, and the generation for which that holds.
-/// It waits for the loader's lock. `None`: that will never be free again.
-pub fn look() -> Option<(usize, Vec<Place>)> {
-    let _looking = Looking::begin();
+/// The copies that are loaded, on the calling thread, and the generation for which that holds. Waits for the loader's
+/// lock. `None`: the lock will never be free again.
+pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
+    let _searching = Searching::begin();
     if !is_loader_usable() {
         return None;
     }
     loop {
-        // First: whatever this thread knows of is in the loader's list by now.
+        // Read first: all objects that this thread knows of are in the loader's list by now.
         let generation = arch::tls_generation();
-        let mut places = Vec::<Place>::new();
+        let mut places = Vec::<CopyPlace>::new();
         let weak = arch::address_of_cxa_get_globals();
         os::loader::each_definition_of(c"__cxa_get_globals", weak, &mut |object| {
             // SAFETY: the function's type in the Itanium C++ ABI.
             let get = unsafe { core::mem::transmute::<*mut c_void, Get>(object.function) };
             let mut copy = Copy { get, module: object.tls_module, offset: Offset::Unknown };
-            // Without a block on this thread a call would make one, from the C library's heap.
+            // Without a block on this thread a call of `get` would make the block, from the C library's heap.
             let mut at = ptr::null_mut();
             if object.tls_module == 0 || object.tls_block != 0 {
                 at = get();
@@ -321,7 +323,7 @@ pub fn look() -> Option<(usize, Vec<Place>)> {
                 };
             }
             if at.is_null() || places.iter().all(|p| p.at != at) {
-                places.push(Place::seen(copy, at, object.tls_block));
+                places.push(CopyPlace::seen(copy, at, object.tls_block));
             }
         });
         if arch::tls_generation() == generation {
@@ -332,21 +334,20 @@ pub fn look() -> Option<(usize, Vec<Place>)> {
 
 /// What an M knows of the copies on its thread. Used by that thread only.
 pub struct ThreadCopies {
-    /// With this generation the thread has used no copy. [`NEVER`]: it has, or may have without
-    /// getting another one.
+    /// With this generation the thread has used no copy. [`NEVER`]: it has, or may use a copy without getting another
+    /// generation.
     pub without: Cell<usize>,
-    /// As long as the thread has this generation, and `watched` has these bits, no exception is
-    /// there that a switch would have to take along. [`NEVER`]: there is more to look at.
+    /// While the thread has this generation, and `watched` has these bits, there is no exception that a switch must
+    /// take along. [`NEVER`]: more must be checked.
     pub generation: Cell<usize>,
     pub watched: Cell<*const Globals>,
     pub bits: Cell<usize>,
     /// The generation for which `places` holds.
     pub known: Cell<usize>,
-    pub places: UnsafeCell<Vec<Place>>,
-    /// What was there before the first goroutine ran here: `gs_run` may be called in a catch
-    /// block.
+    pub places: UnsafeCell<Vec<CopyPlace>>,
+    /// The thread's own exceptions from before its first goroutine: `gs_run` may be called in a catch block.
     pub own: UnsafeCell<Saved>,
-    /// Of the goroutine that has been left just now: g0 is to save it. Null: nothing is.
+    /// What g0 must save, of the goroutine that has just been left. Null: nothing.
     pub unsaved: Cell<*const Unsaved>,
 }
 
@@ -364,7 +365,8 @@ impl ThreadCopies {
         }
     }
 
-    /// Whether nothing is there that has to be taken along, for all that can be told at once.
+    /// Whether a switch has no exception to take along, as far as that can be told at once. False: `knows_all` and more
+    /// must be checked.
     #[inline(always)]
     pub fn is_clean(&self) -> bool {
         let generation = arch::tls_generation();
@@ -372,23 +374,23 @@ impl ThreadCopies {
             return true;
         }
         generation == self.generation.get()
-            // SAFETY: `NOTHING`, or the thread's own as long as its generation stands.
+            // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation stands.
             && unsafe { self.watched.get().read() }.bits() == self.bits.get()
     }
 
     #[allow(clippy::mut_from_ref)]
-    pub fn places(&self) -> &mut Vec<Place> {
+    pub fn places(&self) -> &mut Vec<CopyPlace> {
         // SAFETY: the thread's own; no method keeps it over a call of another method.
         unsafe { &mut *self.places.get() }
     }
 
-    pub fn know(&self, generation: usize, places: Vec<Place>) {
+    pub fn know(&self, generation: usize, places: Vec<CopyPlace>) {
         self.known.set(generation);
         *self.places() = places;
         self.watch();
     }
 
-    /// Sets what [`ThreadCopies::is_clean`] looks at.
+    /// Sets what [`ThreadCopies::is_clean`] compares.
     pub fn watch(&self) {
         let known = self.known.get();
         let nothing = &raw const NOTHING;
@@ -396,7 +398,7 @@ impl ThreadCopies {
             [] => (known, NEVER, nothing, 0),
             [p] if !p.at.is_null() => (NEVER, known, p.at.cast_const(), 0),
             [p] if !p.slot.is_null() => (NEVER, known, p.slot.cast(), TlsSlot::NO_BLOCK),
-            // When it uses the copy it gets another generation.
+            // When the thread uses the copy it gets another generation.
             [_] => (known, NEVER, nothing, 0),
             _ => (NEVER, NEVER, nothing, 0),
         };
@@ -406,7 +408,7 @@ impl ThreadCopies {
         self.bits.set(bits);
     }
 
-    /// Whether the places of all copies are known that the thread has used, now at least.
+    /// Whether the places of all copies that the thread has used are known now.
     pub fn knows_all(&self) -> bool {
         let generation = arch::tls_generation();
         if self.known.get() != generation {
@@ -419,7 +421,7 @@ impl ThreadCopies {
         if unused == 0 {
             return true;
         }
-        let all = self.places().iter_mut().all(Place::is_found);
+        let all = self.places().iter_mut().all(CopyPlace::is_found);
         if self.places().iter().filter(|p| p.at.is_null()).count() != unused {
             self.watch();
         }
@@ -428,9 +430,9 @@ impl ThreadCopies {
 
     /// Finds all copies. The caller has no P, because this waits for locks that a goroutine may
     /// have.
-    pub fn look(&self) {
+    pub fn find_all(&self) {
         while !self.knows_all() {
-            if let Some((generation, mut places)) = look() {
+            if let Some((generation, mut places)) = find_copies() {
                 rt().copies.learn(generation, &mut places);
                 self.know(generation, places);
             } else {
@@ -440,7 +442,7 @@ impl ThreadCopies {
         }
     }
 
-    /// Moves what the thread has to `saved`. The places are known.
+    /// Moves the thread's exceptions to `saved`. The places are known.
     pub fn take(&self, saved: &mut Saved) {
         for place in self.places().iter().filter(|p| !p.at.is_null()) {
             // SAFETY: the thread's own words.
@@ -454,7 +456,7 @@ impl ThreadCopies {
         }
     }
 
-    /// Where a copy has its words on this thread, if that can be told at once.
+    /// Where a copy has its words on this thread, if that is known at once.
     pub fn place_of(&self, get: Get) -> Option<*mut Globals> {
         if !self.knows_all() {
             return None;
@@ -467,36 +469,35 @@ impl ThreadCopies {
     pub fn begin(&self, may_wait: bool) {
         self.know(NEVER, Vec::new());
         if may_wait {
-            self.look();
+            self.find_all();
             // SAFETY: the thread's own.
             self.take(unsafe { &mut *self.own.get() });
         } else {
-            // If not, the first switch sees to it.
+            // If not, the first switch leads to a search.
             self.knows_all();
         }
     }
 
-    /// The thread goes back to its owner: what it handled when it came is its exception in hand
-    /// again.
+    /// The thread goes back to its owner: restores the exceptions that it had when it came.
     pub fn end(&self) {
         // SAFETY: the thread's own.
         let own = unsafe { &mut *self.own.get() };
         for (get, globals) in own.drain() {
-            // SAFETY: the thread's own words; it is a plain one and may wait.
+            // SAFETY: the thread's own words; it is a plain thread, and may wait.
             unsafe { get().write(globals) };
         }
     }
 
-    /// Moves what the thread has to `saved`, on g0 without a P.
+    /// Moves the thread's exceptions to `saved`, on g0 without a P.
     pub fn take_without_p(&self, saved: &mut Saved) {
         if !self.is_clean() {
-            self.look();
+            self.find_all();
             self.take(saved);
         }
     }
 }
 
-/// What a goroutine takes along: copies with exceptions.
+/// The exceptions that a goroutine takes along, by copy.
 pub struct Saved {
     pub count: usize,
     pub few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
@@ -504,7 +505,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// As many copies have exceptions of one goroutine at once without memory from the heap.
+    /// Up to this number of copies a goroutine's exceptions need no memory from the heap.
     const FEW: usize = 4;
 
     #[inline(always)]
@@ -529,8 +530,8 @@ impl Saved {
     }
 }
 
-/// The exceptions of a goroutine that is left while it isn't known where they are. The thread's
-/// g0 finds and saves them; the goroutine, which may be resumed before, waits for that.
+/// The exceptions of a goroutine that is left while the M doesn't know all copies. The thread's g0 finds and saves
+/// them; the goroutine, which may be resumed before that, waits for g0.
 pub struct Unsaved {
     pub is_saved: AtomicU32,
     pub saved: UnsafeCell<Saved>,

@@ -5,12 +5,12 @@ use super::group::Group;
 use super::m::M;
 use super::task::GoFn;
 use super::values::Values;
-use super::waiter::{Parker, Request, WaitQueue, Why};
+use super::waiter::{ParkRequest, Parker, WaitQueue, Why};
 use crate::arch::{self, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::spin::SpinLock;
 use crate::sched::words::pool::Pooled;
-use crate::stack::{Class, Stack};
+use crate::stack::{SizeClass, Stack};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -33,37 +33,37 @@ pub mod flags {
     pub const BOUND: u32 = 1 << 8;
     /// `gs_run`'s goroutine.
     pub const ROOT: u32 = 1 << 9;
-    /// It has accepted a connection: those it spawns are root goroutines. seed: N7
+    /// It has accepted a connection, so goroutines that it spawns are root goroutines. seed: N7
     pub const ACCEPTS: u32 = 1 << 13;
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
     /// Its stack's memory is on another node than the node that ran it last.
     pub const REMOTE: u32 = 1 << 14;
-    /// Its descriptor is of another node than its stack.
+    /// Its descriptor belongs to another node than its stack.
     pub const FOREIGN: u32 = 1 << 15;
     /// It waits in the signal handler of its M, in the middle of what it did.
     pub const INTERRUPTED: u32 = 1 << 16;
     /// It has disabled cancelling.
     pub const CANCEL_OFF: u32 = 1 << 17;
-    /// An M that has lost its P in a hook keeps it until it has run: bound for that long only.
+    /// It is bound, until it has run, to an M that has lost its P in a hook.
     pub const HELD: u32 = 1 << 18;
     /// Its function has returned, on an M with hooks.
     pub const ENDS: u32 = 1 << 19;
-    /// It is to begin on a thread of its group, and has not yet.
+    /// It will begin on a thread of its group, and has not begun yet.
     pub const GROUP: u32 = 1 << 20;
     /// It runs the function of a timer, which is its argument.
     pub const TIMER: u32 = 1 << 21;
-    /// It runs on the stack of a thread that has called `gs_attach`: it has none of its own.
+    /// It runs on the stack of a thread that has called `gs_attach`, and has no stack of its own.
     pub const ATTACHED: u32 = 1 << 22;
     /// How long it waits to run is measured, from `ready_at` on.
     pub const TIMED: u32 = 1 << 23;
-    /// What makes the direct switch look twice.
+    /// With any of these flags the next context of a direct switch needs more than a switch.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
-    /// What makes the end look twice.
+    /// With any of these flags the end of the goroutine needs more than usual.
     pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
-    /// It must not run next on a thread that others are pinned to.
+    /// It must not run next on a thread to which other goroutines are pinned.
     pub const AVOID_PINNED: u32 = 1 << 12;
 }
 
@@ -71,19 +71,19 @@ pub mod flags {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// A cache's or a pool's, or its holders' of references after its end.
+    /// The descriptor belongs to a cache or a pool; or, after the goroutine's end, to the holders of references.
     Dead = 0,
-    /// A run queue's.
+    /// The goroutine belongs to a run queue.
     Runnable = 1,
-    /// The M's that runs it.
+    /// The goroutine belongs to the M that runs it.
     Running = 2,
-    /// That of what it waits for, or of whoever wins the claim.
+    /// The goroutine belongs to the object that it waits for, or to the waker that wins the claim.
     Waiting = 3,
-    /// Its M's, which has given up its P or may have to.
+    /// The goroutine belongs to its M, which has given up its P or may have to.
     Syscall = 4,
 }
 
-/// Cache lines of its stack that a goroutine needs when it goes on.
+/// How many cache lines of its stack a goroutine needs first when it goes on.
 const STACK_LINES: usize = 3;
 
 /// Bits of [`G::end`].
@@ -100,16 +100,16 @@ pub mod end {
 /// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.
 #[repr(C, align(64))]
 pub struct G {
-    /// What wakers claim it by.
+    /// The parker, by which wakers claim the goroutine.
     pub parker: Parker,
-    /// The context at rest: the owner's, but for a hint anybody may look.
+    /// The context at rest. The owner uses it; other threads may read it as a hint.
     pub context: AtomicUsize,
     /// The link of the queue it is in.
     pub run_link: Cell<usize>,
     /// The M that runs it.
     pub m: Cell<*const M>,
-    /// Bits of [`flags`]. Read also by a thread that wants to preempt it, and by one that has
-    /// stopped the world: `preempt::runs_preemptible`, `preempt::shown`.
+    /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
+    /// `preempt::runs_preemptible`, `preempt::shown`.
     pub flags: RelaxedCell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,
@@ -121,8 +121,8 @@ pub struct G {
     pub home: Cell<u16>,
     /// How often in a row it has run on a node where its stack isn't.
     pub remote_runs: Cell<u16>,
-    /// Others may have a pointer to it: every wait must be claimed, and
-    /// its end is counted in `refs`. Set only by itself or before it first runs.
+    /// Others may have a pointer to the goroutine: every wait must be claimed, and its end is counted in `refs`. Set by
+    /// the goroutine itself, or before it first runs.
     pub shared: Cell<bool>,
     /// `gs_cancel` was called; stays set.
     pub cancelled: AtomicBool,
@@ -130,12 +130,12 @@ pub struct G {
     pub f: Cell<Option<GoFn>>,
     pub arg: Cell<*mut c_void>,
     pub stack: Cell<Option<Stack>>,
-    /// The size class that the stack of an unborn one is to have.
-    pub stack_class: Cell<Option<Class>>,
+    /// The size class that the stack of an unborn goroutine will have.
+    pub stack_class: Cell<Option<SizeClass>>,
     /// What the park under way asks for; read by the context that runs next.
-    pub request: Cell<Request>,
+    pub request: Cell<ParkRequest>,
     pub id: AtomicU64,
-    /// Since when it waits or is in a call, or was last, by [`clock::rough`](crate::sched::words::clock::rough).
+    /// When its last wait or call began, by [`clock::rough`](crate::sched::words::clock::rough).
     pub since: RelaxedCell<i64>,
     /// The return address of the call that spawned it, for reports.
     pub pc: RelaxedCell<usize>,
@@ -144,9 +144,9 @@ pub struct G {
     /// The embedder's word: see `gs_data`.
     pub data: AtomicPtr<c_void>,
 
-    /// `gs_run`'s M, of its goroutine.
+    /// For the goroutine of `gs_run`: the M of `gs_run`'s thread.
     pub runner: Cell<*const M>,
-    /// The only M that may run it, when bound.
+    /// The only M that may run it, when it is bound.
     pub bound_m: Cell<*const M>,
     /// Calls of `gs_lock_os_thread` not yet undone.
     pub lock_depth: Cell<u32>,
@@ -155,8 +155,7 @@ pub struct G {
     /// How many of its last system calls have lasted so long that its P was taken, at most
     /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
     pub long_calls: Cell<u8>,
-    /// When it began the system call under way, in ns, if `long_calls` is that many; and
-    /// when it was preempted.
+    /// In ns: when the system call under way began, if `long_calls` is `SURE`; or when the goroutine was preempted.
     pub left_at: Cell<i64>,
     /// When it became ready, in ns, if it is [`flags::TIMED`].
     pub ready_at: Cell<i64>,
@@ -164,9 +163,9 @@ pub struct G {
     pub cancel_off: Cell<u32>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
-    /// The number of its park in `gs_park`; 0: it isn't there.
+    /// The number of its park in `gs_park`; 0: it isn't in `gs_park`.
     pub hand_park: AtomicU64,
-    /// Of the last look-up of a host that has failed: see `gs_last_error`.
+    /// The error of its last failed look-up of a host: see `gs_last_error`.
     pub last_error: Cell<i32>,
     /// What ThreadSanitizer knows of the stack.
     pub fiber: Fiber,
@@ -186,8 +185,8 @@ pub struct G {
     pub name: AtomicPtr<i8>,
 }
 
-// SAFETY: zeros are null, `None`, false and the first variants; the comment of the struct says who
-// may use which field.
+// SAFETY: all bytes zero are null, `None`, false and the first variants. Threads that visit all descriptors use only
+// the atomic fields and `RelaxedCell::seen`.
 unsafe impl Pooled for G {}
 
 const _: () =
@@ -205,7 +204,7 @@ impl G {
         }
     }
 
-    /// Relaxed: reports read it; ownership passes through queues and claims.
+    /// Relaxed: only reports read the status of another thread's goroutine; ownership passes through queues and claims.
     #[inline(always)]
     pub fn set_status(&self, status: Status) {
         self.status.store(status as u8, Ordering::Relaxed);
@@ -262,14 +261,14 @@ impl GRef {
         self.0.as_ptr()
     }
 
-    /// Lets the processor get what the goroutine will need of its stack first.
+    /// Prefetches the part of its stack that the goroutine needs first.
     #[inline(always)]
     pub fn fetch_stack(self) {
         let context = self.context.load(Ordering::Relaxed);
         arch::prefetch_lines(context, 0..STACK_LINES);
     }
 
-    /// For [`GRef::at`].
+    /// The address, for [`GRef::at`].
     pub fn address(self) -> usize {
         self.as_ptr() as usize
     }

@@ -2,38 +2,65 @@
 
 use super::task::Fifo;
 use crate::os::locked::Locked;
-use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// A gang. It stays mapped for ever and is used again, so that a stale pointer still
-/// points at one.
+/// A gang. It stays mapped for ever and is used again, so that a stale pointer still points at a gang.
 pub struct Gang {
     /// Members that are ready to run.
     pub ready: Fifo,
     /// The creator's reference, and one for each member that has not ended.
     pub refs: AtomicU32,
     pub members: AtomicU32,
-    /// P's that run a member in its turn, and those that wait for one to become ready.
+    /// P's that run a member in its turn, and P's that wait for a member to become ready.
     pub running: AtomicU32,
     pub lingering: AtomicU32,
     /// P's whose turn it is.
     pub columns: AtomicU32,
-    /// The link of the list that it is in: the runtime's, or that of free ones.
-    pub next: Cell<*const Gang>,
-    pub listed: Cell<bool>,
+    // The lock of the list that the gang is in orders what follows: the runtime's list, or that of free gangs.
+    next: AtomicPtr<Gang>,
+    listed: AtomicBool,
     /// The runtime of its members.
-    pub runtime: Cell<u32>,
+    pub runtime: AtomicU32,
     /// The node where it had its turn last.
-    pub node: Cell<usize>,
+    pub node: AtomicUsize,
 }
 
-// SAFETY: the cells are used with the lock of the list held.
-unsafe impl Sync for Gang {}
-
 impl Gang {
-    /// Its members were another runtime's: that before a fork, of which this is the
-    /// child, or none was left.
+    /// Without members and references.
+    pub fn new() -> Gang {
+        Gang {
+            ready: Fifo::new(),
+            refs: AtomicU32::new(0),
+            members: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            lingering: AtomicU32::new(0),
+            columns: AtomicU32::new(0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            listed: AtomicBool::new(false),
+            runtime: AtomicU32::new(0),
+            node: AtomicUsize::new(0),
+        }
+    }
+
+    /// The gang behind it in the list that it is in.
+    pub fn next(&self) -> Option<&'static Gang> {
+        // SAFETY: null or a gang, which stays mapped.
+        unsafe { self.next.load(Ordering::Relaxed).as_ref() }
+    }
+
+    pub fn set_next(&self, next: Option<&'static Gang>) {
+        let next = next.map_or(ptr::null(), ptr::from_ref);
+        self.next.store(next.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Whether it is in its runtime's list.
+    pub fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the members, which belonged to another runtime: the runtime before a fork whose child this is, or a
+    /// runtime that has ended.
     pub fn forget_members(&self) {
         // SAFETY: no thread of that runtime is there any more.
         unsafe { self.ready.forget() };
@@ -41,18 +68,17 @@ impl Gang {
         for count in [&self.members, &self.running, &self.lingering, &self.columns] {
             count.store(0, Ordering::Relaxed);
         }
-        self.listed.set(false);
+        self.listed.store(false, Ordering::Relaxed);
     }
 }
 
 /// What a P knows of gangs.
 pub struct Column {
-    /// The gang whose turn it is here; null: everybody else's. Changed with the lock of
-    /// [`Gangs`] held.
+    /// The gang whose turn it is on this P; null: no gang's. Changed with the lock of [`Gangs`] held.
     pub turn: AtomicPtr<Gang>,
-    /// Something else runs in the gang's turn, and gives way when a member is ready.
+    /// Another goroutine runs in the gang's turn, and gives way when a member is ready.
     pub filling: AtomicBool,
-    /// Whoever runs is to be interrupted; for sysmon.
+    /// For sysmon: the goroutine that runs here must be interrupted.
     pub called: AtomicBool,
     /// The gang whose member runs here, in its turn. Changed by the P's owner.
     pub member: AtomicPtr<Gang>,
@@ -69,8 +95,7 @@ impl Column {
     }
 
     pub fn turn(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release
-        // where it is set.
+        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release in `gang::activate`.
         unsafe { self.turn.load(Ordering::Acquire).as_ref() }
     }
 
@@ -83,7 +108,7 @@ impl Column {
     }
 }
 
-/// The gangs of a runtime that have members, and whose turn it is.
+/// The gangs of a runtime that have members, and the state of their turns.
 pub struct Gangs {
     /// Members in the queues of all gangs.
     pub ready: AtomicUsize,
@@ -93,53 +118,47 @@ pub struct Gangs {
 
 pub struct Matrix {
     /// The gangs in the order of their turns.
-    pub first: *const Gang,
-    pub last: *const Gang,
-    /// When the row under way ends, if it is one of gangs.
+    pub first: Option<&'static Gang>,
+    pub last: Option<&'static Gang>,
+    /// When the row under way ends, in ns; `None`: it isn't a gangs' row.
     pub ends: Option<i64>,
-    /// Since when it has been everybody else's turn, and what the P's had done by then.
+    /// When the row of all other goroutines began, in ns, and how many decisions the P's had made by then.
     pub others_since: i64,
     pub ticks: u32,
 }
 
-// SAFETY: it points to gangs, which stay mapped and may be used by any thread.
-unsafe impl Send for Matrix {}
-
 impl Matrix {
     pub fn iter(&self) -> impl Iterator<Item = &'static Gang> + use<> {
-        // SAFETY: the list holds gangs, which stay mapped.
-        let at = |gang: *const Gang| unsafe { gang.as_ref() };
-        core::iter::successors(at(self.first), move |gang| at(gang.next.get()))
+        core::iter::successors(self.first, |gang| gang.next())
     }
 
     pub fn append(&mut self, gang: &'static Gang) {
-        gang.next.set(ptr::null());
-        gang.listed.set(true);
-        // SAFETY: null or a gang.
-        match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(gang),
-            None => self.first = gang,
+        gang.set_next(None);
+        gang.listed.store(true, Ordering::Relaxed);
+        match self.last {
+            Some(last) => last.set_next(Some(gang)),
+            None => self.first = Some(gang),
         }
-        self.last = gang;
+        self.last = Some(gang);
     }
 
     pub fn remove(&mut self, gang: &'static Gang) {
-        let before = self.iter().find(|g| ptr::eq(g.next.get(), gang));
+        let is_it = |other: Option<&Gang>| other.is_some_and(|other| ptr::eq(other, gang));
+        let before = self.iter().find(|g| is_it(g.next()));
         match before {
-            Some(before) => before.next.set(gang.next.get()),
-            None => self.first = gang.next.get(),
+            Some(before) => before.set_next(gang.next()),
+            None => self.first = gang.next(),
         }
-        if ptr::eq(self.last, gang) {
-            self.last = before.map_or(ptr::null(), ptr::from_ref);
+        if is_it(self.last) {
+            self.last = before;
         }
-        gang.listed.set(false);
+        gang.listed.store(false, Ordering::Relaxed);
     }
 }
 
 impl Gangs {
     pub fn new() -> Gangs {
-        let (first, last) = (ptr::null(), ptr::null());
-        let matrix = Matrix { first, last, ends: None, others_since: 0, ticks: 0 };
+        let matrix = Matrix { first: None, last: None, ends: None, others_since: 0, ticks: 0 };
         Gangs {
             ready: AtomicUsize::new(0),
             count: AtomicUsize::new(0),

@@ -11,13 +11,13 @@ pub const LARGEST: usize = crate::sched::words::limits::PROCS;
 pub struct Group {
     /// The threads; null: not there yet. Changed with `ALL`'s lock held.
     pub members: Vec<AtomicPtr<M>>,
-    /// The first member is the thread that calls `gs_run`, and no other.
+    /// The first member must be a thread that calls `gs_run`.
     pub wants_runner: bool,
     /// The runtime to which the members belong.
     pub runtime: AtomicU32,
     /// Goroutines that were spawned and have not ended.
     pub alive: AtomicUsize,
-    /// Those that wait for a thread to call `gs_run`: there is no other that they could begin on.
+    /// Goroutines that wait for a thread to call `gs_run`, because they can begin on no other.
     pub waiting: Fifo,
     /// `gs_workers_free` was called.
     pub freed: AtomicBool,

@@ -4,7 +4,7 @@ use super::g::GRef;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicUsize;
 
-/// Threads that are in `thread_start`, where they may wait for a lock that a goroutine has.
+/// How many threads are in `thread_start`, where they may wait for a lock that a goroutine has.
 pub static STARTING: AtomicUsize = AtomicUsize::new(0);
 
 /// A hook of a thread.
@@ -35,7 +35,7 @@ pub struct Hooks {
     pub tick_every: u32,
 }
 
-// SAFETY: functions, and a pointer that the embedder gives to every thread.
+// SAFETY: functions, and a pointer that the embedder passes to its hooks on every thread (`gs_hooks`).
 unsafe impl Send for Hooks {}
 
 impl Hooks {

@@ -1,4 +1,4 @@
-//! How a thread asks the inspector. `watch::inspector` is what that does.
+//! How a thread asks the inspector. `watch::inspector` is what the inspector does.
 
 use super::runtime::Runtime;
 use crate::os::{futex, spin::SpinLock, thread::Thread};
@@ -26,7 +26,7 @@ pub struct Inspector {
     pub needed: AtomicBool,
     /// Held by the asker until it has its answer.
     pub asking: SpinLock,
-    /// The number of the thread that is asked about; 0: none.
+    /// The kernel's number of the thread in question; 0: none.
     pub thread: AtomicI32,
     pub answer: AtomicU32,
     /// No thread asks any more.

@@ -22,27 +22,26 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 
-/// What the context that runs next does for the goroutine that has just been
-/// left, now that its registers are saved. It is given an address: that of the goroutine
-/// ([`GRef::at`]), or of the object whose lock it releases.
+/// What the context that runs next does for the goroutine that has just been left, whose registers are saved by then.
+/// The argument is the address of the goroutine ([`GRef::at`]), or of the object whose lock the function releases.
 pub type Commit = unsafe fn(usize);
 
 /// A function for the thread's own stack.
 pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// An OS thread. Fields in a `Cell` are the thread's own, except those that
-/// come with a notification: the thread that is about to notify it sets them. Fields in a
-/// `RelaxedCell` are written by the same, and read by others.
+/// An OS thread. Only that thread uses the fields in a `Cell`, except the fields that come with a notification: the
+/// thread that is about to notify the M sets them. Fields in a `RelaxedCell` are written by the same threads, and read
+/// by others.
 #[repr(C, align(128))]
 pub struct M {
-    /// The goroutine it runs; null on its own stack (g0). The threads that preempt it or have
-    /// stopped the world read it too: `preempt::runs_preemptible`, `embed::for_each`.
+    /// The goroutine that the M runs; null on g0. Threads that preempt the M or have stopped the world read it too:
+    /// `preempt::runs_preemptible`, `embed::for_each`.
     pub curg: RelaxedCell<*const G>,
-    /// The P it holds; null in a system call and when idle.
+    /// The P that the M holds; null in a system call and when idle.
     pub p: Cell<*const P>,
     /// Whether the user's code runs, with a P or in a system call: see `boundary`.
     pub outside: AtomicU8,
-    /// A [`claim`]: whether another thread takes its P away.
+    /// A [`claim`]: whether another thread takes the M's P away.
     pub claim: AtomicU8,
     /// g0's context at rest, while a goroutine runs.
     pub g0_context: Cell<usize>,
@@ -54,37 +53,35 @@ pub struct M {
     pub errno: Cell<*mut i32>,
     /// What is known of C++ exceptions on the thread.
     pub cxa: cxa::ThreadCopies,
-    /// It looks for work and is counted in `Idle::spinning`.
+    /// The M spins, and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
-    /// Where the call that was left last here would have returned to, and the processor expects
-    /// the next one to return to. A hint; 0: unknown.
+    /// Where the call that was left last on this thread would have returned to. The processor expects the next call to
+    /// return to the same place. A hint; 0: unknown.
     pub returns_to: Cell<usize>,
-    /// A task taken from a queue that is to run next.
+    /// A task that was taken from a queue and runs next.
     pub stash: Cell<Option<Task>>,
-    /// How many goroutines are pinned to it. Changed by itself.
+    /// How many goroutines are pinned to the M. Only the M changes it.
     pub pinned_here: AtomicU32,
     /// Pinned goroutines that became ready; only this M runs them.
     pub pinned: Fifo,
-    /// The P it held before it entered a system call.
+    /// The P that the M held before it entered a system call.
     pub old_p: Cell<*const P>,
-    /// Not 0: a goroutine that leaves its stack here goes to g0 and not directly to another. The
-    /// bits [`HOOKED`] and [`ATTACHED`], and below them how many goroutines have locked the thread
-    /// (`gs_lock_os_thread`), with one more while an interrupted one waits in the signal handler.
-    /// As long as it is locked the M runs only goroutines that are bound to it.
+    /// Not 0: a goroutine that is left here is left for g0, and not directly for another goroutine. The bits [`HOOKED`]
+    /// and [`ATTACHED`], and below them how many goroutines have locked the thread (`gs_lock_os_thread`), plus 1 while
+    /// an interrupted goroutine waits in the signal handler. While it is locked the M runs only goroutines that are
+    /// bound to it.
     pub by_g0: Cell<usize>,
     /// The [`hooks`](crate::sched::core::hooks) that the thread has started with, or null.
     pub hooks: Cell<*const Hooks>,
-    /// The goroutine for which the hooks have been told that it comes in, and not yet that it goes
-    /// out.
+    /// The goroutine that has come in, by the hooks, and not gone out yet.
     pub entered: Cell<*const G>,
     /// The hooks have heard of a goroutine since they heard that the M is idle.
     pub is_busy: Cell<bool>,
-    /// The worker group that it has joined, or null. Changed with the lock of all groups held.
+    /// The worker group that the M has joined, or null. Changed with the lock of all groups held.
     pub group: AtomicPtr<Group>,
     /// Switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
-    /// It is locked and sleeps in `bound::stop_locked`. The thread that clears this must give
-    /// the M a P.
+    /// The M is locked and sleeps in `bound::stop_locked`. The thread that clears this must give the M a P.
     pub sleeps_locked: AtomicBool,
     /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
     /// whether it is null: the call may return meanwhile.
@@ -93,23 +90,22 @@ pub struct M {
 
     /// 1: notified. What the thread sleeps on.
     pub note: AtomicU32,
-    /// What ends its sleep; none: it sleeps on `note`.
+    /// The bell that ends the M's sleep; none: the M sleeps on `note`.
     bell: AtomicBell,
-    /// What it gets with the notification: a P (null: none), perhaps a task,
-    /// and whether it is to look for work.
+    /// What the M gets with the notification: a P (null: none), perhaps a task, and whether the M spins.
     pub next_p: AtomicPtr<P>,
     pub handed: Cell<Option<Task>>,
     pub next_spinning: Cell<bool>,
-    /// When a P was last given to it, in ns; known where there is more than one node.
+    /// When the M was last given a P, in ns; known where there is more than one node.
     pub given_at: AtomicI64,
-    /// It has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in
-    /// `Runtime::between`; changed by itself, and by whoever takes it out of its pool.
+    /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
+    /// Changed by the M, and by the thread that takes it out of its pool.
     is_between: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
-    /// What `outside` was before a fork that is under way.
+    /// The value of `outside` before the fork under way.
     pub forks_from: Cell<u8>,
-    /// It goes into its pool as soon as its thread runs.
+    /// The M enters its pool as soon as its thread runs.
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
@@ -117,27 +113,27 @@ pub struct M {
     /// signal handler, or null. A thread that has stopped the world reads it: `preempt::shown`.
     pub context: RelaxedCell<*mut c_void>,
     /// A [`preempt::show`](crate::sched::core::preempt::show): whether a stopper of the world wants to see the
-    /// registers of the goroutine, which is in the user's code without a P.
+    /// registers of the M's goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
-    /// Its goroutine has announced a call and waits in the library: see `park::WaitsInside`.
+    /// The M's goroutine has announced a call and waits in the library: see `park::WaitsInside`.
     pub waits_inside: AtomicBool,
     pub id: u32,
-    /// The node whose pool it belongs to. The M itself changes it; others that look for it in
-    /// that pool look again if it isn't there, or rely on it to look after it has entered.
+    /// The node to whose pool the M belongs. The M itself changes it. A thread that doesn't find the M in that pool
+    /// tries again, or relies on the M to check for work once it has entered a pool.
     pub node: RelaxedCell<usize>,
     /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
     bound_to: Cell<usize>,
-    /// `gs_run`'s: the thread is the caller's and goes back when `root_done`.
+    /// The M of `gs_run`: the thread belongs to the caller and goes back when `root_done` is set.
     pub runner: AtomicBool,
     pub root: Cell<*const G>,
     pub root_done: AtomicBool,
-    /// What `gs_attach` has made for the thread, whose goroutine is `root`; or null.
+    /// What `gs_attach` has made for the thread, or null. The thread's goroutine is `root`.
     pub attachment: RelaxedCell<*const Attachment>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
     /// The thread has ended or is about to.
     pub ended: AtomicBool,
-    /// Switches from g0 and directly, for statistics.
+    /// How many switches there were, from g0 and directly, for statistics.
     pub switches: AtomicU64,
 }
 
@@ -209,14 +205,14 @@ impl M {
         }
     }
 
-    /// For another thread than before.
+    /// Prepares the M for another thread.
     pub fn reuse(&self, node: usize) {
         self.node.set(node);
         self.bound_to.set(usize::MAX);
         self.ended.store(false, Ordering::Relaxed);
     }
 
-    /// Fills in what only the thread itself can tell, at its start.
+    /// At the start of the thread: fills in what only the thread itself can tell.
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());
         self.fiber.bind_to_thread();
@@ -227,9 +223,8 @@ impl M {
         }
     }
 
-    /// Binds the thread to the CPUs of a node, if threads are bound at all. A thread of
-    /// the host's stays as it is, and so does a thread that a goroutine has locked:
-    /// its affinity is the goroutine's business. seed: N1
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. Leaves a thread of the host's as it is, and
+    /// a thread that a goroutine has locked, because its affinity belongs to that goroutine. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
         if rt().binds && self.bound_to.get() != node {
@@ -249,18 +244,18 @@ impl M {
         }
     }
 
-    /// Whether it runs only goroutines that are bound to it: see `by_g0`.
+    /// Whether the M runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
         self.by_g0.get() & !(HOOKED | ATTACHED) != 0
     }
 
-    /// Whether its thread has called `gs_attach`. Any thread may ask.
+    /// Whether the M's thread has called `gs_attach`. Any thread may ask.
     pub fn is_attached(&self) -> bool {
         !self.attachment.seen().is_null()
     }
 
-    /// Whether there are hooks for it: see `by_g0`.
+    /// Whether the M has hooks: see `by_g0`.
     #[inline(always)]
     pub fn is_hooked(&self) -> bool {
         self.by_g0.get() & HOOKED != 0
@@ -272,8 +267,8 @@ impl M {
         self.runner.load(Ordering::Relaxed)
     }
 
-    /// Whether its thread is blocked in a call of the user's, announced or found by sysmon, so
-    /// that what is bound to it doesn't run. May be old when it is read.
+    /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
+    /// goroutines that are bound to the M don't run. May be old when it is read.
     pub fn is_blocked(&self) -> bool {
         self.in_syscall.load(Ordering::Relaxed)
             || self.claim.load(Ordering::Relaxed) == claim::TAKEN
@@ -287,13 +282,12 @@ impl M {
         number
     }
 
-    /// The P; the caller knows that it holds one.
+    /// The P; the caller knows that the M holds one.
     ///
-    /// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it: what
-    /// runs on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for one
-    /// if need be, and on g0 from `owner::acquire_p` to `release_p`. Only what runs beside a
-    /// system call (`blocking`), is about to sleep (`stop::go_idle`), or comes from another
-    /// thread has none, and looks at the field. Tests without `--release` check it.
+    /// Not `unsafe`, because the fact holds for whole rooms, and each call would repeat it. Code on a goroutine has a P
+    /// from [`crate::sched::core::boundary::Entered::new`] on, which waits for a P if need be; code on g0 has a P from
+    /// `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code that is about to sleep
+    /// (`stop::go_idle`) and other threads have none, and read the field instead. Tests without `--release` check it.
     #[inline(always)]
     pub fn p(&self) -> PRef {
         debug_assert!(!self.p.get().is_null());
@@ -303,8 +297,8 @@ impl M {
 
     /// The goroutine; the caller knows that there is one.
     ///
-    /// Not `unsafe`, as [`M::p`]: it is set before a goroutine is switched to, and null only on
-    /// g0. So whatever runs on a goroutine may ask.
+    /// Not `unsafe`, as [`M::p`]: the field is set before a goroutine is switched to, and null only on g0. So all code
+    /// on a goroutine may ask.
     #[inline(always)]
     pub fn g(&self) -> GRef {
         debug_assert!(!self.curg.get().is_null());
@@ -325,7 +319,7 @@ impl M {
         }
     }
 
-    /// Says whether it is between: see the field.
+    /// Sets whether the M is between: see the field.
     #[inline(always)]
     pub fn set_between(&self, is: bool) {
         if self.is_between.get() != is {
@@ -339,22 +333,22 @@ impl M {
         let between = &rt().between;
         match is {
             true => between.fetch_add(1, Ordering::Relaxed),
-            // Release: who sees this finds the M in its pool, if it went there.
+            // Release: pairs with the Acquire in `is_any_m_between`: a thread that sees this finds the M in its pool,
+            // if it went there.
             false => between.fetch_sub(1, Ordering::Release),
         };
     }
 
-    /// Whether it has been notified; it isn't any more.
+    /// Takes the notification. False: there is none.
     pub fn take_note(&self) -> bool {
         // Acquire: pairs with the Release in `notify`.
         self.note.swap(0, Ordering::Acquire) == 1
     }
 
-    /// From here on a ring of this bell ends its sleep (none: `note` does). It looks at
-    /// `note` after this.
+    /// From here on a ring of this bell ends the M's sleep (none: `note` does). The M takes `note` after this.
     pub fn sleeps_in(&self, bell: Option<Bell>) {
         self.bell.store(bell);
-        // Pairs with the fence in `notify`: either it sees the bell or we see the note.
+        // Pairs with the fence in `notify`: either the notifying thread sees the bell, or this M sees the note.
         fence(Ordering::SeqCst);
     }
 
@@ -376,7 +370,8 @@ impl M {
 #[repr(transparent)]
 pub struct MRef(ptr::NonNull<M>);
 
-// SAFETY: a pointer; what may be done with it the fields say.
+// SAFETY: an M stays mapped until shutdown. Each field says which threads may use it; the pointer alone gives access to
+// nothing else.
 unsafe impl Send for MRef {}
 
 impl MRef {
@@ -429,14 +424,14 @@ pub unsafe fn set_current(m: Option<MRef>) {
     unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
 }
 
-/// One more goroutine is pinned to the M, or one less.
+/// One more goroutine is pinned to the M, or one fewer.
 pub fn count_pinned(m: MRef, change: i32) {
     let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
     m.pinned_here.store(now, Ordering::Relaxed);
 }
 
-/// The M of this thread, if it runs a goroutine that may park: not on g0 and
-/// not in a system call, where it counts as a plain thread.
+/// The M of this thread, if it runs a goroutine that may park: not on g0 and not in a system call, where the thread
+/// counts as a plain thread.
 #[inline(always)]
 pub fn on_goroutine() -> Option<MRef> {
     current().filter(|&m| is_on_goroutine(m))
@@ -487,14 +482,14 @@ pub fn random_of_thread() -> u32 {
     number
 }
 
-/// Who has the P of an M that is outside: see [`crate::sched::who::m::M::claim`].
+/// Which thread has the P of an M that is outside: values of [`crate::sched::who::m::M::claim`].
 pub mod claim {
-    /// The M.
+    /// The M has it.
     pub const NONE: u8 = 0;
-    /// Another thread asks for it. The first to change this has the P: the asker, to
-    /// `TAKEN`, or the M, back to `NONE`.
+    /// Another thread asks for the P. The first to change this has the P: the asker, to `TAKEN`, or the M, back to
+    /// `NONE`.
     pub const ASKED: u8 = 1;
-    /// The asker. The M finds out when it comes back.
+    /// The asker has the P. The M finds out when it comes back.
     pub const TAKEN: u8 = 2;
 }
 
@@ -503,7 +498,7 @@ pub const INSIDE: u8 = 0;
 
 pub const OUTSIDE: u8 = 1;
 
-/// A call on the thread's own stack; it lives on the goroutine's.
+/// A call on the thread's own stack. This record lives on the goroutine's stack.
 pub struct BlockingCall {
     pub f: Blocking,
     pub arg: *mut c_void,
@@ -511,6 +506,6 @@ pub struct BlockingCall {
     /// The goroutine's rounding modes, and errno as the function left it.
     pub fp: FpControl,
     pub errno: i32,
-    /// The exceptions that the goroutine has, when the thread is left.
+    /// The goroutine's exceptions, when it has left the thread.
     pub exceptions: Saved,
 }

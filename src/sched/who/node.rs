@@ -2,7 +2,7 @@
 
 use super::g::G;
 use super::m::MRef;
-use super::p::{P, PRef, status};
+use super::p::{P, PRef, PStatus};
 use super::poll;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
@@ -15,8 +15,8 @@ use crate::stack::{self, Warm};
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// For how long other nodes leave to a node at most what was spawned for it, in ns: while its P's run,
-/// and while a thread is on its way to one of them.
+/// How long other nodes leave a node what was spawned for it at most, in ns: while its P's run, and while a thread is
+/// on its way to one of its P's.
 pub const LONGEST_THEFT: i64 = 5_000_000;
 const LONGEST_WAKING: i64 = 20_000_000;
 
@@ -26,9 +26,9 @@ pub mod priority {
     pub const NORMAL: i8 = 0;
     pub const LOW: i8 = -1;
     pub const IDLE: i8 = -2;
-    /// Not the user's: goroutines that wait in the signal handler.
+    /// Not for users: goroutines that wait in the signal handler.
     pub const PREEMPTED: i8 = 2;
-    /// Nor this: members of gangs, which have a queue of their own.
+    /// Not for users: members of gangs, which have a queue of their own.
     pub const MEMBER: i8 = 3;
 }
 
@@ -41,9 +41,9 @@ pub struct Node {
     pub id: usize,
     /// The global run queue, FIFO.
     pub runq: Fifo,
-    /// Goroutines that were spawned for this node, FIFO: other nodes leave them to it for a while.
+    /// Goroutines that were spawned for this node, FIFO. Other nodes leave them here for a while.
     placed: Fifo,
-    /// When the node last took one of `placed`, or the first came, in ns.
+    /// When the node last took a task of `placed`, or the first came, in ns.
     placed_at: AtomicI64,
     /// Goroutines that are not of normal priority. seed: S10, B8
     pub high: Fifo,
@@ -51,10 +51,9 @@ pub struct Node {
     pub idle: Fifo,
     /// Goroutines that wait in the signal handler, each on a thread of its own.
     pub preempted: Fifo,
-    /// Its CPUs that the process may use; threads are bound to them if the machine is
-    /// the real one.
+    /// The node's CPUs that the process may use. Threads are bound to them unless the topology is synthetic.
     pub cpus: CpuSet,
-    /// Its number in the system, if memory can be had from it.
+    /// The node's number in the system, if memory can be had from the node.
     pub memory: Option<usize>,
     /// The other nodes, nearest first.
     pub neighbours: Vec<usize>,
@@ -62,20 +61,19 @@ pub struct Node {
     pub ps: Ps,
     idle_ps: [AtomicU64; MAX / 64],
     idle_ms: Locked<Vec<MRef>>,
-    /// Descriptors without a stack, and with a warm one of the default size.
+    /// Descriptors without a stack, and descriptors with a warm stack of the default size.
     pub gs: Pool<G>,
-    /// What is put into the second comes from the first, of any node.
+    /// Descriptors in `gs_with_stack` come from `gs` of any node.
     pub gs_with_stack: Pool<G>,
     pub with_stack: Warm,
     pub newborns: Pool<Newborn>,
-    pub stacks: stack::Pool,
-    /// How often its P's have stolen from each node.
+    pub stacks: stack::StackPool,
+    /// How often this node's P's have stolen from each node.
     pub steals_from: Box<[AtomicU64]>,
     pub poll: poll::NodePoll,
 }
 
-/// The P's of a node, for those who look for work: written while the world is
-/// stopped.
+/// The P's of a node, for thieves. Written while the world is stopped.
 pub struct Ps {
     ps: Vec<AtomicPtr<P>>,
     len: AtomicUsize,
@@ -112,7 +110,7 @@ impl Ps {
 }
 
 impl Node {
-    /// `memory`: its number in the system, if memory can be had from it.
+    /// `memory`: the node's number in the system, if memory can be had from the node.
     pub fn new(id: usize, neighbours: Vec<usize>, cpus: &[usize], memory: Option<usize>) -> Node {
         Node {
             id,
@@ -134,7 +132,7 @@ impl Node {
             gs_with_stack: Pool::new(None),
             with_stack: Warm::default(),
             newborns: Pool::new(memory),
-            stacks: stack::Pool::new(id as u16, memory),
+            stacks: stack::StackPool::new(id as u16, memory),
             poll: poll::NodePoll::new(),
         }
     }
@@ -150,14 +148,12 @@ impl Node {
         }
     }
 
-    /// Puts a task in the queue of its priority; false: the node has no P's that
-    /// would look there.
+    /// Puts a task into the queue of its priority. False: the node has no P's that would take it.
     pub fn push(&self, task: Task, priority: i8) -> bool {
         self.queue(priority).try_push(task)
     }
 
-    /// Opens the queues, or closes them and gives what they hold to `heir`. The
-    /// world is stopped.
+    /// Opens the queues, or closes them and gives their tasks to `heir`. The world is stopped.
     pub fn open_queues(&self, open: bool, heir: &Node) {
         let to = if open { self } else { heir };
         for queue in ALL {
@@ -168,7 +164,7 @@ impl Node {
         to.runq.push_batch(left);
     }
 
-    /// Puts a task into the queue of those that are to begin on this node; false: it has no P's.
+    /// Puts a task into the queue of tasks that were spawned for this node. False: the node has no P's.
     pub fn place(&self, task: Task) -> bool {
         if self.placed.is_empty() {
             self.placed_at.store(time::now(), Ordering::Relaxed);
@@ -176,28 +172,27 @@ impl Node {
         self.placed.try_push(task)
     }
 
-    /// How many wait that were spawned for this node.
+    /// How many tasks wait that were spawned for this node.
     #[inline(always)]
     pub fn placed(&self) -> usize {
         self.placed.len()
     }
 
-    /// Takes the oldest that was spawned for this node. Its own P's: one at a time, because a
-    /// goroutine in a P's queues can be stolen by any node.
+    /// For the node's own P's: takes the oldest task that was spawned for this node. One at a time, because any node
+    /// can steal a goroutine from a P's queues.
     pub fn take_placed(&self) -> Option<Task> {
         let task = self.placed.pop()?;
         self.placed_at.store(time::now(), Ordering::Relaxed);
         Some(task)
     }
 
-    /// For another node: takes the oldest that was spawned for this one, if it has waited for so
-    /// long that it is due (see `placed_due`).
+    /// For a P of another node: takes the oldest task that was spawned for this node, if it is due (see `placed_due`).
     pub fn steal_placed(&self, theft: i64) -> Option<Task> {
         if self.placed_due(theft) > time::now() { None } else { self.placed.pop() }
     }
 
-    /// From when on other nodes may take what was spawned for this one, in ns: this node has left
-    /// it waiting for longer than `theft`, which is what taking it costs. `i64::MAX`: nothing waits.
+    /// When other nodes may take a task that was spawned for this node, in ns: once this node has taken none for
+    /// `theft` ns, which is what the theft costs. `i64::MAX`: no task waits.
     pub fn placed_due(&self, theft: i64) -> i64 {
         if self.placed.is_empty() {
             return i64::MAX;
@@ -206,43 +201,42 @@ impl Node {
         self.placed_at.load(Ordering::Relaxed) + waits
     }
 
-    /// Whether a P of the node has been given to a thread that doesn't run yet: it looks here first.
+    /// Whether a P of the node has been given to a thread that doesn't run yet, and that will look here first.
     fn has_waking_p(&self) -> bool {
         let mut ps = (0..self.ps.len()).map(|i| self.ps.get(i));
-        ps.any(|p| p.status() == status::IDLE && !self.is_idle_p(p))
+        ps.any(|p| p.status() == PStatus::Idle && !self.is_idle_p(p))
     }
 
-    /// The word with the bit of a P in the set of idle ones, and the bit.
+    /// The word of the set of idle P's that has the P's bit, and the bit.
     fn idle_bit(&self, p: PRef) -> (&AtomicU64, u64) {
         (&self.idle_ps[p.id as usize / 64], 1 << (p.id % 64))
     }
 
-    /// Whether a P is in the set of idle ones; a hint.
+    /// Whether a P is in the set of idle P's; a hint.
     fn is_idle_p(&self, p: PRef) -> bool {
         let (word, bit) = self.idle_bit(p);
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Adds a P to the set of idle ones: a bit each, so no list to tear.
-    /// seed: S2
+    /// Adds a P to the set of idle P's. A set of bits needs no lock. seed: S2
     pub fn add_idle_p(&self, p: PRef) {
         let (word, bit) = self.idle_bit(p);
         // Release: pairs with the Acquire in `take_idle_p` and `take_any_idle_p`.
         word.fetch_or(bit, Ordering::Release);
     }
 
-    /// Takes this P out of the set of idle ones; false: it isn't in there, or another thread took it.
+    /// Takes this P out of the set of idle P's. False: it isn't there, or another thread took it.
     pub fn take_idle_p(&self, p: PRef) -> bool {
         let (word, bit) = self.idle_bit(p);
         self.is_idle_p(p) && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
     }
 
-    /// Whether the set of idle P's isn't empty, of `procs` that there are in all; a hint.
+    /// Whether a P of the node is idle; a hint. `procs`: how many P's the runtime has.
     pub fn has_idle_p(&self, procs: usize) -> bool {
         self.idle_ps[..procs.div_ceil(64)].iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes any idle P, out of `procs` that there are in all; gives its number.
+    /// Takes any idle P of the node and gives its number. `procs`: how many P's the runtime has.
     pub fn take_any_idle_p(&self, procs: usize) -> Option<usize> {
         for (i, word) in self.idle_ps[..procs.div_ceil(64)].iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
@@ -261,15 +255,13 @@ impl Node {
         self.idle_ms.with(f)
     }
 
-    /// Makes room in the pool for `count` M's, so that no thread allocates with
-    /// its lock held: that would have to wait for a fork. False: there is no
-    /// memory.
+    /// Makes room in the pool for `count` M's, so that no thread allocates with the pool's lock held, which might have
+    /// to wait for a fork. False: there is no memory.
     pub fn reserve_idle_ms(&self, count: usize) -> bool {
         self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
     }
 
-    /// Adds an M to the pool. A watcher is the last that is taken: it would leave
-    /// its place to another.
+    /// Adds an M to the pool. Watchers are taken last, because another M would have to take their post.
     pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {
         self.idle_ms(|list| {
             if is_watcher {
@@ -281,12 +273,12 @@ impl Node {
         });
     }
 
-    /// [`Node::take_idle_m`] by the M itself, which is between afterwards.
+    /// [`Node::take_idle_m`], called by the M itself, which is between afterwards.
     pub fn leave_idle_ms(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
     }
 
-    /// Takes this M out of the pool; false: another thread has taken it out before.
+    /// Takes this M out of the pool. False: another thread has taken it out before.
     pub fn take_idle_m(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).is_some())
     }
@@ -303,12 +295,12 @@ impl Node {
 
     /// Takes the M that went idle last.
     pub fn pop_idle_m(&self) -> Option<MRef> {
-        // What the M of an attached thread finds is mostly for others.
+        // An M of an attached thread passes most of what it finds to other M's, so it comes last.
         let fits = |m: MRef| !m.is_attached();
         self.pop_idle_m_that(fits).or_else(|| self.idle_ms(Vec::pop))
     }
 
-    /// Takes the M that went idle last of those that fit.
+    /// Of the M's that fit, takes the M that went idle last.
     pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
         self.idle_ms(|list| take_last(list, fits))
     }

@@ -10,47 +10,110 @@ use super::timer::Timers;
 use crate::sched::words::limits::{FREE_GS, NEWBORNS};
 use crate::sched::words::pool::Cache;
 use crate::sched::words::ring::Ring;
-use crate::stack::{Class, Kind};
+use crate::stack::{SizeClass, StackKind};
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What a P is, and so who owns it.
-pub mod status {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum PStatus {
     /// No owner: it is in its node's set of idle P's, or its last owner is about to put it there.
-    pub const IDLE: u32 = 0;
-    /// The M that runs it ([`super::P::runner`]).
-    pub const RUNNING: u32 = 1;
+    Idle = 0,
+    /// The M that runs it ([`P::runner`]).
+    Running = 1,
     /// No owner: the M that began a system call with it may take it back, and so may any thread.
-    pub const SYSCALL: u32 = 2;
+    Syscall = 2,
     /// The stopper of the world.
-    pub const STOPPED: u32 = 3;
+    Stopped = 3,
     /// No owner: its number is GOMAXPROCS or more, and its queues are closed.
-    pub const DEAD: u32 = 4;
+    Dead = 4,
 }
 
-/// The bits of [`P::owner`] that hold the status; an M's address leaves them free.
-const STATUS: usize = 7;
-const _: () = assert!(align_of::<M>() > STATUS, "the status fits below an M's address");
+/// A status and, in a status that has one, an M: the M that runs the P, or that began the system call. They share one
+/// word, so a thread that compares and swaps it knows both: the status alone comes back when the P has passed from one
+/// M's call to another's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner(usize);
+
+impl Owner {
+    /// The bits of the word that hold the status; an M's address leaves them free.
+    const STATUS: usize = 7;
+
+    /// Of a status without an M.
+    #[inline(always)]
+    const fn none(status: PStatus) -> Owner {
+        Owner(status as usize)
+    }
+
+    #[inline(always)]
+    fn m(status: PStatus, m: MRef) -> Owner {
+        Owner(m.as_ptr() as usize | status as usize)
+    }
+
+    #[inline(always)]
+    fn status(self) -> PStatus {
+        match self.0 & Owner::STATUS {
+            0 => PStatus::Idle,
+            1 => PStatus::Running,
+            2 => PStatus::Syscall,
+            3 => PStatus::Stopped,
+            _ => PStatus::Dead,
+        }
+    }
+}
+
+const _: () = assert!(align_of::<M>() > Owner::STATUS, "the status fits below an M's address");
+
+/// An [`Owner`] that threads exchange. Each method but `load` is a step of the protocol in `who/README.md`.
+struct AtomicOwner(AtomicUsize);
+
+impl AtomicOwner {
+    /// Acquire: pairs with the Release of the owner that has left the P, so a caller that finds it `Stopped` sees what
+    /// was done with it.
+    #[inline(always)]
+    fn load(&self) -> Owner {
+        Owner(self.0.load(Ordering::Acquire))
+    }
+
+    /// The owner passes the P on. Release: pairs with the Acquire of the thread that takes it next.
+    #[inline(always)]
+    fn pass_on(&self, from: &[PStatus], to: Owner) {
+        debug_assert!(
+            from.contains(&self.load().status()),
+            "a P that is {:?} becomes {:?}",
+            self.load().status(),
+            to.status()
+        );
+        self.0.store(to.0, Ordering::Release);
+    }
+
+    /// Another thread takes the P. AcqRel: the queues and caches go along with the ownership.
+    #[inline(always)]
+    fn take(&self, from: Owner, to: Owner) -> bool {
+        self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
 
 /// See the module. `Cell`s belong to the M that holds the P, or to whoever has
 /// stopped the world.
 #[repr(C, align(128))]
 pub struct P {
-    /// The goroutine that was made ready last, by the running one: it runs next
+    /// The goroutine that the running goroutine made ready last: it runs next
     /// and inherits the time slice. Thieves take it as a last resort.
     pub runnext: AtomicUsize,
     /// Something wants the running goroutine to give way: the world is being
     /// stopped, or the M's owner wants its thread back.
     pub attention: AtomicU32,
-    /// Counts scheduling decisions; sysmon looks whether it moves.
+    /// Counts scheduling decisions; sysmon checks whether it moves.
     pub tick: AtomicU32,
-    /// The tick of the next decision that is no usual one: something may be due with it.
+    /// The tick of the next unusual decision, with which something may be due.
     pub unusual_at: AtomicU32,
     /// Counts the decisions that took `runnext`: such a goroutine runs in its predecessor's turn. See [`P::turn`].
     pub inherited: AtomicU32,
-    /// Until this tick it is known to be quick: see [`P::keeps_its_few`].
+    /// Until this tick the P is known to be quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
     pub alone: Cell<bool>,
@@ -63,13 +126,10 @@ pub struct P {
     /// A goroutine that is made ready here needs more than a push: the P migrates, or measures how long the goroutine
     /// waits to run.
     pub is_careful: Cell<bool>,
-    /// That of the stacks in `free_gs`.
-    pub stack_kind: Kind,
-    /// Its [`status`] and, in a status that has one, its M: the M that runs it, or that began
-    /// the system call. One word, so a thread that compares and swaps it knows both: the status
-    /// alone comes back when the P has passed from one M's call to another's.
-    owner: AtomicUsize,
-    /// Counts system calls; sysmon looks whether it moves.
+    /// The kind of the stacks in `free_gs`.
+    pub stack_kind: StackKind,
+    owner: AtomicOwner,
+    /// Counts system calls; sysmon checks whether it moves.
     pub syscall_tick: AtomicU32,
     pub poll: poll::Poll,
     pub pace: Pace,
@@ -81,7 +141,7 @@ pub struct P {
     pub private: Ring,
     /// "I share this work": FIFO; what yields, and what the inbox brings.
     pub shared: Ring,
-    /// Many producers: what others make ready for this P.
+    /// Many producers: what other threads make ready for this P.
     pub inbox: Fifo,
 
     /// Descriptors with a warm stack of the default size.
@@ -99,14 +159,14 @@ pub struct P {
     /// When the P was last taken from a goroutine that computed, in ns.
     pub taken_at: AtomicI64,
 
-    /// The M that held it last. seed: N3
+    /// The M that held the P last. seed: N3
     pub last_m: AtomicPtr<M>,
-    pub stats: Stats,
+    pub stats: PStats,
     pub gang: gang::Column,
 }
 
-// SAFETY: the comment of the struct says who may use what; the status says who
-// that is.
+// SAFETY: a `Cell` is used only by the P's owner, which the status names (`PStatus`), and each change of the owner is a
+// Release that pairs with an Acquire (`AtomicOwner`). All other fields are atomic, or locked, or never change.
 unsafe impl Sync for P {}
 
 /// How fast the owner of a P makes scheduling decisions, and what it knows of the current turn and of events. Only
@@ -123,7 +183,7 @@ pub struct Pace {
     is_behind: Cell<bool>,
     /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
-    /// A timer has put a goroutine into `runnext`, which is no part of the turn there: it runs next.
+    /// A timer has put a goroutine into `runnext`. It runs next, and is no part of the turn of the goroutines there.
     pub fired: Cell<bool>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
@@ -166,24 +226,24 @@ impl Pace {
     }
 }
 
-/// Counters of one P: written by its owner, read by anybody.
+/// Counters of one P. The owner writes them, any thread may read them.
 #[derive(Default)]
-pub struct Stats {
-    /// Goroutines stolen from: P's of the node, remote global queues, remote P's.
+pub struct PStats {
+    /// Goroutines that this P stole: from P's of its node, from global queues of other nodes, from P's of other nodes.
     pub steals_near: AtomicU64,
     pub steals_remote_queue: AtomicU64,
     pub steals_remote_p: AtomicU64,
     pub handoffs: AtomicU64,
-    /// Stacks that were freed here and went back to their own node.
+    /// Stacks of other nodes that were freed here and went back to their node.
     pub stacks_sent_home: AtomicU64,
-    /// Goroutines whose stack was moved to this node, and its pages.
+    /// Goroutines whose stack was moved to this node, and the pages of these stacks.
     pub migrations: AtomicU64,
     pub pages_moved: AtomicU64,
     /// How long goroutines that were ready waited to run here: see [`wait_class`].
     pub run_waits: [AtomicU64; RUN_WAITS],
 }
 
-/// Classes of `Stats::run_waits`.
+/// The number of classes of `PStats::run_waits`.
 pub const RUN_WAITS: usize = 20;
 
 /// The class of a wait in ns: 0 for less than 1 us, i for less than 2^i us; the last for all that is longer.
@@ -192,9 +252,9 @@ fn wait_class(ns: i64) -> usize {
     ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
 }
 
-/// Goroutines of a P up to this number are few.
+/// Up to this number of goroutines are few.
 const FEW: usize = 8;
-/// What was seen of a P that is quick holds for this number of decisions.
+/// A P that was seen to be quick counts as quick for this number of decisions.
 const QUICK: u32 = 4096;
 
 /// Adds to a counter that only the caller writes.
@@ -207,7 +267,7 @@ impl P {
     pub fn new(
         id: usize,
         node: &Node,
-        stack_class: Class,
+        stack_class: SizeClass,
         ring_capacity: usize,
         migrates: bool,
     ) -> P {
@@ -224,8 +284,8 @@ impl P {
             of_node: node,
             migrates,
             is_careful: Cell::new(migrates),
-            stack_kind: Kind::new(stack_class, node.id as u16),
-            owner: AtomicUsize::new(status::DEAD as usize),
+            stack_kind: StackKind::new(stack_class, node.id as u16),
+            owner: AtomicOwner(AtomicUsize::new(Owner::none(PStatus::Dead).0)),
             syscall_tick: AtomicU32::new(0),
             poll: poll::Poll::new(),
             pace: Pace::default(),
@@ -243,22 +303,22 @@ impl P {
             seen_at: AtomicI64::new(i64::MAX),
             taken_at: AtomicI64::new(0),
             last_m: AtomicPtr::new(ptr::null_mut()),
-            stats: Stats::default(),
+            stats: PStats::default(),
             gang: gang::Column::new(),
         }
     }
 
-    /// Whether it was seen lately that it takes a decision each few us.
+    /// Whether a thread saw lately that the P makes a decision every few us.
     #[inline(always)]
     fn is_quick(&self) -> bool {
         let tick = self.tick.load(Ordering::Relaxed);
         let left = self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick);
-        // Not 0, and not what has wrapped. One that is asked for something, or has a
-        // gang's turn, may take its decisions elsewhere.
+        // `left` is neither 0 nor wrapped. A P that is asked for something, or has a gang's turn, may make its decisions
+        // on g0.
         left.wrapping_sub(1) < QUICK && self.attention.load(Ordering::Relaxed) == 0
     }
 
-    /// Whoever watches it says whether it is quick.
+    /// A thread that has watched the P says whether it is quick.
     pub fn set_quick(&self, is: bool) {
         let tick = self.tick.load(Ordering::Relaxed);
         self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
@@ -268,21 +328,20 @@ impl P {
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
         let is_goroutine = |i| {
-            // SAFETY: an old one at worst, whose memory is still there, or 0.
+            // SAFETY: at worst a task that has left the ring, whose memory stays mapped, or 0.
             let task = unsafe { Task::from_word(self.private.oldest(i)) };
             task.is_some_and(Task::has_run)
         };
         n <= FEW && (0..n as u32).all(is_goroutine)
     }
 
-    /// Whether thieves leave its private work to it: a few goroutines, to which it gets
-    /// sooner than a thief would, and has what they use in its caches.
+    /// Whether thieves leave the P its private work: a few goroutines, to which the P gets
+    /// sooner than a thief would, and whose data is in its caches.
     pub fn keeps_its_few(&self) -> bool {
-        self.is_quick() && self.status() == status::RUNNING && self.has_few_goroutines()
+        self.is_quick() && self.status() == PStatus::Running && self.has_few_goroutines()
     }
 
-    /// Owner: whether nobody has to be told of a task that has just been added to its
-    /// private work.
+    /// Owner: whether no M must be woken for a task that has just been added to the P's private work.
     #[inline(always)]
     pub fn keeps(&self, task: Task) -> bool {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
@@ -294,12 +353,13 @@ impl P {
         self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))
     }
 
-    /// The goroutine that is on it now was seen there at this time (ns).
+    /// The goroutine that is on the P now was seen there at this time (ns).
     pub fn seen_at(&self, now: i64) {
         self.seen_at.store(now, Ordering::Relaxed);
         let calls = self.syscall_tick.load(Ordering::Relaxed);
         self.seen_syscall_tick.store(calls, Ordering::Relaxed);
-        // Release: with the tick comes its time, or a later one.
+        // Release: pairs with the Acquire in `stands_since`, so that a thread that reads the tick reads its time, or a
+        // later time.
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
@@ -338,7 +398,7 @@ impl P {
         count(&self.stats.run_waits[wait_class(waited)], 1);
     }
 
-    /// Whether a thief would find something.
+    /// Whether a thief would find a task.
     pub fn has_work(&self) -> bool {
         !self.private.is_empty()
             || !self.shared.is_empty()
@@ -352,97 +412,91 @@ impl P {
         self.private.len() + self.shared.len() + self.inbox.len() + next
     }
 
-    /// Its status. Acquire: pairs with the Release of the owner that has left it, so a caller
-    /// that finds it STOPPED sees what was done with it.
+    /// Its status now. Only the owner can rely on it a moment later.
     #[inline(always)]
-    pub fn status(&self) -> u32 {
-        (self.owner.load(Ordering::Acquire) & STATUS) as u32
+    pub fn status(&self) -> PStatus {
+        self.owner.load().status()
     }
 
-    /// Whether its owner may give it this status. [`status`] says who the owner is.
-    fn may_become(&self, to: u32) -> bool {
-        match to {
-            // Its M gives it up; the world starts again; it is new.
-            status::IDLE => {
-                matches!(self.status(), status::RUNNING | status::STOPPED | status::DEAD)
-            }
-            // An M takes it out of the idle set, or gets it from the stopper of the world.
-            status::RUNNING => matches!(self.status(), status::IDLE | status::STOPPED),
-            status::SYSCALL => self.status() == status::RUNNING,
-            // Taken out of the idle set, given up for the stop, taken from an M that is outside, or new.
-            status::STOPPED => {
-                matches!(self.status(), status::IDLE | status::RUNNING | status::DEAD)
-            }
-            // GOMAXPROCS has become smaller. The P was stopped, or is the stopper's own: the stopper
-            // empties its P while it runs it, and gives it up after that.
-            status::DEAD => {
-                matches!(self.status(), status::STOPPED | status::RUNNING | status::IDLE)
-            }
-            _ => false,
-        }
-    }
-
-    /// Its owner gives it a status without an M. Release: pairs with the Acquire of the thread
-    /// that takes it next.
+    /// Its M gives it up, the world starts again, or it is new.
     #[inline(always)]
-    pub fn set_status(&self, to: u32) {
-        debug_assert!(self.may_become(to), "a P of status {} becomes {to}", self.status());
-        self.owner.store(to as usize, Ordering::Release);
+    pub fn become_idle(&self) {
+        use PStatus::{Dead, Idle, Running, Stopped};
+        self.owner.pass_on(&[Running, Stopped, Dead], Owner::none(Idle));
     }
 
-    /// Its owner gives it to an M, or leaves it for a system call of its M.
+    /// An M has taken it out of the idle set, or gets it from the stopper of the world.
     #[inline(always)]
-    pub fn set_owner(&self, to: u32, m: MRef) {
-        debug_assert!(self.may_become(to), "a P of status {} becomes {to}", self.status());
-        // Release: as in `set_status`.
-        self.owner.store(word(to, m), Ordering::Release);
+    pub fn become_running(&self, m: MRef) {
+        use PStatus::{Idle, Running, Stopped};
+        self.owner.pass_on(&[Idle, Stopped], Owner::m(Running, m));
     }
 
-    /// Takes a P that its M has left for a system call, as `to`; false: it isn't in one any more.
-    pub fn take_from_call(&self, to: u32) -> bool {
-        self.change_call(to as usize)
+    /// Its M begins a system call. From now on any thread may take the P: [`P::take_from_call`], [`P::take_back`].
+    #[inline(always)]
+    pub fn leave_to_call(&self, m: MRef) {
+        use PStatus::{Running, Syscall};
+        self.owner.pass_on(&[Running], Owner::m(Syscall, m));
+    }
+
+    /// It becomes the property of the stopper of the world: taken out of the idle set, given up by its M, or new.
+    #[inline(always)]
+    pub fn become_stopped(&self) {
+        use PStatus::{Dead, Idle, Running, Stopped};
+        self.owner.pass_on(&[Idle, Running, Dead], Owner::none(Stopped));
+    }
+
+    /// GOMAXPROCS has become smaller. The P was stopped, or is the stopper's own: the stopper empties its P while it
+    /// runs it, and gives it up after that.
+    pub fn become_dead(&self) {
+        use PStatus::{Dead, Idle, Running, Stopped};
+        self.owner.pass_on(&[Stopped, Running, Idle], Owner::none(Dead));
+    }
+
+    /// The caller has taken the P from an M that is outside: the P is the caller's, to hand off (`Idle`) or because
+    /// the caller stops the world (`Stopped`).
+    pub fn leave_m(&self, to: PStatus) {
+        debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
+        self.owner.pass_on(&[PStatus::Running], Owner::none(to));
+    }
+
+    /// Takes a P that its M has left for a system call, as [`P::leave_m`] does; false: it isn't in one any more.
+    #[must_use]
+    pub fn take_from_call(&self, to: PStatus) -> bool {
+        debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
+        self.change_call(Owner::none(to))
     }
 
     /// The M, which is back from its system call, takes the P that it left then. If the P has
-    /// passed to a call of another M meanwhile it is anybody's, and this M takes it all the same.
+    /// passed to a call of another M meanwhile any M may take it, and this M does.
     #[inline(always)]
+    #[must_use]
     pub fn take_back(&self, m: MRef) -> bool {
-        let mine = word(status::SYSCALL, m);
-        self.change(mine, word(status::RUNNING, m)) || self.change_call(word(status::RUNNING, m))
+        let (mine, running) = (Owner::m(PStatus::Syscall, m), Owner::m(PStatus::Running, m));
+        self.owner.take(mine, running) || self.change_call(running)
     }
 
     #[cold]
-    fn change_call(&self, to: usize) -> bool {
-        let now = self.owner.load(Ordering::Relaxed);
-        (now & STATUS) as u32 == status::SYSCALL && self.change(now, to)
-    }
-
-    /// AcqRel: the queues and caches go along with the ownership.
-    #[inline(always)]
-    fn change(&self, from: usize, to: usize) -> bool {
-        self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn change_call(&self, to: Owner) -> bool {
+        // Relaxed: `take` fails if this is old.
+        let now = Owner(self.owner.0.load(Ordering::Relaxed));
+        now.status() == PStatus::Syscall && self.owner.take(now, to)
     }
 
     /// Whether this M runs it.
+    #[must_use]
     pub fn is_run_by(&self, m: MRef) -> bool {
-        // Acquire: as in `status`.
-        self.owner.load(Ordering::Acquire) == word(status::RUNNING, m)
+        self.owner.load() == Owner::m(PStatus::Running, m)
     }
 
     /// The M that runs it, if one does.
     pub fn runner(&self) -> Option<MRef> {
-        let owner = self.owner.load(Ordering::Acquire);
-        let m = (owner & !STATUS) as *const M;
-        let runs = (owner & STATUS) as u32 == status::RUNNING && !m.is_null();
-        // SAFETY: `set_owner` has put an M's address there, and M's stay mapped until shutdown.
+        let owner = self.owner.load();
+        let m = (owner.0 & !Owner::STATUS) as *const M;
+        let runs = owner.status() == PStatus::Running && !m.is_null();
+        // SAFETY: `become_running` has put an M's address there, and M's stay mapped until shutdown.
         runs.then(|| unsafe { MRef::from_ptr(m) })
     }
-}
-
-/// For [`P::owner`].
-#[inline(always)]
-fn word(status: u32, m: MRef) -> usize {
-    m.as_ptr() as usize | status as usize
 }
 
 /// A pointer to a P, which stays mapped until shutdown.
@@ -450,7 +504,7 @@ fn word(status: u32, m: MRef) -> usize {
 #[repr(transparent)]
 pub struct PRef(ptr::NonNull<P>);
 
-// SAFETY: a pointer; what may be done with it the fields say.
+// SAFETY: a P is `Sync` and stays mapped until shutdown, so another thread may use the pointer.
 unsafe impl Send for PRef {}
 
 impl PRef {
@@ -467,10 +521,10 @@ impl PRef {
         self.0.as_ptr()
     }
 
-    /// The node that it belongs to for good.
+    /// The node that the P belongs to for good.
     #[inline(always)]
     pub fn of_node(&self) -> &Node {
-        // SAFETY: nodes stay where they are as long as the runtime, as P's do; the caller has one.
+        // SAFETY: nodes stay mapped as long as P's do.
         unsafe { &*self.of_node }
     }
 }
@@ -484,10 +538,9 @@ impl Deref for PRef {
     }
 }
 
-/// The P has its first timer, or one by somebody else: from the next decision on its owner
-/// looks at the clock.
-pub fn look_at_the_clock(p: PRef) {
+/// The P has its first timer, or a timer from another thread: its owner reads the clock with the next decision.
+pub fn read_clock_next(p: PRef) {
     let tick = p.tick.load(Ordering::Relaxed);
-    // If the owner writes at the same time it has just looked.
+    // If the owner writes at the same time, it has just read the clock.
     p.unusual_at.store(tick.wrapping_add(1), Ordering::Relaxed);
 }

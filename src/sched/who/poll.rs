@@ -8,22 +8,22 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32,
 
 /// The poller's part of a P.
 pub struct Poll {
-    /// -1: none yet.
+    /// The epoll instance; -1: none yet.
     pub epoll: AtomicI32,
-    /// The bell in it, which ends a sleep there.
+    /// The bell in the instance, which ends a sleep there.
     pub bell: AtomicBell,
     /// Goroutines that wait for files of this instance.
     pub waiting: AtomicU32,
     /// An M sleeps in the instance, or is about to: the M that ran the P last.
     pub attended: AtomicBool,
-    /// The next event ends the watcher's sleep; cleared when it has.
+    /// The next event ends the watcher's sleep, and then this is cleared.
     pub armed: AtomicBool,
-    /// The tick of the owner's last look.
-    pub looked_at: Cell<u32>,
-    /// After how many decisions of the owner the next look is.
+    /// The tick of the owner's last poll.
+    pub polled_at: Cell<u32>,
+    /// After how many decisions the owner polls next.
     pub ticks: Cell<u32>,
     /// When an M has last looked, in ns.
-    pub last_look: AtomicI64,
+    pub last_poll: AtomicI64,
 }
 
 impl Poll {
@@ -34,13 +34,13 @@ impl Poll {
             waiting: AtomicU32::new(0),
             attended: AtomicBool::new(false),
             armed: AtomicBool::new(false),
-            looked_at: Cell::new(0),
+            polled_at: Cell::new(0),
             ticks: Cell::new(1),
-            last_look: AtomicI64::new(0),
+            last_poll: AtomicI64::new(0),
         }
     }
 
-    /// Whether a look could find a waiter.
+    /// Whether a poll could find a waiter.
     #[inline(always)]
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
@@ -53,8 +53,8 @@ impl Poll {
     }
 
     /// When an M has last looked, in ns.
-    pub fn last_look(&self) -> i64 {
-        self.last_look.load(Ordering::Relaxed)
+    pub fn last_poll(&self) -> i64 {
+        self.last_poll.load(Ordering::Relaxed)
     }
 
     pub fn is_attended(&self) -> bool {
@@ -65,9 +65,9 @@ impl Poll {
 /// The poller's part of a node.
 pub struct NodePoll {
     pub epoll: AtomicI32,
-    /// The bell in it, which ends the watcher's sleep.
+    /// The bell in the instance, which ends the watcher's sleep.
     pub bell: AtomicBell,
-    /// The M that sleeps in it, or is about to.
+    /// The M that sleeps in the instance, or is about to.
     pub watcher: AtomicPtr<M>,
 }
 

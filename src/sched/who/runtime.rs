@@ -22,7 +22,7 @@ use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
 use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
-use crate::stack::Class;
+use crate::stack::SizeClass;
 use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -62,7 +62,7 @@ pub mod ends {
 
 /// See the module.
 pub struct Runtime {
-    /// No other runtime has it.
+    /// A number that no other runtime has.
     pub number: u32,
     pub topology: Topology,
     pub nodes: Vec<Node>,
@@ -81,26 +81,26 @@ pub struct Runtime {
     pub ring_capacity: usize,
     /// The rounding modes that goroutines begin with.
     pub fp: FpControl,
-    pub stack_class: Class,
+    pub stack_class: SizeClass,
 
     pub ms: Locked<Ms>,
-    /// M's there are, borrowed threads included.
+    /// How many M's there are, borrowed threads included.
     pub m_count: AtomicUsize,
-    /// M's with a thread of the library's own: those that `max_ms` limits.
+    /// How many M's have a thread of the library's own: `max_ms` limits these.
     pub own_ms: AtomicUsize,
-    /// Those that are about to go to sleep or to take a P: see [`M::set_between`].
+    /// How many M's are about to go to sleep or to take a P: see [`M::set_between`].
     pub between: AtomicUsize,
     pub locked: Slots,
     pub max_ms: AtomicUsize,
-    /// Times that work had to wait because of the limit.
+    /// How often work had to wait because of the limit.
     pub thread_limit_hits: AtomicU64,
     /// A P waits for an M that sysmon is to make.
     pub ms_wanted: AtomicBool,
-    /// The last time no thread could be made.
+    /// The last attempt to make a thread failed.
     pub lacks_threads: AtomicBool,
     pub runners: AtomicUsize,
     pub exiting: AtomicBool,
-    /// How long a goroutine runs before others get their turn, in ns.
+    /// The time slice: how long a goroutine runs before others get their turn, in ns.
     pub slice: i64,
     /// The signal that asks a thread to give its P away; 0: none.
     pub preempt_signal: i32,
@@ -114,7 +114,7 @@ pub struct Runtime {
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
 
-    /// A goroutine that is back from a system call may wait in a node's queue.
+    /// A goroutine that has returned from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
     pub created_outside: AtomicU64,
     pub next_id: AtomicU64,
@@ -122,11 +122,11 @@ pub struct Runtime {
     pub next_root: AtomicUsize,
     /// See [`Runtime::theft_time`].
     pub theft_time: AtomicI64,
-    /// What the end of a goroutine is to be told to: bits of [`ends`].
+    /// What waits for the end of a goroutine: bits of [`ends`].
     pub ends: AtomicU32,
     pub drained: AtomicU32,
 
-    /// An epoll instance has been made, and the lock of those who make one.
+    /// Whether an epoll instance has been made, and the lock for making one.
     pub polls: AtomicBool,
     pub making_polls: SpinLock,
     pub watch: SpinLock,
@@ -137,7 +137,7 @@ pub struct Runtime {
     pub host_mask: SignalMask,
     /// Threads and memory are bound to nodes. seed: N1, N9
     pub binds: bool,
-    /// The CPUs that the thread had that made the runtime.
+    /// The CPUs of the thread that made the runtime.
     pub host_cpus: CpuSet,
 }
 
@@ -147,31 +147,30 @@ const _: () = any_thread_may_use::<Runtime>();
 /// The M's of a runtime.
 #[derive(Default)]
 pub struct Ms {
-    /// Boxed: others hold their addresses while the list grows.
+    /// Boxed, because other threads hold the M's addresses while the list grows.
     #[allow(clippy::vec_box)]
     pub all: Vec<Box<M>>,
-    /// Those without a thread.
+    /// M's without a thread.
     pub free: Vec<MRef>,
-    /// Those whose threads have left and are to be joined.
+    /// M's whose threads have left and must be joined.
     pub left: Vec<MRef>,
 }
 
-// SAFETY: an M may be used by any thread, under the rules that its fields state.
+// SAFETY: the lists own the M's, and move with their lock. An M's fields are used by the threads that they name,
+// wherever the list's owner is.
 unsafe impl Send for Ms {}
 
-/// The runtime; the caller knows that there is one.
+/// The runtime. The caller knows that there is a runtime.
 ///
-/// Not `unsafe`, because the fact is one for whole rooms, and each call would repeat it. All code
-/// of the rooms runs on an M's thread, on a thread that the runtime joins before it ends
-/// (sysmon and its kin), or on a plain thread that has [`Inside`]; and [`shutdown`] takes the
-/// runtime away only when there are none of the first two left, and the third has left. What
-/// may run without any of them asks [`try_rt`]. Tests without `--release` check that there is
-/// one.
+/// Not `unsafe`, because the fact holds for whole rooms, and each call would repeat it. All code of the rooms runs on
+/// an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin), or on a plain thread that has
+/// [`Inside`]. [`shutdown`] takes the runtime away only when no thread of the first two kinds is left, and no thread is
+/// inside. Code that may run on other threads asks [`try_rt`]. Tests without `--release` check that there is a runtime.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
     let rt = RUNTIME.load(Ordering::Relaxed);
     debug_assert!(!rt.is_null());
-    // SAFETY: it lives until `shutdown`, which waits for everybody who uses it.
+    // SAFETY: the runtime lives until `shutdown`, which waits for all threads that use it.
     unsafe { &*rt }
 }
 
@@ -182,24 +181,24 @@ pub fn try_rt() -> Option<&'static Runtime> {
     unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether there is a runtime and this is its number.
+/// Whether there is a runtime with this number.
 pub fn is_number(number: u32) -> bool {
     try_rt().is_some() && NUMBER.load(Ordering::Relaxed) == number
 }
 
-/// While a plain thread has it the runtime is not ended.
+/// While a plain thread has this value the runtime doesn't end.
 pub struct Inside(());
 
 impl Inside {
-    /// One that was forgotten.
+    /// Takes up an `Inside` that was forgotten.
     ///
     /// # Safety
-    /// It was, and is taken up once.
+    /// An `Inside` was forgotten, and this is called once for it.
     pub unsafe fn again() -> Inside {
         Inside(())
     }
 
-    /// The same without making one: `None` if there is no runtime.
+    /// [`Inside::enter`] without making a runtime: `None` if there is none.
     pub fn enter_if_there() -> Option<Inside> {
         loop {
             if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
@@ -211,14 +210,13 @@ impl Inside {
         }
     }
 
-    /// Waits until a runtime that is being made is there, and one that is being ended is gone, or goes on
-    /// because there is a goroutine again, and then comes in, if there is one. Who waits is not inside
-    /// meanwhile, nor in and out: a shutdown waits until no thread is inside, and would meet one that had lost
-    /// its CPU in between again and again.
+    /// Waits while a runtime is being made or ended, and then enters, if there is a runtime. The waiting thread is not
+    /// inside meanwhile, and doesn't enter and leave in a loop: a shutdown waits until no thread is inside, and would
+    /// again and again meet a thread that has lost its CPU inside.
     pub fn enter_by_the_door() -> Option<Inside> {
         AT_THE_DOOR.fetch_add(1, Ordering::SeqCst);
         let mut round = 0;
-        // Acquire: pairs with the stores of whoever makes or ends the runtime.
+        // Acquire: pairs with the stores of the thread that makes or ends the runtime.
         while CHANGING.load(Ordering::Acquire) {
             round += 1;
             spin::backoff(round);
@@ -228,8 +226,8 @@ impl Inside {
         inside
     }
 
-    /// For a thread outside that is about to close the door: those who have waited there come in first. One
-    /// runtime after the other might be ended before they wake up.
+    /// For a thread outside that is about to set `CHANGING`: lets the threads that have waited enter first. Otherwise
+    /// one runtime after another might be ended before they wake up.
     pub fn let_in() {
         let mut round = 0;
         while AT_THE_DOOR.load(Ordering::SeqCst) > 0 {
@@ -238,7 +236,7 @@ impl Inside {
         }
     }
 
-    /// The same without waiting: `None` also while it is being ended.
+    /// [`Inside::enter_if_there`] without waiting: `None` also while the runtime is being ended.
     pub fn try_enter() -> Option<Inside> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         if !CHANGING.load(Ordering::SeqCst) && try_rt().is_some() {
@@ -256,8 +254,8 @@ impl Drop for Inside {
 }
 
 impl Runtime {
-    /// The calling thread, which may have been started by one that is bound to a node,
-    /// may run where the process may.
+    /// Lets the calling thread run on all CPUs that the process may use: a thread that is bound to a node may have
+    /// started it.
     pub fn unbind_thread(&self) {
         if self.binds {
             self.host_cpus.bind();
@@ -270,10 +268,10 @@ impl Runtime {
         self.procs.load(Ordering::Acquire)
     }
 
-    /// P number `id`, which has been made.
+    /// The P with this number, which has been made.
     #[inline(always)]
     pub fn p(&self, id: usize) -> PRef {
-        // SAFETY: made before its number gets around, and stays.
+        // SAFETY: a P is made before its number is used, and stays mapped.
         unsafe { PRef::from_ptr(self.all_ps[id].load(Ordering::Acquire)) }
     }
 
@@ -281,18 +279,18 @@ impl Runtime {
         (id < self.made_ps.load(Ordering::Acquire)).then(|| self.p(id))
     }
 
-    /// Those that GOMAXPROCS allows.
+    /// The P's that GOMAXPROCS allows.
     pub fn ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.procs()).map(|id| self.p(id))
     }
 
-    /// Those too that GOMAXPROCS doesn't allow any more.
+    /// All P's that were made, even above GOMAXPROCS.
     pub fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
     }
 
-    /// P number `id`, made if it isn't yet, for a total of `count`. It keeps the
-    /// node that it was made for. `None`: there is no memory.
+    /// The P with this number, which is made if it isn't there, for a total of `count` P's. A P keeps the node that it
+    /// was made for. `None`: there is no memory.
     pub fn make_p(&self, id: usize, count: usize) -> Option<PRef> {
         if let Some(p) = self.p_if_made(id) {
             return Some(p);
@@ -317,8 +315,7 @@ impl Runtime {
         }
     }
 
-    /// Takes this P out of its node's set of idle ones; false: it isn't in there, or another thread
-    /// took it.
+    /// Takes this P out of its node's set of idle P's. False: it isn't there, or another thread took it.
     #[must_use]
     pub fn take_idle_p(&self, p: PRef) -> bool {
         let taken = p.of_node().take_idle_p(p);
@@ -336,13 +333,13 @@ impl Runtime {
         Some(self.p(id))
     }
 
-    /// The nodes, this one first and then from near to far. seed: N4
+    /// The nodes, `node` first and then from near to far. seed: N4
     pub fn nodes_from(&self, node: usize) -> impl Iterator<Item = &Node> {
         let own = &self.nodes[node];
         iter::once(own).chain(own.neighbours.iter().map(|&n| &self.nodes[n]))
     }
 
-    /// A node with P's, each in turn: for what comes from outside.
+    /// A node with P's, each in turn: for work from plain threads.
     pub fn any_node(&self) -> usize {
         let n = self.nodes.len();
         if n == 1 {
@@ -364,21 +361,21 @@ impl Runtime {
         }
     }
 
-    /// For how long a node may leave waiting what was spawned for it before another node takes it, in
-    /// ns: as long as it takes to wake a thread, which is the most of what a theft costs.
+    /// How long a goroutine that was spawned for a node waits there before another node may take it, in ns: what a
+    /// theft costs, which is mostly waking a thread.
     pub fn theft_time(&self) -> i64 {
         self.theft_time.load(Ordering::Relaxed)
     }
 
-    /// A thread has run so long after it was notified, in ns.
+    /// A thread has run this time, in ns, after it was notified: learns from that.
     pub fn learn_theft_time(&self, took: i64) {
         let before = self.theft_time.load(Ordering::Relaxed);
         let now = (before * 7 + 2 * took) / 8;
         self.theft_time.store(now.clamp(SHORTEST_THEFT, LONGEST_THEFT), Ordering::Relaxed);
     }
 
-    /// Counts one more thread of the library's own, unless the limit is reached. Above the
-    /// limit one thread is allowed that is not locked: locked ones neither run others nor fire timers.
+    /// Counts one more thread of the library's own, unless the limit is reached. Above the limit one unlocked thread is
+    /// allowed: locked threads neither run other goroutines nor fire timers.
     pub fn count_m_in(&self) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed).max(self.locked.taken() + 1);
         let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);
@@ -391,8 +388,8 @@ impl Runtime {
         false
     }
 
-    /// Whether the limit allows one more worker where there are `workers`: they have at
-    /// most a quarter of it, and leave room for an M for each P and each locked one.
+    /// Whether the limit allows one more worker where there are `workers`: workers have at most a quarter of the limit,
+    /// and leave room for an M for each P and for each locked goroutine.
     pub fn has_room_for_worker(&self, workers: usize) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed);
         let ms = self.own_ms().max(self.procs() + self.locked.taken() + 1);
@@ -409,12 +406,12 @@ impl Runtime {
         self.nodes.iter().any(|n| n.has_idle_m_that(|m| !m.is_runner()))
     }
 
-    /// How many threads may be locked: all but one.
+    /// How many threads may be locked: all but one of those that the limit allows.
     pub fn lockable_threads(&self) -> usize {
         self.max_ms.load(Ordering::Relaxed).saturating_sub(1).max(1)
     }
 
-    /// Work waits because of the limit of threads: counts it, and says it once.
+    /// Work waits because of the limit of threads: counts that, and warns once.
     pub fn thread_limit_hit(&self) {
         self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
@@ -426,7 +423,7 @@ impl Runtime {
         }
     }
 
-    /// Sets the limit of threads and gives the former one; `n <= 0` only asks.
+    /// Sets the limit of threads and gives the former limit; `n <= 0` only asks.
     pub fn set_max_threads(&self, n: i32) -> i32 {
         let before = self.max_ms.load(Ordering::Relaxed);
         if n > 0 {
@@ -437,8 +434,8 @@ impl Runtime {
         before.min(i32::MAX as usize) as i32
     }
 
-    /// An M without a thread yet, counted in before. `None`: there is no memory. The lists
-    /// that it may get into have room for all M's beforehand.
+    /// Makes an M without a thread, which the caller has counted in. `None`: there is no memory. Also makes room for
+    /// all M's in the lists that an M may get into.
     pub fn add_m(&self, node: usize) -> Option<MRef> {
         self.ms.with(|Ms { all, free, left }| {
             if let Some(m) = free.pop() {
@@ -458,26 +455,26 @@ impl Runtime {
         })
     }
 
-    /// An M whose thread could not be started.
+    /// Takes back an M whose thread could not be started.
     pub fn forget_m(&self, m: MRef) {
         self.ms.with(|ms| ms.free.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// An M for a thread that `gs_run` brings; it is not limited. It counts as in
-    /// a system call until its goroutine can be found by others. `None`: there is no memory.
+    /// An M for a thread that calls `gs_run`, which the limit doesn't cover. The M counts as in a system call until
+    /// others can find its goroutine. `None`: there is no memory.
     pub fn add_runner(&self) -> Option<MRef> {
         let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);
         m.runner.store(true, Ordering::Relaxed);
         m.in_syscall.store(true, Ordering::Relaxed);
-        // Release: whoever counts it in sees that.
+        // Release: a thread that counts this M sees that it is in a call.
         self.m_count.fetch_add(1, Ordering::Release);
         Some(m)
     }
 
-    /// The thread goes back to its owner. It uses the runtime no more.
+    /// The thread goes back to its owner, and uses the runtime no more.
     pub fn runner_leaves(&self, m: MRef) {
         m.runner.store(false, Ordering::Relaxed);
         m.root.set(ptr::null());
@@ -488,17 +485,17 @@ impl Runtime {
         self.runners.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A thread of ours is about to end.
+    /// A thread of the library's own is about to end.
     pub fn thread_leaves(&self, m: MRef) {
         self.ms.with(|ms| ms.left.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Release);
     }
 
-    /// Joins those threads that have left and have ended, so that their M's can be used
-    /// again. A thread may take long to end: it runs destructors of the user's.
+    /// Joins the threads that have left and ended, so that their M's can be used again. A thread that has left may take
+    /// long to end: it runs destructors of the user's.
     pub fn reap(&self) {
-        // Each one once: those that still run go to the end of the list.
+        // Each thread once: threads that still run go to the end of the list.
         for _ in 0..self.ms.with(|ms| ms.left.len()) {
             let first = |left: &mut Vec<MRef>| (!left.is_empty()).then(|| left.remove(0));
             let Some(m) = self.ms.with(|ms| first(&mut ms.left)) else { return };
@@ -511,7 +508,7 @@ impl Runtime {
 
     /// Whether an M is about to go to sleep, or has just woken.
     pub fn is_any_m_between(&self) -> bool {
-        // Acquire: pairs with the Release after it has gone into its pool.
+        // Acquire: pairs with the Release in `M::set_between`, when the M has gone into its pool.
         self.between.load(Ordering::Acquire) != 0
     }
 
@@ -525,12 +522,12 @@ impl Runtime {
         self.m_count.load(Ordering::Relaxed)
     }
 
-    /// How often goroutines have been switched to.
+    /// How many switches to goroutines there were.
     pub fn switches(&self) -> u64 {
         self.ms.with(|ms| ms.all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
     }
 
-    /// The system gives no thread: work waits for a thread that is there.
+    /// The system gives no thread: warns once that work waits for the threads that there are.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
             log::say(format_args!(
@@ -548,24 +545,24 @@ impl Runtime {
         }
     }
 
-    /// `n` ids that are not in use.
+    /// Takes `n` ids that no goroutine has.
     pub fn take_ids(&self, n: u64) -> u64 {
         self.next_id.fetch_add(n, Ordering::Relaxed)
     }
 
-    /// How many there are, those that have not run yet included. 0 is exact.
+    /// How many goroutines there are, newborns included. 0 is exact.
     pub fn goroutines(&self) -> usize {
         let sum = |f: fn(&P) -> &AtomicU64| {
             self.all_made_ps().map(|p| f(&p).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
         };
-        // Ended first: whatever is counted as ended was created before.
+        // `ended` is read first, because what is counted as ended was created before.
         let ended = sum(|p| &p.ended);
         let created =
             sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
         created.wrapping_sub(ended) as usize
     }
 
-    /// Whether the end of a goroutine is waited for: then it calls `one_ended`.
+    /// Whether something waits for the end of a goroutine, which then calls `one_ended`.
     #[inline(always)]
     pub fn watches_ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed) != 0
@@ -576,7 +573,7 @@ impl Runtime {
         self.ends.fetch_or(ends::STACKS, Ordering::SeqCst);
     }
 
-    /// Those M's of which it is true.
+    /// The M's for which `f` is true.
     pub fn ms_that(&self, is_true: impl Fn(&M) -> bool) -> Vec<MRef> {
         // SAFETY: M's stay mapped.
         let found = |m: &M| unsafe { MRef::from_ptr(m) };
@@ -595,7 +592,7 @@ impl Runtime {
         });
     }
 
-    /// Every descriptor of a goroutine that is there.
+    /// Visits the descriptor of every goroutine that is there.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {
             node.gs.for_each(|g| {

@@ -4,14 +4,14 @@ use super::waiter::WaitQueue;
 use crate::os::spin::SpinLock;
 use core::cell::Cell;
 
-/// How many threads are locked, and who waits to lock one.
+/// How many threads are locked, and the goroutines that wait to lock a thread.
 pub struct Slots {
     pub lock: SpinLock,
     pub taken: Cell<usize>,
     pub queue: WaitQueue,
 }
 
-// SAFETY: all is used with `lock` held.
+// SAFETY: the cell and the queue are used only with `lock` held.
 unsafe impl Sync for Slots {}
 
 impl Slots {

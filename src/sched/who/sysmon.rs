@@ -6,13 +6,13 @@ use crate::sched::words::clock;
 use crate::sched::words::service::Service;
 use core::sync::atomic::{AtomicI64, Ordering, fence};
 
-/// What others know of it.
+/// The part of sysmon that other threads use.
 pub struct Sysmon {
     pub service: Service,
-    /// It sleeps until woken, or this time, in ns; 0: it doesn't.
+    /// sysmon sleeps until it is woken, or until this time, in ns; 0: it doesn't sleep deeply.
     pub deep_until: AtomicI64,
-    /// When its next look begins at the latest, in ns; `i64::MAX`: not known.
-    next_look: AtomicI64,
+    /// When sysmon's next check begins at the latest, in ns; `i64::MAX`: not known.
+    next_check: AtomicI64,
 }
 
 impl Sysmon {
@@ -20,7 +20,7 @@ impl Sysmon {
         Sysmon {
             service: Service::new(),
             deep_until: AtomicI64::new(0),
-            next_look: AtomicI64::new(i64::MAX),
+            next_check: AtomicI64::new(i64::MAX),
         }
     }
 
@@ -29,30 +29,30 @@ impl Sysmon {
         self.service.end()
     }
 
-    /// Lets it look now.
+    /// Ends any sleep of sysmon.
     pub fn wake(&self) {
         self.service.wake();
     }
 
-    /// For sysmon: a look begins.
-    pub fn begins_a_look(&self) {
-        self.next_look.store(i64::MAX, Ordering::Relaxed);
-        // Pairs with the fence in `wake_by`: either the waker sees this, or the look that begins finds what it has
-        // published.
+    /// For sysmon: a check begins.
+    pub fn begins_check(&self) {
+        self.next_check.store(i64::MAX, Ordering::Relaxed);
+        // Pairs with the fence in `wake_by`: either the waker sees this store, or the check that begins sees what the
+        // waker has published.
         fence(Ordering::SeqCst);
     }
 
-    /// For sysmon: the look is over, and the next begins at this time (ns).
-    pub fn looks_next_at(&self, until: i64) {
-        self.next_look.store(until, Ordering::Relaxed);
+    /// For sysmon: the check is over, and the next begins at this time (ns).
+    pub fn next_check_at(&self, until: i64) {
+        self.next_check.store(until, Ordering::Relaxed);
     }
 
-    /// Has sysmon look by that time (ns) at what the caller has published. Waking its thread costs a system call, and
-    /// that thread takes the processor from another.
+    /// Makes sysmon check by this time (ns) for what the caller has published. Waking its thread costs a system call,
+    /// and takes a processor from another thread.
     pub fn wake_by(&self, time: i64) {
-        // Pairs with the fence in `begins_a_look`.
+        // Pairs with the fence in `begins_check`.
         fence(Ordering::SeqCst);
-        if self.next_look.load(Ordering::Relaxed) > time {
+        if self.next_check.load(Ordering::Relaxed) > time {
             self.wake();
         }
     }
@@ -60,15 +60,15 @@ impl Sysmon {
     /// Ends its deep sleep.
     #[inline]
     pub fn wake_if_asleep(&self) {
-        // Pairs with the SeqCst store before it looks for the last time.
+        // SeqCst: pairs with the store in `sleep_deep`, after which sysmon checks once more before it sleeps.
         if self.deep_until.load(Ordering::SeqCst) != 0 {
             clock::set(time::now());
             self.end_deep_sleep();
         }
     }
 
-    /// [`Self::wake_if_asleep`], unless the sleep ends soon: a P has been started, and needs no watching
-    /// yet. Waking a thread takes as long as all else when a timer fires.
+    /// [`Self::wake_if_asleep`], unless the sleep ends within [`SOON`]: a P has been started, and needs no watching
+    /// yet. Waking sysmon would double what a timer costs.
     #[inline]
     pub fn wake_if_long_asleep(&self) {
         // As in `wake_if_asleep`.
@@ -82,7 +82,7 @@ impl Sysmon {
         }
     }
 
-    /// One wakes it for all.
+    /// Of several threads that call this at once, one wakes sysmon.
     #[cold]
     pub fn end_deep_sleep(&self) {
         if self.deep_until.swap(0, Ordering::SeqCst) != 0 {
@@ -91,4 +91,5 @@ impl Sysmon {
     }
 }
 
+/// A deep sleep that ends within this time, in ns, is not ended early for a P that was started.
 pub const SOON: i64 = 1_000_000;

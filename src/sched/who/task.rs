@@ -35,17 +35,17 @@ pub struct Newborn {
     pub creator: RelaxedCell<u64>,
 }
 
-// SAFETY: zeros are null and `None`. Whoever visits all records uses the `RelaxedCell`s; `link` is
-// the queue's owner's.
+// SAFETY: all bytes zero are null and `None`. Threads that visit all records use only `RelaxedCell::seen`; `link`
+// belongs to the owner of the queue.
 unsafe impl Pooled for Newborn {}
 
-/// An entry of a run queue: a pointer, its lowest bit set for a newborn. Whoever
-/// takes it out of the queue owns it.
+/// An entry of a run queue: a pointer, its lowest bit set for a newborn. The thread that takes it out of the queue owns
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Task(NonZeroUsize);
 
 /// A task, told apart.
-pub enum Kind {
+pub enum TaskKind {
     Goroutine(GRef),
     Newborn(NonNull<Newborn>),
 }
@@ -68,44 +68,44 @@ impl Task {
         self.0.get()
     }
 
-    /// From such a word; `None` for 0.
+    /// The task of a word from [`Task::to_word`]; `None` for 0.
     ///
     /// # Safety
-    /// It is 0, or [`Task::to_word`] has given it in this runtime, whose memory is still mapped.
+    /// The word is 0, or [`Task::to_word`] has given it in this runtime, whose memory is still mapped.
     #[inline(always)]
     pub unsafe fn from_word(word: usize) -> Option<Task> {
         NonZeroUsize::new(word).map(Task)
     }
 
     #[inline(always)]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> TaskKind {
         // SAFETY: only the two constructors make words of tasks, from pointers that are not null.
         unsafe {
             let word = self.to_word();
             if word & 1 == 0 {
-                Kind::Goroutine(GRef::from_ptr(word as *mut G))
+                TaskKind::Goroutine(GRef::from_ptr(word as *mut G))
             } else {
-                Kind::Newborn(NonNull::new_unchecked((word & !1) as *mut Newborn))
+                TaskKind::Newborn(NonNull::new_unchecked((word & !1) as *mut Newborn))
             }
         }
     }
 
-    /// Whether it is a goroutine that has a context: a task that has not begun may be a whole
-    /// tree of work. For others than the queue's owner a hint.
+    /// Whether the task is a goroutine that has run. A task that has not begun may be a whole tree of work. A hint,
+    /// unless the caller owns the queue.
     pub fn has_run(self) -> bool {
         match self.kind() {
-            Kind::Goroutine(g) => g.context.load(Ordering::Relaxed) != 0,
-            Kind::Newborn(_) => false,
+            TaskKind::Goroutine(g) => g.context.load(Ordering::Relaxed) != 0,
+            TaskKind::Newborn(_) => false,
         }
     }
 
-    /// The link of queues: the queue's owner's while it is in one.
+    /// The link of the queue that the task is in; the queue's owner uses it.
     fn link(&self) -> &Cell<usize> {
         match self.kind() {
             // SAFETY: descriptors and records stay mapped until shutdown.
-            Kind::Goroutine(g) => unsafe { &(*g.as_ptr()).run_link },
+            TaskKind::Goroutine(g) => unsafe { &(*g.as_ptr()).run_link },
             // SAFETY: likewise.
-            Kind::Newborn(n) => unsafe { &(*n.as_ptr()).link },
+            TaskKind::Newborn(n) => unsafe { &(*n.as_ptr()).link },
         }
     }
 }
@@ -179,7 +179,7 @@ pub struct Fifo {
 #[derive(Default)]
 struct Queue {
     tasks: Batch,
-    /// What is pushed after this goes elsewhere: the P is gone.
+    /// Tasks that are pushed after this go elsewhere, because the P is gone.
     closed: bool,
 }
 
@@ -233,7 +233,7 @@ impl Fifo {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
-    /// The oldest, if that is true of it.
+    /// Takes the oldest task, if `wanted` agrees to it.
     pub fn pop_if(&self, is_it: impl FnOnce(&Task) -> bool) -> Option<Task> {
         if self.is_empty() {
             return None;
@@ -241,7 +241,7 @@ impl Fifo {
         self.with(|q| q.head.filter(is_it).and_then(|_| q.pop()))
     }
 
-    /// The oldest of which it is true; the others stay in order.
+    /// Takes the oldest task that `wanted` agrees to; the others stay in order.
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
         self.with(|q| {
             let mut found = None;
@@ -253,17 +253,17 @@ impl Fifo {
         })
     }
 
-    /// Empties it, whatever state it is in: the child of a fork.
+    /// In the child of a fork: empties the queue, whatever state it is in.
     ///
     /// # Safety
-    /// No other thread uses it, and what is in it is not needed any more.
+    /// No other thread uses the queue, and its tasks are not needed any more.
     pub unsafe fn forget(&self) {
-        // SAFETY: no other thread uses it, says the caller.
+        // SAFETY: no other thread uses the queue, as the caller says.
         unsafe { self.queue.reset() };
         self.with(core::mem::take);
     }
 
-    /// The oldest `most(length)` tasks.
+    /// Takes the oldest `most(length)` tasks.
     pub fn pop_batch(&self, most: impl FnOnce(usize) -> usize) -> Batch {
         let mut out = Batch::default();
         if !self.is_empty() {
@@ -279,7 +279,7 @@ impl Fifo {
         out
     }
 
-    /// Takes everything and refuses what comes later, or takes it again.
+    /// Takes all tasks. `closed`: refuses tasks that come later; else accepts them again.
     pub fn close(&self, closed: bool) -> Batch {
         self.with_queue(|q| {
             q.closed = closed;

@@ -1,4 +1,4 @@
-//! The template thread as others see it. `core::template` is what it does.
+//! The template thread as other threads see it. `core::template` is what it does.
 
 use crate::os::thread::Thread;
 use crate::os::time;
@@ -6,7 +6,7 @@ use crate::sched::words::gate::{Gate, Through};
 use crate::sched::words::service::Service;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
 
-/// Making a thread takes less, in ns, unless it waits for one who waits for a P.
+/// Making a thread takes less than this, in ns, unless the maker waits for a lock whose owner waits for a P.
 pub const STUCK: i64 = 1_000_000;
 
 /// Values of `Template::state`.
@@ -17,15 +17,15 @@ pub const THERE: u8 = 1;
 /// The system gave no thread.
 pub const FAILED: u8 = 2;
 
-/// The thread, and whom it excludes.
+/// The template thread, and the gate that excludes waiting in the handler while a thread is made.
 pub struct Template {
     pub gate: Gate,
     pub state: AtomicU8,
-    /// A goroutine is to wait in the handler and can't before sysmon has started the thread.
+    /// A goroutine must wait in the handler, and can't before sysmon has started the thread.
     pub needed: AtomicBool,
-    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is.
+    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is wanted.
     pub since: AtomicI64,
-    /// The node for which the thread is to make it; `NONE`: it isn't, or has begun.
+    /// The node for which the template thread must make that M; `NONE`: it need not, or has begun.
     pub node: AtomicUsize,
     pub service: Service,
 }
@@ -60,7 +60,7 @@ impl Template {
         self.needed.load(Ordering::Acquire)
     }
 
-    /// Whether one is wanted and not there yet.
+    /// Whether an M is wanted and not there yet.
     pub fn is_asked(&self) -> bool {
         self.since.load(Ordering::Relaxed) != 0
     }

@@ -4,7 +4,7 @@ use super::p::{self, PRef};
 use super::runtime::rt;
 use super::waiter::{Parker, WaitQueue, Waiter};
 use crate::arch;
-use crate::os::{heap, spin::SpinLock};
+use crate::os::{heap, locked::Locked, spin::SpinLock};
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -17,39 +17,36 @@ pub struct Timer {
     pub number: AtomicU64,
     /// The user's reference and one for each entry in a heap.
     pub refs: AtomicU32,
-    /// The P whose heap has the entry of the start under way. Used with the lock held, as
-    /// `period` is.
+    /// The P whose heap has the entry of the start under way. This and `period` are used with the lock held.
     pub home: Cell<u16>,
-    /// In ns; 0: fires once.
+    /// The period in ns; 0: fires once.
     pub period: Cell<i64>,
-    /// Calls of its function that have been decided and have not returned, each with a reference,
-    /// and the number of the runtime that makes them: the child of a fork doesn't. Used
-    /// with the lock held, as `waiters` is.
+    /// How many calls of the function have been decided and have not returned, each with a reference, and the number of
+    /// the runtime that makes them: the child of a fork doesn't. These and `waiters` are used with the lock held.
     pub runs: Cell<u32>,
     pub runs_in: Cell<u32>,
-    /// Those who wait until there are no such calls.
+    /// Goroutines and threads that wait until there are no such calls.
     pub waiters: UnsafeCell<WaitQueue>,
     pub fire: Fire,
     /// For the use of `fire`.
     pub data: [usize; 2],
 }
 
-/// What a timer does when it fires, with the time in ns. It runs with the timer's lock
-/// held, so it only decides what is to be done afterwards.
+/// What a timer does when it fires, with the time in ns. Called with the timer's lock held, so it only decides what
+/// happens afterwards.
 pub type Fire = fn(&Timer, i64) -> After;
 
 /// There is no memory for another entry.
 pub struct NoMemory;
 
-/// What is done for a timer that has fired once its lock is released: it may wake a thread,
-/// or make one.
+/// What is done for a timer that has fired, after its lock is released: it may wake or make a thread.
 #[must_use]
 pub enum After {
     Nothing,
-    /// A waiter to be made ready, taken out of its queue and claimed.
+    /// Makes this waiter ready, which was taken out of its queue and claimed.
     Ready(*const Waiter),
-    /// The timer's function is to be called, in a goroutine. `spawn(timer)` makes that; false: there
-    /// is no memory for it.
+    /// Calls the timer's function, in a goroutine that `spawn(timer)` makes. False: there is no memory for the
+    /// goroutine.
     Call(fn(*const Timer) -> bool),
 }
 
@@ -57,7 +54,7 @@ impl Timer {
     /// # Safety
     /// The caller has a reference and uses it no more.
     pub unsafe fn release(timer: *const Timer) {
-        // AcqRel: whoever frees it comes after all others' uses.
+        // AcqRel: pairs with the other releases, so the timer is freed after all uses.
         // SAFETY: the caller's reference keeps it alive.
         if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the last reference; it was made by `Box::into_raw`.
@@ -70,8 +67,7 @@ impl Timer {
     }
 }
 
-/// Whom an entry is for: the parker of a goroutine, or a [`Timer`] (lowest bit
-/// set).
+/// The target of an entry: the parker of a goroutine, or a [`Timer`] (lowest bit set).
 #[derive(Clone, Copy)]
 pub struct Target(usize);
 
@@ -92,7 +88,7 @@ impl Target {
         self.0 as *const Parker
     }
 
-    /// Lets the processor get it.
+    /// Prefetches the target.
     pub fn fetch(self) {
         arch::prefetch(self.0);
     }
@@ -126,23 +122,18 @@ impl Entry {
 
 /// The timers of one P.
 pub struct Timers {
-    pub lock: SpinLock,
-    pub heap: UnsafeCell<Vec<Entry>>,
+    heap: Locked<Vec<Entry>>,
     /// When the first is due, in ns; `i64::MAX`: never.
     pub next: AtomicI64,
-    /// Entries whose target has moved on. Below 0 for a moment where one is taken out before
-    /// it is counted.
+    /// How many entries are dead: their target has moved on. Below 0 for a moment if an entry is taken out before its
+    /// death is counted.
     pub dead: AtomicI32,
-    /// Places that are kept for entries that may come back: those that are out to fire. Grows
-    /// with `lock` held.
+    /// How many places are kept for entries that are out to fire and may come back. Grows with the lock of `heap` held.
     pub kept: AtomicUsize,
-    /// The P is gone, and its entries are another's. Changed with `lock` held.
+    /// The P is gone, and its entries are in another P's heap. Changed with the lock of `heap` held.
     pub closed: AtomicBool,
     pub id: u16,
 }
-
-// SAFETY: `heap` is only used with `lock` held.
-unsafe impl Sync for Timers {}
 
 /// Children of a heap's node: four have better locality than two.
 pub const FANOUT: usize = 4;
@@ -153,8 +144,7 @@ pub const SWEEP_FROM: usize = 64;
 impl Timers {
     pub fn new(id: u16) -> Timers {
         Timers {
-            lock: SpinLock::new(),
-            heap: UnsafeCell::default(),
+            heap: Locked::new(Vec::new()),
             next: AtomicI64::new(i64::MAX),
             dead: AtomicI32::new(0),
             kept: AtomicUsize::new(0),
@@ -164,9 +154,7 @@ impl Timers {
     }
 
     pub fn with<R>(&self, f: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
-        self.lock.with(|| {
-            // SAFETY: the lock is held.
-            let heap = unsafe { &mut *self.heap.get() };
+        self.heap.with(|heap| {
             let r = f(heap);
             let next = heap.first().map_or(i64::MAX, |e| e.when);
             self.next.store(next, Ordering::Release);
@@ -210,7 +198,7 @@ impl Timers {
             let last = heap.len() - 1;
             sift_up(heap, last);
         });
-        p::look_at_the_clock(rt().p(self.id as usize));
+        p::read_clock_next(rt().p(self.id as usize));
         Added { home: self.id, news: Some(entry.when) }
     }
 
@@ -239,8 +227,8 @@ impl Timers {
         })
     }
 
-    /// Drops the dead entries. Counts anew: deaths that were counted here by mistake (of an
-    /// entry that has moved with GOMAXPROCS) cause one sweep and no more.
+    /// Drops the dead entries, and counts anew: a death that was counted in this heap by mistake, because its entry had
+    /// moved with GOMAXPROCS, causes at most one sweep.
     pub fn sweep(&self, heap: &mut Vec<Entry>) {
         heap.retain(|e| {
             let keep = e.alive();
@@ -255,14 +243,15 @@ impl Timers {
         self.dead.store(0, Ordering::Relaxed);
     }
 
-    /// How many entries are counted as dead, and how many are.
+    /// How many entries are counted as dead, and how many are dead.
     #[cfg(test)]
     pub fn census(&self) -> (i32, i32) {
         let dead = self.with(|heap| heap.iter().filter(|e| !e.alive()).count());
         (self.dead.load(Ordering::Relaxed), dead as i32)
     }
 
-    /// Opens or closes it; gives what is in it to `into`, which keeps places for that.
+    /// Opens or closes the heap. Its entries go to `into`, which keeps places for them; without `into` they are
+    /// dropped.
     pub fn close(&self, closed: bool, into: Option<PRef>) {
         let entries = self.with(|heap| {
             self.closed.store(closed, Ordering::Relaxed);
@@ -271,7 +260,7 @@ impl Timers {
         });
         for entry in entries {
             match into {
-                // Who stops the world announces them when it starts again.
+                // The stopper of the world announces them when the world starts again.
                 Some(p) if entry.alive() => drop(p.timers.put_back(entry)),
                 _ => entry.forget(),
             }
@@ -329,7 +318,7 @@ pub fn pop(heap: &mut Vec<Entry>) -> Entry {
 pub struct Added {
     /// The P whose heap it is.
     pub home: u16,
-    /// When it is due, if that is to be told to whoever waits for the timers of idle P's.
+    /// When it is due, in ns, if the timer watcher must know.
     pub news: Option<i64>,
 }
 

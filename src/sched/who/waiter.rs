@@ -1,5 +1,5 @@
-//! Waiters: what a goroutine or a thread that blocks puts into the queue of an object, and the claim
-//! that decides which waker has it. `core::park` has the protocol.
+//! Waiters: what a goroutine or a thread that blocks puts into the queue of an object, and the claim that decides which
+//! waker wakes it. `core::park` has the protocol.
 
 use super::blocked::Counted;
 use super::g::{G, GRef};
@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// States of a claim; the rest of the word is the number of the park.
 pub mod claim {
-    /// It is about to park. A waker that changes this to its own state has only marked it: the
-    /// commit finds the mark and makes the goroutine run.
+    /// The goroutine is about to park. A waker that changes this to its own state has only marked the claim: the commit
+    /// finds the mark and makes the goroutine run.
     pub const ARMING: u64 = 1;
-    /// It is at rest. The waker that changes this owns it.
+    /// The goroutine is at rest. The waker that changes this owns it.
     pub const PARKED: u64 = 2;
     pub const WOKEN: u64 = 3;
     pub const TIMED_OUT: u64 = 4;
@@ -33,17 +33,17 @@ pub enum Cause {
     Woken,
     TimedOut,
     Cancelled,
-    /// There was no memory for its deadline, so it has not waited.
+    /// There was no memory for the deadline, so the goroutine has not waited.
     NoMemory,
 }
 
 impl Cause {
-    /// Whether the entry of the deadline, if it had one, is still in its heap.
+    /// Whether the entry of the park's deadline, if it had one, is still in its heap.
     pub fn leaves_deadline(self) -> bool {
         !matches!(self, Cause::TimedOut | Cause::NoMemory)
     }
 
-    /// What a function of the C API returns for it.
+    /// What a function of the C API returns for this cause.
     pub fn errno(self) -> i32 {
         match self {
             Cause::Woken => 0,
@@ -54,7 +54,7 @@ impl Cause {
     }
 }
 
-/// Where in the run queues a goroutine goes that is made ready.
+/// Where a goroutine that is made ready goes in the run queues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Before everything else: what it waited for is warm in the cache.
@@ -136,16 +136,15 @@ impl Why {
     }
 }
 
-/// What parks: a goroutine (then this is the first field of its [`G`]) or a
-/// plain thread (then it is on its stack).
+/// The part of a goroutine or plain thread that parking uses: the first field of a [`G`], or on a thread's stack.
 #[repr(C)]
 pub struct Parker {
     /// The number of the park and the state of its claim.
     pub claim: AtomicU64,
-    /// A thread's: 1 when it has been made ready.
+    /// For a thread: 1 once it has been made ready.
     pub note: AtomicU32,
     pub is_thread: Cell<bool>,
-    /// A thread's that waits without a deadline: how the deadlock watch counts it.
+    /// For a thread that waits without a deadline: how the deadlock watch counts it.
     pub counted: Cell<Counted>,
     /// The P whose heap has the deadline of the park under way. The commit sets it while the
     /// claim is ARMING; the goroutine reads it after the park.
@@ -171,22 +170,21 @@ impl Parker {
         number
     }
 
-    /// From now on a cancel ends the parks of its goroutine, which calls this, or it doesn't. The
-    /// numbers of parks keep this bit, so a cancel that is on its way to an earlier park, or has
-    /// seen the bit before this, finds another number.
+    /// Called by the parker's goroutine: from now on a cancel ends its parks, or doesn't. The numbers of parks include
+    /// this bit, so a cancel that is on its way to an earlier park, or has seen the former bit, finds another number.
     pub fn let_cancel(&self, on: bool) {
         let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
         let number = match on {
             true => number & !claim::UNCANCELLABLE,
             false => number | claim::UNCANCELLABLE,
         };
-        // It is not parked, so only cancels look here, and those change nothing but a park.
+        // The goroutine is not parked, so only cancels read this word now, and they change only a park.
         self.claim.store(number << claim::BITS | claim::WOKEN, Ordering::Relaxed);
     }
 
     pub fn change(&self, number: u64, from: u64, to: u64) -> bool {
         let word = |state| number << claim::BITS | state;
-        // AcqRel: what the one side wrote before, the other sees after.
+        // AcqRel: pairs with the other side's change of the claim: what one side wrote before, the other sees after.
         self.claim
             .compare_exchange(word(from), word(to), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -194,8 +192,8 @@ impl Parker {
 
     /// Ends the park with this number, for a waker that needs no lock to do so.
     pub fn end(&self, number: u64, state: u64) -> Ended {
-        // Between the second and the third look the commit may have published it; it does that
-        // once.
+        // The commit may publish the goroutine between two attempts; it does so once, so the third attempt succeeds or
+        // the park is over.
         if self.change(number, claim::PARKED, state) {
             Ended::Claimed
         } else if self.change(number, claim::ARMING, state) {
@@ -224,7 +222,7 @@ impl Parker {
         }
     }
 
-    /// The goroutine that it belongs to.
+    /// The goroutine that the parker belongs to.
     pub fn g(&self) -> GRef {
         debug_assert!(!self.is_thread.get());
         // SAFETY: a goroutine's parker is its first field.
@@ -235,16 +233,16 @@ impl Parker {
 /// What a waker without a lock has done to a park.
 #[must_use]
 pub enum Ended {
-    /// The goroutine was at rest and is the waker's, who makes it run.
+    /// The goroutine was at rest. The waker owns it and makes it run.
     Claimed,
-    /// It was about to park; its commit makes it run.
+    /// The goroutine was about to park; its commit makes it run.
     Marked,
     /// Another waker came first.
     Before,
 }
 
-/// Takes a waiter that gives up out of the queue of its object, and wakes those that it was
-/// in the way of. `f(arg)` takes the object's lock.
+/// Takes a waiter that gives up out of the queue of its object, and wakes the waiters behind it that can go on.
+/// `f(arg)` takes the object's lock.
 #[derive(Clone, Copy)]
 pub struct Leave {
     pub f: unsafe fn(usize),
@@ -253,7 +251,7 @@ pub struct Leave {
 
 /// What a park with a claim asks of the context that runs next.
 #[derive(Clone, Copy)]
-pub struct Request {
+pub struct ParkRequest {
     /// The park's number.
     pub number: u64,
     pub deadline: i64,
@@ -271,22 +269,21 @@ pub struct Waiter {
     /// The park's number; 0: no claim needed.
     pub number: u64,
     pub queued: Cell<bool>,
-    /// For the object's use: where a value goes or comes from, how much is
-    /// wanted, which case of a select.
+    /// For the object's use: where a value goes to or comes from, how much is wanted, which case of a select.
     pub elem: Cell<*mut u8>,
     pub tag: Cell<u64>,
-    /// Set by the waker, read after the wake-up.
+    /// The waker sets it; the goroutine reads it after the wake-up.
     pub ok: Cell<bool>,
-    /// Taken out of its queue and claimed by a waker.
+    /// A waker has taken it out of its queue and claimed it.
     pub won: Cell<bool>,
 }
 
 impl Waiter {
-    /// Decides that the caller wakes it; false: another waker does.
+    /// Claims the waiter for the caller. False: another waker has claimed it.
     #[inline(always)]
     pub fn claim(&self) -> bool {
-        // SAFETY: a waiter in a queue has a parker: it can't return before it
-        // has been taken out, which needs the object's lock.
+        // SAFETY: a waiter in a queue has a parker, because its owner can't return before the waiter has been taken
+        // out, which needs the object's lock.
         self.number == 0
             || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
     }
@@ -302,7 +299,7 @@ impl Waiter {
     /// # Safety
     /// As [`Waiter::ready`], and it is no plain thread.
     pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
-        // SAFETY: claimed, so it stays; its parker is a goroutine's, says the caller.
+        // SAFETY: the waiter is claimed, so it stays; its parker is a goroutine's, as the caller says.
         unsafe { (*(*waiter).parker).g() }
     }
 }
@@ -327,7 +324,7 @@ impl WaitQueue {
         WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
     }
 
-    /// Those who were in it are not there any more: the child of a fork.
+    /// In the child of a fork: forgets the waiters, which are the parent's.
     pub fn forget(&self) {
         self.set_head(ptr::null());
         self.tail.set(ptr::null());
@@ -343,7 +340,7 @@ impl WaitQueue {
         self.head.store(w.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Appends a waiter, which stays where it is until it is out again.
+    /// Appends a waiter, which must stay where it is until it is taken out.
     #[inline(always)]
     pub fn push(&self, w: &Waiter) {
         let tail = self.tail.get();
@@ -358,7 +355,7 @@ impl WaitQueue {
         self.tail.set(w);
     }
 
-    /// Puts a waiter in front, because it has waited before.
+    /// Puts a waiter that has waited before in front.
     pub fn push_front(&self, w: &Waiter) {
         let head = self.head.load(Ordering::Relaxed).cast_const();
         w.queued.set(true);
@@ -372,13 +369,13 @@ impl WaitQueue {
         self.set_head(w);
     }
 
-    /// The first one.
+    /// The first waiter.
     pub fn first(&self) -> Option<&Waiter> {
         // SAFETY: what is queued is alive.
         unsafe { self.head.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Takes a waiter out, if it is still in.
+    /// Takes a waiter out, if it is still in the queue.
     #[inline(always)]
     pub fn remove(&self, w: &Waiter) {
         if !w.queued.replace(false) {
@@ -430,18 +427,18 @@ impl WaitQueue {
         self.iter().filter(|w| wanted(w)).find(|w| self.take(w))
     }
 
-    /// Takes all that no other waker has claimed.
+    /// Takes all waiters that no other waker has claimed.
     pub fn pop_all(&self) -> Claimed {
         self.pop_while(|_| true)
     }
 
-    /// Takes the waiters out that `wanted` names and no other waker has claimed, and gives each to
-    /// `f`, which must not let it run before the object's lock is free.
+    /// Takes the waiters out that `wanted` agrees to and no other waker has claimed, and gives each to `f`, which must
+    /// not let it run before the object's lock is free.
     pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
         self.iter().filter(|w| wanted(w) && self.take(w)).for_each(&mut f);
     }
 
-    /// Takes the first that no other waker has claimed.
+    /// Takes the first waiter that no other waker has claimed.
     pub fn pop_one(&self) -> Claimed {
         self.pop().map_or(Claimed::NONE, |w| {
             w.next.set(ptr::null());
@@ -477,7 +474,7 @@ impl WaitQueue {
     }
 }
 
-/// Waiters that were taken out of their queue and claimed. Whoever has this wakes them, by
+/// Waiters that were taken out of their queue and claimed. The owner of this value must wake them, by
 /// `core::park::ready_all`, once the lock of their object is free.
 #[must_use]
 pub struct Claimed(*const Waiter);

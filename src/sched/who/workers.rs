@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 /// runtime.
 pub struct Workers {
     pub lock: SpinLock,
-    /// Threads that sleep for want of a job. Changes with the lock held.
+    /// How many threads sleep for want of a job. Changes with the lock held.
     pub asleep: AtomicUsize,
-    /// Threads there are: those that have been started. Changes with the lock held.
+    /// How many threads have been started and not ended. Changes with the lock held.
     pub count: AtomicUsize,
     /// How many sleepers may wake.
     pub permits: AtomicU32,
@@ -23,16 +23,16 @@ pub struct Workers {
     /// Jobs that wait for a thread, the oldest first.
     pub first: Cell<*const Job>,
     pub last: Cell<*const Job>,
-    /// These, and those under way.
+    /// How many jobs wait or are under way.
     pub jobs: Cell<usize>,
-    /// Threads that are being started, and those asleep that are to end.
+    /// How many threads are being started, and how many of the sleeping threads must end.
     pub starting: Cell<usize>,
     pub surplus: Cell<usize>,
     pub stopping: Cell<bool>,
     pub threads: UnsafeCell<Vec<Thread>>,
 }
 
-// SAFETY: the cells are only used with `lock` held.
+// SAFETY: the cells are used only with `lock` held, or in `release` by the context to which the lock was handed.
 unsafe impl Sync for Workers {}
 
 /// A call, on the stack of the goroutine that waits for it.
@@ -75,8 +75,7 @@ impl Workers {
         self.lock.with(|| self.jobs.get()) == 0
     }
 
-    /// A thread is wanted for goroutines, and the limit is reached: one of those asleep
-    /// ends, if there is one.
+    /// A thread is wanted for goroutines, and the limit is reached: one of the sleeping threads ends, if there is one.
     pub fn give_one_up(&self) {
         let wakes = self.lock.with(|| {
             let wakes = self.asleep.load(Ordering::Relaxed) > 0;

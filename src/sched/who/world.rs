@@ -17,8 +17,7 @@ impl World {
         World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
     }
 
-    /// Keeps everybody else from stopping the world until [`World::unlock`]; false: a stopper
-    /// has the lock.
+    /// Keeps other threads from stopping the world until [`World::unlock`]. False: a stopper has the lock.
     pub fn try_lock(&self) -> bool {
         self.lock.try_lock()
     }

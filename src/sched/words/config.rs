@@ -1,14 +1,14 @@
-//! What a runtime is started with: field, then environment, then default.
+//! The settings of a runtime: the caller's field, else the environment, else the default.
 
 use super::limits;
 use crate::numa::Topology;
 use crate::os::thread::FAULTS;
 use crate::os::{cgroup, heap};
-use crate::stack::{self, Class};
+use crate::stack::{self, SizeClass};
 
-/// What the caller of `gs_init` asks for; `None`: not said.
+/// What the caller of `gs_init` asks for. `None`: the caller leaves it open.
 #[derive(Default)]
-pub struct Request<'a> {
+pub struct ConfigRequest<'a> {
     pub procs: Option<usize>,
     pub max_threads: Option<usize>,
     pub stack_size: Option<usize>,
@@ -21,11 +21,11 @@ pub struct Request<'a> {
     pub unbound: bool,
 }
 
-/// All questions answered.
+/// The settings, with nothing left open.
 pub struct Config {
     pub procs: usize,
     pub max_threads: usize,
-    pub stack_class: Class,
+    pub stack_class: SizeClass,
     pub topology: Topology,
     pub slice: i64,
     pub preempt_signal: i32,
@@ -34,8 +34,8 @@ pub struct Config {
     pub bind: bool,
 }
 
-impl Request<'_> {
-    /// Answers what is left open. `-EINVAL` for what can't be.
+impl ConfigRequest<'_> {
+    /// Fills in what is left open. `-EINVAL`: a value that can't be.
     pub fn resolve(&self) -> Result<Config, i32> {
         let named = |name: &str| std::env::var(name).ok();
         let number = |name: &str| {
@@ -52,18 +52,18 @@ impl Request<'_> {
                 .min(limits::PROCS),
         };
         let stack_class = match self.stack_size {
-            Some(size) => Class::for_usable(size).ok_or(-libc::EINVAL)?,
+            Some(size) => SizeClass::for_usable(size).ok_or(-libc::EINVAL)?,
             None => number("GOSCHED_STACK_SIZE")
-                .and_then(Class::for_usable)
-                .or_else(|| Class::for_reserved(stack::DEFAULT))
+                .and_then(SizeClass::for_usable)
+                .or_else(|| SizeClass::for_reserved(stack::DEFAULT))
                 .ok_or(-libc::EINVAL)?,
         };
         let max_threads =
             self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
         let slice = self.slice.unwrap_or(limits::SLICE);
         let cooperative = self.cooperative || number("GOSCHED_COOPERATIVE").is_some();
-        // A signal could stop a goroutine that has the lock of an allocator which isn't ours, and
-        // we would then wait for that lock with the P that the goroutine needs to go on.
+        // A signal could stop a goroutine that has the lock of the program's allocator. The library would then wait for
+        // that lock with the P that the goroutine needs to go on.
         let default = if heap::IS_OURS { libc::SIGURG } else { 0 };
         let preempt_signal = match self.preempt_signal {
             _ if cooperative => 0,
@@ -102,8 +102,8 @@ fn may_be_signal(n: i32) -> bool {
             && !(32..libc::SIGRTMIN()).contains(&n))
 }
 
-/// The CPUs of the affinity mask, lowered to the cgroup's quota rounded up, but
-/// not below 2 by the quota. As Go since 1.25.
+/// The number of CPUs in the affinity mask. The cgroup's quota, rounded up, lowers it, but not below 2. As Go since
+/// 1.25.
 fn default_procs() -> usize {
     let cpus = crate::os::cpu::affinity().len().max(1);
     match cgroup::cpu_quota() {

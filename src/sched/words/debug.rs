@@ -1,17 +1,17 @@
 //! `GOSCHED_DEBUG`: switches that make races likely, and others for tests.
 
-/// `name=value` pairs with commas between; unknown ones are ignored.
+/// `name=value` pairs with commas between; unknown names are ignored.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Debug {
-    /// Whatever becomes runnable goes to another P: a global queue.
+    /// Goroutines that become runnable go to a global queue, and so mostly to another P.
     pub migrate: bool,
-    /// Queues are looked at in a random order.
+    /// A P serves its queues in a random order.
     pub random_order: bool,
     /// Local queues hold 4 tasks.
     pub tiny_queues: bool,
     /// Nodes keep the order of the machine.
     pub no_shuffle: bool,
-    /// Guards are mappings, as on kernels before 6.13, `guard_budget` of them at most.
+    /// Guards are mappings, as on kernels before 6.13, and there are at most `guard_budget` of them.
     pub mprotect: bool,
     pub guard_budget: usize,
 }

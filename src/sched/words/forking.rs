@@ -1,16 +1,16 @@
-//! Whether a thread forks. Until the fork is over no thread is made, and sysmon does without memory.
+//! Whether a thread forks. Until the fork is over no thread is made, and sysmon allocates nothing.
 
 use crate::os::spin::SpinLock;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// While a thread forks it has the locks of both heaps, and waits for those that others
-/// have. Whoever helps these others on must do without memory and threads.
+/// A thread that forks has the locks of both heaps, and waits for locks that other threads have. A thread that helps
+/// these on must allocate nothing and make no thread.
 pub static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Its holder may allocate: sysmon, or the thread that forks.
 pub static ALLOCATES: SpinLock = SpinLock::new();
 
-/// sysmon has begun a look while a thread forked: another fork may begin at any moment.
+/// sysmon began its check while a thread forked, so another fork may begin at any moment.
 pub static SYSMON_ABSTAINS: AtomicBool = AtomicBool::new(false);
 
 /// Whether a thread forks, or might: no thread is made then.
@@ -18,13 +18,12 @@ pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst) || SYSMON_ABSTAINS.load(Ordering::Relaxed)
 }
 
-/// Whether a thread forks, which has waited for all that must not be under way then, or will.
+/// Whether a thread forks: it waits for everything that must not be under way then.
 pub fn forks() -> bool {
     FORKING.load(Ordering::SeqCst)
 }
 
-/// sysmon is about to look at everything: until [`may_fork`] no thread begins to fork.
-/// False: a thread forks already.
+/// sysmon is about to check everything: until [`may_fork`] no thread begins to fork. False: a thread forks already.
 pub fn keep_from_forking() -> bool {
     let kept = ALLOCATES.try_lock();
     SYSMON_ABSTAINS.store(!kept, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Two things that exclude each other, each of which several may do.
+//! Two activities that exclude each other. Several threads may do the same one.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 
-/// Threads are made, or goroutines wait in the signal handler: not both at once.
-/// `core/PREEMPTION.md` says why; the model test is in `tests/models`.
+/// Threads are made, or goroutines wait in the signal handler, but not both at once. `core/PREEMPTION.md` says why; the
+/// model test is in `tests/models`.
 pub struct Gate {
     making: AtomicUsize,
     waiting: AtomicUsize,
@@ -19,7 +19,7 @@ impl Gate {
         enter(&self.making, &self.waiting)
     }
 
-    /// No thread begins to wait from here on, until [`Gate::open`]. Some may wait still.
+    /// From here on no thread begins to wait, until [`Gate::open`]. Threads that wait already go on waiting.
     pub fn close(&self) {
         self.making.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `enter`: a thread that begins to wait sees this, or
@@ -45,8 +45,7 @@ impl Gate {
     }
 }
 
-/// Each side announces itself, then looks at the other, with a full fence in
-/// between: at least one side sees the other.
+/// Each side announces itself, fences, and then reads the other's count: at least one side sees the other.
 fn enter<'a>(own: &'a AtomicUsize, other: &AtomicUsize) -> Option<Through<'a>> {
     own.fetch_add(1, Ordering::Relaxed);
     let through = Through(own);
@@ -55,12 +54,12 @@ fn enter<'a>(own: &'a AtomicUsize, other: &AtomicUsize) -> Option<Through<'a>> {
     (other.load(Ordering::Acquire) == 0).then_some(through)
 }
 
-/// Keeps the other side out until it is dropped.
+/// While this lives the other side stays out.
 pub struct Through<'a>(&'a AtomicUsize);
 
 impl Drop for Through<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `enter`. What was done here is over for the other side.
+        // Release: pairs with the Acquire in `enter`, so that the other side comes after what was done here.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }

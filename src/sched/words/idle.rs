@@ -35,8 +35,8 @@ impl Idle {
     /// A thread calls this after it has made work visible.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
-        // Pairs with those in `make_idle`, `spin_found` and `spin_ended`: either we see the
-        // idle P and the missing spinner, or they see the work.
+        // Pairs with the fences in `make_idle`, `spin_found` and `spin_ended`: either this thread sees the idle P and
+        // the missing spinner, or these see the work.
         fence(Ordering::SeqCst);
         if self.ps() == 0 || self.spinning() != 0 {
             return None;

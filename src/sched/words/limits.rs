@@ -1,13 +1,13 @@
 //! The sizes that are fixed.
 
-/// P's at most.
+/// The largest number of P's.
 pub const PROCS: usize = 1024;
-/// Tasks in each of a P's two rings at most.
+/// The largest number of tasks in each of a P's two rings.
 pub const RING: usize = 1024;
-/// Free descriptors with a stack that a P keeps at most, and free records of newborns.
+/// How many free descriptors with a stack a P keeps at most, and how many free records of newborns.
 pub const FREE_GS: usize = 128;
 pub const NEWBORNS: usize = 1024;
-/// Threads at most, by default. seed: B6
+/// The default limit of threads. seed: B6
 pub const THREADS: usize = 10_000;
 /// A goroutine's time slice in ns: the default, as Go's forcePreemptNS, and the
 /// bounds.

@@ -1,4 +1,4 @@
-//! What the scheduler is built of, that knows no goroutine.
+//! The parts of the scheduler that know no goroutine.
 
 pub mod clock;
 pub mod config;

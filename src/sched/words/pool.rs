@@ -1,9 +1,9 @@
-//! Memory for descriptors and records: never given back before shutdown, so a
-//! stale pointer to one still points at one (its generation tells).
+//! Memory for descriptors and records. It is never given back before shutdown, so a stale pointer to a descriptor still
+//! points at a descriptor, whose generation says that the pointer is stale.
 //!
-//! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses
-//! and no links: what is free was used by another P most likely, and a list through the free
-//! ones themselves would be a cache miss for each, one after the other. seed: S4, N2
+//! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses and no links. Another P has
+//! most likely used what is free, so a list through the free objects themselves would cost a cache miss for each, one
+//! after the other. seed: S4, N2
 
 use crate::arch;
 use crate::os::locked::Locked;
@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 
-/// Free ones that belong to one owner, at most `N`; the last freed is given out first.
+/// Free objects that belong to one owner, at most `N`; the last freed is given out first.
 pub struct Cache<T, const N: usize> {
     len: Cell<usize>,
     items: [Cell<*mut T>; N],
@@ -43,7 +43,7 @@ impl<T, const N: usize> Cache<T, N> {
         self.len.get() == N
     }
 
-    /// There is room.
+    /// The cache must have room.
     #[inline(always)]
     pub fn push(&self, item: NonNull<T>) {
         let len = self.len.get();
@@ -60,7 +60,7 @@ impl<T, const N: usize> Cache<T, N> {
         NonNull::new(self.item(last).get())
     }
 
-    /// Gives the `n` that were freed first, or all if there are fewer.
+    /// Gives the `n` objects that were freed first, or all if there are fewer.
     fn give_oldest(&self, n: usize, to: impl FnMut(NonNull<T>)) {
         let len = self.len.get();
         let n = n.min(len);
@@ -70,64 +70,63 @@ impl<T, const N: usize> Cache<T, N> {
     }
 }
 
-/// A node's free ones and the memory they are cut from.
+/// A node's free objects and the memory that they are cut from.
 pub struct Pool<T> {
-    inner: Locked<Inner<T>>,
+    inner: Locked<PoolState<T>>,
 }
 
-struct Inner<T> {
+struct PoolState<T> {
     free: Pile<T>,
-    memory: Memory<T>,
+    memory: Chunks<T>,
 }
 
-// SAFETY: it owns the memory that it points to, and `Pooled` says that any thread may look at a `T`.
-unsafe impl<T: Pooled> Send for Inner<T> {}
+// SAFETY: it owns the memory that it points to, and `Pooled` says that any thread may have a `&T`.
+unsafe impl<T: Pooled> Send for PoolState<T> {}
 
 /// What a [`Pool`] can hold.
 ///
 /// # Safety
-/// All bytes zero are a valid value. References to it may be had on any thread, at any time: the
-/// type says which of its fields may be used then.
+/// All bytes zero are a valid value. Any thread may have a reference to it at any time: the type says which of its
+/// fields that thread may use.
 pub unsafe trait Pooled {}
 
 impl<T: Pooled> Pool<T> {
     /// `memory`: the node's number in the system, if memory can be had from it.
     pub fn new(memory: Option<usize>) -> Pool<T> {
-        let inner = Inner { free: Pile::new(), memory: Memory::new(memory) };
+        let inner = PoolState { free: Pile::new(), memory: Chunks::new(memory) };
         Pool { inner: Locked::new(inner) }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut PoolState<T>) -> R) -> R {
         self.inner.with(f)
     }
 
-    /// Moves up to `n` free ones to `to`, which is empty; at least one unless memory is
-    /// used up.
+    /// Moves up to `n` free objects to `to`, which is empty; at least one unless memory is used up.
     pub fn refill<const N: usize>(&self, to: &Cache<T, N>, n: usize) {
         self.with(|inner| (0..n).map_while(|_| inner.get()).for_each(|item| to.push(item)));
     }
 
-    /// Takes out up to `n`, if there are any. Gives how many.
+    /// Takes out up to `n` free objects, and makes none. Gives how many.
     pub fn give_existing(&self, n: usize, to: impl FnMut(NonNull<T>)) -> usize {
         self.with(|inner| (0..n).map_while(|_| inner.free.pop()).map(to).count())
     }
 
-    /// Takes `n` from `from`, those that were freed first.
+    /// Takes the `n` objects from `from` that were freed first.
     pub fn take_back<const N: usize>(&self, from: &Cache<T, N>, n: usize) {
         self.with(|inner| from.give_oldest(n, |item| inner.free.push(item)));
     }
 
     pub fn get(&self) -> Option<NonNull<T>> {
-        self.with(Inner::get)
+        self.with(PoolState::get)
     }
 
     pub fn put(&self, item: NonNull<T>) {
         self.with(|inner| inner.free.push(item));
     }
 
-    /// Every one there is, free or not.
+    /// Visits every object that there is, free or not.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        // One after the other without the lock, for chunks stay.
+        // Chunk by chunk, without the lock in between, because chunks stay.
         let chunk = |i| self.with(|inner| inner.memory.chunks.get(i).copied());
         for chunk in (0..).map_while(chunk) {
             // SAFETY: the chunk is cut into T's, valid from the start.
@@ -135,8 +134,7 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// The end, but for chunks of which `keep` says that they are still in use: these are
-    /// given.
+    /// Ends the pool. Gives the chunks with an object that `keep` agrees to: these stay mapped.
     pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
         let chunks = &mut self.inner.get_mut().memory.chunks;
         // SAFETY: as in `for_each`.
@@ -145,39 +143,38 @@ impl<T: Pooled> Pool<T> {
     }
 }
 
-impl<T> Inner<T> {
+impl<T> PoolState<T> {
     fn get(&mut self) -> Option<NonNull<T>> {
         self.free.pop().or_else(|| self.memory.next())
     }
 }
 
-/// Free ones of a node, the last freed on top: blocks full of addresses, which a block in
-/// each knows that lies below it.
+/// Free objects of a node, the last freed on top: pages full of addresses, each of which points to the page below it.
 struct Pile<T> {
-    top: *mut Block<T>,
-    /// Empty blocks.
-    spare: *mut Block<T>,
-    memory: Memory<Block<T>>,
+    top: *mut AddressPage<T>,
+    /// Empty pages.
+    spare: *mut AddressPage<T>,
+    memory: Chunks<AddressPage<T>>,
 }
 
 #[repr(C)]
-struct Block<T> {
-    below: *mut Block<T>,
+struct AddressPage<T> {
+    below: *mut AddressPage<T>,
     len: usize,
     items: [*mut T; BLOCK],
 }
 
-/// With these a block is a page.
+/// How many addresses fill a page, with the two fields before them.
 const BLOCK: usize = 510;
-const _: () = assert!(size_of::<Block<()>>() == crate::os::PAGE);
+const _: () = assert!(size_of::<AddressPage<()>>() == crate::os::PAGE);
 
 impl<T> Pile<T> {
     fn new() -> Pile<T> {
-        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Memory::new(None) }
+        Pile { top: ptr::null_mut(), spare: ptr::null_mut(), memory: Chunks::new(None) }
     }
 
     fn push(&mut self, item: NonNull<T>) {
-        // SAFETY: blocks stay as long as the pile, and all of them are ours.
+        // SAFETY: pages stay as long as the pile, which owns all of them.
         unsafe {
             if self.top.is_null() || (*self.top).len == BLOCK {
                 let empty = match NonNull::new(self.spare) {
@@ -216,11 +213,11 @@ impl<T> Pile<T> {
 }
 
 /// Memory that is cut into T's, and goes back only at the end.
-struct Memory<T> {
-    /// The node that it comes from, as the system numbers it, if that matters.
+struct Chunks<T> {
+    /// The node that the memory comes from, as the system numbers it, if that matters.
     node: Option<usize>,
     chunks: Vec<usize>,
-    /// What is left of the last one.
+    /// What is left of the last chunk.
     fresh: Range<usize>,
     kind: PhantomData<T>,
 }
@@ -234,9 +231,9 @@ pub fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
     whole.step_by(size_of::<T>()).filter_map(|at| NonNull::new(at as *mut T))
 }
 
-impl<T> Memory<T> {
-    fn new(node: Option<usize>) -> Memory<T> {
-        Memory { node, chunks: Vec::new(), fresh: 0..0, kind: PhantomData }
+impl<T> Chunks<T> {
+    fn new(node: Option<usize>) -> Chunks<T> {
+        Chunks { node, chunks: Vec::new(), fresh: 0..0, kind: PhantomData }
     }
 
     fn next(&mut self) -> Option<NonNull<T>> {
@@ -261,9 +258,9 @@ impl<T> Memory<T> {
     }
 }
 
-impl<T> Drop for Memory<T> {
+impl<T> Drop for Chunks<T> {
     fn drop(&mut self) {
-        // SAFETY: reserved in `grow`; the pool's users have gone.
+        // SAFETY: `next_chunk` has reserved it; the pool's users have gone.
         self.chunks.iter().for_each(|&at| unsafe { mem::release(at, CHUNK) });
     }
 }
@@ -272,7 +269,7 @@ impl<T> Drop for Memory<T> {
 mod tests {
     use super::*;
 
-    // SAFETY: numbers, which no other thread uses.
+    // SAFETY: plain numbers, which only one thread uses.
     unsafe impl Pooled for u64 {}
     // SAFETY: likewise.
     unsafe impl<const N: usize> Pooled for [u64; N] {}
@@ -293,11 +290,11 @@ mod tests {
         assert_eq!([mine.pop(), mine.pop(), mine.pop()], [Some(all[6]), Some(all[5]), None]);
         pool.refill(&mine, 2);
         assert_eq!([mine.pop(), mine.pop()], [Some(all[3]), Some(all[4])]);
-        // SAFETY: it is ours.
+        // SAFETY: the pool has given the object to this thread.
         unsafe { all[0].write(7) };
         let kept = pool.end(|&value| value == 7);
         assert_eq!(kept.len(), 1);
-        // SAFETY: the pool has left it to us.
+        // SAFETY: the pool has left the chunk to this test.
         unsafe { mem::release(kept[0], CHUNK) };
     }
 

@@ -1,5 +1,4 @@
-//! A P's local run queue: a ring that its owner uses at both ends and thieves
-//! empty by halves.
+//! A P's local run queue: a ring that its owner uses at both ends, and from which a thief takes half.
 //!
 //! `tail` is the owner's: it pushes and (LIFO) pops there. `head` packs two
 //! counters: thieves and the owner's FIFO pop take at `real`; `steal` stays
@@ -7,17 +6,15 @@
 //! overwrite it. They differ only while one claim is under way, and then only
 //! the claimer changes `head`.
 //!
-//! The one race is between the owner's pop at the tail and a claim that reaches
-//! as far: each side announces first and looks then, with a full fence between.
-//! If the owner sees the claim it takes its announcement back and waits until
-//! the claim is settled; if the thief sees the pop it shrinks its claim. Both
-//! may see the other (the entry stays in the ring), never neither.
+//! The only race is between the owner's pop at the tail and a claim that reaches as far. Each side announces what it
+//! takes, fences, and reads the other's announcement. If the owner sees the claim it takes its announcement back and
+//! waits until the claim is settled; if the thief sees the pop it shrinks its claim. Both may see each other, and then
+//! the entry stays in the ring; but at least one sees the other.
 //!
-//! A thief may lose its CPU in the middle of a claim, and the owner waits for it. Measured with 8
-//! owners, each of which also steals, on two CPUs that 40 other threads wanted too: in 10 s and
-//! 60,000 thefts 15,000 pops met a claim. All but 7 of these had it settled within some us; those
-//! waited until the kernel gave the thief its CPU back, 0.4 s at worst. Where each P has a CPU of
-//! its own that doesn't happen.
+//! A thief may lose its CPU in the middle of a claim, and the owner waits for it. Measured with 8 owners, each of which
+//! also steals, on two CPUs that 40 other threads wanted too: in 10 s, with 60,000 thefts, 15,000 pops met a claim. All
+//! but 7 of these claims were settled within some us. The 7 owners waited until the kernel gave the thief its CPU back,
+//! 0.4 s at worst. Where each P has a CPU of its own that doesn't happen.
 //!
 //! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs`
 //! for the two counters, Frigo's THE protocol for the pop. The model test is
@@ -27,8 +24,7 @@ use super::limits::RING as CAPACITY;
 use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, spin_loop};
 use crate::os::spin::backoff;
 
-/// See the module. The entries are words that the caller gives a meaning; 0 is
-/// not one of them.
+/// See the module. The entries are words, whose meaning the caller knows; 0 is not an entry.
 pub struct Ring {
     head: AtomicU64,
     tail: AtomicU32,
@@ -37,7 +33,7 @@ pub struct Ring {
     slots: [AtomicUsize; CAPACITY],
 }
 
-/// `head` taken apart.
+/// The two counters in `head`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Head {
     /// The first entry that a thief may still be copying.
@@ -67,13 +63,13 @@ impl Head {
 /// What the owner has taken.
 pub struct Taken {
     pub entry: usize,
-    /// The position that it had.
+    /// The position that the entry had.
     pub at: u32,
-    /// How many are left.
+    /// How many entries are left.
     pub left: u32,
 }
 
-/// Looks before the owner's wait for a claim becomes `backoff`.
+/// After this number of short rounds the owner's wait for a claim becomes `backoff`.
 const QUICK_LOOKS: u32 = 8;
 
 /// One round of the owner's wait for a claim. A thief copies 32 entries in some 100 ns, which is less than
@@ -116,15 +112,14 @@ impl Ring {
     #[inline(always)]
     pub fn push(&self, entry: usize) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release of `head` by a thief that has finished
-        // copying, so that its reads come before our overwriting.
+        // Acquire: pairs with the Release of `head` by a thief that has finished copying, so that the thief's reads
+        // come before the owner overwrites.
         let steal = self.head(Ordering::Acquire).steal;
         if tail.wrapping_sub(steal) > self.mask {
             return false;
         }
         self.slot(tail).store(entry, Ordering::Relaxed);
-        // Release: pairs with the Acquire of `tail` by thieves: they see the
-        // entry and what it points to.
+        // Release: pairs with the Acquire of `tail` by thieves, which then see the entry and what it points to.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         true
     }
@@ -135,19 +130,18 @@ impl Ring {
         (tail.wrapping_sub(self.head(Ordering::Relaxed).real) as i32).max(0) as usize
     }
 
-    /// What may be the `n`th oldest entry: a hint, which may be old, or 0.
+    /// The `n`th oldest entry, perhaps: a hint, which may be old, or 0.
     pub fn oldest(&self, n: u32) -> usize {
         self.at(self.head(Ordering::Relaxed).real.wrapping_add(n))
     }
 
-    /// What may be the entry at a position: a hint, as [`Ring::oldest`].
+    /// The entry at a position, perhaps: a hint, as [`Ring::oldest`].
     #[inline(always)]
     pub fn at(&self, position: u32) -> usize {
         self.slot(position).load(Ordering::Relaxed)
     }
 
-    /// Owner: how many entries can be pushed for sure; what a thief still copies
-    /// takes room.
+    /// Owner: how many entries can be pushed for sure. Entries that a thief still copies take room.
     pub fn room(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: as in `push`.
@@ -274,7 +268,7 @@ impl Ring {
         }
         let taken = Taken { entry: self.at(first), at: first, left };
         self.slot(tail).store(entry, Ordering::Relaxed);
-        // Release: those who look later see it, as in `push`.
+        // Release: as in `push`.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         self.head.store(Head::both(first.wrapping_add(1)).pack(), Ordering::Relaxed);
         Some(taken)

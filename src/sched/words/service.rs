@@ -1,44 +1,40 @@
 //! A thread of the runtime's own that sleeps until it has something to do: what sysmon and
 //! the template thread have in common.
 
-use crate::os::{futex, thread, thread::Thread};
-use core::cell::Cell;
+use crate::os::{futex, locked::Locked, thread, thread::Thread};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The thread, and what it sleeps on.
+/// The thread, and the word that it sleeps on.
 pub struct Service {
-    /// Changes to wake it.
+    /// Changes to wake the thread.
     note: AtomicU32,
-    thread: Cell<Option<Thread>>,
+    thread: Locked<Option<Thread>>,
     /// The thread uses the runtime no more.
     has_left: AtomicBool,
 }
-
-// SAFETY: `thread` is used by whoever starts the thread, and after that by whoever ends
-// the runtime, only.
-unsafe impl Sync for Service {}
 
 impl Service {
     pub fn new() -> Service {
         Service {
             note: AtomicU32::new(0),
-            thread: Cell::new(None),
+            thread: Locked::new(None),
             has_left: AtomicBool::new(false),
         }
     }
 
     /// Starts the thread; fails with a negative errno value.
     pub fn start(&self, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
-        self.thread.set(Some(Thread::start(main, ptr::null_mut())?));
+        let started = Thread::start(main, ptr::null_mut())?;
+        self.thread.with(|thread| *thread = Some(started));
         Ok(())
     }
 
     /// Waits until the thread uses the runtime no more, which `Runtime::exiting` makes it do;
     /// gives the thread, if there is one.
     pub fn end(&self) -> Option<Thread> {
-        let thread = self.thread.take()?;
+        let thread = self.thread.with(Option::take)?;
         // Acquire: pairs with the Release in `leave`.
         while !self.has_left.load(Ordering::Acquire) {
             self.wake();
@@ -53,14 +49,14 @@ impl Service {
         self.has_left.store(true, Ordering::Release);
     }
 
-    /// Lets it look now.
+    /// Wakes the thread, or keeps it from its next sleep.
     pub fn wake(&self) {
         self.note.fetch_add(1, Ordering::Release);
         futex::wake(&self.note, 1);
     }
 
-    /// What it has been woken with last. Read before it looks: whoever changes it has said
-    /// before what it is about.
+    /// The note at this moment. The thread reads it before it looks for something to do: a thread that changes the note
+    /// has published before what there is to do.
     pub fn note(&self) -> u32 {
         // Acquire: pairs with the Release in `wake`.
         self.note.load(Ordering::Acquire)

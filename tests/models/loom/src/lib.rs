@@ -13,11 +13,11 @@ pub mod os;
 pub mod sched;
 
 pub mod stack {
-    pub struct Pool;
+    pub struct StackPool;
 
-    impl Pool {
-        pub fn new(_node: u16, _memory: Option<usize>) -> Pool {
-            Pool
+    impl StackPool {
+        pub fn new(_node: u16, _memory: Option<usize>) -> StackPool {
+            StackPool
         }
     }
 
@@ -25,13 +25,13 @@ pub mod stack {
     pub struct Warm;
 
     #[derive(Clone, Copy)]
-    pub struct Class;
+    pub struct SizeClass;
 
-    pub struct Kind;
+    pub struct StackKind;
 
-    impl Kind {
-        pub fn new(_class: Class, _node: u16) -> Kind {
-            Kind
+    impl StackKind {
+        pub fn new(_class: SizeClass, _node: u16) -> StackKind {
+            StackKind
         }
     }
 }

@@ -8,9 +8,9 @@ use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
 use loom_models::check::check;
 use loom_models::sched::who::node::Node;
-use loom_models::sched::who::p::{P, PRef, status};
+use loom_models::sched::who::p::{P, PRef, PStatus};
 use loom_models::sched::words::idle::{Idle, StartOne};
-use loom_models::stack::Class;
+use loom_models::stack::SizeClass;
 
 struct World {
     idle: Idle,
@@ -36,8 +36,8 @@ impl World {
         let node = Box::new(Node::new(0, Vec::new(), &[0], None));
         let world = World {
             idle: Idle::new(),
-            ps: (0..procs).map(|id| P::new(id, &node, Class, 4, false)).collect(),
-            statuses: (0..procs).map(|_| AtomicU32::new(status::RUNNING)).collect(),
+            ps: (0..procs).map(|id| P::new(id, &node, SizeClass, 4, false)).collect(),
+            statuses: (0..procs).map(|_| AtomicU32::new(PStatus::Running as u32)).collect(),
             node,
             work: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
@@ -55,7 +55,7 @@ impl World {
     }
 
     fn make_idle(&self, p: PRef) {
-        self.statuses[p.id as usize].store(status::IDLE, Ordering::Release);
+        self.statuses[p.id as usize].store(PStatus::Idle as u32, Ordering::Release);
         self.idle.p_idle();
         self.node.add_idle_p(p);
         fence(Ordering::SeqCst);
@@ -67,8 +67,8 @@ impl World {
             .or_else(|| self.node.take_any_idle_p(self.ps.len()).map(|id| self.p(id)))?;
         self.idle.p_taken();
         assert_eq!(
-            self.statuses[taken.id as usize].swap(status::RUNNING, Ordering::AcqRel),
-            status::IDLE,
+            self.statuses[taken.id as usize].swap(PStatus::Running as u32, Ordering::AcqRel),
+            PStatus::Idle as u32,
             "a P has two owners"
         );
         Some(taken)
@@ -155,7 +155,7 @@ impl World {
         assert_eq!(self.work.load(Ordering::Relaxed), 0, "work is left and everybody sleeps");
         assert_eq!(self.done.load(Ordering::Relaxed), tasks);
         assert_eq!((self.idle.ps() as usize, self.idle.spinning()), (self.ps.len(), 0));
-        assert!(self.statuses.iter().all(|s| s.load(Ordering::Relaxed) == status::IDLE));
+        assert!(self.statuses.iter().all(|s| s.load(Ordering::Relaxed) == PStatus::Idle as u32));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sched::who::gang::Gang;
 use crate::sched::who::m;
 use crate::sched::who::runtime;
 use crate::sched::who::task::GoFn;
-use crate::sched::words::config::Request;
+use crate::sched::words::config::ConfigRequest;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
@@ -127,12 +127,12 @@ pub fn in_runtime_with_threads(
     f: impl FnOnce(),
 ) {
     let topology = format!("{nodes}");
-    let request = Request {
+    let request = ConfigRequest {
         procs: Some(procs),
         max_threads,
         stack_size: None,
         topology: Some(&topology),
-        ..Request::default()
+        ..ConfigRequest::default()
     };
     assert_eq!(init::init(&request), Ok(()));
     f();

@@ -1,14 +1,14 @@
 //! Machines for the models: `flat`, or the number of nodes with one CPU each.
 
 #[derive(Clone)]
-pub struct Node {
+pub struct NumaNode {
     pub os_index: usize,
     pub cpus: Vec<usize>,
 }
 
 #[derive(Clone)]
 pub struct Topology {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     pub is_real: bool,
 }
 
@@ -19,7 +19,7 @@ impl Topology {
             Some(n) => n.parse().ok()?,
         };
         let cpus = |node: usize| if nodes == 1 { vec![0, 1] } else { vec![node] };
-        let nodes = (0..nodes).map(|n| Node { os_index: n, cpus: cpus(n) }).collect();
+        let nodes = (0..nodes).map(|n| NumaNode { os_index: n, cpus: cpus(n) }).collect();
         Some(Topology { nodes, is_real: false })
     }
 

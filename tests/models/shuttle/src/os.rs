@@ -254,7 +254,7 @@ pub mod file {
     use crate::poll;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Kind {
+    pub enum FileKind {
         Socket,
         Disk,
         Other,
@@ -264,8 +264,8 @@ pub mod file {
         true
     }
 
-    pub fn kind(_fd: i32) -> Result<Kind, i32> {
-        Ok(Kind::Other)
+    pub fn kind(_fd: i32) -> Result<FileKind, i32> {
+        Ok(FileKind::Other)
     }
 
     pub fn is_open(fd: i32) -> bool {

@@ -3,7 +3,7 @@
 
 use shuttle_models::io::{file, table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
-use shuttle_models::os::file::Kind;
+use shuttle_models::os::file::FileKind;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::park::{self, FOREVER};
 use shuttle_models::sched::who::waiter;
@@ -37,7 +37,7 @@ fn close(fd: i32) -> i32 {
 fn make_file(ours: bool) -> i32 {
     let fd = poll::make_file();
     if ours {
-        table::get(fd).expect("open").made(Kind::Other);
+        table::get(fd).expect("open").made(FileKind::Other);
     }
     fd
 }

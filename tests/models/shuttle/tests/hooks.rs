@@ -15,7 +15,7 @@ use shuttle_models::sched::who::g::{GRef, flags};
 use shuttle_models::sched::who::group::Group;
 use shuttle_models::sched::who::hooks::Hooks;
 use shuttle_models::sched::who::m;
-use shuttle_models::sched::who::p::status;
+use shuttle_models::sched::who::p::PStatus;
 use shuttle_models::sched::who::runtime;
 use shuttle_models::sched::who::waiter;
 use std::collections::HashMap;
@@ -141,7 +141,7 @@ fn take_ps_of_calls(looks: usize) -> Plain {
     Plain::start(move || {
         for _ in 0..looks {
             for p in runtime::rt().ps() {
-                if p.take_from_call(status::IDLE) {
+                if p.take_from_call(PStatus::Idle) {
                     start::hand_off(p);
                 }
             }

@@ -18,7 +18,7 @@ use shuttle_models::sched::life::keys;
 use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::g::{G, GRef};
-use shuttle_models::sched::who::p::{PRef, status};
+use shuttle_models::sched::who::p::{PRef, PStatus};
 use shuttle_models::sched::who::runtime::{self, rt};
 use shuttle_models::sched::who::timer;
 use shuttle_models::sync::{Sem, WaitGroup};
@@ -219,7 +219,7 @@ fn a_p_taken_from_one_that_is_outside_has_one_owner() {
 /// What sysmon does with a P whose M it has found blocked.
 fn take_and_hand_off(p: PRef) {
     if let Some(m) = p.runner()
-        && preempt::take_blocked(runtime::rt(), p, m, status::IDLE)
+        && preempt::take_blocked(runtime::rt(), p, m, PStatus::Idle)
     {
         start::hand_off(p);
     }

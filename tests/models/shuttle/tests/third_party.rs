@@ -15,7 +15,7 @@ use shuttle_models::sched::core::world;
 use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::attention;
-use shuttle_models::sched::who::p::status;
+use shuttle_models::sched::who::p::PStatus;
 use shuttle_models::sched::who::runtime;
 use shuttle_models::sync::Sem;
 use std::sync::Arc;
@@ -54,13 +54,13 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
     let rt = runtime::rt();
     match way {
         Look::Calls => {
-            if p.take_from_call(status::IDLE) {
+            if p.take_from_call(PStatus::Idle) {
                 start::hand_off(p);
             }
         }
         Look::Blocks => {
             if let Some(m) = p.runner()
-                && preempt::take_blocked(rt, p, m, status::IDLE)
+                && preempt::take_blocked(rt, p, m, PStatus::Idle)
             {
                 start::hand_off(p);
             }
