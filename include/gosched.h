@@ -1320,7 +1320,7 @@ ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 ssize_t gs_send(int fd, const void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
- * recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
+ * recvfrom(2): as gs_recv, and gives the sender's address. addr may be NULL; if it isn't,
  * *addrlen is the room there, and then the address's length. -EINVAL also: addr
  * without addrlen.
  * Goroutines and plain threads; may switch; not async-signal-safe.

@@ -17,7 +17,7 @@
 //!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
 //!   tickers. All of it is built on `sched::core::park` alone, so all of it works from
 //!   plain threads too, with deadlines and with cancelling.
-//! - `io`, files that one waits for: sockets, pipes and their like, by the poller;
+//! - `io`, files that goroutines wait for: sockets, pipes and their like, by the poller;
 //!   files on disks and names of hosts, by threads. Its `README.md` states how a
 //!   number may be closed and come back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
@@ -45,9 +45,9 @@
 //! 4. To block it puts a waiter, on its own stack, into the queue of a channel or
 //!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of
 //!    the P, which releases the object's lock.
-//! 5. Whoever wakes it takes the waiter out, claims it and puts the goroutine
+//! 5. The waker takes the waiter out, claims it and puts the goroutine
 //!    where it runs next (`sched::core::ready`).
-//! 6. Around a blocking system call its P is anybody's (`sched::core::blocking`); a
+//! 6. Around a blocking system call any M may take its P (`sched::core::blocking`); a
 //!    thread without a P, sysmon, gives it to another M when the call lasts.
 //! 7. At its end the stack stays with the descriptor for the next one.
 

@@ -446,3 +446,68 @@ fn the_rows_of_a_tag_are_found() {
     assert_eq!(rows("goes home (seed: N7)."), "N7");
     assert_eq!(rows("fn bursts(seed: u64, n: usize)"), "");
 }
+
+/// Words that hide the subject of a sentence. A comment says "no goroutine", "the M that ...", "up to 64 threads".
+const VAGUE: [&str; 7] =
+    ["nobody", "somebody", "anybody", "everybody", "so many", "one that", "ones that"];
+
+/// The blocks of comments in a Rust source, with the line where each begins and as one line of text.
+fn comments_of(text: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut continues = false;
+    for (i, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            continues = false;
+            continue;
+        };
+        let words = comment.trim_start_matches(['/', '!']).trim();
+        match blocks.last_mut().filter(|_| continues) {
+            Some((_, block)) => {
+                block.push(' ');
+                block.push_str(words);
+            }
+            None => blocks.push((i + 1, words.to_string())),
+        }
+        continues = true;
+    }
+    blocks
+}
+
+/// The first vague word of a comment, if it has one.
+fn vague_word(comment: &str) -> Option<&'static str> {
+    if comment.starts_with("The same ") {
+        return Some("The same");
+    }
+    let spaced: String = comment
+        .chars()
+        .map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { ' ' })
+        .collect();
+    let spaced = format!(" {} ", spaced.split_whitespace().collect::<Vec<_>>().join(" "));
+    VAGUE.into_iter().find(|word| spaced.contains(&format!(" {word} ")))
+}
+
+#[test]
+fn comments_of_the_library_name_their_subject() {
+    let mut files = Vec::new();
+    texts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let mut seen = 0;
+    for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
+        for (line, comment) in comments_of(&fs::read_to_string(file).unwrap()) {
+            seen += 1;
+            let vague = vague_word(&comment);
+            assert_eq!(vague, None, "{}:{line}: name the subject: {comment}", file.display());
+        }
+    }
+    assert!(seen > 3000, "only {seen} comments found");
+}
+
+#[test]
+fn vague_words_of_comments_are_found() {
+    let source =
+        "/// Takes one\n/// that is idle.\nfn f() {}\n//! The same for Q.\nlet x = 1; // nobody\n";
+    let found: Vec<_> =
+        comments_of(source).into_iter().map(|(line, c)| (line, vague_word(&c))).collect();
+    assert_eq!(found, [(1, Some("one that")), (4, Some("The same"))]);
+    assert_eq!(vague_word("Somebody's."), Some("somebody"));
+    assert_eq!(vague_word("Takes the oldest task that waits."), None);
+}

@@ -174,7 +174,7 @@ pub unsafe extern "C" fn gs_send(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::send(fd, b, flags, deadline) })
 }
 
-/// recvfrom(2): as gs_recv, and who has sent it. addr may be NULL; if it isn't,
+/// recvfrom(2): as gs_recv, and gives the sender's address. addr may be NULL; if it isn't,
 /// *addrlen is the room there, and then the address's length. -EINVAL also: addr
 /// without addrlen.
 ///

@@ -158,7 +158,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
             stolen
         };
         victim.become_running(s.m);
-        // Nobody takes decisions there while the thief watches.
+        // The victim makes no decisions while the thief watches.
         push(2);
         assert!(!steals(false));
         push(2);
@@ -168,7 +168,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         push(2);
         assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt, 0) && victim.keeps(gs[0]));
         assert!(!steals(true));
-        // Many goroutines, or one that hasn't begun.
+        // Many goroutines, or a newborn among them.
         push(9);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
         assert!(steals(false));
@@ -501,7 +501,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let file = table::get(fd).expect("open");
-        // As in `io::wait`, but that nobody parks.
+        // As in `io::wait`, but no goroutine parks.
         let wait_on = |p: PRef| {
             let generation = file.enter().expect("nobody closes it").generation;
             match file.lock_to_wait(generation, &Want::READ, file.seen()) {

@@ -1,5 +1,5 @@
-//! What the scheduler has counted. A P's counters are written by one thread at a time and
-//! read by anybody: a sum is a little older or newer than the next.
+//! What the scheduler has counted. One thread at a time writes a P's counters, and any thread may read them: a sum is a
+//! little older or newer than the next.
 
 use crate::sched::who::p::{self, PStatus, RUN_WAITS};
 use crate::sched::who::runtime::{Runtime, try_rt};
