@@ -15,7 +15,7 @@ use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, PStatus, count, read_clock_next};
+use crate::sched::who::p::{PRef, count, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Newborn, Task, TaskKind};
 use crate::sched::words::config::ConfigRequest;
