@@ -72,6 +72,7 @@ pub fn run(m: MRef) {
 }
 
 /// The next goroutine for this M; `None`: the thread leaves. schedule.
+#[inline(always)]
 pub fn next(m: MRef) -> Option<GRef> {
     loop {
         hooks::follow(m);
@@ -118,6 +119,7 @@ fn wait_for_p(m: MRef) {
 }
 
 /// Whether the M has given its P to the stopper of the world. Does whatever else the M is asked for.
+#[inline(always)]
 fn stops_for_world(m: MRef) -> bool {
     let p = m.p();
     if !is_asked(p) {
@@ -128,6 +130,8 @@ fn stops_for_world(m: MRef) -> bool {
 }
 
 /// The thread leaves and passes its P on.
+#[cold]
+#[inline(never)]
 fn leave_with_p(m: MRef) {
     hooks::leave_entered(m);
     hooks::idle(m);
@@ -145,6 +149,7 @@ fn leave_with_p(m: MRef) {
 }
 
 /// The task that this M was given, or finds. `None`: look again from the start.
+#[inline(always)]
 fn next_task(m: MRef) -> Option<Task> {
     let given = m.stash.take();
     if !m.is_locked() {
@@ -161,6 +166,7 @@ fn next_task(m: MRef) -> Option<Task> {
 
 /// The goroutine that the M runs next, for a task that it has taken. `None`: the task is for another M, or waits for a
 /// stack.
+#[inline(always)]
 fn make_current(m: MRef, task: Task) -> Option<GRef> {
     match task.kind() {
         TaskKind::Goroutine(g) if !may_run(m, g) => {
@@ -266,6 +272,7 @@ pub fn stop_spinning(m: MRef) {
 
 /// Fires the timers of the own P that are due and polls its files if that is due. Goroutines that these make ready run
 /// before the turn of the goroutines in `runnext` is over.
+#[inline(always)]
 fn make_due_ready(m: MRef, p: PRef) {
     let runnext = || p.runnext.load(Ordering::Relaxed);
     let (mut events, before) = (0, runnext());
