@@ -480,3 +480,66 @@ TEST(the_function_of_run_locks_its_thread_where_another_is_pinned)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     CHECK_EQ(gs_workers_free(w), 0);
 }
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* With a limit of one thread, and none in gs_run, nobody could give a goroutine of a group to a member: the only thread
+ * looked for another one again and again. */
+TEST(the_only_thread_joins_a_group)
+{
+    gs_config cfg = GS_CONFIG_INIT;
+    gs_workers *w = gs_workers_create(1, 0);
+    gs_spawn_opts o;
+    CHECK(w);
+    o = in_group(w);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    cfg.max_threads = 1;
+    CHECK_EQ(gs_init(&cfg), 0);
+    join(go_opts(do_nothing, NULL, &o));
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+struct elsewhere {
+    gs_workers *w;
+    int made, leave, left;
+};
+
+static void *attach_and_make_a_group(void *arg)
+{
+    struct elsewhere *e = arg;
+    CHECK_EQ(gs_attach(0), 0);
+    CHECK((e->w = gs_workers_create(1, GS_WORKERS_RUNNER)) != NULL);
+    SET(e->made, 1);
+    WAIT_UNTIL(GET(e->leave));
+    CHECK_EQ(gs_detach(), 0);
+    SET(e->left, 1);
+    return NULL;
+}
+
+static void note_own_thread(void *arg)
+{
+    SET(*(pid_t *)arg, thread_id());
+}
+
+/* The member of the group leaves while another thread is in gs_run: that joins. The goroutines waited for the next one. */
+TEST(another_thread_takes_the_place_of_the_thread_of_gs_run)
+{
+    struct elsewhere e = {NULL, 0, 0, 0};
+    pthread_t t = start_thread(attach_and_make_a_group, &e);
+    gs_spawn_opts o;
+    pid_t ran = 0;
+    NAP_UNTIL(GET(e.made));
+    CHECK_EQ(gs_attach(0), 0);
+    SET(e.leave, 1);
+    WAIT_UNTIL(GET(e.left));
+    o = in_group(e.w);
+    join(go_opts(note_own_thread, &ran, &o));
+    CHECK_EQ(GET(ran), thread_id());
+    CHECK_EQ(gs_detach(), 0);
+    join_thread(t);
+    CHECK_EQ(gs_workers_free(e.w), 0);
+}

@@ -58,11 +58,10 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
     // SAFETY: in the list until it is freed, and from then on until the runtime ends.
     let group = unsafe { &*group };
     if wants_runner && let Some(_inside) = Inside::try_enter() {
-        // A thread that is in `gs_run` already.
         let rt = rt();
         ALL.with(|_| {
             group.renew(rt);
-            rt.ms_that(is_in_run).into_iter().any(|m| group.take_place(0, m));
+            group.finds_runner(rt);
         });
     }
     Some(group)
@@ -133,23 +132,25 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
     });
     // SAFETY: an M has joined it, so it stays.
     if let Some(group) = joined.map(|g| unsafe { &*g }) {
-        while let Some(task) = group.waiting.pop() {
-            ready::push_global(task, priority::NORMAL);
-        }
+        group.wake_waiting();
     }
 }
 
 /// The thread leaves the runtime: what was to begin on it begins on another one.
 pub fn leave(m: MRef) {
     let Some(group) = of(m) else { return };
-    ALL.with(|_| {
+    let is_found = ALL.with(|_| {
         m.group.store(ptr::null_mut(), Ordering::Relaxed);
         for member in &group.members {
             if member.load(Ordering::Relaxed) == m.as_ptr() {
                 member.store(ptr::null_mut(), Ordering::Relaxed);
             }
         }
+        m.is_runner() && group.wants_runner && group.finds_runner(rt())
     });
+    if is_found {
+        group.wake_waiting();
+    }
     // The lock is held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, priority::NORMAL);
@@ -230,6 +231,8 @@ pub fn pass_on(m: MRef, g: GRef) {
             }
         }
         None if group.is_for_runner_only() => group.wait_for_runner(task),
+        // At the limit of threads there may never be another than this one.
+        None if group.joins(m) => m.stash.set(Some(task)),
         None => rt.aside.wait_for_thread(task),
     }
 }
@@ -318,6 +321,24 @@ impl Group {
             start::give(new, None, None, false);
         }
         joined.then_some(new)
+    }
+
+    /// Whether this M, which runs, becomes a member.
+    fn joins(&self, m: MRef) -> bool {
+        let is_fit = !m.is_runner() && !m.is_locked();
+        is_fit && ALL.with(|_| self.own_places().any(|place| self.take_place(place, m)))
+    }
+
+    /// Whether a thread that is in `gs_run` already joins, and is in no group. The lock is held.
+    fn finds_runner(&self, rt: &Runtime) -> bool {
+        rt.ms_that(is_in_run).into_iter().any(|m| self.take_place(0, m))
+    }
+
+    /// The thread is there for which they have waited.
+    fn wake_waiting(&self) {
+        while let Some(task) = self.waiting.pop() {
+            ready::push_global(task, priority::NORMAL);
+        }
     }
 
     /// There is no thread for the task before one calls `gs_run`.
