@@ -22,7 +22,7 @@ use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
 use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::runtime::rt;
 use crate::sched::who::task::Task;
 use crate::sched::words::clock;
 use core::ffi::c_void;
@@ -177,7 +177,10 @@ fn has_taken_back(m: MRef, old: PRef) {
 #[inline(never)]
 fn take_another(m: MRef, old: PRef) -> bool {
     let rt = rt();
-    match owner::take_idle_p(rt, Some(old), m.node.get()).or_else(|| take_left_p(rt, old)) {
+    // A P that another M left for its own call is taken before the goroutines in queues get it: this M is awake, and
+    // they need an M that has to be woken.
+    let left = || owner::take_left_p(rt, old, CALLS_LOOKED_AT);
+    match owner::take_idle_p(rt, Some(old), m.node.get()).or_else(left) {
         Some(p) => {
             owner::acquire_p(m, p);
             m.in_syscall.store(false, Ordering::Relaxed);
@@ -190,14 +193,6 @@ fn take_another(m: MRef, old: PRef) -> bool {
 
 /// An M that has returned from a call checks this number of P's for a P that another M's call has left.
 const CALLS_LOOKED_AT: usize = 8;
-
-/// A P that another M left for its own call. This M is awake, and the goroutines in queues need an M that has to be
-/// woken, so this M takes the P before they do.
-fn take_left_p(rt: &Runtime, old: PRef) -> Option<PRef> {
-    let n = rt.procs();
-    let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((old.id as usize + i) % n));
-    others.into_iter().find(|p| p.take_from_call(PStatus::Idle))
-}
 
 /// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
 /// for a P.

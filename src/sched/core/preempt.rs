@@ -8,7 +8,7 @@
 use super::blocking;
 use super::boundary;
 use super::handler;
-use super::owner::{acquire_p, release_p};
+use super::owner::{acquire_p, release_p, take_left_p};
 use super::ready;
 use super::start;
 use super::stop;
@@ -219,13 +219,11 @@ const CALLS_LOOKED_AT: usize = 4;
 #[cold]
 #[inline(never)]
 pub fn for_event(rt: &Runtime, p: PRef) {
-    let n = rt.procs();
-    let others = (1..n.min(CALLS_LOOKED_AT + 1)).map(|i| rt.p((p.id as usize + i) % n));
-    let left = || core::iter::once(p).chain(others).find(|p| p.take_from_call(PStatus::Idle));
     if rt.cooperative {
         return;
     }
-    if let Some(left) = left() {
+    let home = Some(p).filter(|p| p.take_from_call(PStatus::Idle));
+    if let Some(left) = home.or_else(|| take_left_p(rt, p, CALLS_LOOKED_AT)) {
         return start::hand_off(left);
     }
     let now = time::now();
