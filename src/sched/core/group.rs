@@ -61,7 +61,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
         let rt = rt();
         ALL.with(|_| {
             group.renew(rt);
-            group.finds_runner(rt);
+            group.add_runner(rt);
         });
     }
     Some(group)
@@ -139,16 +139,16 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
 /// The thread leaves the runtime: what was to begin on it begins on another one.
 pub fn leave(m: MRef) {
     let Some(group) = of(m) else { return };
-    let is_found = ALL.with(|_| {
+    let has_runner = ALL.with(|_| {
         m.group.store(ptr::null_mut(), Ordering::Relaxed);
         for member in &group.members {
             if member.load(Ordering::Relaxed) == m.as_ptr() {
                 member.store(ptr::null_mut(), Ordering::Relaxed);
             }
         }
-        m.is_runner() && group.wants_runner && group.finds_runner(rt())
+        m.is_runner() && group.wants_runner && group.add_runner(rt())
     });
-    if is_found {
+    if has_runner {
         group.wake_waiting();
     }
     // The lock is held, so no task has been pushed since.
@@ -232,7 +232,7 @@ pub fn pass_on(m: MRef, g: GRef) {
         }
         None if group.is_for_runner_only() => group.wait_for_runner(task),
         // At the limit of threads there may never be another than this one.
-        None if group.joins(m) => m.stash.set(Some(task)),
+        None if group.add_current(m) => m.stash.set(Some(task)),
         None => rt.aside.wait_for_thread(task),
     }
 }
@@ -323,18 +323,18 @@ impl Group {
         joined.then_some(new)
     }
 
-    /// Whether this M, which runs, becomes a member.
-    fn joins(&self, m: MRef) -> bool {
+    /// Makes this M, which runs, a member. False: it can't be one, or there is no place.
+    fn add_current(&self, m: MRef) -> bool {
         let is_fit = !m.is_runner() && !m.is_locked();
         is_fit && ALL.with(|_| self.own_places().any(|place| self.take_place(place, m)))
     }
 
-    /// Whether a thread that is in `gs_run` already joins, and is in no group. The lock is held.
-    fn finds_runner(&self, rt: &Runtime) -> bool {
+    /// Makes a thread that is in `gs_run` already, and in no group, a member. False: there is none. The lock is held.
+    fn add_runner(&self, rt: &Runtime) -> bool {
         rt.ms_that(is_in_run).into_iter().any(|m| self.take_place(0, m))
     }
 
-    /// The thread is there for which they have waited.
+    /// The group has the thread of `gs_run` that its tasks have waited for: they begin.
     fn wake_waiting(&self) {
         while let Some(task) = self.waiting.pop() {
             ready::push_global(task, priority::NORMAL);
