@@ -465,8 +465,9 @@ static void lock_many(void *arg)
         join(gs[i]);
 }
 
-/* The function of gs_run moved to a thread of the library's, which nobody had counted among those that are locked. At
- * its end there seemed to be fewer than none, and no other goroutine ever got a thread. */
+/* When the function of gs_run locked its thread, it moved to a thread of the library's, and the library didn't count that
+ * thread as locked. At the function's end it counted one locked thread less, and with none before, no other goroutine
+ * could lock a thread any more. */
 TEST(the_function_of_run_locks_its_thread_where_another_is_pinned)
 {
     gs_config cfg = GS_CONFIG_INIT;
@@ -486,8 +487,8 @@ static void do_nothing(void *arg)
     (void)arg;
 }
 
-/* With a limit of one thread, and none in gs_run, nobody could give a goroutine of a group to a member: the only thread
- * looked for another one again and again. */
+/* With a limit of one thread, and no thread in gs_run, a goroutine of a group never began: the only thread looked for
+ * another thread to make a member, again and again. */
 TEST(the_only_thread_joins_a_group)
 {
     gs_config cfg = GS_CONFIG_INIT;
