@@ -206,6 +206,47 @@ GO_TEST(with_preemption_off_it_runs_to_its_end)
     gs_preempt_enable();
 }
 
+/* ---- A goroutine that inherits a turn which has ended already ---- */
+
+static gs_chan *baton;
+
+static void hog_once_woken(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_chan_recv(baton, NULL, GS_FOREVER), 0);
+    while (!GET(stop))
+        ;
+}
+
+/* The P is asked to end the turn, the request is answered without effect, and the woken goroutine inherits the turn. */
+static void outlast_its_slice_and_wake(void *arg)
+{
+    int64_t end = clock_now() + 30 * MS;
+    (void)arg;
+    while (clock_now() < end)
+        ;
+    gs_preempt_check();
+    CHECK_EQ(gs_chan_send(baton, NULL, GS_FOREVER), 0);
+}
+
+GO_TEST(a_loop_that_inherits_an_unpreemptible_turn_keeps_no_sleeper_waiting)
+{
+    int procs = gs_gomaxprocs(1), i;
+    gs_spawn_opts o = GS_SPAWN_OPTS_INIT;
+    o.flags = GS_SPAWN_NOPREEMPT;
+    SET(stop, 0);
+    baton = gs_chan_make(0, 0);
+    CHECK(baton != NULL);
+    go(hog_once_woken, NULL);
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_spawn_with(outlast_its_slice_and_wake, NULL, &o, NULL), 0);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(gs_sleep(100 * MS), 0);
+    stop_hogs();
+    gs_chan_free(baton);
+    CHECK_EQ(gs_gomaxprocs(procs), 1);
+}
+
 /* ---- Goroutines that no signal stops ---- */
 
 static void compute_unstopped(void *arg)

@@ -154,9 +154,9 @@ fn turn_is_over(p: PRef) -> bool {
     now - p.pace.turn_seen_at.get() >= TURN
 }
 
-/// Puts the goroutine in `runnext` behind the others.
+/// Puts the goroutine in `runnext` behind the others, where a turn of its own awaits it.
 pub fn end_turn(p: PRef) {
-    if let Some(task) = take_runnext(p, p.alone.get()) {
+    if let Some(task) = empty_runnext(p, p.alone.get()) {
         ready::push_shared(p, task);
     }
 }
@@ -236,13 +236,20 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
+/// The task in `runnext`, which runs in its predecessor's turn.
 #[inline(always)]
 pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
+    let task = empty_runnext(p, alone)?;
+    p.inherited.store(p.inherited.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    Some(task)
+}
+
+#[inline(always)]
+fn empty_runnext(p: PRef, alone: bool) -> Option<Task> {
     let word = p.runnext.load(Ordering::Relaxed);
     if word == 0 {
         return None;
     }
-    p.inherited.store(p.inherited.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     if alone {
         p.runnext.store(0, Ordering::Relaxed);
         // SAFETY: it holds a task.

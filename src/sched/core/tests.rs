@@ -247,6 +247,31 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
 }
 
 #[test]
+fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
+    Stage::set(1, "flat", |s| {
+        let (taken, next) = (s.task(), s.task());
+        let p = s.p(0);
+        let answer = || {
+            let turn = p.turn();
+            world::ask(p, attention::SLICE);
+            assert!(!world::give_way(s.m, p));
+            assert_eq!(p.attention.load(Ordering::Relaxed), 0);
+            turn
+        };
+        // A task that the M has taken already runs without another decision.
+        s.m.stash.set(Some(taken));
+        assert_ne!(answer(), p.turn());
+        assert_eq!(s.name(s.m.stash.take()), Some(0));
+        // The task in `runnext` doesn't inherit the turn.
+        p.runnext.store(next.to_word(), Ordering::Relaxed);
+        let turn = answer();
+        assert_ne!(turn, p.turn());
+        assert_eq!(s.name(next_local(s.m, p)), Some(1));
+        assert_ne!(turn, p.turn());
+    });
+}
+
+#[test]
 fn what_an_event_made_ready_runs_before_the_turn_is_over() {
     Stage::set(1, "flat", |s| {
         let (woken, local) = (s.task(), s.task());

@@ -184,6 +184,8 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     if asked & STOP == 0 {
         if asked & SLICE != 0 {
             order::end_turn(p);
+            // A goroutine that is in the stash still runs without another decision, and sysmon must see a new turn.
+            order::next_tick(p);
         }
         return false;
     }

@@ -71,7 +71,8 @@ struct WatchedP {
     /// When the P's current turn began: of one goroutine, with all its system calls, or of goroutines that hand over
     /// to each other.
     slice: i64,
-    /// The goroutine has been asked to give way.
+    /// The P has been asked to end this turn. If the request is gone in the next decision, another goroutine may run in
+    /// this turn, so the P is asked again.
     asked: bool,
     /// When sysmon asks next what the P's thread does, and how long after that again.
     check: i64,
@@ -360,7 +361,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
             turn,
             syscall_tick,
             slice: seen.slice,
-            asked: seen.asked,
+            asked: seen.asked && p.attention.load(Ordering::Relaxed) & attention::SLICE != 0,
             ..WatchedP::new(now)
         };
         match status {
