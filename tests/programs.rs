@@ -156,6 +156,7 @@ const PROGRAMS: &[Program] = &[
     program("rows", "rows.c", matrix),
     program("regressions", "regressions.c", widened),
     program("preempt", "preempt.c", matrix),
+    program("hogs", "hogs.c", widened),
     program("never_switch", "never_switch.c", flat),
     program("embed", "embed.c", matrix),
     program("signals", "signals.c", matrix),
