@@ -25,7 +25,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -91,6 +91,10 @@ test: $(STAMP)/test ## run every check and test, with a summary at the end
 
 test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
 	@tools/pythons test $(ARGS)
+
+test-python-ft: $(STAMP)/python ## test bindings/python with a free-threaded Python 3.13t, built if need be (ARGS: pytest's)
+	@[ -n "$(PYTHON_FT)" ] || tools/python-ft release
+	@tools/pythons test --only 3.13t $(ARGS)
 
 test-python-stdlib: $(STAMP)/python ## run CPython's own tests on goroutines, with each Python found
 	@tools/pythons stdlib $(ARGS)

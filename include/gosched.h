@@ -159,6 +159,12 @@ struct sockaddr;
 #define GS_WORKERS_RUNNER (UINT32_C(1))
 
 /**
+ * Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with
+ * GS_WORKERS_RUNNER. The library starts none: goroutines of the group wait for the first of them.
+ */
+#define GS_WORKERS_RUNNERS (UINT32_C(2))
+
+/**
  * gs_case.op: send.
  */
 #define GS_SEND (1)
@@ -796,7 +802,9 @@ const char *gs_strerror(int err);
  * gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
  * take it. The threads come as they are needed, and run other goroutines too.
  *
- * NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
+ * flags: 0, GS_WORKERS_RUNNER or GS_WORKERS_RUNNERS.
+ *
+ * NULL: n is not in 1 to GS_MAX_PROCS, the flags are others, or there is no memory. Free it with
  * gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
  * Goroutines and plain threads; may switch.
  * Not async-signal-safe.

@@ -179,9 +179,16 @@ fn python_includes() -> Result<Vec<String>> {
     let python = config
         .executable()
         .ok_or("building needs the Python interpreter itself: set PYO3_PYTHON")?;
-    let code = "import sysconfig; print(sysconfig.get_path('include')); print(sysconfig.get_path('platinclude'))";
+    let code = "import sys, sysconfig as s; no_gil = bool(s.get_config_var('Py_GIL_DISABLED')); \
+                print(no_gil and sys.version_info[:2] != (3, 13), s.get_path('include'), s.get_path('platinclude'), sep='\\n')";
     let said = run(Command::new(python).args(["-c", code]), "the interpreter doesn't run")?;
-    let mut found: Vec<String> = said.lines().map(str::to_owned).collect();
+    let mut said = said.lines();
+    if said.next() == Some("True") {
+        return Err(
+            "of free-threaded Pythons only 3.13 is supported: build with one that has a GIL".into(),
+        );
+    }
+    let mut found: Vec<String> = said.map(str::to_owned).collect();
     found.dedup();
     if !found.iter().any(|path| Path::new(path).join("Python.h").exists()) {
         return Err(format!(

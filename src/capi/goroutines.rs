@@ -70,19 +70,31 @@ pub struct gs_workers {
 /// before the goroutines that have begun on it have ended.
 pub const GS_WORKERS_RUNNER: u32 = 1;
 
+/// Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with
+/// GS_WORKERS_RUNNER. The library starts none: goroutines of the group wait for the first of them.
+pub const GS_WORKERS_RUNNERS: u32 = 2;
+
 /// Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
 /// with one lock: n is 1). A goroutine that is spawned with GS_SPAWN_PINNED and
 /// gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
 /// take it. The threads come as they are needed, and run other goroutines too.
 ///
-/// NULL: n is not in 1 to GS_MAX_PROCS, a flag is unknown, or there is no memory. Free it with
+/// flags: 0, GS_WORKERS_RUNNER or GS_WORKERS_RUNNERS.
+///
+/// NULL: n is not in 1 to GS_MAX_PROCS, the flags are others, or there is no memory. Free it with
 /// gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
 /// Goroutines and plain threads; may switch.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
     let _entered = Entered::new();
-    let known = (1..=LARGEST as c_int).contains(&n) && flags & !GS_WORKERS_RUNNER == 0;
-    let group = known.then(|| group::create(n as usize, flags & GS_WORKERS_RUNNER != 0)).flatten();
+    let is_known = (1..=LARGEST as c_int).contains(&n);
+    let runners = match flags {
+        0 => Some(0),
+        GS_WORKERS_RUNNER => Some(1),
+        GS_WORKERS_RUNNERS => Some(n as usize),
+        _ => None,
+    };
+    let group = runners.filter(|_| is_known).and_then(|r| group::create(n as usize, r));
     group.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut().cast())
 }
 

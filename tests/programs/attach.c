@@ -171,6 +171,106 @@ TEST(its_thread_is_the_runner_of_a_group)
     CHECK_EQ(gs_workers_free(workers), 0);
 }
 
+/* Threads of a group that all attach. */
+static struct attached {
+    pthread_t thread;
+    gs_sem *end;
+    int is_there;
+} members[3];
+
+static void *attach_until(void *arg)
+{
+    struct attached *member = arg;
+    CHECK_EQ(gs_attach(GS_SPAWN_NOSIGNAL), 0);
+    SET(member->is_there, 1);
+    CHECK_EQ(gs_sem_acquire(member->end, 1, GS_FOREVER), 0);
+    DETACH();
+    return NULL;
+}
+
+static long begun_on[LENGTH(members)];
+
+/* Begins and stays on one of them, also beside a call that holds another thread up. */
+static void stay_on_member(void *both)
+{
+    pthread_t here = pthread_self();
+    size_t i;
+    for (i = 0; i < LENGTH(members) && !pthread_equal(members[i].thread, here); i++)
+        ;
+    CHECK(i < LENGTH(members));
+    ADD(begun_on[i], 1);
+    for (int n = 0; n < 5; n++) {
+        gs_yield();
+        CHECK_EQ(gs_sleep(100 * US), 0);
+        CHECK(pthread_equal(pthread_self(), here));
+    }
+    add_one(both);
+}
+
+static void hold_thread_up(void *flag)
+{
+    CHECK_EQ(gs_entersyscall(), 0);
+    while (!GET(*(int *)flag))
+        nap(100 * US);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+/* Each waits until all of them are there: they run at the same time. */
+static void meet_attached(void *count)
+{
+    ADD(*(int *)count, 1);
+    CHECK_EQ(gs_entersyscall(), 0);
+    while (GET(*(int *)count) < (int)LENGTH(members))
+        nap(100 * US);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+TEST(a_group_of_attached_threads)
+{
+    gs_workers *workers = gs_workers_create(LENGTH(members), GS_WORKERS_RUNNERS);
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_sem end;
+    long ended = 0, all = 0;
+    int met = 0, stop = 0;
+    gs_g *g[LENGTH(members)];
+    CHECK(workers);
+    CHECK_EQ(gs_sem_init(&end, 0), 0);
+    opts.flags = GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL;
+    opts.workers = workers;
+    /* There is no thread for these yet. */
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(gs_spawn_with(stay_on_member, &ended, &opts, NULL), 0);
+    nap(2 * MS);
+    CHECK_EQ(GET(ended), 0);
+    for (size_t i = 0; i < LENGTH(members); i++) {
+        members[i].end = &end;
+        CHECK_EQ(pthread_create(&members[i].thread, NULL, attach_until, &members[i]), 0);
+        while (!GET(members[i].is_there))
+            nap(100 * US);
+    }
+    /* Calls that block a thread run elsewhere. */
+    for (int i = 0; i < 10; i++)
+        CHECK_EQ(gs_spawn(hold_thread_up, &stop), 0);
+    for (int i = 0; i < 100; i++)
+        CHECK_EQ(gs_spawn_with(stay_on_member, &ended, &opts, NULL), 0);
+    while (GET(ended) < 200)
+        nap(MS);
+    for (size_t i = 0; i < LENGTH(members); i++)
+        all += GET(begun_on[i]);
+    CHECK_EQ(all, 200);
+    for (size_t i = 0; i < LENGTH(members); i++)
+        CHECK_EQ(gs_spawn_with(meet_attached, &met, &opts, &g[i]), 0);
+    for (size_t i = 0; i < LENGTH(members); i++) {
+        CHECK_EQ(gs_join(g[i], GS_FOREVER), 0);
+        gs_release(g[i]);
+    }
+    SET(stop, 1);
+    CHECK_EQ(gs_sem_release(&end, LENGTH(members)), 0);
+    for (size_t i = 0; i < LENGTH(members); i++)
+        CHECK_EQ(pthread_join(members[i].thread, NULL), 0);
+    CHECK_EQ(gs_workers_free(workers), 0);
+}
+
 static void spin_until(void *flag)
 {
     while (!GET(*(int *)flag))

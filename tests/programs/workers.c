@@ -312,7 +312,8 @@ TEST(bad_groups)
     CHECK(gs_workers_create(0, 0) == NULL);
     CHECK(gs_workers_create(-1, 0) == NULL);
     CHECK(gs_workers_create(GS_MAX_PROCS + 1, 0) == NULL);
-    CHECK(gs_workers_create(1, 2) == NULL);
+    CHECK(gs_workers_create(1, 4) == NULL);
+    CHECK(gs_workers_create(1, GS_WORKERS_RUNNER | GS_WORKERS_RUNNERS) == NULL);
     CHECK_EQ(gs_workers_free(NULL), 0);
     w = gs_workers_create(1, 0);
     CHECK(w != NULL);

@@ -6,6 +6,7 @@ use crate::ffi::*;
 use crate::format::{Format, Item};
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
+use crate::state;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -53,8 +54,10 @@ fn collect(py: Python<'_>) {
     if GARBAGE_LEN.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let garbage = GARBAGE.with(py, mem::take);
-    GARBAGE_LEN.store(0, Ordering::Relaxed);
+    let garbage = GARBAGE.with(py, |g| {
+        GARBAGE_LEN.store(0, Ordering::Relaxed);
+        mem::take(g)
+    });
     park::call(py, || {
         for chan in garbage {
             // SAFETY: nothing refers to the channel any more.
@@ -91,8 +94,10 @@ impl Drop for Channel {
             if matches!(self.kind, Kind::Object) && unsafe { gs_chan_len(chan) } > 0 {
                 drain(py, chan);
             }
-            GARBAGE.with(py, |g| g.push(chan));
-            GARBAGE_LEN.fetch_add(1, Ordering::Relaxed);
+            GARBAGE.with(py, |g| {
+                g.push(chan);
+                GARBAGE_LEN.store(g.len(), Ordering::Relaxed);
+            });
         });
     }
 }
@@ -148,7 +153,7 @@ impl Channel {
     /// The word to send for a value; a reference of its own if it is an object.
     fn word_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
         match &self.kind {
-            Kind::Object => Ok(value.clone().into_ptr() as u64),
+            Kind::Object => Ok(state::give(value) as u64),
             Kind::Int => Ok(value.extract::<i64>()? as u64),
             Kind::Float => Ok(value.extract::<f64>()?.to_bits()),
             Kind::Time => Err(PyTypeError::new_err("a timer's channel is only received from")),
@@ -281,10 +286,9 @@ impl Channel {
         if self.capacity == 0 || !matches!(self.kind, Kind::Object) {
             return false;
         }
-        let word = object as u64;
         // SAFETY: the caller keeps the object; the reference goes with it.
         unsafe {
-            py_ffi::Py_INCREF(object);
+            let word = state::give(&Bound::ref_from_ptr(py, &object)) as u64;
             if gs_chan_put(self.chan(), (&raw const word).cast()) != 0 {
                 py_ffi::Py_DECREF(object);
                 return false;

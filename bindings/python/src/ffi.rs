@@ -9,6 +9,8 @@ pub const GS_NOWAIT: i64 = 0;
 pub const GS_SPAWN_PINNED: u32 = 1;
 pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 pub const GS_WORKERS_RUNNER: u32 = 1;
+#[cfg(Py_GIL_DISABLED)]
+pub const GS_WORKERS_RUNNERS: u32 = 2;
 pub const GS_SEND: c_int = 1;
 pub const GS_RECV: c_int = 2;
 
@@ -104,6 +106,8 @@ unsafe extern "C" {
     pub fn gs_release(g: *mut gs_g);
     pub fn gs_cancel(g: *mut gs_g) -> c_int;
     pub fn gs_uncancel() -> c_int;
+    pub fn gs_cancel_disable() -> c_int;
+    pub fn gs_cancel_enable() -> c_int;
     pub fn gs_yield();
     pub fn gs_sleep_until(deadline: i64) -> c_int;
     pub fn gs_chan_make(size: usize, capacity: usize) -> *mut gs_chan;

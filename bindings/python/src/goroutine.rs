@@ -4,8 +4,9 @@ use crate::errors::{self, Cancelled};
 use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
+use crate::state::{State, stack_for};
 use crate::sync::{Queue, forks};
-use crate::{state, worker};
+use crate::worker;
 use pyo3::exceptions::{PyBaseException, PySystemExit, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -45,7 +46,7 @@ struct Call {
     context: Py<PyAny>,
 }
 
-/// What the GIL guards.
+/// What goroutines share.
 struct Inner {
     call: Option<Call>,
     status: Status,
@@ -65,7 +66,8 @@ struct Inner {
     watched: bool,
     /// Its place in `ALL`.
     at: usize,
-    thread_state: *mut py_ffi::PyThreadState,
+    /// While it runs; else null.
+    state: *const State,
 }
 
 /// A goroutine: what go() gives.
@@ -76,7 +78,26 @@ pub struct Goroutine {
     /// The `sync::forks` of the process that made it.
     forks: u32,
     inner: Shared<Inner>,
-    joiners: Queue,
+    /// Whether it has ended.
+    joiners: Queue<bool>,
+}
+
+/// The library's goroutine while it runs, with a reference of the caller's own; else null.
+fn retained(i: &Inner) -> *mut gs_g {
+    // SAFETY: null, or it runs; never switches.
+    unsafe { gs_retain(i.handle) }
+}
+
+/// Ends the present wait of a goroutine, or its next one. Takes the reference.
+pub fn cancel(py: Python<'_>, handle: *mut gs_g) {
+    if !handle.is_null() {
+        let handle = handle as usize;
+        // SAFETY: the caller's reference.
+        park::call(py, || unsafe {
+            gs_cancel(handle as *mut gs_g);
+            gs_release(handle as *mut gs_g);
+        });
+    }
 }
 
 impl Goroutine {
@@ -94,9 +115,15 @@ impl Goroutine {
             name: None,
             watched: false,
             at: usize::MAX,
-            thread_state: ptr::null_mut(),
+            state: ptr::null(),
         };
-        Goroutine { id, stack, forks: forks(), inner: Shared::new(inner), joiners: Queue::new() }
+        Goroutine {
+            id,
+            stack,
+            forks: forks(),
+            inner: Shared::new(inner),
+            joiners: Queue::new(false),
+        }
     }
 
     /// It is one of the parent's, of which this process was forked: here it doesn't run.
@@ -157,15 +184,15 @@ impl Goroutine {
     }
 
     fn wait_for_end(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = Timeout::after(timeout)?;
         if self.is_done(py) {
             return Ok(true);
         }
         if worker::current(py).is_some_and(|me| ptr::eq(me, self)) {
             return Err(errors::runtime("a goroutine can't wait for its own end"));
         }
-        let timeout = Timeout::after(timeout)?;
         while !self.is_done(py) {
-            let woken = self.joiners.wait(py, timeout).map_err(|(e, _)| e)?;
+            let woken = self.joiners.wait(py, 0, timeout, |ended, _| *ended).map_err(|(e, _)| e)?;
             if !woken {
                 return Ok(self.is_done(py));
             }
@@ -176,47 +203,66 @@ impl Goroutine {
     pub fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
         let handle = self.inner.with(py, |i| {
             if i.status == Status::Done || self.is_lost() {
-                return None;
+                return Err(exception);
             }
             i.thrown.push_back(exception);
-            Some(i.handle)
+            Ok(retained(i))
         });
-        let Some(handle) = handle else { return false };
-        if !handle.is_null() {
-            // SAFETY: it runs, so the handle is good; the reference keeps it while the GIL is away.
-            unsafe {
-                gs_retain(handle);
-                park::call(py, || {
-                    gs_cancel(handle);
-                    gs_release(handle);
-                });
+        match handle {
+            Ok(handle) => {
+                cancel(py, handle);
+                true
+            }
+            Err(exception) => {
+                drop(exception);
+                false
             }
         }
-        true
     }
 
-    /// Ends this wait of the goroutine, which is at one, without an exception.
-    pub fn interrupt(&self, py: Python<'_>) {
-        let handle = self.inner.with(py, |i| i.handle);
-        if !handle.is_null() {
-            // SAFETY: as in `throw_at`.
-            unsafe {
-                gs_retain(handle);
-                park::call(py, || {
-                    gs_cancel(handle);
-                    gs_release(handle);
-                });
+    /// For `cancel`: the library's goroutine while it runs.
+    pub fn handle(&self, py: Python<'_>) -> *mut gs_g {
+        self.inner.with(py, |i| retained(i))
+    }
+
+    /// Where it is: see `state::stack`. `None`: it has not begun, or has ended.
+    #[cfg(Py_GIL_DISABLED)]
+    fn stack(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            // With the lock of `inner` the goroutine doesn't end before it is held.
+            let held = self.inner.with(py, |i| {
+                // SAFETY: null, or the state of a goroutine that has not ended.
+                let state = unsafe { i.state.as_ref()? };
+                // SAFETY: the same.
+                Some(unsafe { state.hold() }.then_some(ptr::from_ref(state)))
+            });
+            match held {
+                None => return Ok(None),
+                // SAFETY: held, so it doesn't end.
+                Some(Some(state)) => return unsafe { (*state).stack_and_let_go(py) }.map(Some),
+                Some(None) => {}
             }
+            // It runs, unless it has stopped just now.
+            if let Some(worker) = worker::all().into_iter().find(|worker| worker.runs(self)) {
+                let stack = worker.stack(py, self)?;
+                if !stack.is_none(py) {
+                    return Ok(Some(stack));
+                }
+            }
+            // It begins, ends or changes over: for a moment, for which it may need this thread's processor.
+            park::call(py, std::thread::yield_now);
+            py.check_signals()?;
         }
     }
 
     /// Has it call the handlers of signals soon. It runs.
     pub fn look_for_signals(&self, py: Python<'_>) {
-        let ts = self.inner.with(py, |i| i.thread_state);
-        if !ts.is_null() {
-            // SAFETY: a goroutine that runs has its state.
-            unsafe { state::interrupt(py, ts) };
-        }
+        self.inner.with(py, |i| {
+            // SAFETY: null, or the state of a goroutine that doesn't end before `inner` is free again.
+            if let Some(state) = unsafe { i.state.as_ref() } {
+                state.interrupt(py);
+            }
+        });
     }
 
     /// A KeyboardInterrupt was thrown at it and not raised yet.
@@ -327,9 +373,14 @@ impl Goroutine {
 
     /// Has fn(goroutine) called when it has ended, by the goroutine itself; now, if it has already.
     fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+        slf.get().inner.with(slf.py(), |i| i.watched = true);
+        Self::_on_end(slf, function);
+    }
+
+    /// As add_done_callback, but an error of the goroutine is reported all the same.
+    fn _on_end(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let (py, g) = (slf.py(), slf.get());
         let late = g.inner.with(py, |i| {
-            i.watched = true;
             if i.status == Status::Done {
                 return Some(function);
             }
@@ -339,11 +390,6 @@ impl Goroutine {
         if let Some(function) = late {
             call_back(py, &function, slf);
         }
-    }
-
-    /// As add_done_callback, but an error of the goroutine is reported all the same. It has not ended.
-    fn _on_end(&self, py: Python<'_>, function: Py<PyAny>) {
-        self.inner.with(py, |i| i.callbacks.push(function));
     }
 
     /// Takes back what was thrown at it and not raised yet. Whether it has.
@@ -377,18 +423,51 @@ impl Goroutine {
         Ok(removed.len())
     }
 
-    /// The frame that it is in; None: it isn't running, or not in Python.
+    /// The frame that it is in; None: it isn't running, or not in Python. On a free-threaded Python, where it may go
+    /// on meanwhile, a copy of what traceback uses.
     #[getter]
-    fn frame(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let ts = self.inner.with(py, |i| i.thread_state);
-        if ts.is_null() || self.is_lost() {
-            return None;
+    pub fn frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.is_lost() {
+            return Ok(None);
         }
-        // SAFETY: the state of a goroutine that has not ended; a new reference or null.
-        unsafe {
-            let frame = PyThreadState_GetFrame(ts);
-            (!frame.is_null()).then(|| Bound::from_owned_ptr(py, frame).unbind())
+        #[cfg(not(Py_GIL_DISABLED))]
+        {
+            let state = self.inner.with(py, |i| i.state);
+            // SAFETY: null, or the state of a goroutine that has not ended.
+            Ok(unsafe { state.as_ref() }.and_then(|state| unsafe { state.frame(py) }))
         }
+        #[cfg(Py_GIL_DISABLED)]
+        {
+            if worker::current(py).is_some_and(|me| ptr::eq(me, self)) {
+                // SAFETY: attached; a new reference or null.
+                let frame = unsafe {
+                    let frame = PyThreadState_GetFrame(py_ffi::PyThreadState_Get());
+                    Bound::from_owned_ptr_or_opt(py, frame)
+                };
+                return Ok(frame.map(Bound::unbind));
+            }
+            let Some(stack) = self.stack(py)? else { return Ok(None) };
+            let module = py.import("gosched._runtime")?;
+            let frame = module.call_method1("_frame_of", (stack,))?;
+            Ok((!frame.is_none()).then(|| frame.unbind()))
+        }
+    }
+
+    /// Whether it has begun, has not ended, and waits or has given way.
+    fn _is_away(&self, py: Python<'_>) -> bool {
+        if self.is_lost() {
+            return false;
+        }
+        #[cfg(not(Py_GIL_DISABLED))]
+        {
+            let runs = self.inner.with(py, |i| i.status == Status::Running);
+            runs && worker::all().iter().all(|w| !w.runs(self))
+        }
+        #[cfg(Py_GIL_DISABLED)]
+        self.inner.with(py, |i| {
+            // SAFETY: null, or the state of a goroutine that has not ended; let go if it was held.
+            unsafe { i.state.as_ref().filter(|s| s.hold()).map(|s| s.let_go()).is_some() }
+        })
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -447,14 +526,20 @@ impl Goroutine {
     }
 }
 
+#[cfg(Py_GIL_DISABLED)]
 unsafe extern "C" {
     fn PyThreadState_GetFrame(ts: *mut py_ffi::PyThreadState) -> *mut py_ffi::PyObject;
 }
 
 /// At import.
 pub fn init() {
-    // SAFETY: the GIL is held.
+    // SAFETY: attached.
     INTERPRETER.store(unsafe { py_ffi::PyInterpreterState_Get() }, Ordering::Relaxed);
+}
+
+/// The main interpreter.
+pub fn interpreter() -> *mut py_ffi::PyInterpreterState {
+    INTERPRETER.load(Ordering::Relaxed)
 }
 
 /// The object of the main goroutine, whose handle this is.
@@ -463,11 +548,13 @@ pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>>
     let id = unsafe { libc::pthread_self() } as u64;
     let g = Py::new(py, Goroutine::new(id, 0, None, Status::Running))?;
     let name = "main".into_pyobject(py)?.into_any().unbind();
+    let state = Box::leak(Box::new(State::new()));
+    // SAFETY: the main goroutine, attached.
+    unsafe { state.adopt() };
     g.get().inner.with(py, |i| {
         i.handle = handle;
         i.name = Some(name);
-        // SAFETY: the GIL is held.
-        i.thread_state = unsafe { py_ffi::PyThreadState_Get() };
+        i.state = state;
     });
     // SAFETY: never switches; the object lives as long as the goroutine.
     unsafe { gs_set_data(handle, g.as_ptr().cast()) };
@@ -484,14 +571,16 @@ pub fn watch_signals(py: Python<'_>) -> PyResult<()> {
 pub fn forked(py: Python<'_>) {
     ALL.with(py, Vec::clear);
     ALIVE.store(0, Ordering::Relaxed);
+    LATE.store(0, Ordering::Relaxed);
 }
 
-/// Starts a goroutine.
+/// Starts a goroutine; on the first thread that runs goroutines, if `is_first`.
 fn spawn_call(
     py: Python<'_>,
     call: Call,
     name: Option<Py<PyAny>>,
     stack: usize,
+    is_first: bool,
 ) -> PyResult<Py<Goroutine>> {
     worker::ensure(py)?;
     if worker::is_ending() && worker::is_over() {
@@ -509,12 +598,12 @@ fn spawn_call(
         name: label.as_ref().map_or(ptr::null(), |l| l.as_ptr()),
         stack_size: stack,
         priority: 0,
-        // The one thread that runs goroutines of Python is where it is.
+        // The threads that run goroutines of Python are where they are.
         node: -1,
         flags: GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL,
         reserved: 0,
         data: g.as_ptr().cast(),
-        workers: worker::group(),
+        workers: if is_first { worker::first_group() } else { worker::group() },
     };
     let arg = g.clone_ref(py).into_ptr();
     ALIVE.fetch_add(1, Ordering::Relaxed);
@@ -544,33 +633,33 @@ unsafe extern "C" fn run(object: *mut c_void) {
         g.get().stack
     };
     let is_usual = stack == STACK;
+    let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
-        let interpreter = INTERPRETER.load(Ordering::Relaxed);
-        let Some(ts) = state::begin(interpreter, stack, is_usual) else {
+        if !state.begin(interpreter(), stack, is_usual) {
             // It stays new for ever: there is no memory to say so.
             return;
-        };
+        }
         Python::attach(|py| {
             let g = Bound::<PyAny>::from_owned_ptr(py, object).cast_into_unchecked::<Goroutine>();
-            body(&g, ts);
+            body(&g, &state);
             worker::away(Some(g.get()));
         });
-        state::end(ts, is_usual);
+        state.end(is_usual);
     }
 }
 
-fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
+fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     let (py, g) = (slf.py(), slf.get());
     worker::set_current(Some(g));
     // SAFETY: the running goroutine.
     let handle = unsafe { gs_self() };
-    let at = ALL.with(py, |all| {
+    ALL.with(py, |all| {
+        g.inner.with(py, |i| i.at = all.len());
         all.push(g);
-        all.len() - 1
     });
     let call = g.inner.with(py, |i| {
-        (i.handle, i.status, i.at, i.thread_state) = (handle, Status::Running, at, ts);
+        (i.handle, i.status, i.state) = (handle, Status::Running, state);
         i.call.take()
     });
     let outcome = match g.take_thrown(py) {
@@ -589,15 +678,14 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
         .is_none_or(|e| e.is_instance_of::<Cancelled>(py) || e.is_instance_of::<PySystemExit>(py));
     let cancelled = error.as_ref().is_some_and(|e| e.is_instance_of::<Cancelled>(py));
     let error = error.map(|e| e.into_value(py).into_any());
-    let watched = g.inner.with(py, |i| i.watched);
     if !is_quiet
-        && !watched
         && let Some(e) = &error
+        && !will_be_watched(slf)
     {
         report(py, slf, e);
     }
-    // SAFETY: the current state.
-    unsafe { state::clear(ts) };
+    // SAFETY: this goroutine, in Python.
+    unsafe { state.clear() };
     let (callbacks, left) = g.inner.with(py, |i| {
         (i.result, i.error, i.cancelled) = (result, error, cancelled);
         i.status = Status::Done;
@@ -609,11 +697,14 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
     unsafe { gs_uncancel() };
     ALIVE.fetch_sub(1, Ordering::Relaxed);
     // Before the callbacks, which may wait.
-    g.joiners.wake(py, u32::MAX);
+    g.joiners.wake(py, |ended, waiting| {
+        *ended = true;
+        waiting
+    });
     for f in callbacks {
         call_back(py, &f, slf);
     }
-    g.inner.with(py, |i| (i.handle, i.thread_state) = (ptr::null_mut(), ptr::null_mut()));
+    g.inner.with(py, |i| (i.handle, i.state) = (ptr::null_mut(), ptr::null()));
     ALL.with(py, |all| {
         let at = g.inner.with(py, |i| i.at);
         all.swap_remove(at);
@@ -623,8 +714,8 @@ fn body(slf: &Bound<'_, Goroutine>, ts: *mut py_ffi::PyThreadState) {
         }
     });
     // What a callback has left behind.
-    // SAFETY: the current state.
-    unsafe { state::clear(ts) };
+    // SAFETY: this goroutine, in Python.
+    unsafe { state.clear() };
 }
 
 /// The goroutine has forked, and this is the child: the end of its function is that of the program.
@@ -692,7 +783,47 @@ fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goroutine>) {
     }
 }
 
-/// Reports an exception for which no caller has asked.
+/// Reports that wait for somebody who may ask for the error.
+static LATE: AtomicU64 = AtomicU64::new(0);
+
+pub fn late_reports() -> u64 {
+    LATE.load(Ordering::Relaxed)
+}
+
+/// How long a report waits at most, and between looks, in ns.
+const LATE_MOST: i64 = 20_000_000;
+const LATE_STEP: i64 = 500_000;
+
+/// Whether somebody asks for the error with which the goroutine has ended. Without a GIL who has started it runs at
+/// the same time, and may be about to: that is waited for a little.
+fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
+    let (py, g) = (slf.py(), slf.get());
+    let is_watched = || g.inner.with(py, |i| i.watched);
+    if cfg!(Py_GIL_DISABLED) && !is_watched() {
+        // SAFETY: no preconditions.
+        let until = unsafe { gs_now() } + LATE_MOST;
+        // Nobody who has it could ask, or all that have it wait in join().
+        let may_ask = || {
+            // SAFETY: attached. One reference is the goroutine's own.
+            let references = unsafe { py_ffi::Py_REFCNT(slf.as_ptr()) };
+            references > 1 && g.joiners.with(py, |_, [waiting]| waiting) == 0
+        };
+        LATE.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: no preconditions.
+        while !is_watched() && may_ask() && !worker::is_ending() && unsafe { gs_now() } < until {
+            // SAFETY: outside of Python, on this goroutine.
+            park::call(py, || unsafe {
+                gs_cancel_disable();
+                gs_sleep_until(gs_now() + LATE_STEP);
+                gs_cancel_enable();
+            });
+        }
+        LATE.fetch_sub(1, Ordering::Relaxed);
+    }
+    is_watched()
+}
+
+/// An exception for which nobody has asked.
 fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
     let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));
     if let Err(e) = told {
@@ -738,7 +869,7 @@ pub fn go<'py>(
     kwargs: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Py<Goroutine>> {
     let py = function.py();
-    spawn_call(py, call_of(function, args, kwargs)?, None, state::stack_for(py, STACK))
+    spawn_call(py, call_of(function, args, kwargs)?, None, stack_for(py, STACK), false)
 }
 
 /// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with a stack of a given size in bytes.
@@ -773,9 +904,20 @@ pub fn spawn<'py>(
     {
         return Err(errors::value("there is no such node"));
     }
-    let stack =
-        if stack_size == 0 { state::stack_for(py, STACK) } else { stack_size.max(LEAST_STACK) };
-    spawn_call(py, call_of(function, args, kwargs)?, name, stack)
+    let stack = if stack_size == 0 { stack_for(py, STACK) } else { stack_size.max(LEAST_STACK) };
+    spawn_call(py, call_of(function, args, kwargs)?, name, stack, false)
+}
+
+/// For gosched._signals: starts a goroutine on the first thread that runs goroutines, the main thread.
+#[pyfunction]
+#[pyo3(signature = (function, /, *args, name))]
+pub fn _spawn_first<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+    name: Py<PyAny>,
+) -> PyResult<Py<Goroutine>> {
+    let py = function.py();
+    spawn_call(py, call_of(function, args, None)?, Some(name), stack_for(py, STACK), true)
 }
 
 /// The running goroutine; None on a thread that runs none.
@@ -882,10 +1024,23 @@ pub fn _pop_timeout(py: Python<'_>, timeout: &Bound<'_, PyAny>) {
 /// All goroutines that have begun and not ended, the main one first.
 #[pyfunction]
 pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
-    let all = ALL.with(py, |all| all.clone());
-    // SAFETY: the GIL is held since they were listed, so none has ended.
-    let others = all.into_iter().filter_map(|g| object_of(py, unsafe { &*g }));
+    // SAFETY: a goroutine that is listed has not ended, and keeps its object.
+    let others =
+        ALL.with(py, |all| all.iter().filter_map(|g| object_of(py, unsafe { &**g })).collect());
+    let others: Vec<_> = others;
     worker::main(py).into_iter().chain(others).collect()
+}
+
+/// The one of them for which `f`, which is quick, gives true.
+pub fn find(py: Python<'_>, f: impl Fn(&Goroutine) -> bool) -> Option<Py<Goroutine>> {
+    let main = worker::main(py).filter(|g| f(g.get()));
+    main.or_else(|| {
+        ALL.with(py, |all| {
+            // SAFETY: as in `goroutines`.
+            let found = all.iter().map(|g| unsafe { &**g }).find(|g| f(g))?;
+            object_of(py, found)
+        })
+    })
 }
 
 /// How many goroutines there are, the main one and those that have not begun yet included.

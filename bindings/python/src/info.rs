@@ -3,6 +3,7 @@
 use crate::errors;
 use crate::ffi::*;
 use crate::park;
+use crate::worker;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::CStr;
@@ -14,8 +15,8 @@ pub fn version() -> &'static str {
     unsafe { CStr::from_ptr(gs_version()) }.to_str().unwrap_or("")
 }
 
-/// How many goroutines may run at the same time; with n, sets that, and gives the number before. Those of
-/// Python run one at a time: the others are native ones, and what blocking() calls.
+/// How many goroutines may run at the same time; with n, sets that, and gives the number before. With a GIL those
+/// of Python run one at a time: the others are native ones, and what blocking() calls.
 #[pyfunction]
 #[pyo3(signature = (n=None))]
 pub fn gomaxprocs(py: Python<'_>, n: Option<i32>) -> PyResult<i32> {
@@ -28,6 +29,9 @@ pub fn gomaxprocs(py: Python<'_>, n: Option<i32>) -> PyResult<i32> {
         return Err(errors::value("gomaxprocs is too large"));
     }
     errors::check(before)?;
+    if let Some(n) = n {
+        worker::procs_changed(py, n)?;
+    }
     Ok(before)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::errors;
 use crate::ffi::*;
-use crate::goroutine::Goroutine;
+use crate::goroutine::{self, Goroutine};
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::worker;
@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, ptr};
 
 const IN: i32 = libc::POLLIN as i32;
@@ -21,7 +22,7 @@ const OUT: i32 = libc::POLLOUT as i32;
 /// A goroutine that waits for a file; on its stack. Those for one file make a ring-less double list.
 struct Waiting {
     who: *const Goroutine,
-    is_dropped: Cell<bool>,
+    is_dropped: AtomicBool,
     next: Cell<*const Waiting>,
     before: Cell<*const Waiting>,
 }
@@ -76,12 +77,12 @@ fn wait_for(
     let Some(me) = worker::current(py) else { return park::wait(py, timeout, f) };
     let waiting = Waiting {
         who: me,
-        is_dropped: Cell::new(false),
+        is_dropped: AtomicBool::new(false),
         next: Cell::new(ptr::null()),
         before: Cell::new(ptr::null()),
     };
     waiting.begin(py, fd as usize);
-    let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.get(), f);
+    let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.load(Ordering::Relaxed), f);
     waiting.end(py, fd as usize);
     ended
 }
@@ -121,21 +122,21 @@ pub fn wait_write(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<boo
 pub fn cancel_fd(py: Python<'_>, fd: i32) {
     let Ok(fd) = usize::try_from(fd) else { return };
     loop {
-        // One after the other: the list changes while the GIL is away.
+        // One after the other: the list may change meanwhile.
         let who = WAITING.with(py, |all| {
             let mut at = all.get(fd).copied().unwrap_or(ptr::null());
             // SAFETY: in the list, so they wait still.
             while let Some(waiting) = unsafe { at.as_ref() } {
-                if !waiting.is_dropped.replace(true) {
-                    return Some(waiting.who);
+                if !waiting.is_dropped.swap(true, Ordering::Relaxed) {
+                    // SAFETY: a goroutine that waits keeps its object.
+                    return Some(unsafe { &*waiting.who }.handle(py));
                 }
                 at = waiting.next.get();
             }
             None
         });
-        // SAFETY: a goroutine that waits keeps its object.
-        match who.map(|g| unsafe { &*g }) {
-            Some(g) => g.interrupt(py),
+        match who {
+            Some(handle) => goroutine::cancel(py, handle),
             None => return,
         }
     }

@@ -1,13 +1,14 @@
 //! `gosched._gosched`: libgosched's goroutines for Python.
 //!
-//! - `worker`: the one thread that runs goroutines of Python, and the end of it all.
+//! - `worker`: the threads that run goroutines of Python, and the end of it all.
 //! - `goroutine`: what runs there.
 //! - `state`: thread states, and leaving and entering Python around waits.
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `capi`: what C extensions get, with `format` for the items of channels that they share.
 //! - `fast`: in front of the methods that are called the most.
 //! - `signals`: notices signals while a goroutine computes, or none runs.
-//! - `watch`: looks for goroutines that hold the thread up.
+//! - `watch`: looks for goroutines that hold a thread up.
+//! - `shared`: what guards the data of all these.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
 mod blocking;
@@ -31,8 +32,7 @@ mod worker;
 use pyo3::prelude::*;
 
 /// What of gosched is written in Rust. Use it by way of the package.
-// What goroutines share is guarded by the GIL: on a free-threaded Python importing the module enables it.
-#[pymodule(gil_used = true)]
+#[pymodule(gil_used = false)]
 fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     // SAFETY: the GIL is held.
@@ -42,7 +42,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ));
     }
     state::init(py)?;
-    park::init(py);
+    park::init();
     goroutine::init();
     fast::init(py)?;
     m.add("Closed", py.get_type::<errors::Closed>())?;
@@ -61,7 +61,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     add! {
-        goroutine::go goroutine::spawn goroutine::current goroutine::main goroutine::get_ident
+        goroutine::go goroutine::spawn goroutine::_spawn_first goroutine::current goroutine::main goroutine::get_ident
         goroutine::yield_ goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
         goroutine::goroutines goroutine::num_goroutines
         channel::select channel::after channel::_ticker channel::_ticker_stop
@@ -72,5 +72,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         signals::_listen signals::_wait_for_signal signals::_interrupt_main
         worker::_check_signals worker::_finalize worker::_is_ending worker::_forked state::_before_fork state::_after_fork
     }
+    #[cfg(Py_GIL_DISABLED)]
+    m.add_function(wrap_pyfunction!(worker::_settle, m)?)?;
     Ok(())
 }

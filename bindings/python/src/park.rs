@@ -3,8 +3,9 @@
 use crate::errors;
 use crate::ffi::*;
 use crate::goroutine::Goroutine;
-use crate::{state, watch, worker};
+use crate::{state, worker};
 use pyo3::prelude::*;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How long a call may wait.
 #[derive(Clone, Copy, PartialEq)]
@@ -154,11 +155,9 @@ fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) 
 /// while others wait.
 #[inline(always)]
 pub fn checkpoint(py: Python<'_>) {
-    if worker::is_here() {
-        watch::tick();
-    }
+    worker::tick();
     // SAFETY: the word stays where it is until the process ends.
-    if unsafe { std::ptr::read_volatile(FLAG.with(py, |f| *f)) } != 0 {
+    if unsafe { std::ptr::read_volatile(FLAG.load(Ordering::Relaxed)) } != 0 {
         // SAFETY: without the GIL.
         call(py, || unsafe { gs_preempt_check() });
     }
@@ -174,12 +173,11 @@ pub fn checkpoint_py(py: Python<'_>) {
     checkpoint(py);
 }
 
-static FLAG: crate::shared::Shared<*const u32> = crate::shared::Shared::new(&raw const NONE);
+static FLAG: AtomicPtr<u32> = AtomicPtr::new((&raw const NONE).cast_mut());
 static NONE: u32 = 0;
 
 /// At import.
-pub fn init(py: Python<'_>) {
+pub fn init() {
     // SAFETY: never switches.
-    let flag = unsafe { gs_preempt_flag() };
-    FLAG.with(py, |f| *f = flag);
+    FLAG.store(unsafe { gs_preempt_flag() }.cast_mut(), Ordering::Relaxed);
 }

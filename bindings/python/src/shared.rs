@@ -1,33 +1,50 @@
-//! Data that the GIL guards.
+//! Data that goroutines and threads share: guarded by the GIL, where Python has one, and by a lock elsewhere.
 
 use pyo3::Python;
 use std::cell::UnsafeCell;
 
-/// A value that is used with the GIL held, or by one thread only.
-pub struct Shared<T>(UnsafeCell<T>);
+/// A value that one thread uses at a time.
+pub struct Shared<T> {
+    #[cfg(Py_GIL_DISABLED)]
+    lock: std::sync::Mutex<()>,
+    value: UnsafeCell<T>,
+}
 
-// SAFETY: whoever uses the value has the GIL, or is the only thread that does.
+// SAFETY: whoever uses the value has the GIL or the lock.
 unsafe impl<T> Sync for Shared<T> {}
 // SAFETY: the same.
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {
     pub const fn new(value: T) -> Shared<T> {
-        Shared(UnsafeCell::new(value))
+        Shared {
+            #[cfg(Py_GIL_DISABLED)]
+            lock: std::sync::Mutex::new(()),
+            value: UnsafeCell::new(value),
+        }
     }
 
-    /// Calls `f` with the value. `f` must not run Python code, nor drop what may do so: that could
-    /// come here again.
+    /// Calls `f` with the value. `f` must not run Python code, nor drop what may do so, nor wait: that could come
+    /// here again. So a thread that holds the lock is attached to Python and comes to no point where Python stops
+    /// threads, and neither the collector nor fork() finds a lock held.
     #[inline(always)]
     pub fn with<R>(&self, _py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the GIL is held, and `f` doesn't come here again.
-        f(unsafe { &mut *self.0.get() })
+        self.locked(f)
     }
 
-    /// As `with`, for what only the thread that runs goroutines uses.
+    /// As `with`, for the collector, which has the GIL or has stopped all other threads; and for what only one
+    /// thread uses.
     #[inline(always)]
     pub fn with_thread<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: as the caller promises.
-        f(unsafe { &mut *self.0.get() })
+        self.locked(f)
+    }
+
+    #[inline(always)]
+    fn locked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // A panic of another `f` has been reported as an exception; the value is as it left it.
+        #[cfg(Py_GIL_DISABLED)]
+        let _held = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // SAFETY: the GIL or the lock is held, and `f` doesn't come here again.
+        f(unsafe { &mut *self.value.get() })
     }
 }

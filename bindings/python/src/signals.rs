@@ -8,21 +8,22 @@
 use crate::errors;
 use crate::ffi::*;
 use crate::park::{self, Timeout};
-use crate::shared::Shared;
 use crate::{blocking, worker};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Released for each time that signals have come.
-static COME: Shared<gs_sem> = Shared::new(gs_sem::new());
+struct Come(UnsafeCell<gs_sem>);
 
-fn come() -> usize {
-    COME.with_thread(|sem| ptr::from_mut(sem) as usize)
-}
+// SAFETY: the semaphore is the library's, which any thread may use; it is replaced where there is only one.
+unsafe impl Sync for Come {}
+
+/// Released for each time that signals have come.
+static COME: Come = Come(UnsafeCell::new(gs_sem::new()));
 
 /// How often signals have come, as far as the pipe tells, and how often of these `gosched-signals` has called the
 /// handlers.
@@ -56,7 +57,7 @@ unsafe extern "C" fn listen(fd: *mut c_void) {
         if n > 0 {
             let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
             // SAFETY: static.
-            unsafe { gs_sem_release(come() as *mut gs_sem, 1) };
+            unsafe { gs_sem_release(COME.0.get(), 1) };
             // Others' handlers may raise what is not meant for the goroutine that computes.
             if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
                 // `look` makes more of them: these don't begin anew.
@@ -96,7 +97,7 @@ fn look(py: Python<'_>) -> bool {
             // SAFETY: the GIL is held.
             unsafe { py_ffi::PyErr_SetInterrupt() };
         }
-        running.look_for_signals(py);
+        running.get().look_for_signals(py);
     }
     is_thrown
 }
@@ -134,18 +135,18 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 #[pyfunction]
 pub fn _wait_for_signal(py: Python<'_>) -> PyResult<()> {
     ANSWERED.store(SEEN.load(Ordering::Relaxed), Ordering::Relaxed);
-    let sem = come();
     // SAFETY: static.
-    park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, d) })?;
+    park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(COME.0.get(), 1, d) })?;
     SEEN.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
 /// In the child of a fork.
-pub fn forked(py: Python<'_>) {
+pub fn forked() {
     for count in [&ASKED, &SEEN, &ANSWERED] {
         count.store(0, Ordering::Relaxed);
     }
     THROWN.store(false, Ordering::Relaxed);
-    COME.with(py, |sem| *sem = gs_sem::new());
+    // SAFETY: no other thread is there.
+    unsafe { *COME.0.get() = gs_sem::new() };
 }

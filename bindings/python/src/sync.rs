@@ -1,4 +1,4 @@
-//! Locks and other meeting points. What they count the GIL guards; waiters sleep on a semaphore of the
+//! Locks and other meeting points. Each is a state with queues of waiters, which sleep on a semaphore of the
 //! library.
 
 use crate::errors;
@@ -28,33 +28,77 @@ struct Waiters {
     count: u32,
     /// How many of them have been woken.
     woken: u32,
-    /// The `FORKS` for which that is true.
-    forks: u32,
     sem: gs_sem,
 }
 
-/// Goroutines and threads that wait, in the order in which they came.
-pub struct Queue(Shared<Waiters>);
+impl Waiters {
+    const fn new() -> Waiters {
+        Waiters { count: 0, woken: 0, sem: gs_sem::new() }
+    }
 
-impl Queue {
-    pub const fn new() -> Queue {
-        Queue(Shared::new(Waiters { count: 0, woken: 0, forks: 0, sem: gs_sem::new() }))
+    /// How many wait and have not been woken.
+    fn waiting(&self) -> u32 {
+        self.count - self.woken
+    }
+}
+
+struct Queued<S, const N: usize> {
+    state: S,
+    queues: [Waiters; N],
+    /// The `FORKS` for which that is true.
+    forks: u32,
+}
+
+/// A state, and goroutines and threads that wait for a change of it, in `N` queues, in each in the order in which
+/// they came.
+pub struct Queues<S, const N: usize>(Shared<Queued<S, N>>);
+
+/// One queue.
+pub type Queue<S> = Queues<S, 1>;
+
+impl<S, const N: usize> Queues<S, N> {
+    pub const fn new(state: S) -> Queues<S, N> {
+        Queues(Shared::new(Queued { state, queues: [const { Waiters::new() }; N], forks: 0 }))
     }
 
     #[inline(always)]
-    fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut Waiters) -> R) -> R {
-        self.0.with(py, |w| {
+    fn queued<R>(&self, py: Python<'_>, f: impl FnOnce(&mut Queued<S, N>) -> R) -> R {
+        self.0.with(py, |q| {
             let forks = forks();
-            if w.forks != forks {
-                *w = Waiters { count: 0, woken: 0, forks, sem: gs_sem::new() };
+            if q.forks != forks {
+                (q.queues, q.forks) = ([const { Waiters::new() }; N], forks);
             }
-            f(w)
+            f(q)
         })
     }
 
-    /// Waits until it is woken. False: the time is up. With an exception: whether it has been woken all the
-    /// same, and has to pass on what it was woken for.
-    pub fn wait(&self, py: Python<'_>, timeout: Timeout) -> Result<bool, (PyErr, bool)> {
+    /// Calls `f` with the state and how many wait in each queue.
+    #[inline(always)]
+    pub fn with<R>(&self, py: Python<'_>, f: impl FnOnce(&mut S, [u32; N]) -> R) -> R {
+        self.queued(py, |q| f(&mut q.state, q.queues.each_ref().map(Waiters::waiting)))
+    }
+
+    /// Nothing if `ready` says so, called as by `with`; else waits in queue number `at` until it is woken. False:
+    /// the time is up. With an exception: whether it has been woken all the same, and has to pass on what it was
+    /// woken for.
+    #[inline(always)]
+    pub fn wait(
+        &self,
+        py: Python<'_>,
+        at: usize,
+        timeout: Timeout,
+        ready: impl Fn(&mut S, [u32; N]) -> bool,
+    ) -> Result<bool, (PyErr, bool)> {
+        if self.with(py, &ready) { Ok(true) } else { self.wait_in(py, at, timeout, ready) }
+    }
+
+    fn wait_in(
+        &self,
+        py: Python<'_>,
+        at: usize,
+        timeout: Timeout,
+        ready: impl Fn(&mut S, [u32; N]) -> bool,
+    ) -> Result<bool, (PyErr, bool)> {
         if let Err(e) = worker::ensure(py) {
             return Err((e, false));
         }
@@ -63,15 +107,21 @@ impl Queue {
             park::checkpoint(py);
             return Ok(false);
         }
-        let sem = self.with(py, |w| {
-            w.count += 1;
-            &raw mut w.sem as usize
+        // Once more: it may be ready by now, and from here on who makes it so sees who waits.
+        let sem = self.queued(py, |q| {
+            if ready(&mut q.state, q.queues.each_ref().map(Waiters::waiting)) {
+                return None;
+            }
+            q.queues[at].count += 1;
+            Some(&raw mut q.queues[at].sem as usize)
         });
+        let Some(sem) = sem else { return Ok(true) };
         // SAFETY: the object that has the queue is kept by the caller's frame.
         let acquire = |d| unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, d) };
         let ended = park::wait(py, timeout, acquire);
         let is_woken = matches!(ended, Ok(Ended::With(0)));
-        let take = self.with(py, |w| {
+        let take = self.queued(py, |q| {
+            let w = &mut q.queues[at];
             w.count -= 1;
             if is_woken {
                 w.woken -= 1;
@@ -85,7 +135,13 @@ impl Queue {
             is_late
         });
         if take {
-            park::call(py, || acquire(GS_FOREVER));
+            // Who wakes it may not have come to the semaphore yet.
+            // SAFETY: on this goroutine, around the call.
+            park::call(py, || unsafe {
+                gs_cancel_disable();
+                acquire(GS_FOREVER);
+                gs_cancel_enable();
+            });
         }
         match ended {
             Err(e) => Err((e, take)),
@@ -93,31 +149,36 @@ impl Queue {
         }
     }
 
-    /// Wakes up to `n` that wait; gives how many.
-    pub fn wake(&self, py: Python<'_>, n: u32) -> u32 {
-        let (n, sem) = self.with(py, |w| {
-            let n = n.min(w.count - w.woken);
-            w.woken += n;
-            (n, &raw mut w.sem as usize)
+    /// Calls `f` as `with`, and wakes as many of each queue as it says: at most as many as wait there.
+    pub fn wake(&self, py: Python<'_>, f: impl FnOnce(&mut S, [u32; N]) -> [u32; N]) {
+        let woken = self.queued(py, |q| {
+            let n = f(&mut q.state, q.queues.each_ref().map(Waiters::waiting));
+            let mut woken = [(0, 0); N];
+            for (i, w) in q.queues.iter_mut().enumerate() {
+                w.woken += n[i];
+                woken[i] = (n[i], &raw mut w.sem as usize);
+            }
+            woken
         });
-        if n > 0 {
-            // SAFETY: as in `wait`.
-            park::call(py, || unsafe { gs_sem_release(sem as *mut gs_sem, n as i64) });
+        if woken.iter().any(|(n, _)| *n > 0) {
+            park::call(py, || {
+                for (n, sem) in woken.into_iter().filter(|(n, _)| *n > 0) {
+                    // SAFETY: as in `wait_in`.
+                    unsafe { gs_sem_release(sem as *mut gs_sem, i64::from(n)) };
+                }
+            });
         }
-        n
     }
 
-    /// How many wait and have not been woken.
-    pub fn len(&self, py: Python<'_>) -> u32 {
-        self.with(py, |w| w.count - w.woken)
-    }
-
-    /// Forgets all waiters: see `_at_fork_reinit` of locks.
-    fn reset(&self, py: Python<'_>) {
-        self.with(py, |w| {
-            // Waiters of this process are on the semaphore's list, and stay there.
-            if w.count == 0 {
-                (w.woken, w.sem) = (0, gs_sem::new());
+    /// Sets the state and forgets all waiters: see `_at_fork_reinit` of locks.
+    fn reset(&self, py: Python<'_>, state: S) {
+        self.queued(py, |q| {
+            q.state = state;
+            for w in &mut q.queues {
+                // Waiters of this process are on the semaphore's list, and stay there.
+                if w.count == 0 {
+                    *w = Waiters::new();
+                }
             }
         });
     }
@@ -146,16 +207,19 @@ const TIMEOUT_MAX: f64 = 9223372036.0;
 /// A lock, as threading.Lock: any goroutine or thread may release it.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Lock {
-    is_locked: Shared<bool>,
-    queue: Queue,
+    /// Whether somebody has it.
+    queue: Queue<bool>,
+}
+
+/// Locks it if it is unlocked. Whether it has.
+#[inline(always)]
+fn take_lock(is_locked: &mut bool, _waiting: [u32; 1]) -> bool {
+    !std::mem::replace(is_locked, true)
 }
 
 impl Lock {
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        if self.take_now(py) {
-            return Ok(true);
-        }
-        self.queue.wait(py, timeout).map_err(|(e, was_given)| {
+        self.queue.wait(py, 0, timeout, take_lock).map_err(|(e, was_given)| {
             if was_given {
                 self.give(py);
             }
@@ -165,28 +229,26 @@ impl Lock {
 
     /// Hands the lock over to the first that waits, or unlocks it.
     fn give(&self, py: Python<'_>) {
-        // Before: whoever comes while others are woken must wait.
-        if self.queue.len(py) == 0 {
-            self.is_locked.with(py, |l| *l = false);
-        } else {
-            self.queue.wake(py, 1);
-        }
+        self.queue.wake(py, |is_locked, [waiting]| {
+            *is_locked = waiting > 0;
+            [waiting.min(1)]
+        });
     }
 
     /// Takes it if it is free. Whether it has.
     #[inline(always)]
     pub fn take_now(&self, py: Python<'_>) -> bool {
-        !self.is_locked.with(py, |l| std::mem::replace(l, true))
+        self.queue.with(py, take_lock)
     }
 
     /// Unlocks it if it is locked and nothing waits for it. Whether it has.
     #[inline(always)]
     pub fn give_now(&self, py: Python<'_>) -> bool {
-        self.queue.len(py) == 0 && self.is_locked.with(py, |l| std::mem::replace(l, false))
+        self.queue.with(py, |is_locked, [waiting]| waiting == 0 && std::mem::replace(is_locked, false))
     }
 
     fn release_it(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_locked.with(py, |l| *l) {
+        if !self.queue.with(py, |is_locked, _| *is_locked) {
             return Err(errors::runtime("release unlocked lock"));
         }
         self.give(py);
@@ -198,7 +260,7 @@ impl Lock {
 impl Lock {
     #[new]
     fn new() -> Lock {
-        Lock { is_locked: Shared::new(false), queue: Queue::new() }
+        Lock { queue: Queue::new(false) }
     }
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
@@ -238,7 +300,7 @@ impl Lock {
 
     /// Whether it is held.
     fn locked(&self, py: Python<'_>) -> bool {
-        self.is_locked.with(py, |l| *l)
+        self.queue.with(py, |is_locked, _| *is_locked)
     }
 
     fn locked_lock(&self, py: Python<'_>) -> bool {
@@ -255,8 +317,7 @@ impl Lock {
     }
 
     fn _at_fork_reinit(&self, py: Python<'_>) {
-        self.queue.reset(py);
-        self.is_locked.with(py, |l| *l = false);
+        self.queue.reset(py, false);
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -297,15 +358,19 @@ impl RLock {
     pub fn give_now(&self, py: Python<'_>) -> bool {
         let me = crate::goroutine::get_ident(py);
         self.held.with(py, |h| {
-            if h.0 != me || h.1 == 0 || self.lock.queue.len(py) > 0 {
+            if h.0 != me || h.1 == 0 {
                 return false;
             }
-            h.1 -= 1;
-            if h.1 == 0 {
-                h.0 = 0;
-                self.lock.give_now(py);
+            if h.1 > 1 {
+                h.1 -= 1;
+                return true;
             }
-            true
+            // The next owner writes its name here when `held` is free again.
+            let is_given = self.lock.give_now(py);
+            if is_given {
+                *h = (0, 0);
+            }
+            is_given
         })
     }
 
@@ -420,34 +485,37 @@ impl RLock {
 /// A semaphore: a limited number of holders at a time.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Semaphore {
-    value: Shared<i64>,
-    queue: Queue,
+    /// How many units are free.
+    queue: Queue<i64>,
+}
+
+/// Takes a unit if there is one. Whether it has.
+#[inline(always)]
+fn take_unit(units: &mut i64, _waiting: [u32; 1]) -> bool {
+    let is_free = *units > 0;
+    *units -= i64::from(is_free);
+    is_free
 }
 
 impl Semaphore {
     /// Takes a unit if there is one. Whether it has.
     #[inline(always)]
     pub fn take_now(&self, py: Python<'_>) -> bool {
-        self.value.with(py, |v| {
-            let free = *v > 0;
-            *v -= i64::from(free);
-            free
-        })
+        self.queue.with(py, take_unit)
     }
 
     /// Gives a unit back if nothing waits for it. Whether it has.
     #[inline(always)]
     pub fn give_now(&self, py: Python<'_>) -> bool {
-        let unwanted = self.queue.len(py) == 0;
-        self.value.with(py, |v| *v += i64::from(unwanted));
-        unwanted
+        self.queue.with(py, |units, [waiting]| {
+            let unwanted = waiting == 0;
+            *units += i64::from(unwanted);
+            unwanted
+        })
     }
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        if self.take_now(py) {
-            return Ok(true);
-        }
-        self.queue.wait(py, timeout).map_err(|(e, was_given)| {
+        self.queue.wait(py, 0, timeout, take_unit).map_err(|(e, was_given)| {
             if was_given {
                 self.give(py, 1);
             }
@@ -456,10 +524,11 @@ impl Semaphore {
     }
 
     fn give(&self, py: Python<'_>, n: u32) {
-        // What is left goes first: those that are woken run others when the GIL is away.
-        let woken = self.queue.len(py).min(n);
-        self.value.with(py, |v| *v += i64::from(n - woken));
-        self.queue.wake(py, woken);
+        self.queue.wake(py, |units, [waiting]| {
+            let woken = waiting.min(n);
+            *units += i64::from(n - woken);
+            [woken]
+        });
     }
 }
 
@@ -471,7 +540,7 @@ impl Semaphore {
         if value < 0 {
             return Err(errors::value("semaphore initial value must be >= 0"));
         }
-        Ok(Semaphore { value: Shared::new(value), queue: Queue::new() })
+        Ok(Semaphore { queue: Queue::new(value) })
     }
 
     /// Takes one unit; waits for it if blocking, at most timeout seconds. Whether it has one.
@@ -497,7 +566,7 @@ impl Semaphore {
     /// How many units are free.
     #[getter]
     fn value(&self, py: Python<'_>) -> i64 {
-        self.value.with(py, |v| *v)
+        self.queue.with(py, |units, _| *units)
     }
 
     fn __enter__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -513,31 +582,32 @@ impl Semaphore {
 /// A flag that goroutines wait for.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Event {
-    flag: Shared<bool>,
-    queue: Queue,
+    queue: Queue<bool>,
 }
 
 #[pymethods]
 impl Event {
     #[new]
     fn new() -> Event {
-        Event { flag: Shared::new(false), queue: Queue::new() }
+        Event { queue: Queue::new(false) }
     }
 
     /// Whether it is set.
     fn is_set(&self, py: Python<'_>) -> bool {
-        self.flag.with(py, |f| *f)
+        self.queue.with(py, |is_set, _| *is_set)
     }
 
     /// Sets it: all that wait go on.
     fn set(&self, py: Python<'_>) {
-        self.flag.with(py, |f| *f = true);
-        self.queue.wake(py, u32::MAX);
+        self.queue.wake(py, |is_set, waiting| {
+            *is_set = true;
+            waiting
+        });
     }
 
     /// Resets it.
     fn clear(&self, py: Python<'_>) {
-        self.flag.with(py, |f| *f = false);
+        self.queue.with(py, |is_set, _| *is_set = false);
     }
 
     /// Waits until it is set, at most timeout seconds. Whether it was.
@@ -546,40 +616,38 @@ impl Event {
         if self.is_set(py) {
             return Ok(true);
         }
-        self.queue.wait(py, Timeout::after(timeout)?).map_err(|(e, _)| e)
+        let ended = self.queue.wait(py, 0, Timeout::after(timeout)?, |is_set, _| *is_set);
+        ended.map_err(|(e, _)| e)
     }
 }
 
 /// Waits for a number of goroutines, as sync.WaitGroup.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct WaitGroup {
-    count: Shared<i64>,
-    queue: Queue,
+    queue: Queue<i64>,
 }
 
 #[pymethods]
 impl WaitGroup {
     #[new]
     fn new() -> WaitGroup {
-        WaitGroup { count: Shared::new(0), queue: Queue::new() }
+        WaitGroup { queue: Queue::new(0) }
     }
 
     /// Adds n, which may be negative, to the counter. ValueError: it would be below 0.
     #[pyo3(signature = (n=1))]
     fn add(&self, py: Python<'_>, n: i64) -> PyResult<()> {
-        let now = self.count.with(py, |c| {
-            let now = c.checked_add(n).filter(|now| *now >= 0)?;
-            *c = now;
-            Some(now)
+        let mut is_wrong = false;
+        self.queue.wake(py, |count, [waiting]| {
+            let now = count.checked_add(n).filter(|now| *now >= 0);
+            is_wrong = now.is_none();
+            *count = now.unwrap_or(*count);
+            [if now == Some(0) { waiting } else { 0 }]
         });
-        match now {
-            None => Err(errors::value("the counter of a WaitGroup can't be negative")),
-            Some(0) => {
-                self.queue.wake(py, u32::MAX);
-                Ok(())
-            }
-            Some(_) => Ok(()),
+        if is_wrong {
+            return Err(errors::value("the counter of a WaitGroup can't be negative"));
         }
+        Ok(())
     }
 
     /// Takes one from the counter.
@@ -590,40 +658,41 @@ impl WaitGroup {
     /// Waits until the counter is 0, at most timeout seconds. Whether it was.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        if self.count.with(py, |c| *c) == 0 {
+        if self.count(py) == 0 {
             return Ok(true);
         }
-        self.queue.wait(py, Timeout::after(timeout)?).map_err(|(e, _)| e)
+        let ended = self.queue.wait(py, 0, Timeout::after(timeout)?, |count, _| *count == 0);
+        ended.map_err(|(e, _)| e)
     }
 
     /// The counter.
     #[getter]
     fn count(&self, py: Python<'_>) -> i64 {
-        self.count.with(py, |c| *c)
+        self.queue.with(py, |count, _| *count)
     }
 }
 
 /// A lock for many readers or one writer. New readers wait while a writer waits.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct RWMutex {
-    /// Readers that have it; -1: a writer has it.
-    held: Shared<i64>,
-    readers: Queue,
-    writers: Queue,
+    /// How many readers have it, -1: a writer has it. The queues are `READERS` and `WRITERS`.
+    queues: Queues<i64, 2>,
 }
 
-impl RWMutex {
-    /// Lets those go on that may: after a writer the readers first, so that neither waits for ever.
-    fn pass_on(&self, py: Python<'_>, after_writer: bool) {
-        let (readers, writers) = (self.readers.len(py), self.writers.len(py));
-        let held = self.held.with(py, |h| *h);
-        if held == 0 && writers > 0 && !(after_writer && readers > 0) {
-            self.held.with(py, |h| *h = -1);
-            self.writers.wake(py, 1);
-        } else if held >= 0 && readers > 0 && (after_writer || writers == 0) {
-            self.held.with(py, |h| *h += i64::from(readers));
-            self.readers.wake(py, readers);
-        }
+const READERS: usize = 0;
+const WRITERS: usize = 1;
+
+/// How many readers and writers may go on; they have it from here on. After a writer the readers first, so that
+/// neither waits for ever.
+fn pass_on(held: &mut i64, [readers, writers]: [u32; 2], after_writer: bool) -> [u32; 2] {
+    if *held == 0 && writers > 0 && !(after_writer && readers > 0) {
+        *held = -1;
+        [0, 1]
+    } else if *held >= 0 && readers > 0 && (after_writer || writers == 0) {
+        *held += i64::from(readers);
+        [readers, 0]
+    } else {
+        [0, 0]
     }
 }
 
@@ -631,29 +700,27 @@ impl RWMutex {
 impl RWMutex {
     #[new]
     fn new() -> RWMutex {
-        RWMutex { held: Shared::new(0), readers: Queue::new(), writers: Queue::new() }
+        RWMutex { queues: Queues::new(0) }
     }
 
     /// Takes it for writing; waits at most timeout seconds. Whether it is held.
     #[pyo3(signature = (timeout=None))]
     fn lock(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = Timeout::after(timeout)?;
-        let free = self.held.with(py, |h| {
-            let free = *h == 0;
+        let free = |held: &mut i64, _| {
+            let free = *held == 0;
             if free {
-                *h = -1;
+                *held = -1;
             }
             free
-        });
-        if free {
-            return Ok(true);
-        }
-        let result = self.writers.wait(py, timeout);
+        };
+        let result = self.queues.wait(py, WRITERS, timeout, free);
+        // Readers that waited for this writer need not any more.
+        let give_up = || self.queues.wake(py, |held, waiting| pass_on(held, waiting, false));
         match result {
             Ok(true) => Ok(true),
             Ok(false) => {
-                // Readers that waited for this writer need not any more.
-                self.pass_on(py, false);
+                give_up();
                 Ok(false)
             }
             Err((e, true)) => {
@@ -661,7 +728,7 @@ impl RWMutex {
                 Err(e)
             }
             Err((e, false)) => {
-                self.pass_on(py, false);
+                give_up();
                 Err(e)
             }
         }
@@ -669,17 +736,18 @@ impl RWMutex {
 
     /// Gives it back. RuntimeError: no writer has it.
     fn unlock(&self, py: Python<'_>) -> PyResult<()> {
-        let held = self.held.with(py, |h| {
-            let held = *h == -1;
-            if held {
-                *h = 0;
+        let mut was_held = false;
+        self.queues.wake(py, |held, waiting| {
+            was_held = *held == -1;
+            if !was_held {
+                return [0, 0];
             }
-            held
+            *held = 0;
+            pass_on(held, waiting, true)
         });
-        if !held {
+        if !was_held {
             return Err(errors::runtime("unlock of an RWMutex that no writer has"));
         }
-        self.pass_on(py, true);
         Ok(())
     }
 
@@ -687,16 +755,12 @@ impl RWMutex {
     #[pyo3(signature = (timeout=None))]
     fn rlock(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = Timeout::after(timeout)?;
-        let waits = self.writers.len(py) > 0;
-        let free = self.held.with(py, |h| {
-            let free = *h >= 0 && !waits;
-            *h += i64::from(free);
+        let free = |held: &mut i64, waiting: [u32; 2]| {
+            let free = *held >= 0 && waiting[WRITERS] == 0;
+            *held += i64::from(free);
             free
-        });
-        if free {
-            return Ok(true);
-        }
-        self.readers.wait(py, timeout).map_err(|(e, was_given)| {
+        };
+        self.queues.wait(py, READERS, timeout, free).map_err(|(e, was_given)| {
             if was_given {
                 let _ = self.runlock(py);
             }
@@ -706,15 +770,18 @@ impl RWMutex {
 
     /// Gives it back. RuntimeError: no reader has it.
     fn runlock(&self, py: Python<'_>) -> PyResult<()> {
-        let held = self.held.with(py, |h| {
-            let held = *h > 0;
-            *h -= i64::from(held);
-            held
+        let mut was_held = false;
+        self.queues.wake(py, |held, waiting| {
+            was_held = *held > 0;
+            if !was_held {
+                return [0, 0];
+            }
+            *held -= 1;
+            pass_on(held, waiting, false)
         });
-        if !held {
+        if !was_held {
             return Err(errors::runtime("runlock of an RWMutex that no reader has"));
         }
-        self.pass_on(py, false);
         Ok(())
     }
 }

@@ -1,27 +1,25 @@
-//! What the watchdog looks at: whether the worker thread gets on.
+//! What the watchdog looks at: whether the threads that run goroutines get on.
 //!
-//! `TICK` goes up whenever a goroutine enters Python and at each checkpoint. A worker that is busy (see
-//! `worker::is_busy`) at the same tick for long is held up. The thread that watches does so without the GIL,
-//! and takes it only to report.
+//! The tick of a worker goes up whenever a goroutine enters Python there and at each checkpoint. A worker that is
+//! busy at the same tick for long is held up. The thread that watches looks from outside of Python, and
+//! enters it only to report.
 
 use crate::ffi::gs_now;
-use crate::goroutine::{self, Goroutine};
+use crate::goroutine::Goroutine;
 use crate::{errors, state, worker};
 use pyo3::prelude::*;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-static TICK: AtomicU32 = AtomicU32::new(0);
+/// A goroutine, and where it is: see `_busy`.
+type Busy = (Py<Goroutine>, Option<Py<PyAny>>);
 
-/// The worker thread gets on. Only that thread calls it.
-#[inline(always)]
-pub fn tick() {
-    TICK.store(TICK.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-}
+/// A worker's number and its tick, in which it is held up.
+type Place = (usize, u32);
 
-/// The tick at which the worker thread is busy.
-fn busy_at() -> Option<u32> {
-    worker::is_busy().then(|| TICK.load(Ordering::Relaxed))
+/// The tick at which a worker is busy.
+fn busy_at(worker: usize) -> Option<u32> {
+    worker::all().get(worker)?.busy_at()
 }
 
 /// How often it looks within the time that is too long, and at least and at most, in seconds.
@@ -54,28 +52,28 @@ impl Watch {
         self.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until the worker thread is held up: the tick, and the time since which, as gs_now's.
-    fn held(&self, py: Python<'_>) -> Option<(u32, i64)> {
+    /// Waits until a thread is held up: where, and the time since which, as gs_now's.
+    fn held(&self, py: Python<'_>) -> Option<(Place, i64)> {
         state::outside(py, || {
-            let mut before = None;
+            // Of each worker the tick at which it was busy, and since when.
+            let mut before: Vec<Option<(u32, i64)>> = Vec::new();
             loop {
                 if self.is_stopped.load(Ordering::Relaxed) {
                     return None;
                 }
-                let Some(at) = busy_at() else {
-                    before = None;
-                    std::thread::sleep(self.pause);
-                    continue;
-                };
+                let workers = worker::all();
+                before.resize(workers.len(), None);
                 // SAFETY: no preconditions.
                 let now = unsafe { gs_now() };
-                match before {
-                    Some((tick, since)) if tick == at => {
-                        if now - since >= self.limit {
-                            return Some((at, since));
+                for (i, worker) in workers.into_iter().enumerate() {
+                    match (worker.busy_at(), before[i]) {
+                        (Some(at), Some((tick, since))) if tick == at => {
+                            if now - since >= self.limit {
+                                return Some(((i, at), since));
+                            }
                         }
+                        (at, _) => before[i] = at.map(|at| (at, now)),
                     }
-                    _ => before = Some((at, now)),
                 }
                 std::thread::sleep(self.pause);
             }
@@ -83,9 +81,9 @@ impl Watch {
     }
 
     /// Waits until it is no more: for how long it was, in seconds.
-    fn ended(&self, py: Python<'_>, tick: u32, since: i64) -> Option<f64> {
+    fn ended(&self, py: Python<'_>, place: Place, since: i64) -> Option<f64> {
         state::outside(py, || {
-            while busy_at() == Some(tick) {
+            while busy_at(place.0) == Some(place.1) {
                 if self.is_stopped.load(Ordering::Relaxed) {
                     return None;
                 }
@@ -102,9 +100,15 @@ impl Watch {
     }
 }
 
-/// The goroutine that runs on the worker thread and the present tick, for other threads. None: none does.
+/// The goroutine that holds a thread up, for other threads, and its stack: where there is a GIL the frame that
+/// it is in, else a list of pairs of code and index of the instruction, innermost first. None: it is over.
 #[pyfunction]
-pub fn _busy(py: Python<'_>) -> Option<(Py<Goroutine>, u32)> {
-    let g = worker::busy(py)?;
-    Some((goroutine::object_of(py, g)?, TICK.load(Ordering::Relaxed)))
+pub fn _busy(py: Python<'_>, place: Place) -> PyResult<Option<Busy>> {
+    let Some(&worker) = worker::all().get(place.0) else { return Ok(None) };
+    let Some(g) = worker::running_on(py, worker) else { return Ok(None) };
+    #[cfg(Py_GIL_DISABLED)]
+    let stack = Some(worker.stack(py, g.get())?);
+    #[cfg(not(Py_GIL_DISABLED))]
+    let stack = g.get().frame(py)?;
+    Ok((busy_at(place.0) == Some(place.1)).then_some((g, stack)))
 }

@@ -1,40 +1,97 @@
-//! The thread that runs goroutines of Python.
+//! The threads that run goroutines of Python.
 //!
-//! The first thread that uses one becomes that thread, if it is the main thread of the process: it is
+//! The first thread that uses one becomes such a thread, if it is the main thread of the process: it is
 //! attached (`gs_attach`), and what it runs from there on is the main goroutine. Where another thread is
-//! first a thread is made for them. The goroutines belong to a worker group of that one thread.
+//! first a thread is made for them. With a GIL that is the only one. The goroutines belong to a worker group of
+//! that one thread.
+//!
+//! Without a GIL, and with several P's, there is besides a worker group of as many threads as there are P's.
+//! All goroutines begin there, but for those that handle signals.
 
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
-use crate::shared::Shared;
-use crate::{blocking, errors, io, signals, state, sync, watch};
+use crate::{blocking, errors, io, signals, state, sync};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
+#[cfg(Py_GIL_DISABLED)]
+use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// The thread that runs goroutines, as `pthread_self` gives it; 0: there is none; `STARTING`: not yet known.
+/// The first thread that runs goroutines, as `pthread_self` gives it; 0: there is none; `STARTING`: not yet
+/// known.
 static WORKER: AtomicUsize = AtomicUsize::new(0);
+#[cfg(not(Py_GIL_DISABLED))]
 const STARTING: usize = 1;
 /// The worker group of that thread.
 static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
 /// Python is about to end: see `is_over`.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// The main goroutine's.
-static MAIN: Shared<Option<Py<Goroutine>>> = Shared::new(None);
-/// The goroutine that runs Python code on the worker thread; null while none does. Changed with the GIL held,
-/// by that thread; `watch` looks at it without.
-static CURRENT: AtomicPtr<Goroutine> = AtomicPtr::new(ptr::null_mut());
+/// The main goroutine's object, of which this is a reference; null: there is none.
+static MAIN: AtomicPtr<py_ffi::PyObject> = AtomicPtr::new(ptr::null_mut());
+
+/// A thread that runs goroutines of Python. Only that thread changes it.
+pub struct Worker {
+    /// The goroutine that runs Python code there; null while none does.
+    current: AtomicPtr<Goroutine>,
+    /// Goes up whenever a goroutine enters Python and at each checkpoint.
+    tick: AtomicU32,
+    #[cfg(Py_GIL_DISABLED)]
+    state: AtomicPtr<py_ffi::PyThreadState>,
+    /// What the goroutine that keeps the thread waits for: see `settle`.
+    #[cfg(Py_GIL_DISABLED)]
+    asked: UnsafeCell<gs_sem>,
+    /// The thread that was registered before this one, or null.
+    #[cfg(Py_GIL_DISABLED)]
+    before: AtomicPtr<Worker>,
+}
+
+// SAFETY: the semaphore is the library's, which any thread may use.
+#[cfg(Py_GIL_DISABLED)]
+unsafe impl Sync for Worker {}
+
+impl Worker {
+    const fn new() -> Worker {
+        Worker {
+            current: AtomicPtr::new(ptr::null_mut()),
+            tick: AtomicU32::new(0),
+            #[cfg(Py_GIL_DISABLED)]
+            state: AtomicPtr::new(ptr::null_mut()),
+            #[cfg(Py_GIL_DISABLED)]
+            asked: UnsafeCell::new(gs_sem::new()),
+            #[cfg(Py_GIL_DISABLED)]
+            before: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// It gets on.
+    #[inline(always)]
+    fn tick(&self) {
+        self.tick.store(self.tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// For other threads: the tick at which a goroutine runs Python code there, or a call that gave the GIL back
+    /// and is no wait of the library's. `None`: none does.
+    pub fn busy_at(&self) -> Option<u32> {
+        let is_busy = !self.current.load(Ordering::Relaxed).is_null();
+        is_busy.then(|| self.tick.load(Ordering::Relaxed))
+    }
+
+    /// For other threads: the frames that the goroutine, which runs there, is in; None if it doesn't any more.
+    #[cfg(Py_GIL_DISABLED)]
+    pub fn stack(&self, py: Python<'_>, g: &Goroutine) -> PyResult<Py<PyAny>> {
+        state::stack(py, self.state.load(Ordering::Relaxed), &self.current, g)
+    }
+
+    /// For other threads: whether it is this goroutine that does so.
+    pub fn runs(&self, g: &Goroutine) -> bool {
+        ptr::eq(self.current.load(Ordering::Relaxed), g)
+    }
+}
 
 fn this_thread() -> usize {
     // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize }
-}
-
-/// Whether the calling thread is the thread that runs goroutines.
-#[inline(always)]
-pub fn is_here() -> bool {
-    this_thread() == WORKER.load(Ordering::Relaxed)
 }
 
 pub fn is_main_thread() -> bool {
@@ -42,53 +99,449 @@ pub fn is_main_thread() -> bool {
     unsafe { libc::gettid() == libc::getpid() }
 }
 
-/// The running goroutine; `None` on other threads than the one for goroutines.
-#[inline(always)]
-pub fn current<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
-    if !is_here() {
-        return None;
+#[cfg(not(Py_GIL_DISABLED))]
+mod threads {
+    use super::*;
+
+    static THE: Worker = Worker::new();
+
+    /// The calling thread, if it runs goroutines.
+    #[inline(always)]
+    pub fn mine() -> Option<&'static Worker> {
+        (this_thread() == WORKER.load(Ordering::Relaxed)).then_some(&THE)
     }
-    // SAFETY: null, or a goroutine that runs, and so keeps its object.
-    unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }
+
+    /// The thread on which a goroutine runs that calls this.
+    #[inline(always)]
+    pub fn of_goroutine() -> &'static Worker {
+        &THE
+    }
+
+    /// All threads that run goroutines, by number.
+    pub fn all() -> Vec<&'static Worker> {
+        vec![&THE]
+    }
+
+    /// The calling thread runs goroutines from here on.
+    pub fn register(_ts: *mut py_ffi::PyThreadState) {}
+
+    pub fn forked() {
+        THE.current.store(ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
-/// The goroutine has the GIL from here on.
+#[cfg(Py_GIL_DISABLED)]
+mod threads {
+    use super::*;
+    use crate::state::Frames;
+    use std::cell::Cell;
+
+    struct Mine {
+        worker: Cell<Option<&'static Worker>>,
+        state: Cell<*mut py_ffi::PyThreadState>,
+        /// Those of the goroutine that is in Python; null while none is.
+        frames: Cell<*mut Frames>,
+    }
+
+    // Goroutines of Python stay on their thread, so the address of these stays right across their waits.
+    thread_local! {
+        static MINE: Mine = const {
+            Mine {
+                worker: Cell::new(None),
+                state: Cell::new(ptr::null_mut()),
+                frames: Cell::new(ptr::null_mut()),
+            }
+        };
+    }
+
+    /// The newest of the threads, from which a list leads to the first. None is ever taken out.
+    static NEWEST: AtomicPtr<Worker> = AtomicPtr::new(ptr::null_mut());
+
+    #[inline(always)]
+    pub fn mine() -> Option<&'static Worker> {
+        MINE.with(|mine| mine.worker.get())
+    }
+
+    #[inline(always)]
+    pub fn of_goroutine() -> &'static Worker {
+        mine().expect("a goroutine of Python runs on one of its threads")
+    }
+
+    pub fn all() -> Vec<&'static Worker> {
+        let mut all = Vec::new();
+        let mut next = NEWEST.load(Ordering::Acquire);
+        // SAFETY: null or a worker, which stays for ever.
+        while let Some(worker) = unsafe { next.as_ref() } {
+            all.push(worker);
+            next = worker.before.load(Ordering::Relaxed);
+        }
+        all.reverse();
+        all
+    }
+
+    /// The calling thread, which is attached to Python with its own state, runs goroutines from here on.
+    pub fn register(ts: *mut py_ffi::PyThreadState) {
+        let worker: &Worker = Box::leak(Box::new(Worker::new()));
+        worker.state.store(ts, Ordering::Relaxed);
+        let mut before = NEWEST.load(Ordering::Relaxed);
+        loop {
+            worker.before.store(before, Ordering::Relaxed);
+            let new = ptr::from_ref(worker).cast_mut();
+            // Release: pairs with the Acquire in `all`.
+            match NEWEST.compare_exchange(before, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        MINE.with(|mine| {
+            mine.worker.set(Some(worker));
+            mine.state.set(ts);
+        });
+    }
+
+    /// Makes a state for the calling thread, which is to run goroutines. False: no memory.
+    pub fn prepare() -> bool {
+        let ts = state::of_thread(goroutine::interpreter());
+        if ts.is_null() {
+            return false;
+        }
+        // SAFETY: a thread without another state. It keeps this one.
+        unsafe {
+            py_ffi::PyEval_RestoreThread(ts);
+            register(ts);
+            py_ffi::PyEval_SaveThread();
+        }
+        true
+    }
+
+    pub fn forked() {
+        NEWEST.store(ptr::null_mut(), Ordering::Relaxed);
+        MINE.with(|mine| {
+            mine.worker.set(None);
+            mine.state.set(ptr::null_mut());
+            mine.frames.set(ptr::null_mut());
+        });
+    }
+
+    /// The state of the calling thread, which runs goroutines. Null: no memory for one.
+    pub fn thread_state() -> *mut py_ffi::PyThreadState {
+        let mine = || MINE.with(|mine| mine.state.get());
+        // A thread that another user of the library has made run goroutines may have joined a group of ours.
+        if mine().is_null() && !prepare() { ptr::null_mut() } else { mine() }
+    }
+
+    /// The goroutine to which these belong is in Python from here on.
+    #[inline(always)]
+    pub fn set_frames(frames: *mut Frames) {
+        MINE.with(|mine| mine.frames.set(frames));
+    }
+
+    /// Those of the goroutine that calls this.
+    pub fn frames_here() -> *mut Frames {
+        MINE.with(|mine| mine.frames.get())
+    }
+
+    /// The goroutine that is in Python on this thread, if any, leaves.
+    #[inline(always)]
+    pub fn take_frames() -> Option<*mut Frames> {
+        MINE.with(|mine| {
+            let frames = mine.frames.replace(ptr::null_mut());
+            (!frames.is_null()).then_some(frames)
+        })
+    }
+}
+
+pub use threads::{all, mine};
+#[cfg(Py_GIL_DISABLED)]
+pub use threads::{frames_here, set_frames, take_frames, thread_state};
+
+/// The running goroutine; `None` on threads that run none.
+#[inline(always)]
+pub fn current<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
+    // SAFETY: null, or a goroutine that runs, and so keeps its object.
+    unsafe { mine()?.current.load(Ordering::Relaxed).as_ref() }
+}
+
+/// The goroutine is in Python from here on.
 #[inline(always)]
 pub fn set_current(g: Option<&Goroutine>) {
     if let Some(g) = g {
-        CURRENT.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
-        watch::tick();
+        let worker = threads::of_goroutine();
+        worker.current.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
+        worker.tick();
     }
 }
 
-/// The goroutine is about to leave Python: it waits, gives way or ends. With the GIL.
+/// The goroutine is about to leave Python: it waits, gives way or ends.
 #[inline(always)]
 pub fn away(g: Option<&Goroutine>) {
     if g.is_some() {
-        CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
+        threads::of_goroutine().current.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
-/// Whether a goroutine runs Python code, or a call that gave the GIL back and is no wait of the library's.
-/// For other threads.
-pub fn is_busy() -> bool {
-    !CURRENT.load(Ordering::Relaxed).is_null()
+/// The calling thread gets on, if it runs goroutines.
+#[inline(always)]
+pub fn tick() {
+    if let Some(worker) = mine() {
+        worker.tick();
+    }
 }
 
-/// The goroutine that does so, for other threads.
-pub fn busy<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
-    // SAFETY: it was set, and is unset, with the GIL held; and before the goroutine ends.
-    unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }
+/// The goroutine that runs Python code on the first thread, or is in a call that gave the GIL back and is no wait
+/// of the library's; for other threads.
+pub fn busy(py: Python<'_>) -> Option<Py<Goroutine>> {
+    running_on(py, all().first()?)
+}
+
+/// The goroutine that runs Python code on a thread, for other threads.
+pub fn running_on(py: Python<'_>, worker: &Worker) -> Option<Py<Goroutine>> {
+    goroutine::find(py, |g| worker.runs(g))
 }
 
 /// The main goroutine, once there is one.
 pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
-    MAIN.with(py, |main| main.as_ref().map(|g| g.clone_ref(py)))
+    // SAFETY: null, or an object that stays: the main goroutine never ends.
+    let main = unsafe { Bound::from_borrowed_ptr_or_opt(py, MAIN.load(Ordering::Acquire)) }?;
+    // SAFETY: its class is that.
+    Some(unsafe { main.cast_into_unchecked::<Goroutine>() }.unbind())
 }
 
-pub fn group() -> *mut gs_workers {
-    GROUP.load(Ordering::Relaxed)
+/// The group of the first thread.
+pub fn first_group() -> *mut gs_workers {
+    GROUP.load(Ordering::Acquire)
 }
+
+/// The group in which goroutines begin.
+#[cfg(not(Py_GIL_DISABLED))]
+#[inline(always)]
+pub fn group() -> *mut gs_workers {
+    first_group()
+}
+
+#[cfg(Py_GIL_DISABLED)]
+pub use parallel::group;
+
+/// A lock for what takes long.
+#[cfg(Py_GIL_DISABLED)]
+struct Slow(UnsafeCell<std::sync::Mutex<()>>);
+
+// SAFETY: the lock may be used by all threads, and is replaced where there is only one.
+#[cfg(Py_GIL_DISABLED)]
+unsafe impl Sync for Slow {}
+
+#[cfg(Py_GIL_DISABLED)]
+impl Slow {
+    const fn new() -> Slow {
+        Slow(UnsafeCell::new(std::sync::Mutex::new(())))
+    }
+
+    fn lock(&self, py: Python<'_>) -> std::sync::MutexGuard<'_, ()> {
+        // Not while attached: who has the lock waits for others.
+        // SAFETY: nothing replaces it but `forked`.
+        state::outside(py, || unsafe { &*self.0.get() }.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// In the child of a fork: the thread that may have it is the parent's.
+    fn forked(&self) {
+        // SAFETY: there is no other thread.
+        unsafe { *self.0.get() = std::sync::Mutex::new(()) };
+    }
+}
+
+/// Held by the thread that starts all this.
+#[cfg(Py_GIL_DISABLED)]
+static STARTS: Slow = Slow::new();
+/// Held by the thread that makes more threads.
+#[cfg(Py_GIL_DISABLED)]
+static GROWS: Slow = Slow::new();
+
+/// The threads beside the first.
+#[cfg(Py_GIL_DISABLED)]
+mod parallel {
+    use super::*;
+
+    /// Their group; null: there is none yet.
+    static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());
+    /// How many threads it has room for.
+    static ROOM: AtomicUsize = AtomicUsize::new(0);
+    /// How many there are; 0: goroutines begin on the first thread.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    pub fn has_threads() -> bool {
+        // Acquire: pairs with the release in `grow`.
+        COUNT.load(Ordering::Acquire) > 0
+    }
+
+    pub fn group() -> *mut gs_workers {
+        if has_threads() { GROUP.load(Ordering::Relaxed) } else { first_group() }
+    }
+
+    /// Makes sure that there are `n` threads, if `n` is more than 1, but not more than one for each CPU unless there
+    /// were as many P's at the start. There are never fewer again: goroutines that have begun stay on theirs.
+    pub fn grow(py: Python<'_>, n: usize) -> PyResult<()> {
+        let _locked = GROWS.lock(py);
+        let before = COUNT.load(Ordering::Relaxed);
+        if n < 2 || n <= before {
+            return Ok(());
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let made = state::outside(py, || {
+            if GROUP.load(Ordering::Relaxed).is_null() {
+                let room = n.max(cpus);
+                // SAFETY: a plain call.
+                let group = unsafe { gs_workers_create(room as i32, GS_WORKERS_RUNNERS) };
+                if group.is_null() {
+                    return Err(-libc::ENOMEM);
+                }
+                GROUP.store(group, Ordering::Relaxed);
+                ROOM.store(room, Ordering::Relaxed);
+            }
+            for i in before..n.min(ROOM.load(Ordering::Relaxed)) {
+                begin_thread(i)?;
+                // Release: who sees the thread finds it attached.
+                COUNT.store(i + 1, Ordering::Release);
+            }
+            Ok(())
+        });
+        made.map_err(errors::of)
+    }
+
+    /// Starts a thread, which joins the group that waits for threads, and waits until it has.
+    fn begin_thread(i: usize) -> Result<(), i32> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name(format!("gosched-py-{i}")).spawn(move || {
+            if !threads::prepare() {
+                let _ = tell.send(-libc::ENOMEM);
+                return;
+            }
+            stay_attached(|e| _ = tell.send(e));
+        });
+        if let Err(e) = thread {
+            return Err(-e.raw_os_error().unwrap_or(libc::EAGAIN));
+        }
+        match told.recv().unwrap_or(-libc::EAGAIN) {
+            0 => Ok(()),
+            e => Err(e),
+        }
+    }
+
+    /// In the child of a fork: the threads are the parent's, and the group has its room again.
+    pub fn forked() {
+        COUNT.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The calling thread, a plain one, runs goroutines for ever; `tell` hears of it, or of an error.
+fn stay_attached(tell: impl FnOnce(i32)) {
+    // SAFETY: a plain thread, which never ends.
+    let e = unsafe { gs_attach(GS_SPAWN_NOSIGNAL) };
+    tell(e);
+    if e != 0 {
+        return;
+    }
+    loop {
+        // SAFETY: the goroutine only keeps the thread, and settles what is the thread's.
+        unsafe {
+            #[cfg(not(Py_GIL_DISABLED))]
+            gs_sleep_until(GS_FOREVER);
+            #[cfg(Py_GIL_DISABLED)]
+            if gs_sem_acquire(threads::of_goroutine().asked.get(), 1, GS_FOREVER) == 0 {
+                state::settle(thread_state());
+            }
+        }
+    }
+}
+
+/// Memory that waits for its thread.
+///
+/// Without a GIL an object of which another thread gives the last reference back is freed by the thread that has made
+/// it, the next time that this one runs Python code. A thread of goroutines may have nothing to run for long. So
+/// a goroutine on the first thread looks at the others, a while after some goroutine has left Python, and wakes those
+/// for which objects wait. Where nothing happens it sleeps.
+#[cfg(Py_GIL_DISABLED)]
+mod settling {
+    use super::*;
+    use crate::park::{self, Timeout};
+    use crate::state::Frames;
+
+    struct Wake(UnsafeCell<gs_sem>);
+
+    // SAFETY: the semaphore is the library's, which any thread may use.
+    unsafe impl Sync for Wake {}
+
+    /// How long goroutines may go on before the threads are looked at, in seconds.
+    const PAUSE: f64 = 0.05;
+
+    /// A goroutine has left Python since the last look.
+    static HAS_LEFT: AtomicBool = AtomicBool::new(false);
+    static WAKE: Wake = Wake(UnsafeCell::new(gs_sem::new()));
+    /// Those of the goroutine that looks, which doesn't wake itself.
+    static LOOKER: AtomicPtr<Frames> = AtomicPtr::new(ptr::null_mut());
+
+    /// A goroutine has left Python.
+    #[inline(always)]
+    pub fn has_left(frames: *mut Frames) {
+        if !HAS_LEFT.load(Ordering::Relaxed) {
+            wake(frames);
+        }
+    }
+
+    #[cold]
+    fn wake(frames: *mut Frames) {
+        let looker = LOOKER.load(Ordering::Relaxed);
+        if looker.is_null() || looker == frames || HAS_LEFT.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: outside of Python, so it may switch.
+        unsafe { gs_sem_release(WAKE.0.get(), 1) };
+    }
+
+    /// Starts the goroutine that looks, unless it runs.
+    pub fn start(py: Python<'_>) -> PyResult<()> {
+        if parallel::has_threads() && LOOKER.load(Ordering::Relaxed).is_null() {
+            py.import("gosched._signals")?.call_method0("start_settling")?;
+        }
+        Ok(())
+    }
+
+    /// For gosched._signals: one look, when there is something to see. False: it was the last one.
+    #[pyfunction]
+    pub fn _settle(py: Python<'_>) -> PyResult<bool> {
+        LOOKER.store(frames_here(), Ordering::Relaxed);
+        // SAFETY: outside of Python.
+        let waited =
+            park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(WAKE.0.get(), 1, d) });
+        if is_over() {
+            return Ok(false);
+        }
+        waited?;
+        goroutine::sleep(py, PAUSE)?;
+        HAS_LEFT.store(false, Ordering::Relaxed);
+        park::call(py, || {
+            for worker in all() {
+                let state = worker.state.load(Ordering::Relaxed);
+                // SAFETY: the state of a thread that never ends. The first thread is this one.
+                if worker.busy_at().is_none() && unsafe { state::must_settle(state) } {
+                    // SAFETY: outside of Python.
+                    unsafe { gs_sem_release(worker.asked.get(), 1) };
+                }
+            }
+        });
+        Ok(true)
+    }
+
+    /// In the child of a fork.
+    pub fn forked() {
+        // SAFETY: no other thread is there.
+        unsafe { *WAKE.0.get() = gs_sem::new() };
+        LOOKER.store(ptr::null_mut(), Ordering::Relaxed);
+        HAS_LEFT.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(Py_GIL_DISABLED)]
+pub use settling::{_settle, has_left};
 
 /// Makes sure that there is a thread for goroutines.
 #[inline(always)]
@@ -101,23 +554,39 @@ fn start(py: Python<'_>) -> PyResult<()> {
     if is_over() {
         return Err(ending());
     }
-    if group().is_null() {
-        // SAFETY: plain calls; nothing runs goroutines of Python yet.
+    // With a GIL it keeps others from being here at the same time until the state of the thread is `STARTING`.
+    #[cfg(Py_GIL_DISABLED)]
+    let _locked = STARTS.lock(py);
+    if WORKER.load(Ordering::Acquire) != 0 {
+        return Ok(());
+    }
+    if first_group().is_null() {
+        // SAFETY: a plain call; nothing runs goroutines of Python yet.
         let group = unsafe { gs_workers_create(1, GS_WORKERS_RUNNER) };
         if group.is_null() {
             return Err(errors::no_memory());
         }
-        GROUP.store(group, Ordering::Relaxed);
+        GROUP.store(group, Ordering::Release);
     }
+    #[cfg(not(Py_GIL_DISABLED))]
     // Others that come while the GIL is away find a worker thread.
     WORKER.store(STARTING, Ordering::Relaxed);
     let started = if is_main_thread() { attach_main(py) } else { make_thread(py) };
+    #[cfg(Py_GIL_DISABLED)]
+    let started = started.and_then(|thread| {
+        parallel::grow(py, crate::info::gomaxprocs(py, None)? as usize)?;
+        Ok(thread)
+    });
     match started {
-        Ok(()) => {
+        Ok(thread) => {
+            // Release: who sees it finds all of that done.
+            WORKER.store(thread, Ordering::Release);
             // SAFETY: no preconditions. A signal, or another thread, can wake goroutines.
             unsafe { gs_hold() };
             py.import("gosched._imports")?.call_method0("start")?;
-            if is_here() { goroutine::watch_signals(py) } else { Ok(()) }
+            #[cfg(Py_GIL_DISABLED)]
+            settling::start(py)?;
+            if thread == this_thread() { goroutine::watch_signals(py) } else { Ok(()) }
         }
         Err(e) => {
             WORKER.store(0, Ordering::Relaxed);
@@ -126,41 +595,57 @@ fn start(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-fn attach_main(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: a plain thread, which stays attached until the process ends.
-    let e = state::outside(py, || unsafe { gs_attach(GS_SPAWN_NOSIGNAL) });
-    errors::check(e)?;
-    // SAFETY: the goroutine that the thread runs now.
-    let handle = unsafe { gs_self() };
-    let main = goroutine::main_object(py, handle)?;
-    WORKER.store(this_thread(), Ordering::Relaxed);
-    set_current(Some(main.bind(py).get()));
-    let before = MAIN.with(py, |m| m.replace(main));
-    drop(before);
+/// More P's, or fewer.
+pub fn procs_changed(py: Python<'_>, n: i32) -> PyResult<()> {
+    #[cfg(Py_GIL_DISABLED)]
+    if WORKER.load(Ordering::Acquire) != 0 {
+        parallel::grow(py, n as usize)?;
+        settling::start(py)?;
+    }
+    let _ = (py, n);
     Ok(())
 }
 
-fn make_thread(py: Python<'_>) -> PyResult<()> {
+/// Gives the thread.
+fn attach_main(py: Python<'_>) -> PyResult<usize> {
+    // SAFETY: a plain thread, which stays attached until the process ends.
+    let e = state::outside(py, || unsafe { gs_attach(GS_SPAWN_NOSIGNAL) });
+    errors::check(e)?;
+    #[cfg(not(Py_GIL_DISABLED))]
+    WORKER.store(this_thread(), Ordering::Relaxed);
+    // SAFETY: attached.
+    threads::register(unsafe { py_ffi::PyThreadState_Get() });
+    // SAFETY: the goroutine that the thread runs now.
+    let handle = unsafe { gs_self() };
+    let main = goroutine::main_object(py, handle)?;
+    set_current(Some(main.bind(py).get()));
+    MAIN.store(main.into_ptr(), Ordering::Release);
+    Ok(this_thread())
+}
+
+/// Gives the thread.
+fn make_thread(py: Python<'_>) -> PyResult<usize> {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("gosched-python".into()).spawn(move || {
-        // SAFETY: a plain thread, which never ends.
-        let e = unsafe { gs_attach(GS_SPAWN_NOSIGNAL) };
-        if e != 0 {
-            let _ = tell.send(e);
+        #[cfg(Py_GIL_DISABLED)]
+        if !threads::prepare() {
+            let _ = tell.send((-libc::ENOMEM, 0));
             return;
         }
-        WORKER.store(this_thread(), Ordering::Relaxed);
-        let _ = tell.send(0);
-        loop {
-            // SAFETY: the goroutine only keeps the thread.
-            unsafe { gs_sleep_until(GS_FOREVER) };
-        }
+        stay_attached(|e| {
+            #[cfg(not(Py_GIL_DISABLED))]
+            if e == 0 {
+                WORKER.store(this_thread(), Ordering::Relaxed);
+            }
+            let _ = tell.send((e, this_thread()));
+        });
     });
     if let Err(e) = thread {
         return Err(e.into());
     }
-    let e = state::outside(py, || told.recv().unwrap_or(-libc::EAGAIN));
-    errors::check(e)
+    let (e, thread) = state::outside(py, || told.recv().unwrap_or((-libc::EAGAIN, 0)));
+    errors::check(e)?;
+    Ok(thread)
 }
 
 /// Whether the functions that Python calls at its end have begun.
@@ -190,7 +675,7 @@ pub fn ending() -> PyErr {
 /// Goroutines run on the main thread.
 fn is_main_worker() -> bool {
     // Only the main thread's goroutine is one of Python's.
-    MAIN.with_thread(|main| main.is_some()) || WORKER.load(Ordering::Relaxed) == 0
+    !MAIN.load(Ordering::Relaxed).is_null() || WORKER.load(Ordering::Relaxed) == 0
 }
 
 /// For a goroutine that is about to enter Python: if that is over it waits for ever.
@@ -203,7 +688,7 @@ pub fn stop_if_finalizing() {
 
 #[cold]
 fn stop_if_over() {
-    if is_over() && is_here() && !is_main_goroutine() {
+    if is_over() && mine().is_some() && !is_main_goroutine() {
         rest();
     }
 }
@@ -221,8 +706,8 @@ fn rest() -> ! {
 
 fn is_main_goroutine() -> bool {
     // SAFETY: the data of a goroutine of the group, or of the main one, is its object, which lives.
-    let data = unsafe { gs_data(gs_self()) } as *const py_ffi::PyObject;
-    MAIN.with_thread(|main| main.as_ref().is_some_and(|g| g.as_ptr().cast_const() == data))
+    let data = unsafe { gs_data(gs_self()) };
+    !data.is_null() && ptr::eq(data, MAIN.load(Ordering::Relaxed).cast())
 }
 
 /// Runs the handlers of signals that have come, on the main thread. The interpreter itself does so in the
@@ -238,7 +723,7 @@ pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub fn _finalize(py: Python<'_>) -> PyResult<()> {
     ENDING.store(true, Ordering::SeqCst);
-    while blocking::running() > 0 {
+    while blocking::running() > 0 || goroutine::late_reports() > 0 {
         goroutine::sleep(py, 0.001)?;
     }
     // These calls need no goroutine, and a goroutine that computes would not give the thread back.
@@ -254,6 +739,18 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
 /// How long the end of Python waits for a goroutine that computes on another thread, in ns.
 const PATIENCE: i64 = 1_000_000_000;
 
+/// Waits until the threads that run goroutines have left Python. They don't enter it again.
+#[cfg(Py_GIL_DISABLED)]
+fn leave_python(py: Python<'_>) {
+    // SAFETY: no preconditions.
+    let until = unsafe { gs_now() } + PATIENCE;
+    // SAFETY: the same.
+    while all().iter().any(|w| w.busy_at().is_some()) && unsafe { gs_now() } < until {
+        state::outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
+    }
+}
+
+#[cfg(not(Py_GIL_DISABLED))]
 /// Waits until the thread that runs goroutines has left Python. It doesn't enter it again.
 fn leave_python(py: Python<'_>) {
     unsafe extern "C" fn tell(left: *mut std::ffi::c_void) {
@@ -286,14 +783,20 @@ fn leave_python(py: Python<'_>) {
 #[pyfunction]
 pub fn _forked(py: Python<'_>) {
     WORKER.store(0, Ordering::Relaxed);
-    CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
+    threads::forked();
+    #[cfg(Py_GIL_DISABLED)]
+    {
+        STARTS.forked();
+        GROWS.forked();
+        parallel::forked();
+        settling::forked();
+    }
     state::forked();
     sync::forked();
     blocking::forked();
     io::forked(py);
-    signals::forked(py);
+    signals::forked();
     goroutine::forked(py);
-    let main = MAIN.with(py, Option::take);
     // Its frames are the thread's still: it is not dropped.
-    std::mem::forget(main);
+    MAIN.store(ptr::null_mut(), Ordering::Relaxed);
 }

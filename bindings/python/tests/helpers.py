@@ -10,6 +10,15 @@ import pytest
 
 import gosched
 
+#: Whether this Python has no GIL; whether goroutines run in parallel, on several threads.
+FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
+PARALLEL = FREE_THREADED and gosched.gomaxprocs() > 1
+
+#: For tests of what happens in which order, where one goroutine runs at a time.
+one_at_a_time = pytest.mark.skipif(
+    PARALLEL, reason="goroutines run in parallel here, in no fixed order: see GOSCHED_PROCS=1"
+)
+
 #: where the package is, for the processes that tests start
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(gosched.__file__)))
 
@@ -84,6 +93,12 @@ def until(condition, seconds=20):
 def park(fn, *args):
     """Starts a goroutine, and waits until it waits."""
     g = gosched.go(fn, *args)
+    if FREE_THREADED:
+        until(lambda: g.done() or g._is_away())
+        # It may just have given way.
+        gosched.sleep(0.005)
+        until(lambda: g.done() or g._is_away())
+        return g
     for _ in range(3):
         gosched.yield_()
     return g

@@ -10,7 +10,7 @@ import pytest
 
 import gosched
 from gosched import Cancelled, Channel, Closed, after, go, select, sleep, ticker, yield_
-from helpers import park, run, until
+from helpers import one_at_a_time, park, run, until
 
 
 class Thing:
@@ -49,6 +49,7 @@ def test_order():
     assert list(channel) == list(range(1000))
 
 
+@one_at_a_time
 def test_waiters_come_in_their_order():
     channel, got = Channel(), []
     gs = [park(lambda: got.append((n, channel.recv()))) for n in range(5)]

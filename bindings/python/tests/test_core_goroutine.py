@@ -13,7 +13,7 @@ import pytest
 
 import gosched
 from gosched import Cancelled, Channel, Event, Goroutine, go, sleep, spawn, yield_
-from helpers import park, run, until
+from helpers import one_at_a_time, park, run, until
 
 
 def test_result():
@@ -253,6 +253,7 @@ def test_current_and_main():
     assert go(gosched.current).result() is not main
 
 
+@one_at_a_time
 def test_repr():
     event = Event()
     g = spawn(event.wait, name="näme")
@@ -286,6 +287,7 @@ def test_odd_names():
     assert gosched.num_goroutines() == before
 
 
+@one_at_a_time
 def test_done_callbacks():
     got = []
     g = go(lambda: 5)
@@ -316,9 +318,10 @@ def test_done_callback_that_raises(monkeypatch):
 
 
 def test_done_callback_that_waits():
-    channel = Channel()
-    g = go(lambda: 5)
+    channel, event = Channel(), Event()
+    g = go(lambda: event.wait() and 5)
     g.add_done_callback(lambda g: (sleep(0.001), channel.send(gosched.current())))
+    event.set()
     assert g.result() == 5
     assert channel.recv() is g
 
@@ -354,6 +357,7 @@ def test_cancel():
     assert g.cancel() is False
 
 
+@one_at_a_time
 def test_cancel_before_it_has_begun():
     got = []
     g = go(got.append, 1)
@@ -746,6 +750,7 @@ def test_order_of_sleepers():
     assert got == [1, 2, 3, 4, 5]
 
 
+@one_at_a_time
 def test_computing_goroutines_are_not_interrupted():
     """Between two waits no other goroutine runs."""
     shared = [0]

@@ -14,7 +14,7 @@ from gosched import (
     Cancelled, Channel, Event, Group, Lock, Mutex, Once, Pool, RLock, RWMutex, Semaphore, Timeout, WaitGroup, go,
     sleep, with_timeout, yield_,
 )
-from helpers import park, run, until
+from helpers import one_at_a_time, park, run, until
 
 
 @pytest.fixture(params=[Lock, RLock])
@@ -763,6 +763,7 @@ def test_group_timeout_beside_an_error(kind):
         assert repr(caught.value.__cause__).startswith("KeyError" if sys.version_info < (3, 11) else "ExceptionGroup")
 
 
+@one_at_a_time
 def test_group_waits_for_one_that_cleans_up():
     got = []
 

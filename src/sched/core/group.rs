@@ -32,8 +32,9 @@ pub fn unlock_all() {
     ALL.unlock();
 }
 
-/// A group of `n` threads, 1 to [`LARGEST`]. `None`: no memory.
-pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
+/// A group of `n` threads, 1 to [`LARGEST`], of which `runners` are threads that call `gs_run`. `None`: no
+/// memory.
+pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     let mut members = Vec::new();
     if !heap::reserve(&mut members, n) {
         return None;
@@ -41,7 +42,7 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
     members.resize_with(n, || AtomicPtr::new(ptr::null_mut()));
     let group = heap::boxed(Group {
         members,
-        wants_runner,
+        runners,
         runtime: AtomicU32::new(0),
         alive: AtomicUsize::new(0),
         waiting: Fifo::new(),
@@ -57,11 +58,13 @@ pub fn create(n: usize, wants_runner: bool) -> Option<&'static Group> {
     })?;
     // SAFETY: in the list until it is freed, and from then on until the runtime ends.
     let group = unsafe { &*group };
-    if wants_runner && let Some(_inside) = Inside::try_enter() {
+    if runners > 0
+        && let Some(_inside) = Inside::try_enter()
+    {
         let rt = rt();
         ALL.with(|_| {
             group.renew(rt);
-            group.add_runner(rt);
+            group.add_runners(rt);
         });
     }
     Some(group)
@@ -85,12 +88,12 @@ pub unsafe fn free(group: *const Group) -> i32 {
             return Err(-libc::EBUSY);
         }
         group.freed.store(true, Ordering::Relaxed);
-        Ok(rt.and_then(|rt| group.dismiss(rt)))
+        Ok(rt.map(|rt| group.dismiss(rt)))
     });
     match (freed, rt) {
         (Err(e), _) => return e,
-        // The next group may wait for it.
-        (Ok(Some(runner)), Some(rt)) => runner_comes(rt, runner),
+        // The next group may wait for them.
+        (Ok(Some(runners)), Some(rt)) => runners.into_iter().for_each(|m| runner_comes(rt, m)),
         (Ok(_), Some(_)) => {}
         (Ok(_), None) => ended(),
     }
@@ -123,10 +126,10 @@ fn is_in_run(m: &M) -> bool {
 pub fn runner_comes(rt: &Runtime, m: MRef) {
     let joined = ALL.with(|all| {
         all.iter()
-            .filter(|g| g.wants_runner && !g.freed.load(Ordering::Relaxed))
+            .filter(|g| g.runners > 0 && !g.freed.load(Ordering::Relaxed))
             .find(|g| {
                 g.renew(rt);
-                is_in_run(&m) && g.take_place(0, m)
+                is_in_run(&m) && g.join_as_runner(m)
             })
             .map(|g| ptr::from_ref(&**g))
     });
@@ -146,7 +149,7 @@ pub fn leave(m: MRef) {
                 member.store(ptr::null_mut(), Ordering::Relaxed);
             }
         }
-        m.is_runner() && group.wants_runner && group.add_runner(rt())
+        m.is_runner() && group.add_runners(rt())
     });
     if has_runner {
         group.wake_waiting();
@@ -230,7 +233,7 @@ pub fn pass_on(m: MRef, g: GRef) {
                 start::give(other, Some(release_p(m)), None, false);
             }
         }
-        None if group.is_for_runner_only() => group.wait_for_runner(task),
+        None if group.is_for_runners_only() => group.wait_for_runner(task),
         // At the limit of threads there may never be another than this one.
         None if group.add_current(m) => m.stash.set(Some(task)),
         None => rt.aside.wait_for_thread(task),
@@ -272,13 +275,18 @@ impl Group {
         self.runtime.store(rt.number, Ordering::Release);
     }
 
-    /// The members are ordinary M's again. Gives the member that is in `gs_run`.
-    fn dismiss(&self, rt: &Runtime) -> Option<MRef> {
+    /// The members are ordinary M's again. Returns those that are in `gs_run`.
+    fn dismiss(&self, rt: &Runtime) -> Vec<MRef> {
         self.renew(rt);
         self.members().for_each(|m| m.group.store(ptr::null_mut(), Ordering::Relaxed));
-        let runner = self.members().find(|m| m.is_runner());
+        let runners = self.members().filter(|m| m.is_runner()).collect();
         self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
-        runner
+        runners
+    }
+
+    /// The M, a thread in `gs_run`, takes a free place for such a thread. The lock is held.
+    fn join_as_runner(&self, m: MRef) -> bool {
+        (0..self.runners).any(|place| self.take_place(place, m))
     }
 
     /// The M becomes the member of this place, if that is free and the M is in no group. The
@@ -297,10 +305,10 @@ impl Group {
 
     /// Places for threads of the library's own.
     fn own_places(&self) -> core::ops::Range<usize> {
-        usize::from(self.wants_runner)..self.members.len()
+        self.runners..self.members.len()
     }
 
-    fn is_for_runner_only(&self) -> bool {
+    fn is_for_runners_only(&self) -> bool {
         self.own_places().is_empty()
     }
 
@@ -329,9 +337,14 @@ impl Group {
         is_fit && ALL.with(|_| self.own_places().any(|place| self.take_place(place, m)))
     }
 
-    /// Makes a thread that is in `gs_run` already, and in no group, a member. False: there is none. The lock is held.
-    fn add_runner(&self, rt: &Runtime) -> bool {
-        rt.ms_that(is_in_run).into_iter().any(|m| self.take_place(0, m))
+    /// Makes threads that are in `gs_run` already, and in no group, members, as long as there are places for such
+    /// threads. False: none joined. The lock is held.
+    fn add_runners(&self, rt: &Runtime) -> bool {
+        let free = |g: &Self| {
+            (0..g.runners).any(|place| g.members[place].load(Ordering::Relaxed).is_null())
+        };
+        free(self)
+            && rt.ms_that(is_in_run).into_iter().filter(|&m| self.join_as_runner(m)).count() > 0
     }
 
     /// The group has the thread of `gs_run` that its tasks have waited for: they begin.

@@ -11,8 +11,8 @@ pub const LARGEST: usize = crate::sched::words::limits::PROCS;
 pub struct Group {
     /// The threads; null: not there yet. Changed with `ALL`'s lock held.
     pub members: Vec<AtomicPtr<M>>,
-    /// The first member must be a thread that calls `gs_run`.
-    pub wants_runner: bool,
+    /// How many of the first members must be threads that call `gs_run`.
+    pub runners: usize,
     /// The runtime to which the members belong.
     pub runtime: AtomicU32,
     /// Goroutines that were spawned and have not ended.

@@ -53,13 +53,13 @@ gethostbyaddr = _socket.gethostbyaddr
 getnameinfo = _socket.getnameinfo
 
 
-#: threads of the package's own
-own_threads = 0
+#: identities of threads of the package's own
+own_threads = set()
 
 
 def thread_count():
     """The number of threads of the system that _thread has started, those of the package's own not."""
-    return _thread_count() - own_threads
+    return _thread_count() - len(own_threads)
 
 
 #: module name -> {attribute: what it was before it was patched}

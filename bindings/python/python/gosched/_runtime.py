@@ -182,13 +182,39 @@ class WaitGroup(_gosched.WaitGroup):
         self.done()
 
 
+class _Frame:
+    """What traceback uses of a frame: that of a goroutine on a free-threaded Python, which goes on meanwhile."""
+
+    f_globals = {}
+    f_locals = {}
+
+    def __init__(self, code, lasti, back):
+        self.f_code, self.f_lasti, self.f_back = code, lasti, back
+        self.f_lineno = None
+        for start, end, line in code.co_lines():
+            if start <= lasti < end:
+                self.f_lineno = line
+
+    def __repr__(self):
+        code = self.f_code
+        return "<frame, file %r, line %s, code %s>" % (code.co_filename, self.f_lineno, code.co_name)
+
+
+def _frame_of(stack):
+    """The innermost frame of a stack, as _gosched has it, or None."""
+    frame = None
+    for code, lasti in reversed(stack or ()):
+        frame = _Frame(code, lasti, frame)
+    return frame
+
+
 def dump(file=None):
     """Writes the stack of each goroutine of Python to a text file, standard error if none is given."""
     if file is None:
         file = _sys.stderr
     me = current()
     for goroutine in _gosched.goroutines():
-        state = "running" if goroutine is me else "waiting"
+        state = "waiting" if goroutine._is_away() else "running"
         file.write("goroutine %d [%s] %s:\n" % (goroutine.id, state, goroutine.name))
         frame = _sys._getframe(1) if goroutine is me else goroutine.frame
         if frame is not None:

@@ -74,13 +74,31 @@ def start():
         return
     _pipe = (r, w)
     _gosched._listen(r)
-    watcher = _gosched.spawn(_watch, name="gosched-signals")
+    # On the main thread: Python runs the handlers there only.
+    watcher = _gosched._spawn_first(_watch, name="gosched-signals")
     watcher.add_done_callback(lambda g: None)
     if signal.default_int_handler is not _on_interrupt:
         is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         _adapt()
         if is_default:
             signal.signal(signal.SIGINT, _on_interrupt)
+
+
+def _settle():
+    while True:
+        try:
+            if not _gosched._settle():
+                return
+        except BaseException as error:
+            # That of a handler, as in _watch().
+            main = _gosched.main()
+            if main is not None:
+                main.throw(error)
+
+
+def start_settling():
+    """Called when several threads begin to run goroutines, on a free-threaded Python."""
+    _gosched._spawn_first(_settle, name="gosched-settle").add_done_callback(lambda g: None)
 
 
 def forked():

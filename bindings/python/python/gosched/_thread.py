@@ -316,7 +316,9 @@ _originals_shutdown = getattr(_std, "_shutdown", None)
 # fork
 
 def _after_fork():
-    me = _forking[0]
+    # The thread stays, whatever its goroutine is called in the child.
+    me = _forking.pop(_originals.get_ident(), None)
+    _forking.clear()
     _running.clear()
     for handle in list(_handles.values()):
         handle._done = _gosched.Event()
@@ -328,14 +330,21 @@ def _after_fork():
     _non_daemon.clear()
 
 
-_forking = [None]
+#: threads that are about to fork -> the identities of the goroutines that do so
+_forking = {}
 
 
 def _before_fork():
-    _forking[0] = get_ident()
+    _forking[_originals.get_ident()] = get_ident()
 
 
-_os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+def _after_fork_in_parent():
+    _forking.pop(_originals.get_ident(), None)
+
+
+_os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+)
 
 for _name in _PUBLIC:
     globals()[_name].__module__ = "_thread"

@@ -1,6 +1,6 @@
-"""The watchdog: it names the calls that hold the thread of the goroutines up.
+"""The watchdog: it names the calls that hold a thread of goroutines up.
 
-Its own is a thread of the system, whatever is patched. It looks without the GIL, and takes that only to
+Its own is a thread of the system, whatever is patched. It looks from outside of Python, and enters it only to
 report.
 """
 
@@ -12,6 +12,7 @@ import traceback
 
 from . import _gosched
 from . import _originals
+from ._runtime import _frame_of
 
 #: the frames that a report shows, at most
 _FRAMES = 10
@@ -119,21 +120,21 @@ class Watchdog:
 
     def _run(self, watch, running):
         self._ident = _originals.get_ident()
-        _originals.own_threads += 1
+        _originals.own_threads.add(self._ident)
         try:
             while True:
                 held = watch.held()
                 if held is None:
                     return
-                tick, since = held
-                incident = self._look(tick)
+                place, since = held
+                incident = self._look(place)
                 # Else it was over when this thread had the GIL: what computes in C keeps it.
                 if incident is not None:
                     incident.seconds = watch.since(since)
                     self._tell(incident)
                     ended = Incident(None, None)
                     vars(ended).update(vars(incident))
-                    ended.seconds = watch.ended(tick, since)
+                    ended.seconds = watch.ended(place, since)
                     if ended.seconds is None:
                         return
                 else:
@@ -144,14 +145,15 @@ class Watchdog:
                 # It keeps the goroutine.
                 del incident, ended
         finally:
-            _originals.own_threads -= 1
+            _originals.own_threads.discard(self._ident)
             running.release()
 
-    def _look(self, tick):
-        busy = _gosched._busy()
-        if busy is None or busy[1] != tick:
+    def _look(self, place):
+        busy = _gosched._busy(place)
+        if busy is None:
             return None
-        return Incident(busy[0], busy[0].frame)
+        goroutine, stack = busy
+        return Incident(goroutine, _frame_of(stack) if isinstance(stack, list) else stack)
 
     def _tell(self, incident):
         try:
@@ -232,7 +234,7 @@ def _after_fork():
     # Its thread has stayed with the parent.
     running = list(_watchdogs)
     _watchdogs.clear()
-    _originals.own_threads = 0
+    _originals.own_threads.clear()
     for dog in running:
         dog._start()
 

@@ -37,6 +37,7 @@ import sys as _sys
 from time import monotonic as _monotonic
 
 from . import _gosched
+from . import _originals
 from . import patch as _patch
 from . import selectors as _selectors
 from ._gosched import Cancelled, Event, Goroutine, Lock, Semaphore
@@ -149,6 +150,20 @@ class _Executor(_futures.Executor):
 _SIGINT_OF_RUNNERS = getattr(getattr(_asyncio, "Runner", None), "_on_sigint", None)
 
 
+# Whether all goroutines run in one thread. Else one that wakes a loop may run beside the loop's, which wake() of its
+# selector takes to stand still.
+_is_one_thread = getattr(_sys, "_is_gil_enabled", lambda: True)()
+
+
+def _in_main_thread(fn, *args):
+    """Calls what only the main thread may call, on behalf of a goroutine of another thread."""
+    main = _gosched.main()
+    if _is_one_thread or main is None or _gosched.current() is None or _originals.get_ident() == main.id:
+        return fn(*args)
+    helper = _gosched._spawn_first(fn, *args, name="gosched-main")
+    return helper.result()
+
+
 class EventLoop(_asyncio.SelectorEventLoop):
     """asyncio's event loop, waiting as a goroutine. It runs in the goroutine that calls run_forever(); in a
     thread that runs no goroutines it works too.
@@ -163,7 +178,7 @@ class EventLoop(_asyncio.SelectorEventLoop):
 
     def _write_to_self(self):
         # Called for what other goroutines and threads have put into the queue.
-        if self._goroutine is not None and _gosched.current() is not None:
+        if self._goroutine is not None and _is_one_thread and _gosched.current() is not None:
             self._selector.wake()
         else:
             super()._write_to_self()
@@ -177,7 +192,7 @@ class EventLoop(_asyncio.SelectorEventLoop):
             and _gosched.current() not in (None, _gosched.main())
         ):
             # asyncio.run() takes this for the main thread. Ctrl-C is the main goroutine's.
-            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            _in_main_thread(_signal.signal, _signal.SIGINT, _signal.default_int_handler)
         is_first = self._goroutine is None
         if is_first and isinstance(self._selector, _Selector):
             self._goroutine = _gosched.current()
@@ -206,7 +221,7 @@ class EventLoop(_asyncio.SelectorEventLoop):
         self._signal_handlers[sig] = _asyncio.Handle(callback, args, self, None)
         try:
             _gosched.current()  # a main thread that runs goroutines is woken by signals
-            _signal.signal(sig, self._on_signal)
+            _in_main_thread(_signal.signal, sig, self._on_signal)
             _signal.siginterrupt(sig, False)
         except (ValueError, OSError) as error:
             if before is None:
@@ -231,7 +246,7 @@ class EventLoop(_asyncio.SelectorEventLoop):
             return False
         is_int = sig == _signal.SIGINT
         try:
-            _signal.signal(sig, _signal.default_int_handler if is_int else _signal.SIG_DFL)
+            _in_main_thread(_signal.signal, sig, _signal.default_int_handler if is_int else _signal.SIG_DFL)
         except OSError as error:
             if error.errno != _errno.EINVAL:
                 raise

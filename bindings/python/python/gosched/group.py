@@ -2,6 +2,7 @@
 
 import sys as _sys
 
+from . import _originals
 from ._gosched import Cancelled, Event, current, go
 
 if _sys.version_info >= (3, 11):
@@ -23,6 +24,8 @@ class Group:
     """
 
     def __init__(self):
+        # Guards the attributes. Nothing waits while it is held, so it is no goroutine's lock.
+        self._lock = _originals.allocate_lock()
         self._alive = set()
         self._errors = []
         self._empty = Event()
@@ -38,29 +41,42 @@ class Group:
         if self._cancelled:
             raise RuntimeError("the group is cancelled")
         goroutine = go(fn, *args, **kwargs)
-        self._alive.add(goroutine)
-        self._empty.clear()
+        with self._lock:
+            self._alive.add(goroutine)
+            is_late = self._cancelled
         goroutine.add_done_callback(self._ended)
+        if is_late:
+            goroutine.cancel()
         return goroutine
 
     def cancel(self):
         """Cancels all goroutines of the group; the block goes on."""
-        self._cancelled = True
-        for goroutine in list(self._alive):
+        with self._lock:
+            self._cancelled = True
+            alive = list(self._alive)
+        for goroutine in alive:
             goroutine.cancel()
 
     def _ended(self, goroutine):
-        self._alive.discard(goroutine)
         error = goroutine.exception()
         if error is not None and not goroutine.cancelled() and not isinstance(error, SystemExit):
-            self._errors.append(error)
-            if not self._cancelled:
-                self.cancel()
+            interrupted = None
+            with self._lock:
+                self._errors.append(error)
+                is_first = not self._cancelled
+                self._cancelled = True
                 # The block may wait for something else than the group.
-                if not self._over and self._owner is not None and self._owner is not current():
-                    self._interrupted = Cancelled("a goroutine of the group has failed")
-                    self._owner.throw(self._interrupted)
-        if not self._alive:
+                if is_first and not self._over and self._owner is not None and self._owner is not current():
+                    interrupted = self._interrupted = Cancelled("a goroutine of the group has failed")
+            if is_first:
+                self.cancel()
+            if interrupted is not None:
+                self._owner.throw(interrupted)
+        with self._lock:
+            self._alive.discard(goroutine)
+            is_last = not self._alive
+        # The end of the block looks whether there are new ones.
+        if is_last:
             self._empty.set()
 
     _interrupted = None
@@ -72,7 +88,8 @@ class Group:
         return self
 
     def __exit__(self, kind, error, traceback):
-        self._over = True
+        with self._lock:
+            self._over = True
         thrown = None
         if error is not None and error is not self._interrupted:
             thrown = error
@@ -80,6 +97,7 @@ class Group:
         while self._alive:
             try:
                 self._empty.wait()
+                self._empty.clear()
             except BaseException as e:
                 if e is not self._interrupted:
                     thrown = thrown or e

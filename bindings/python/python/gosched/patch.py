@@ -421,12 +421,11 @@ def _fork_hooks(threading):
     import os
 
     get_ident = threading.get_ident
-    before = []
 
     def before_fork():
-        ident = get_ident()
-        before[:] = [ident]
-        threading.get_ident = lambda: ident
+        parent, ident = os.getpid(), get_ident()
+        # Other threads of the parent may ask meanwhile.
+        threading.get_ident = lambda: get_ident() if os.getpid() == parent else ident
 
     def after_in_parent():
         threading.get_ident = get_ident

@@ -101,16 +101,27 @@ class _Mode:
         return repr(self.closed)
 
 
+# Several may be the first to use a socket. A goroutine's lock, as a finalizer or the handler of a signal may give way
+# while it is held; they may come here too.
+_enter_lock = _gosched.RLock()
+_os.register_at_fork(after_in_child=_enter_lock._at_fork_reinit)
+
+
 def _enter(self):
-    """The timeout of a socket; a socket that may block gets its :class:`_Mode`."""
-    timeout = _c_gettimeout(self)
-    if timeout != 0 and _c_fileno(self) != -1:
+    """The timeout of a socket; one that may block gets its :class:`_Mode`."""
+    with _enter_lock:
+        mode = self._closed
+        if type(mode) is _Mode:
+            return mode.timeout
+        timeout = _c_gettimeout(self)
+        if timeout == 0 or _c_fileno(self) == -1:
+            return timeout
         mode = _Mode(timeout)
         mode.closed = bool(self._closed)
         _c_setblocking(self, False)
         self._closed = mode
-        # Others may run meanwhile.
-        _gosched.adopt(_c_fileno(self))
+    # This may wait.
+    _gosched.adopt(_c_fileno(self))
     return timeout
 
 
