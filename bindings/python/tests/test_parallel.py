@@ -115,7 +115,8 @@ def test_what_is_a_goroutines_own():
                     yield_()
                     assert sys.exc_info()[1].args == (i,)
         assert list(numbers()) == list(range(5))
-        if i % 5 == 0:
+        # Not those with a trace function: an error in that, as one of recursion, takes it away.
+        if i % 4 == 1:
             with pytest.raises(RecursionError):
                 deep(10**6)
         assert deep(100) == 100
