@@ -83,23 +83,19 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Calls `f`, which doesn't wait, with the GIL, from a native goroutine. The end of Python waits for that; if it
-/// has begun `f` is not called, and the answer is false.
+/// Calls `f`, which doesn't wait, with the GIL, on a plain thread. The end of Python waits for that; if it has begun
+/// `f` is not called, and the answer is false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
-    unsafe extern "C" fn call(f: *mut c_void) -> *mut c_void {
-        // SAFETY: what is given below; this thread is a plain one meanwhile.
-        unsafe {
-            let f = std::mem::transmute::<*mut c_void, fn(Python<'_>) -> bool>(f);
-            let gil = gosched_state_ensure();
-            let answer = Python::attach(f);
-            py_ffi::PyGILState_Release(gil);
-            answer as usize as *mut c_void
-        }
-    }
     BRIEF.fetch_add(1, Ordering::SeqCst);
     // Either the end of Python sees that, or we see it.
-    // SAFETY: a goroutine calls it, and waits for it.
-    let answer = !worker::is_ending() && unsafe { !gs_blocking(call, f as *mut c_void).is_null() };
+    let answer = !worker::is_ending() && {
+        // SAFETY: a plain thread, which has no state.
+        let gil = unsafe { gosched_state_ensure() };
+        let answer = Python::attach(f);
+        // SAFETY: the counterpart.
+        unsafe { py_ffi::PyGILState_Release(gil) };
+        answer
+    };
     BRIEF.fetch_sub(1, Ordering::SeqCst);
     answer
 }

@@ -124,7 +124,6 @@ unsafe extern "C" {
     pub fn gs_adopt(fd: c_int) -> c_int;
     pub fn gs_close(fd: c_int) -> c_int;
     pub fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int;
-    pub fn gs_read(fd: c_int, buf: *mut c_void, n: usize, deadline: i64) -> isize;
     pub fn gs_recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int, deadline: i64) -> isize;
     pub fn gs_blocking(
         f: unsafe extern "C" fn(*mut c_void) -> *mut c_void,

@@ -1,9 +1,9 @@
 //! Signals while no goroutine runs, or one computes.
 //!
-//! Python's own handler, in C, writes the signal's number to a pipe. A native goroutine reads the pipe: it wakes
-//! the goroutine `gosched-signals`, which calls the handlers in Python if none has yet; and if the worker thread
-//! computes, it has the goroutine that does so call them. (Until 3.12 the interpreter does that by itself; from
-//! 3.13 on only in the thread state of the main goroutine.)
+//! Python's own handler, in C, writes the signal's number to a pipe. A plain thread reads the pipe: it needs no P, which
+//! goroutines that compute may all have. The thread wakes the goroutine `gosched-signals`, which calls the handlers in
+//! Python if none has yet; and if the worker thread computes, it has the goroutine that does so call them. (Until 3.12
+//! the interpreter does that by itself; from 3.13 on only in the thread state of the main goroutine.)
 
 use crate::errors;
 use crate::ffi::*;
@@ -13,8 +13,6 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 struct Come(UnsafeCell<gs_sem>);
@@ -36,25 +34,37 @@ static THROWN: AtomicBool = AtomicBool::new(false);
 const FIRST_PAUSE: i64 = 5_000_000;
 const LAST_PAUSE: i64 = 100_000_000;
 
-/// Reads the pipe, until it is closed. Sees to it that the handler of SIGINT is called, and that what it throws
+/// Waits until the pipe can be read, or that time of `gs_now`'s; `GS_FOREVER`: for ever. Whether it can be read.
+fn wait_for_pipe(fd: i32, until: i64) -> bool {
+    let timeout = match until {
+        GS_FOREVER => -1,
+        // SAFETY: no preconditions. Rounded up, in ms.
+        until => ((until - unsafe { gs_now() }).max(0) + 999_999) / 1_000_000,
+    };
+    let mut pipe = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut pipe, 1, timeout as i32) > 0 }
+}
+
+/// Reads the pipe, for ever. Sees to it that the handler of SIGINT is called, and that what it throws
 /// reaches the main goroutine while others compute: whichever runs before that is told to call the handler again,
 /// which gives way.
-unsafe extern "C" fn listen(fd: *mut c_void) {
-    let fd = fd as usize as i32;
+fn listen(fd: i32) {
     let mut numbers = [0u8; 64];
     // The value of `ASKED` at the last SIGINT, while there is something to do for it.
     let mut interrupt = None;
     // When that is done next, and how long after that again.
     let (mut look_at, mut pause) = (0, FIRST_PAUSE);
     loop {
-        // SAFETY: the buffer has room for that number of bytes.
-        let n = unsafe {
-            let until = if interrupt.is_some() { look_at } else { GS_FOREVER };
-            gs_read(fd, numbers.as_mut_ptr().cast(), numbers.len(), until)
-        };
-        // SAFETY: no preconditions.
-        let now = unsafe { gs_now() };
-        if n > 0 {
+        if wait_for_pipe(fd, if interrupt.is_some() { look_at } else { GS_FOREVER }) {
+            // SAFETY: room for so many bytes.
+            let n = unsafe { libc::read(fd, numbers.as_mut_ptr().cast(), numbers.len()) };
+            if n <= 0 {
+                match std::io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EAGAIN) if n < 0 => continue,
+                    _ => return,
+                }
+            }
             let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
             // SAFETY: static.
             unsafe { gs_sem_release(COME.0.get(), 1) };
@@ -62,15 +72,15 @@ unsafe extern "C" fn listen(fd: *mut c_void) {
             if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
                 // `look` makes more of them: these don't begin anew.
                 if interrupt.is_none() {
-                    (look_at, pause) = (now, FIRST_PAUSE);
+                    // SAFETY: no preconditions.
+                    (look_at, pause) = (unsafe { gs_now() }, FIRST_PAUSE);
                 }
                 interrupt = Some(asked);
             }
-        } else if n != -(libc::ETIMEDOUT as isize) {
-            return;
         }
+        // SAFETY: no preconditions.
         if let Some(asked) = interrupt
-            && now >= look_at
+            && unsafe { gs_now() } >= look_at
         {
             let is_thrown = blocking::with_gil(look);
             let is_answered = ANSWERED.load(Ordering::Relaxed) >= asked;
@@ -119,13 +129,22 @@ pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Starts the native goroutine that reads the pipe.
+/// Starts the thread that reads the pipe.
 #[pyfunction]
-pub fn _listen(py: Python<'_>, fd: i32) -> PyResult<()> {
-    // SAFETY: the pipe is closed in the child of a fork only, which has no goroutines.
-    errors::check(park::call(py, || unsafe {
-        gs_spawn_with(listen, fd as usize as *mut c_void, ptr::null(), ptr::null_mut())
-    }))
+pub fn _listen(fd: i32) -> PyResult<()> {
+    // The thread inherits the mask: signals are for the main thread, whose system calls they end.
+    // SAFETY: plain calls, with sets of this frame's.
+    let started = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        // The pipe is closed in the child of a fork only, which has no such thread.
+        let started = std::thread::Builder::new().name("gosched-sigread".into()).spawn(move || listen(fd));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        started
+    };
+    started?;
+    Ok(())
 }
 
 /// What `ANSWERED` is to be when the handlers have been called.

@@ -17,7 +17,7 @@ import pytest
 
 import gosched
 from gosched import Channel, Event, Lock, go, sleep, spawn, yield_
-from helpers import FREE_THREADED, park, run, until
+from helpers import FREE_THREADED, finish, kill, park, run, start, until
 
 
 # waits in odd places
@@ -626,41 +626,57 @@ gs = [gosched.go(waits_in_here) for _ in range(3)]
 while all_stacks().count("in waits_in_here") < 3:
     gosched.sleep(0.001)
 """
+#: Without a GIL faulthandler knows the goroutines that run only.
+SHOWN = 0 if FREE_THREADED else 3
 
 
 def test_faulthandler_dump(tmp_path):
-    # Without a GIL faulthandler knows the goroutines that run only.
-    shown = 0 if FREE_THREADED else 9
-    # In a process of its own: faulthandler shows the newest 100 thread states, kept ones too.
-    outcome = run("""
-        import faulthandler, io, sys, time
-        import gosched
-        event = gosched.Event()
-        def waits_in_here():
-            event.wait()
-        def count():
-            f.seek(0)
-            return f.read().count("in waits_in_here")
-        def all_stacks():
-            text = io.StringIO()
-            gosched.dump(text)
-            return text.getvalue()
-        gs = [gosched.go(waits_in_here) for _ in range(3)]
-        while all_stacks().count("in waits_in_here") < 3:
-            gosched.sleep(0.001)
-        with open(sys.argv[1], "w+") as f:
+    outcome = run(THREE_WAIT + textwrap.dedent("""
+        with open(sys.argv[1], "w") as f:
             faulthandler.dump_traceback(f, all_threads=True)
             gosched.go(faulthandler.dump_traceback, f, True).join()
-            faulthandler.dump_traceback_later(0.01, file=f)
-            while count() < int(sys.argv[2]):
-                time.sleep(0.01)
-            faulthandler.cancel_dump_traceback_later()
-            print(count())
         event.set()
         for g in gs:
             g.join()
-    """, tmp_path / "dump", str(shown))
-    assert outcome.out == "%d\n" % shown, outcome
+    """), tmp_path / "dump")
+    assert (tmp_path / "dump").read_text().count("in waits_in_here") == 2 * SHOWN, outcome
+
+
+def test_faulthandler_dump_later():
+    """The thread of dump_traceback_later() reads the frames of the others without the GIL, and may crash if one of
+    them runs Python meanwhile, with goroutines or without. So here none does: its first line is put into a pipe that is
+    full until the main thread sleeps.
+    """
+    process = start(THREE_WAIT + textwrap.dedent("""
+        r, w = os.pipe()
+        size = fcntl.fcntl(w, 1031, 4096)  # F_SETPIPE_SZ
+        os.write(w, b"-" * size)
+        os.dup2(r, 0)
+        faulthandler.dump_traceback_later(0.001, exit=True, file=w)
+        print("ready", flush=True)
+        event.wait()
+    """))
+    try:
+        assert process.stdout.readline() == "ready\n", finish(process)
+        # The pipe's end is the process's standard input, to which this has access, too.
+        with open("/proc/%d/fd/0" % process.pid, "rb") as pipe:
+            until(lambda: sleeps(process.pid))
+            text = pipe.read().decode()
+        outcome = finish(process)
+    finally:
+        kill(process)
+    assert outcome.status == 1 and text.lstrip("-").startswith("Timeout (0:00:00.001"), (text, outcome)
+    assert text.count("in waits_in_here") == SHOWN and text.count("(most recent call first)") >= 1, (text, outcome)
+
+
+def sleeps(pid):
+    """Whether the main thread has been asleep in several looks."""
+    for _ in range(20):
+        with open("/proc/%d/stat" % pid) as stat:
+            if stat.read().rpartition(")")[2].split()[0] != "S":
+                return False
+        time.sleep(0.005)
+    return True
 
 
 @pytest.mark.parametrize("where", ["main", "goroutine", "blocking"])
