@@ -42,6 +42,8 @@ pub const GS_SPAWN_NOPREEMPT: u32 = 2;
 /// only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a
 /// signal must not stop at any instruction because it holds a lock that other threads wait for
 /// outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
+/// A goroutine of a group (gs_workers_create) that computes for longer than a time slice while others
+/// wait goes on beside them, without a P until its next call.
 pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 
 /// Runs before everything but what the running goroutine has just made ready.

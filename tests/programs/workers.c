@@ -545,3 +545,103 @@ TEST(another_thread_takes_the_place_of_the_thread_of_gs_run)
     join_thread(t);
     CHECK_EQ(gs_workers_free(e.w), 0);
 }
+
+struct hogs {
+    int begun, stop;
+};
+
+/* Computes, and calls nothing of the library. */
+static void hog(void *arg)
+{
+    struct hogs *h = arg;
+    ADD(h->begun, 1);
+    while (!GET(h->stop))
+        ;
+}
+
+static void stop_later(void *arg)
+{
+    struct hogs *h = arg;
+    int n = gs_gomaxprocs(0);
+    /* Some of these timers are those of the P's that compute. */
+    while (GET(h->begun) < n)
+        CHECK_EQ(gs_sleep(MS), 0);
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(gs_sleep(100 * US), 0);
+    SET(h->stop, 1);
+}
+
+/* Beside the goroutines that compute this one keeps the last P from being idle. */
+static void turn(void *arg)
+{
+    struct hogs *h = arg;
+    while (!GET(h->stop))
+        gs_yield();
+}
+
+GO_TEST(members_that_compute_keep_no_others_waiting)
+{
+    int i, n = gs_gomaxprocs(0);
+    gs_workers *w = gs_workers_create(n, 0);
+    gs_spawn_opts o = in_group(w);
+    gs_g *g[MOST + 2];
+    for (int fewer = 0; fewer < 2 && fewer < n; fewer++) {
+        struct hogs h = {fewer, 0};
+        CHECK(w != NULL && n <= MOST);
+        o.flags |= GS_SPAWN_NOSIGNAL;
+        g[0] = go_ref(stop_later, &h);
+        g[1] = go_ref(turn, &h);
+        for (i = 0; i < n - fewer; i++)
+            CHECK_EQ(gs_spawn_with(hog, &h, &o, &g[2 + i]), 0);
+        for (i = 0; i < n - fewer + 2; i++)
+            join(g[i]);
+    }
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
+struct counted {
+    long n;
+    int stop;
+};
+
+/* Computes for several time slices between two calls of the library, and counts all the time. */
+static void count_on(void *arg)
+{
+    struct counted *c = arg;
+    while (!GET(c->stop)) {
+        int64_t end = clock_now() + 30 * MS;
+        while (clock_now() < end)
+            ADD(c->n, 1);
+        gs_yield();
+    }
+}
+
+/* A goroutine that has lost its P counted on while the world was stopped. */
+GO_TEST(members_that_compute_stand_while_the_world_does)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    gs_spawn_opts o = in_group(w);
+    struct counted c[2] = {{0, 0}, {0, 0}};
+    gs_g *g[2];
+    o.flags |= GS_SPAWN_NOSIGNAL;
+    for (int i = 0; i < 2; i++)
+        g[i] = go_opts(count_on, &c[i], &o);
+    for (int i = 0; i < 2; i++)
+        WAIT_UNTIL(GET(c[i].n) > 0);
+    for (int round = 0; round < 10; round++) {
+        long before[2];
+        CHECK_EQ(gs_sleep(15 * MS), 0);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        for (int i = 0; i < 2; i++)
+            before[i] = GET(c[i].n);
+        nap(5 * MS);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(GET(c[i].n), before[i]);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        SET(c[i].stop, 1);
+    for (int i = 0; i < 2; i++)
+        join(g[i]);
+    CHECK_EQ(gs_workers_free(w), 0);
+}

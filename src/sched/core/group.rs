@@ -141,20 +141,27 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
 
 /// The thread leaves the runtime: what was to begin on it begins on another one.
 pub fn leave(m: MRef) {
-    let Some(group) = of(m) else { return };
-    let has_runner = ALL.with(|_| {
+    // Another thread may be making a thread of `gs_run` a member just now.
+    if !m.is_runner() && of(m).is_none() {
+        return;
+    }
+    let mut has_runner = false;
+    let group = ALL.with(|_| {
+        let group = of(m)?;
         m.group.store(ptr::null_mut(), Ordering::Relaxed);
         for member in &group.members {
             if member.load(Ordering::Relaxed) == m.as_ptr() {
                 member.store(ptr::null_mut(), Ordering::Relaxed);
             }
         }
-        m.is_runner() && group.add_runners(rt())
+        has_runner = m.is_runner() && group.add_runners(rt());
+        Some(group)
     });
+    let Some(group) = group else { return };
     if has_runner {
         group.wake_waiting();
     }
-    // The lock is held, so no task has been pushed since.
+    // The lock was held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, priority::NORMAL);
     }

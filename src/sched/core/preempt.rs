@@ -156,6 +156,11 @@ fn computes(p: PRef) -> bool {
 
 /// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
 pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
+    take_outside(rt, p, m, to)
+}
+
+/// Takes the P from this M if the M is outside, whatever the user's code does there.
+fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
     }
@@ -163,6 +168,18 @@ pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
         return false;
     }
     take(p, m, to)
+}
+
+/// Takes the P from a member of a worker group whose goroutine computes and must not get the signal. The goroutine goes
+/// on without a P, so no more threads do that than groups have members.
+pub fn take_from_member(rt: &Runtime, p: PRef) -> bool {
+    let Some(m) = p.runner().filter(|m| !m.group.load(Ordering::Relaxed).is_null()) else {
+        return false;
+    };
+    // SAFETY: null or a descriptor, which stays mapped.
+    let g = unsafe { GRef::from_nullable(m.curg.seen()) };
+    let is_spared = g.is_some_and(|g| g.flags.seen() & flags::NOSIGNAL != 0);
+    is_spared && take_outside(rt, p, m, PStatus::Idle)
 }
 
 /// Sends the signal to the thread that runs the P, which has been asked for
@@ -620,4 +637,17 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     let some = lost.iter().cycle().skip(from % lost.len()).take(most.min(lost.len()));
     let strays = some.copied().filter(is_stray);
     strays.map(|m| thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal)).count()
+}
+
+/// Whether a thread runs the user's code that has lost its P and must not get the signal.
+pub fn computes_without_p(rt: &Runtime) -> bool {
+    let computes = |m: &MRef| {
+        let id = m.tid.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release where the M goes outside.
+        m.outside.load(Ordering::Acquire) == OUTSIDE
+            && !may_be_interrupted(*m)
+            && (thread::is_on_cpu(id) || rt.inspector.is_blocked(rt, id) != Some(true))
+    };
+    let lost = rt.ms_that(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
+    lost.iter().any(computes)
 }

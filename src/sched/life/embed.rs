@@ -98,8 +98,8 @@ pub fn stop() -> i32 {
         Err(e) => return e,
     }
     let _: world::Stopped = world::stop();
-    // Goroutines that have lost their P in a block may run again without one.
-    while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 {
+    // Goroutines that have lost their P, in a block or as a member of a group that computes, may run without a P.
+    while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 || preempt::computes_without_p(rt()) {
         time::sleep(100_000);
     }
     disable_preemption();

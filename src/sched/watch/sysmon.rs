@@ -469,9 +469,13 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
                 world::ask(p, attention::SLICE);
             }
             if seen.asked && waiting {
+                let sent = preempt::interrupt(rt, p);
                 // After a signal the goroutine answers soon, or must not be preempted.
-                seen.check =
-                    now + if preempt::interrupt(rt, p) == Sent::NotYet { BACK } else { AGAIN };
+                seen.check = now + if sent == Sent::NotYet { BACK } else { AGAIN };
+                if sent == Sent::Never && now >= slice_ends && preempt::take_from_member(rt, p) {
+                    start::hand_off(p);
+                    return true;
+                }
             }
             false
         }
