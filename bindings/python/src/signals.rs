@@ -139,7 +139,8 @@ pub fn _listen(fd: i32) -> PyResult<()> {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         // The pipe is closed in the child of a fork only, which has no such thread.
-        let started = std::thread::Builder::new().name("gosched-sigread".into()).spawn(move || listen(fd));
+        let started =
+            std::thread::Builder::new().name("gosched-sigread".into()).spawn(move || listen(fd));
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
         started
     };

@@ -244,7 +244,8 @@ impl Lock {
     /// Unlocks it if it is locked and nothing waits for it. Whether it has.
     #[inline(always)]
     pub fn give_now(&self, py: Python<'_>) -> bool {
-        self.queue.with(py, |is_locked, [waiting]| waiting == 0 && std::mem::replace(is_locked, false))
+        self.queue
+            .with(py, |is_locked, [waiting]| waiting == 0 && std::mem::replace(is_locked, false))
     }
 
     fn release_it(&self, py: Python<'_>) -> PyResult<()> {

@@ -91,8 +91,10 @@ def test_keyboard_interrupt_without_a_handler_in_the_program():
     assert outcome.err.rstrip().endswith("KeyboardInterrupt"), outcome
 
 
+@pytest.mark.parametrize("procs", ["", "1"])
 @pytest.mark.parametrize("hogs", [1, 3])
-def test_keyboard_interrupt_while_others_compute_for_ever(hogs):
+def test_keyboard_interrupt_while_others_compute_for_ever(hogs, procs):
+    env = {"GOSCHED_PROCS": procs} if procs else None
     outcome = interrupt("""
         import gosched, sys
         def hog(is_first):
@@ -107,7 +109,7 @@ def test_keyboard_interrupt_while_others_compute_for_ever(hogs):
         except KeyboardInterrupt:
             print("interrupted", gosched.current() is gosched.main())
             sys.exit(5)
-    """ % hogs)
+    """ % hogs, env=env)
     assert outcome.status == 5 and outcome.out == "interrupted True\n", outcome
 
 

@@ -108,7 +108,7 @@ _os.register_at_fork(after_in_child=_enter_lock._at_fork_reinit)
 
 
 def _enter(self):
-    """The timeout of a socket; one that may block gets its :class:`_Mode`."""
+    """The timeout of a socket; a socket that may block gets its :class:`_Mode`."""
     with _enter_lock:
         mode = self._closed
         if type(mode) is _Mode:
