@@ -5,7 +5,6 @@
 //! Python if none has yet; and if the worker thread computes, it has the goroutine that does so call them. (Until 3.12
 //! the interpreter does that by itself; from 3.13 on only in the thread state of the main goroutine.)
 
-use crate::errors;
 use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::{blocking, worker};
