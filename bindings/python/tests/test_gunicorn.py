@@ -213,7 +213,7 @@ def test_graceful_reload(tmp_path):
                 os.kill(int(old), 0)
             except ProcessLookupError:
                 break
-            assert time.monotonic() - began < 25, server.text()
+            assert time.monotonic() - began < 60, server.text()
             time.sleep(0.05)
         assert server.get("/") == (200, b"version 2")
         assert idle.sock.recv(1) == b""
@@ -269,3 +269,29 @@ def test_several_workers_and_unix_socket(tmp_path):
             while data := s.recv(65536):
                 got += data
         assert got.endswith(b"version 1")
+
+
+CONF = """
+import os
+
+def post_worker_init(worker):
+    accept = worker._accept
+
+    def look_and_accept(listener):
+        print("a listener that blocks" if os.get_blocking(listener.fileno()) else "a listener that doesn't block", flush=True)
+        accept(listener)
+
+    worker._accept = look_and_accept
+"""
+
+
+def test_a_new_worker_leaves_the_listeners_of_the_others_alone(tmp_path):
+    # The workers share O_NONBLOCK. One that cleared it for a moment when it began let another one block in accept, and
+    # that one's requests wait, until the next connection came.
+    (tmp_path / "conf.py").write_text(CONF)
+    with Server(tmp_path, "-w", "2", "-c", "conf.py") as server:
+        deadline = time.monotonic() + 60
+        while server.text().count("a listener that doesn't block") < 2:
+            assert "a listener that blocks" not in server.text()
+            assert time.monotonic() < deadline, server.text()
+            time.sleep(0.05)

@@ -106,11 +106,14 @@ class GoschedWorker(AsyncWorker):
     # The main goroutine
 
     def run(self):
+        from .socket import _wait_on
+
         self.connections = {}
         self._slots = _gosched.Semaphore(self.worker_connections)
         acceptors = []
         for listener in self.sockets:
-            listener.setblocking(True)
+            # Other workers accept on it, too.
+            _wait_on(listener.sock)
             acceptors.append(_gosched.go(self._accept, listener))
         while self.alive:
             self.notify()

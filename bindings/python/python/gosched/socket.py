@@ -125,6 +125,20 @@ def _enter(self):
     return timeout
 
 
+def _wait_on(self):
+    """The operations of a socket that doesn't block wait from now on, and its file descriptor stays as it is.
+
+    setblocking(True) clears O_NONBLOCK, which processes share after a fork: another process that has seen a listener
+    ready for a connection, which a third one took, would block in accept.
+    """
+    with _enter_lock:
+        if type(self._closed) is not _Mode:
+            mode = _Mode(None)
+            mode.closed = bool(self._closed)
+            self._closed = mode
+    _gosched.adopt(_c_fileno(self))
+
+
 def _timeout_of(self):
     mode = self._closed
     return mode.timeout if type(mode) is _Mode else _enter(self)
