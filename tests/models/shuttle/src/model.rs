@@ -10,6 +10,7 @@ use crate::sched::life::init;
 use crate::sched::life::spawn;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::gang::Gang;
+use crate::sched::who::group::Group;
 use crate::sched::who::m;
 use crate::sched::who::runtime;
 use crate::sched::who::task::GoFn;
@@ -270,21 +271,27 @@ pub fn go(f: impl FnOnce() + Send + 'static) {
 
 /// Begins a goroutine and keeps a reference to it.
 pub fn go_referenced(f: impl FnOnce() + Send + 'static) -> GRef {
-    go_with(None, true, 0, f)
+    go_with(None, None, true, 0, f)
 }
 
 /// Begins a goroutine that stays on the thread where it first runs.
 pub fn go_pinned(f: impl FnOnce() + Send + 'static) {
-    go_with(None, false, flags::PINNED, f);
+    go_with(None, None, false, flags::PINNED, f);
 }
 
 /// Begins a member of a gang.
 pub fn go_in_gang(gang: &'static Gang, f: impl FnOnce() + Send + 'static) {
-    go_with(Some(gang), false, 0, f);
+    go_with(Some(gang), None, false, 0, f);
+}
+
+/// Begins a goroutine of a group.
+pub fn go_in_group(group: &'static Group, more: u32, f: impl FnOnce() + Send + 'static) {
+    go_with(None, Some(group), false, more | flags::PINNED, f);
 }
 
 fn go_with(
     gang: Option<&'static Gang>,
+    workers: Option<&'static Group>,
     referenced: bool,
     flags: u32,
     f: impl FnOnce() + Send + 'static,
@@ -295,7 +302,7 @@ fn go_with(
         stack: None,
         priority: 0,
         gang,
-        workers: None,
+        workers,
         node: None,
         flags,
         data: std::ptr::null_mut(),

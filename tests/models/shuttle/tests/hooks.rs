@@ -3,7 +3,7 @@
 //! lock.
 
 use shuttle_models::machine;
-use shuttle_models::model::{Count, Plain, body, check, go, in_runtime, inside, yield_now};
+use shuttle_models::model::{Count, Plain, body, check, go, go_in_group, in_runtime, inside, yield_now};
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::group;
@@ -216,32 +216,15 @@ fn hooks_change_while_goroutines_run() {
     });
 }
 
-/// Begins a goroutine of a group.
-fn go_in_group(group: &'static Group, f: impl FnOnce() + Send + 'static) {
-    let (f, arg) = body(f);
-    let options = Options {
-        name: None,
-        stack: None,
-        priority: 0,
-        gang: None,
-        workers: Some(group),
-        node: None,
-        flags: flags::PINNED,
-        data: ptr::null_mut(),
-        referenced: false,
-    };
-    assert!(spawn::spawn_with(f, arg, 0, &options).is_ok());
-}
-
 fn members_stay(procs: usize, size: usize, with_the_hooks: bool) {
     let threads: Arc<Mutex<Vec<i32>>> = Arc::default();
     let count = Arc::new(Count::default());
-    let group = group::create(size, false).expect("memory");
+    let group = group::create(size, 0).expect("memory");
     let model = || {
         let third = take_ps_of_calls(10);
         for _ in 0..3 {
             let (threads, count) = (threads.clone(), count.clone());
-            go_in_group(group, move || {
+            go_in_group(group, 0, move || {
                 let here = me();
                 threads.lock().expect("unlocked").push(here);
                 for _ in 0..2 {

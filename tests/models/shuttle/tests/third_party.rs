@@ -3,11 +3,12 @@
 //! compute, and threads fork, lend themselves and stop the world.
 
 use shuttle_models::model::{
-    Count, Owners, Plain, allocate, block, body, check, fork, go, go_pinned, in_runtime,
-    in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
+    Count, Owners, Plain, allocate, block, body, check, fork, go, go_in_group, go_pinned,
+    in_runtime, in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
@@ -15,6 +16,7 @@ use shuttle_models::sched::core::world;
 use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::attention;
+use shuttle_models::sched::who::g::flags;
 use shuttle_models::sched::who::p::PStatus;
 use shuttle_models::sched::who::runtime;
 use shuttle_models::sync::Sem;
@@ -27,6 +29,8 @@ enum Look {
     Calls,
     /// Takes the P of a goroutine that is in the user's code, as if it were blocked.
     Blocks,
+    /// Takes the P of a member of a group that computes.
+    Members,
     /// Preempts the goroutine.
     Slices,
     /// Interrupts those that have lost their P.
@@ -62,6 +66,11 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             if let Some(m) = p.runner()
                 && preempt::take_blocked(rt, p, m, PStatus::Idle)
             {
+                start::hand_off(p);
+            }
+        }
+        Look::Members => {
+            if preempt::take_from_member(rt, p) {
                 start::hand_off(p);
             }
         }
@@ -353,4 +362,71 @@ fn a_fork_waits_for_nobody_in_the_handler_on_one_p() {
 #[test]
 fn a_fork_waits_for_nobody_in_the_handler_on_two_ps() {
     check(1500, || a_fork_beside_one_in_the_handler(2));
+}
+
+/// Members of a group compute, call and fork, and no signal may stop them. Third parties take their P's, also as if the
+/// members were blocked, fork, and stop the world. A native goroutine beside the members still gets a P.
+fn members_compute(procs: usize, members: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    let group = group::create(members, 0).expect("memory");
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for i in 0..2 {
+            let (owners, ends) = (owners.clone(), ends.clone());
+            go_in_group(group, flags::NOSIGNAL, move || {
+                let home = Home::here();
+                for _ in 0..2 {
+                    user_code();
+                    inside(|| owners.visit());
+                    if i == 0 {
+                        call(5_000);
+                    } else {
+                        inside(yield_now);
+                    }
+                    home.check();
+                }
+                if i == 1 {
+                    fork();
+                    inside(|| owners.visit());
+                }
+                ends.add(1);
+            });
+        }
+        let (o, e) = (owners.clone(), ends.clone());
+        go(move || {
+            for _ in 0..2 {
+                inside(yield_now);
+                user_code();
+                inside(|| o.visit());
+            }
+            e.add(1);
+        });
+        let stops = owners.clone();
+        let others = [
+            play_sysmon(
+                25,
+                &[Look::Members, Look::Members, Look::Blocks, Look::Slices, Look::Strays],
+            ),
+            forker(1),
+            Plain::start(move || {
+                let world = world::stop();
+                stops.visit_all();
+                world::start(world);
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 3);
+    // SAFETY: its goroutines have ended, and no thread uses it any more.
+    assert_eq!(unsafe { group::free(group) }, 0);
+}
+
+#[test]
+fn members_that_compute_lose_their_p_on_one_p() {
+    check(1500, || members_compute(1, 1));
+}
+
+#[test]
+fn members_that_compute_lose_their_p_on_two_ps() {
+    check(1500, || members_compute(2, 2));
 }
