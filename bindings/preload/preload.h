@@ -270,7 +270,7 @@ struct bucket {
 
 struct bucket *bucket_of(const void *addr);
 /* Whether a waiter may be waiting for the address. Called after a locked instruction on the object. */
-static inline bool anybody_waits(const void *addr)
+static inline bool has_waiters(const void *addr)
 {
     return atomic_load_explicit(&bucket_of(addr)->waiting, memory_order_relaxed) != 0;
 }

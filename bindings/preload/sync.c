@@ -259,7 +259,7 @@ static int unlock(pthread_mutex_t *m, bool for_cond)
     /* From here on another may lock the mutex, unlock it and free its memory. */
     if (__atomic_exchange_n(&in(m)->__lock, 0, __ATOMIC_SEQ_CST) > 1)
         syscall(SYS_futex, &in(m)->__lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-    if (anybody_waits(m))
+    if (has_waiters(m))
         wake(m, 1);
     return 0;
 }
@@ -320,7 +320,7 @@ EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
     if (TAKEN && !is_libc_s(m))
         return unlock(m, false);
     int error = real.pthread_mutex_unlock(m);
-    if (error == 0 && anybody_waits(m))
+    if (error == 0 && has_waiters(m))
         wake(m, 1);
     return error;
 }
@@ -401,14 +401,14 @@ EXPORT int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid
 
 EXPORT int pthread_cond_signal(pthread_cond_t *c)
 {
-    if (anybody_waits(c) && wake(c, 1) == 1)
+    if (has_waiters(c) && wake(c, 1) == 1)
         return 0;
     return real.pthread_cond_signal(c);
 }
 
 EXPORT int pthread_cond_broadcast(pthread_cond_t *c)
 {
-    if (anybody_waits(c))
+    if (has_waiters(c))
         wake(c, UINT_MAX);
     return real.pthread_cond_broadcast(c);
 }
@@ -426,7 +426,7 @@ static bool rwlock_is_libc_s(pthread_rwlock_t *l)
 static bool behind_writers(pthread_rwlock_t *l)
 {
     bool found = false;
-    if (l->__data.__flags != RWLOCK_PREFERS_WRITERS || !anybody_waits(l))
+    if (l->__data.__flags != RWLOCK_PREFERS_WRITERS || !has_waiters(l))
         return false;
     struct bucket *b = bucket_of(l);
     bucket_lock(b);
@@ -554,7 +554,7 @@ EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *l)
     } else {
         error = real.pthread_rwlock_unlock(l);
     }
-    if (error == 0 && anybody_waits(l))
+    if (error == 0 && has_waiters(l))
         wake_lockers(l);
     return error;
 }
@@ -732,7 +732,7 @@ EXPORT int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *t)
 EXPORT int sem_post(sem_t *s)
 {
     int result = real.sem_post(s);
-    if (!LIKELY(result == 0 && anybody_waits(s)))
+    if (!LIKELY(result == 0 && has_waiters(s)))
         return result;
     int error = errno;
     if (gs_self() != NULL && signals_are_blocked()) {
@@ -838,7 +838,7 @@ EXPORT int mtx_unlock(mtx_t *m)
     if (TAKEN)
         return as_thrd(unlock((pthread_mutex_t *)m, false));
     int error = real.mtx_unlock(m);
-    if (error == thrd_success && anybody_waits(m))
+    if (error == thrd_success && has_waiters(m))
         wake(m, 1);
     return error;
 }
@@ -862,14 +862,14 @@ EXPORT int cnd_timedwait(cnd_t *c, mtx_t *m, const struct timespec *t)
 
 EXPORT int cnd_signal(cnd_t *c)
 {
-    if (anybody_waits(c) && wake(c, 1) == 1)
+    if (has_waiters(c) && wake(c, 1) == 1)
         return thrd_success;
     return real.cnd_signal(c);
 }
 
 EXPORT int cnd_broadcast(cnd_t *c)
 {
-    if (anybody_waits(c))
+    if (has_waiters(c))
         wake(c, UINT_MAX);
     return real.cnd_broadcast(c);
 }

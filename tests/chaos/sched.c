@@ -424,8 +424,8 @@ struct parking {
 static bool enter_parking(gs_g *g, void *arg)
 {
     struct parking *p = arg;
-    gs_g *nobody = NULL;
-    p->entered = !p->refuse && atomic_compare_exchange_strong(p->place, &nobody, g);
+    gs_g *none = NULL;
+    p->entered = !p->refuse && atomic_compare_exchange_strong(p->place, &none, g);
     if (!p->entered)
         atomic_fetch_add(&refused, 1);
     return p->entered;

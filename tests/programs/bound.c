@@ -95,7 +95,7 @@ static void set_stop(void *arg)
     SET(stop, 1);
 }
 
-GO_TEST(locked_and_pinned_goroutines_that_yield_keep_nobody_waiting)
+GO_TEST(locked_and_pinned_goroutines_that_yield_keep_no_goroutine_waiting)
 {
     int procs = gs_gomaxprocs(1), i;
     gs_g *gs[6];

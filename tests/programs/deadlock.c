@@ -48,7 +48,7 @@ CHILD(a_mutex_locked_twice)
     (void)gs_run(lock_twice, NULL);
 }
 
-static void wait_for_nobody(void *arg)
+static void wait_for_done_that_never_comes(void *arg)
 {
     static gs_waitgroup wg;
     (void)arg;
@@ -58,7 +58,7 @@ static void wait_for_nobody(void *arg)
 
 CHILD(a_waitgroup_without_done)
 {
-    (void)gs_run(wait_for_nobody, NULL);
+    (void)gs_run(wait_for_done_that_never_comes, NULL);
 }
 
 static void many_wait(void *arg)

@@ -488,7 +488,7 @@ TEST(signals_reach_a_thread_that_shows_its_registers)
 {
     struct sigaction action, before;
     sigset_t usr1;
-    uint64_t nobody = 0;
+    uint64_t no_id = 0;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_usr1;
     action.sa_flags = SA_RESTART;
@@ -503,7 +503,7 @@ TEST(signals_reach_a_thread_that_shows_its_registers)
     nap(15 * MS);
     CHECK_EQ(gs_stop_the_world(), 0);
     seen = with_registers = outside = 0;
-    CHECK_EQ(gs_foreach_g(look, &nobody), 0);
+    CHECK_EQ(gs_foreach_g(look, &no_id), 0);
     CHECK_EQ(seen, 1);
     CHECK_EQ(pthread_kill(blocked_on, SIGUSR1), 0);
     NAP_UNTIL(GET(signalled) == 1);
@@ -528,8 +528,8 @@ static void *stop_in_blocking(void *me)
 
 GO_TEST(the_world_is_stopped_in_gs_blocking)
 {
-    uint64_t nobody = UINT64_MAX;
-    CHECK(gs_blocking(stop_in_blocking, &nobody) == &nobody);
+    uint64_t no_id = UINT64_MAX;
+    CHECK(gs_blocking(stop_in_blocking, &no_id) == &no_id);
     CHECK_GE(seen, 1);
 }
 

@@ -422,7 +422,7 @@ static void take_hot_ten_times(void *arg)
     SET(stop, 1);
 }
 
-GO_TEST(a_hot_mutex_starves_nobody)
+GO_TEST(a_hot_mutex_starves_no_goroutine)
 {
     gs_g *gs[8];
     int i;

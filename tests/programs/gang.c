@@ -469,7 +469,7 @@ TEST(a_member_does_not_wait_for_one_that_never_gives_way_if_a_p_is_idle)
     gs_gomaxprocs(procs);
 }
 
-/* ---- Everybody has a turn beside a gang that always has members to run ---- */
+/* ---- Every goroutine has a turn beside a gang that always has members to run ---- */
 
 static void yield_on(void *at)
 {
@@ -621,7 +621,7 @@ TEST(a_wide_gang_has_its_turn_beside_narrow_ones)
 }
 
 /* The P that goes has a gang's turn. */
-TEST(a_p_that_comes_back_is_nobodys)
+TEST(a_p_that_comes_back_belongs_to_no_gang)
 {
     int procs = gs_gomaxprocs(2), i;
     gs_gang *gang = new_gang(), *next = new_gang();
@@ -645,7 +645,7 @@ TEST(a_p_that_comes_back_is_nobodys)
     gs_gomaxprocs(procs);
 }
 
-/* ---- No thread is left: who waits in the signal handler goes on where he is ---- */
+/* ---- No thread is left: a goroutine that waits in the signal handler goes on where it is ---- */
 
 static void start_with(unsigned procs, unsigned threads)
 {

@@ -483,7 +483,7 @@ static int moved_up(int fd)
     return high;
 }
 
-GO_TEST(close_wakes_everybody)
+GO_TEST(close_wakes_every_waiter)
 {
     enum { N = 10 };
     size_t kind;
@@ -707,7 +707,7 @@ static void poll_a_disk(void)
     CHECK_EQ(gs_close(fd), 0);
 }
 
-GO_TEST(nobody_waits_for_a_file_on_a_disk)
+GO_TEST(no_goroutine_waits_for_a_file_on_a_disk)
 {
     poll_a_disk();
 }
@@ -743,7 +743,7 @@ GO_TEST(one_may_wait_for_both_directions)
 
 /* ---- The reader has gone ---- */
 
-static void write_to_nobody(void *arg)
+static void write_without_a_reader(void *arg)
 {
     size_t i;
     (void)arg;
@@ -762,11 +762,11 @@ static void write_to_nobody(void *arg)
     }
 }
 
-static void *write_to_nobody_on_thread(void *arg)
+static void *write_without_a_reader_on_thread(void *arg)
 {
     sigset_t set, before;
     CHECK_EQ(pthread_sigmask(SIG_BLOCK, NULL, &before), 0);
-    write_to_nobody(arg);
+    write_without_a_reader(arg);
     /* neither has it left a signal behind, nor changed the mask */
     CHECK_EQ(sigpending(&set), 0);
     CHECK_EQ(sigismember(&set, SIGPIPE), 0);
@@ -778,9 +778,9 @@ static void *write_to_nobody_on_thread(void *arg)
 GO_TEST(sigpipe_is_never_raised)
 {
     CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
-    write_to_nobody(NULL);
-    join(go_ref(write_to_nobody, NULL));
-    go_join_thread(start_thread(write_to_nobody_on_thread, NULL));
+    write_without_a_reader(NULL);
+    join(go_ref(write_without_a_reader, NULL));
+    go_join_thread(start_thread(write_without_a_reader_on_thread, NULL));
 }
 
 TEST(a_sigpipe_that_waits_already_stays)

@@ -584,7 +584,7 @@ static void ask_and_be_cancelled(void *arg)
         freeaddrinfo(res);
 }
 
-GO_TEST(an_answer_that_nobody_waits_for_is_dropped)
+GO_TEST(an_answer_whose_asker_has_gone_is_dropped)
 {
     int i;
     for (i = 0; i < 50; i++) {

@@ -362,8 +362,8 @@ static void echo_locked(void *arg)
         CHECK_EQ(gs_unlock_os_thread(), 0);
 }
 
-/* All P's are idle, and only the kernel can wake a goroutine: a thread must watch, whoever waits. */
-TEST(somebody_always_watches)
+/* All P's are idle, and only the kernel can wake a goroutine: a thread must watch, whichever goroutine waits. */
+TEST(some_thread_always_watches)
 {
     int locked;
     for (locked = 0; locked < 2; locked++) {
@@ -391,7 +391,7 @@ static void block(void *arg)
     (void)gs_blocking(block_in_c, &release_blocked);
 }
 
-GO_TEST(others_in_system_calls_keep_nobody_waiting)
+GO_TEST(goroutines_in_system_calls_keep_no_reader_waiting)
 {
     enum { N = 10 };
     int fds[2], i;

@@ -185,7 +185,7 @@ GO_TEST(dup2_puts_another_file_in_place)
 }
 
 /* A second copy keeps the file open, and its events must go nowhere. */
-GO_TEST(a_copy_of_a_closed_file_disturbs_nobody)
+GO_TEST(a_copy_of_a_closed_file_disturbs_no_goroutine)
 {
     int i;
     for (i = 0; i < 200; i++) {

@@ -416,7 +416,7 @@ static gs_g *start_waiting(gs_g *(*start)(gs_fn, void *))
     return g;
 }
 
-GO_TEST(a_woken_waiter_of_idle_priority_keeps_the_mutex_from_nobody)
+GO_TEST(a_woken_waiter_of_idle_priority_does_not_keep_the_mutex_from_others)
 {
     gs_g *idle, *other;
     SET(arrived, 0);
@@ -489,7 +489,7 @@ static void block_pinned(void *arg)
         SET(blocks, 1);
 }
 
-GO_TEST(a_woken_waiter_whose_thread_is_blocked_keeps_the_mutex_from_nobody)
+GO_TEST(a_woken_waiter_whose_thread_is_blocked_does_not_keep_the_mutex_from_others)
 {
     gs_g *pinned, *blocker, *other;
     CHECK_EQ(pipe(pipe_to_blocker), 0);

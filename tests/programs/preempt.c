@@ -49,7 +49,7 @@ static void stop_hogs(void)
 }
 
 /* Without preemption the first loop would never end. */
-GO_TEST(a_loop_that_calls_nothing_keeps_nobody_waiting)
+GO_TEST(a_loop_that_calls_nothing_keeps_no_goroutine_waiting)
 {
     int i;
     start_hogs(hog, HOGS);
@@ -78,7 +78,7 @@ static void call_and_hog(void *ch)
 }
 
 /* What returns at once lets go of the P as what has waited does. */
-GO_TEST(a_loop_after_calls_that_have_failed_keeps_nobody_waiting)
+GO_TEST(a_loop_after_calls_that_have_failed_keeps_no_goroutine_waiting)
 {
     static const int expected[] = {-EINVAL, -EINVAL,    -EAGAIN, -EINVAL,
                                    -ETIMEDOUT, -EINVAL, -EAGAIN, -ETIMEDOUT};
@@ -104,7 +104,7 @@ GO_TEST(loops_that_call_nothing_take_turns)
     stop_hogs();
 }
 
-GO_TEST(a_loop_in_malloc_keeps_nobody_waiting)
+GO_TEST(a_loop_in_malloc_keeps_no_goroutine_waiting)
 {
     int i;
     start_hogs(hog_malloc, HOGS);

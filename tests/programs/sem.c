@@ -362,7 +362,7 @@ static void take_three_soon(void *deadline)
 }
 
 /* The large request has timed out, but its goroutine doesn't run. */
-GO_TEST(a_request_that_times_out_and_does_not_run_holds_up_nobody)
+GO_TEST(a_request_that_times_out_and_does_not_run_holds_up_no_other_request)
 {
     gs_g *big, *small;
     int64_t soon;

@@ -515,7 +515,7 @@ GO_TEST(a_wait_for_a_timer_can_be_cancelled)
 }
 
 /* In the child of a fork the function doesn't run. */
-TEST(nobody_waits_for_the_function_of_a_timer_of_the_parent)
+TEST(a_child_does_not_wait_for_the_function_of_a_timer_of_its_parent)
 {
     struct used u = {NULL, 0, 0, 0, 0, 0, 0};
     int status;

@@ -321,7 +321,7 @@ def test_a_thousand_connections(respd):
         sock.close()
 
 
-def test_one_who_takes_nothing_holds_up_nobody(respd):
+def test_a_client_that_reads_nothing_holds_up_no_other(respd):
     with client(respd) as r:
         r.set("k", b"x" * 10_000)
         before = respd.resident()

@@ -67,7 +67,7 @@ end
 
 TestErrors = {}
 
-function TestErrors.test_what_nobody_joins_is_reported()
+function TestErrors.test_a_failure_that_is_never_joined_is_reported()
   local r = run "gs.go({name = 'worker'}, function() error('unseen') end) gs.sleep(0.01)"
   lu.assertEquals(r.code, 0)
   lu.assertStrMatches(r.err, "gosched: goroutine %d+ %(worker%) failed: [^\n]+: unseen\nstack traceback:\n.*")
@@ -234,7 +234,7 @@ function TestTools.test_popen_from_everywhere()
   lu.assertEquals(r, { code = 0, out = "20\n", err = "" })
 end
 
-function TestTools.test_reading_standard_input_holds_nobody_up()
+function TestTools.test_reading_standard_input_holds_up_no_other_goroutine()
   local path = h.file(head .. [[
     local ch = gs.chan()
     gs.go(function() for _ = 1, 10 do gs.sleep(0.001) end ch:send("others ran") end)

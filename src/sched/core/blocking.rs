@@ -365,7 +365,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         here.note_modes();
         // SAFETY: the goroutine's registers are saved, and no other M can run it.
         unsafe { Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here) };
-        unreachable!("nobody comes back to this stack");
+        unreachable!("no context resumes this stack");
     }
     // SAFETY: the thread's own errno.
     call.errno = unsafe { *m.errno.get() };

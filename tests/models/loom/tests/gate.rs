@@ -48,7 +48,7 @@ impl World {
 
 /// A thread that forks closes the gate and waits until none is counted.
 #[test]
-fn nobody_waits_once_a_closed_gate_counts_none() {
+fn no_thread_waits_once_a_closed_gate_counts_none() {
     check(3, || {
         let world = World::new();
         let other = world.clone();
@@ -66,7 +66,7 @@ fn nobody_waits_once_a_closed_gate_counts_none() {
 }
 
 #[test]
-fn nobody_waits_while_a_thread_is_made() {
+fn no_thread_waits_while_another_is_made() {
     check(3, || {
         let world = World::new();
         let others: Vec<_> = [World::make as fn(&World), World::wait]

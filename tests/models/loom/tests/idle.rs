@@ -152,7 +152,7 @@ impl World {
     }
 
     fn expect_all_done(&self, tasks: usize) {
-        assert_eq!(self.work.load(Ordering::Relaxed), 0, "work is left and everybody sleeps");
+        assert_eq!(self.work.load(Ordering::Relaxed), 0, "work is left and every M sleeps");
         assert_eq!(self.done.load(Ordering::Relaxed), tasks);
         assert_eq!((self.idle.ps() as usize, self.idle.spinning()), (self.ps.len(), 0));
         assert!(self.statuses.iter().all(|s| s.load(Ordering::Relaxed) == PStatus::Idle as u32));
@@ -202,7 +202,7 @@ fn work_is_done_though_the_wake_up_it_relies_on_comes_to_nothing() {
     });
 }
 
-/// With everybody asleep two submitters start one M or two, never none.
+/// With every M asleep, two submitters start one M or two, never none.
 #[test]
 fn two_submitters_wake_a_sleeping_scheduler() {
     check(2, || {

@@ -1,5 +1,5 @@
 //! Channels and select: a value goes to one receiver or stays with its sender,
-//! and everybody who waits wakes up once.
+//! and every waiter wakes up once.
 
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
@@ -85,7 +85,7 @@ impl Pipe {
         Case { chan: Some(&self.0), op, elem: (&raw mut *value).cast() }
     }
 
-    fn expect_nobody_waits(&self) {
+    fn expect_no_waiter(&self) {
         assert!(!self.0.is_waited_for(), "a waiter is left in a queue");
     }
 }
@@ -154,7 +154,7 @@ fn two_senders_and_two_receivers(cast: Cast, capacity: usize) {
     }
     cast.play(actors);
     ledger.expect_all_arrived();
-    pipe.expect_nobody_waits();
+    pipe.expect_no_waiter();
 }
 
 fn sender(
@@ -194,7 +194,7 @@ fn impatient_senders_and_receivers(cast: Cast, capacity: usize) {
     };
     let send = |value| sender(&pipe, &ledger, value, soon, libc::ETIMEDOUT);
     cast.play(vec![send(1), receiver(), receiver(), send(2), send(3)]);
-    pipe.expect_nobody_waits();
+    pipe.expect_no_waiter();
     while let Ok(value) = pipe.recv(NOWAIT) {
         ledger.arrived(value);
     }
@@ -231,7 +231,7 @@ fn close_meets(cast: Cast, capacity: usize) {
     });
     cast.play(vec![send(1), receiver(), send(2), closer, receiver(), send(3)]);
     ledger.expect_all_arrived();
-    pipe.expect_nobody_waits();
+    pipe.expect_no_waiter();
 }
 
 /// All selects see the close of the one channel, and until then get what is sent
@@ -264,8 +264,8 @@ fn a_close_meets_selects_over_two_channels(cast: Cast) {
     let closer = actor(move || assert_eq!(c.close(), 0));
     cast.play(vec![selecter(false), selecter(true), send(1), closer, selecter(true), send(2)]);
     ledger.expect_all_arrived();
-    closing.expect_nobody_waits();
-    pipe.expect_nobody_waits();
+    closing.expect_no_waiter();
+    pipe.expect_no_waiter();
 }
 
 /// Each of the ones offers on the first channel and takes from the second, each
@@ -281,7 +281,7 @@ fn selects_with_their_cases_in_opposite_order_meet(cast: Cast) {
     };
     cast.play(vec![selecter(0, 1), selecter(1, 2), selecter(1, 3), selecter(0, 4)]);
     ledger.expect_all_arrived();
-    pipes.iter().for_each(Pipe::expect_nobody_waits);
+    pipes.iter().for_each(Pipe::expect_no_waiter);
     assert_eq!(ledger.0.lock().unwrap()[0].len(), 2, "of each pair one has sent");
 }
 
@@ -311,7 +311,7 @@ fn a_select_that_sends_and_receives_on_one_channel_meets_another(cast: Cast) {
     };
     cast.play((1..=4).map(selecter).collect());
     ledger.expect_all_arrived();
-    pipe.expect_nobody_waits();
+    pipe.expect_no_waiter();
 }
 
 fn a_select_is_done_or_times_out(cast: Cast) {
@@ -333,7 +333,7 @@ fn a_select_is_done_or_times_out(cast: Cast) {
     let sender = sender(&pipes[1], &ledger, 9, soon, libc::ETIMEDOUT);
     cast.play(vec![selecter(1), sender, receiver, selecter(2)]);
     ledger.expect_all_arrived();
-    pipes.iter().for_each(Pipe::expect_nobody_waits);
+    pipes.iter().for_each(Pipe::expect_no_waiter);
 }
 
 /// At every moment one of the two channels has a value, though not always the same.
@@ -418,7 +418,7 @@ fn a_cancel_meets_a_send() {
             goroutine::release(g);
         });
         ledger.expect_all_arrived();
-        pipe.expect_nobody_waits();
+        pipe.expect_no_waiter();
     });
 }
 
@@ -448,8 +448,8 @@ fn a_cancel_meets_a_select_and_a_close() {
         });
         assert!(woken.load(Ordering::Relaxed));
         ledger.expect_all_arrived();
-        pipe.expect_nobody_waits();
-        closing.expect_nobody_waits();
+        pipe.expect_no_waiter();
+        closing.expect_no_waiter();
     });
 }
 

@@ -18,7 +18,7 @@ with_each_cast! {
     a_broadcast_wakes_all_that_wait: 800,
     a_waiter_that_times_out_takes_no_signal_along: 800,
     who_waits_for_a_group_sees_what_it_has_done: 800,
-    a_thing_is_done_once_before_anybody_goes_on: 800,
+    a_thing_is_done_once_before_any_goroutine_goes_on: 800,
 }
 
 /// Objects in memory of the user's, zeroed, and how often something was done.
@@ -288,7 +288,7 @@ fn who_waits_for_a_group_sees_what_it_has_done(cast: Cast) {
     assert_eq!(s.add(-1), -libc::EINVAL);
 }
 
-fn a_thing_is_done_once_before_anybody_goes_on(cast: Cast) {
+fn a_thing_is_done_once_before_any_goroutine_goes_on(cast: Cast) {
     let s = shared::<Once>();
     cast.play(actors(4, &s, |s| {
         let done = || {

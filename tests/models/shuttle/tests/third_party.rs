@@ -355,12 +355,12 @@ fn a_fork_beside_one_in_the_handler(procs: usize) {
 }
 
 #[test]
-fn a_fork_waits_for_nobody_in_the_handler_on_one_p() {
+fn a_fork_waits_for_no_goroutine_in_the_handler_on_one_p() {
     check(1500, || a_fork_beside_one_in_the_handler(1));
 }
 
 #[test]
-fn a_fork_waits_for_nobody_in_the_handler_on_two_ps() {
+fn a_fork_waits_for_no_goroutine_in_the_handler_on_two_ps() {
     check(1500, || a_fork_beside_one_in_the_handler(2));
 }
 
