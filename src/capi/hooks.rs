@@ -2,6 +2,7 @@
 
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_g};
+use crate::os::log::HostArg;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::hooks;
 use crate::sched::who::g::{G, GRef};
@@ -138,7 +139,7 @@ fn inner(h: &gs_hooks) -> Hooks {
     // SAFETY: a gs_g is a descriptor, and a `GRef` a pointer to one.
     let of_g = |f| unsafe { core::mem::transmute::<gs_g_hook, HookOfG>(f) };
     Hooks {
-        ctx: h.ctx,
+        ctx: HostArg(h.ctx),
         thread_start: h.thread_start,
         thread_stop: h.thread_stop,
         switch_in: of_g(h.switch_in),

@@ -56,6 +56,7 @@ impl WaitingLine {
 
     /// Takes the first waiter that no other waker has claimed.
     #[inline(always)]
+    #[must_use]
     fn pop(&self) -> Option<&Waiter> {
         let waiter = self.queue.pop()?;
         self.inside.set(self.inside.get() - 1);

@@ -238,6 +238,7 @@ enum Reason {
 
 impl File {
     /// Begins to use the file. `None`: the file is being closed.
+    #[must_use]
     pub fn enter(&self) -> Option<Use<'_>> {
         // Acquire: pairs with the Release in `close`: what was known of the number's former file is forgotten.
         let state = self.state.fetch_add(1, Ordering::Acquire);
@@ -248,6 +249,7 @@ impl File {
     }
 
     /// Goes on after a wait. `None`: the file has been closed meanwhile.
+    #[must_use]
     pub fn enter_again(&self, generation: u32) -> Option<Use<'_>> {
         if !self.is_still(generation) {
             return None;
@@ -683,6 +685,7 @@ pub struct Waiting<'a> {
 impl Waiting<'_> {
     /// If the P in whose instance the file is has died, takes the file out of that instance, and gives all its waiters
     /// to the caller, to be woken: a waiter is counted in the P where its wait began, so the waiters must begin anew.
+    #[must_use]
     pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<Lists> {
         let home = self.file.registered_with(rt)?;
         if home.status() != PStatus::Dead {

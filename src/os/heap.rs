@@ -22,7 +22,7 @@
 
 use super::locked::Locked;
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -35,13 +35,18 @@ const RESERVE: usize = 512 << 10;
 
 /// The memory of the reserve. The linker sets it aside. Its pages take memory when they are touched, which never
 /// happens while the system gives memory.
+///
+/// Atomic only so that a `static` may be written to. The `Dlmalloc` of the reserve hands out the bytes, each to one owner.
 #[repr(C, align(4096))]
-struct Reserve(UnsafeCell<[u8; RESERVE]>);
+struct Reserve([AtomicU8; RESERVE]);
 
-// SAFETY: the `Dlmalloc` of the reserve hands out these bytes, each to one owner.
-unsafe impl Sync for Reserve {}
+static MEMORY: Reserve = Reserve([const { AtomicU8::new(0) }; RESERVE]);
 
-static MEMORY: Reserve = Reserve(UnsafeCell::new([0; RESERVE]));
+impl Reserve {
+    fn start(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+}
 
 /// Gives the reserve to its `Dlmalloc`, once, as one region.
 struct ReserveOnce(Cell<bool>);
@@ -52,7 +57,7 @@ unsafe impl dlmalloc::Allocator for ReserveOnce {
         if size > RESERVE || self.0.replace(true) {
             return (ptr::null_mut(), 0, 0);
         }
-        (MEMORY.0.get().cast(), RESERVE, 0)
+        (MEMORY.start(), RESERVE, 0)
     }
 
     fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
@@ -81,7 +86,7 @@ unsafe impl dlmalloc::Allocator for ReserveOnce {
 }
 
 fn is_in_reserve(block: *mut u8) -> bool {
-    (block as usize).wrapping_sub(MEMORY.0.get() as usize) < RESERVE
+    (block as usize).wrapping_sub(MEMORY.start() as usize) < RESERVE
 }
 
 /// Whether Rust's allocator in this process is [`HEAP`].
@@ -292,6 +297,7 @@ pub fn c_string(s: &CStr) -> Option<CString> {
 }
 
 /// Room for exactly `len` bytes in an empty list.
+#[must_use]
 fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
     let Ok(layout) = Layout::array::<u8>(len) else { return false };
     // SAFETY: `len` counts the NUL, so it isn't 0; a block of the global allocator.

@@ -28,6 +28,7 @@ impl<T> Locked<T> {
     }
 
     /// As [`Locked::with`]; `None`: another thread holds the lock.
+    #[must_use]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         if !self.lock.try_lock() {
             return None;

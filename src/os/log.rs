@@ -11,18 +11,22 @@ pub type Log = unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char);
 /// The longest line in bytes; longer lines are cut.
 const LONGEST: usize = 1023;
 
+/// What the host wants its functions to be called with, on any thread. The library never follows the pointer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HostArg(pub *mut c_void);
+
+// SAFETY: only functions of the host use the pointer, and the host has said that these may be called on any thread.
+unsafe impl Send for HostArg {}
+
 /// A function of the host's with its argument.
 #[derive(Clone, Copy)]
-pub struct Callback<F>(pub F, pub *mut c_void);
-
-// SAFETY: the host gives the pointer for calls on any thread.
-unsafe impl<F: Send> Send for Callback<F> {}
+pub struct Callback<F>(pub F, pub HostArg);
 
 static TARGET: Locked<Option<Callback<Log>>> = Locked::new(None);
 
 /// Sets the function. `None`: standard error.
 pub fn set(log: Option<(Log, *mut c_void)>) {
-    TARGET.with(|target| *target = log.map(|(f, ctx)| Callback(f, ctx)));
+    TARGET.with(|target| *target = log.map(|(f, ctx)| Callback(f, HostArg(ctx))));
 }
 
 /// Around a fork: the child must not find the function locked.
@@ -55,7 +59,7 @@ impl Lines {
             return;
         }
         match TARGET.with(|target| *target) {
-            Some(Callback(log, ctx)) => {
+            Some(Callback(log, HostArg(ctx))) => {
                 self.line[self.len] = 0;
                 // SAFETY: the host has given the function for this argument; the line ends
                 // with a NUL.

@@ -10,6 +10,7 @@ const MADV_GUARD_INSTALL: i32 = 102;
 
 /// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two), which take real memory only as they are
 /// touched, in pages of [`PAGE`]. Gives the address. `None`: there is no address space.
+#[must_use]
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

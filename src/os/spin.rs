@@ -16,6 +16,7 @@ impl SpinLock {
     }
 
     #[inline(always)]
+    #[must_use]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release in `unlock`.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()

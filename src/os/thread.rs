@@ -21,9 +21,6 @@ pub const FAULTS: [i32; 7] = [
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
-// SAFETY: a pthread_t may be joined from any thread.
-unsafe impl Send for Thread {}
-
 impl Thread {
     /// Starts a thread, which the caller must join or forget, with the default stack of the
     /// system and every signal blocked but those a fault in its own code raises.

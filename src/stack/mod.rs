@@ -223,6 +223,7 @@ struct Free {
 }
 
 impl Free {
+    #[must_use]
     fn pop(&mut self) -> Option<Stack> {
         let Some(stack) = self.warm.pop_back() else { return self.cold.pop() };
         self.count.taken(1);
@@ -231,6 +232,7 @@ impl Free {
 
     /// Makes room for all stacks of the class, so that a push never allocates. False: there
     /// is no memory.
+    #[must_use]
     fn keep_room(&mut self, count: usize) -> bool {
         if self.warm.capacity() < count {
             let mut larger = Vec::new();
@@ -271,6 +273,7 @@ impl StackPool {
     }
 
     /// A stack of this class, the most recently freed first. `None`: there is no address space for another.
+    #[must_use]
     pub fn get(&self, class: SizeClass) -> Option<Stack> {
         self.with(|p| {
             if let Some(stack) = p.free[class.index()].pop() {

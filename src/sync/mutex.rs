@@ -81,6 +81,7 @@ impl Mutex {
 
     /// Locks it if it is free, unless the state changes meanwhile.
     #[inline(always)]
+    #[must_use]
     pub fn try_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `unlock`.
@@ -93,6 +94,7 @@ impl Mutex {
 
     /// Locks it if it is free.
     #[inline]
+    #[must_use]
     pub fn try_lock(&self) -> bool {
         let free = |s: u32| (s & (LOCKED | STARVING) == 0).then_some(s | LOCKED);
         self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
@@ -173,6 +175,7 @@ impl Mutex {
 
     /// With the queue's lock held: takes the mutex if it is free; else says that
     /// a waiter queues, and that the waiter that was awake no longer is.
+    #[must_use]
     fn take_or_queue(&self, awake: bool, starving: bool) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
         loop {

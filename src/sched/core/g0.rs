@@ -290,6 +290,7 @@ fn make_due_ready(m: MRef, p: PRef) {
 }
 
 /// Looks for work, ever further from the P. `None`: look again from the start. findRunnable. seed: B7, N4, S10
+#[must_use]
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let (rt, p) = (rt(), m.p());
     // Timers and files that are due, for the queues below.

@@ -195,6 +195,7 @@ pub fn has_left(p: PRef) -> bool {
     gang.map(|gang| gang.running.fetch_sub(1, Ordering::Relaxed)).is_some()
 }
 
+#[must_use]
 fn take(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     let task = pop(rt, gang)?;
     takes(p, gang);
@@ -208,6 +209,7 @@ fn takes(p: PRef, gang: &Gang) {
     gang.running.fetch_add(1, Ordering::Relaxed);
 }
 
+#[must_use]
 fn pop(rt: &Runtime, gang: &Gang) -> Option<Task> {
     let task = gang.ready.pop()?;
     rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
@@ -286,6 +288,7 @@ pub fn any_in_handler(rt: &Runtime) -> Option<Task> {
     if rt.gangs.any_ready() { any() } else { None }
 }
 
+#[must_use]
 fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
     if gang.ready.is_empty() {
         return None;

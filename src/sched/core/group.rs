@@ -248,11 +248,13 @@ pub fn pass_on(m: MRef, g: GRef) {
 }
 
 /// Takes an M out of its pool, if it sleeps there.
+#[must_use]
 fn take_idle(rt: &Runtime, m: MRef) -> bool {
     rt.nodes[m.node.seen()].take_idle_m(m)
 }
 
 /// A member without work takes a goroutine that waits to begin on another one.
+#[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
     let group = of(m)?;
     group.members().filter(|&other| other != m).find_map(|other| other.pinned.pop_if(is_unbegun))
@@ -298,6 +300,7 @@ impl Group {
 
     /// The M becomes the member of this place, if that is free and the M is in no group. The
     /// lock is held.
+    #[must_use]
     fn take_place(&self, place: usize, m: MRef) -> bool {
         let (member, group) = (&self.members[place], ptr::from_ref(self).cast_mut());
         let is_free =

@@ -244,7 +244,7 @@ fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
         return true;
     }
     // SAFETY: the embedder has given the function for this argument.
-    let done = unsafe { over(hooks.ctx, from, to) };
+    let done = unsafe { over(hooks.ctx.0, from, to) };
     if done {
         m.entered.set(to.as_ptr());
     }

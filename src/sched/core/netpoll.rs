@@ -502,6 +502,7 @@ impl Woken {
     }
 
     /// Takes one of the idle P's that have events, and arms the other idle P's for the next watcher.
+    #[must_use]
     pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
         let take = |p: PRef| rt.take_idle_p(p);
         let mut taken = match post {

@@ -238,6 +238,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 
 /// The task in `runnext`, which runs in its predecessor's turn.
 #[inline(always)]
+#[must_use]
 pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
     let task = empty_runnext(p, alone)?;
     p.inherited.store(p.inherited.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

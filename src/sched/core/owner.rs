@@ -60,6 +60,7 @@ pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
 }
 
 /// Takes a P that an M has left for a system call, among the `most` P's that follow `after`. The caller owns the P then.
+#[must_use]
 pub fn take_left_p(rt: &Runtime, after: PRef, most: usize) -> Option<PRef> {
     let n = rt.procs();
     let mut others = (1..n.min(most + 1)).map(|i| rt.p((after.id as usize + i) % n));
@@ -67,6 +68,7 @@ pub fn take_left_p(rt: &Runtime, after: PRef, most: usize) -> Option<PRef> {
 }
 
 /// Takes an idle P out of its set: `near` if that is idle, else a P of the node, else the nearest.
+#[must_use]
 pub fn take_idle_p(rt: &Runtime, near: Option<PRef>, node: usize) -> Option<PRef> {
     near.filter(|&p| rt.take_idle_p(p))
         .or_else(|| rt.nodes_from(node).find_map(|n| rt.take_idle_p_of(n)))

@@ -28,6 +28,7 @@ pub fn from_global(p: PRef) -> Option<Task> {
         .or_else(|| node.preempted.pop())
 }
 
+#[must_use]
 pub fn take_share(queue: &crate::sched::who::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
     let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
     let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(most));
@@ -45,6 +46,7 @@ pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
 
 /// Steals: from the P's of the node, then node by node from global queues and P's. At most half as many M's spin as P's
 /// are busy. seed: S3, S6, N4
+#[must_use]
 pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     if !m.spinning.get() {
         let busy = rt.procs() as u32 - rt.idle.ps().min(rt.procs() as u32);
@@ -97,6 +99,7 @@ pub fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
 
 /// Visits the P's of a node in a random order. `last`: take a `runnext` too, and
 /// let due timers fire.
+#[must_use]
 pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
     let ps = &rt().nodes[node].ps;
     let n = ps.len();
@@ -132,6 +135,7 @@ pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task
 }
 
 /// Half of what a P has: first of its shared work. A few goroutines that wait on a quick P are left to that P.
+#[must_use]
 pub fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
     if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
         // SAFETY: rings hold tasks.
@@ -175,6 +179,7 @@ pub fn watch(victim: PRef) -> (u32, i64) {
 }
 
 /// The last resort: a P that has made no decision for a while may be stuck, and its `runnext` with it.
+#[must_use]
 pub fn steal_runnext(victim: PRef) -> Option<Task> {
     let word = victim.runnext.load(Ordering::Relaxed);
     if word == 0 {

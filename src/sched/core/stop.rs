@@ -121,6 +121,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
 }
 
 /// Takes an idle P with a timer that is due.
+#[must_use]
 pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
     rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))

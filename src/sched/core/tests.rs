@@ -22,6 +22,7 @@ use crate::sched::words::config::ConfigRequest;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
+use std::process::Command;
 use std::sync::Mutex;
 
 /// There is one runtime in a process.
@@ -136,6 +137,22 @@ fn s3_a_thief_takes_half_and_the_oldest_first() {
         }
         while s.p(1).private.pop_back(true).is_some() {}
     });
+}
+
+#[test]
+fn a_p_that_two_ms_take_for_theirs_ends_the_process() {
+    const NAME: &str = "sched::core::tests::a_p_that_two_ms_take_for_theirs_ends_the_process";
+    const ASKED: &str = "GOSCHED_TEST_TWO_OWNERS";
+    if std::env::var_os(ASKED).is_some() {
+        // The stage's M has it already.
+        Stage::set(1, "flat", |s| s.p(0).become_running(s.m));
+    }
+    let me = std::env::current_exe().expect("a test is a program");
+    let run = Command::new(me).args([NAME, "--exact", "--nocapture"]).env(ASKED, "1").output();
+    let run = run.expect("it can be started");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success(), "{said}");
+    assert!(said.contains("a P that is Running becomes Running"), "{said}");
 }
 
 #[test]
@@ -528,7 +545,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
         let file = table::get(fd).expect("open");
         // As in `io::wait`, but no goroutine parks.
         let wait_on = |p: PRef| {
-            let generation = file.enter().expect("nobody closes it").generation;
+            let generation = file.enter().expect("no thread closes it").generation;
             match file.lock_to_wait(generation, &Want::READ, file.seen()) {
                 WaitLock::Yes(waiting) => {
                     let home = waiting.register(fd, &Want::READ, s.rt, p);

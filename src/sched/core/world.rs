@@ -246,7 +246,8 @@ pub fn set_procs(world: &Stopped, n: usize) -> bool {
     for id in before..n {
         let p = rt.p(id);
         p.timers.close(false, None);
-        p.inbox.close(false);
+        // Empty: a closed inbox accepts nothing.
+        let _ = p.inbox.close(false);
         p.attention.store(STOP, Ordering::Relaxed);
         p.become_stopped();
     }

@@ -51,6 +51,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
 /// For a goroutine that yields on a P that is alone: queues it before it is left (see [`switch_away_alone`]), and gives
 /// the next goroutine. Only if all queued goroutines are in the queue of those that yield.
 #[inline(always)]
+#[must_use]
 pub fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     if !p.alone.get() || p.shared.is_empty() {
         return None;

@@ -6,7 +6,7 @@
 //! library, so there is no deadlock.
 
 use crate::os::locked::Locked;
-use crate::os::log::{self, Callback};
+use crate::os::log::{self, Callback, HostArg};
 use crate::os::{self, thread, time};
 use crate::sched::core::netpoll;
 use crate::sched::core::steal;
@@ -145,14 +145,14 @@ pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
 
 /// Sets the handler. `None`: report and abort.
 pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
-    HANDLER.with(|set| *set = handler.map(|f| Callback(f, ctx)));
+    HANDLER.with(|set| *set = handler.map(|f| Callback(f, HostArg(ctx))));
 }
 
 /// Calls the handler, or reports the goroutines that wait and ends the process.
 fn tell(rt: &Runtime) {
     match HANDLER.with(|set| *set) {
         // SAFETY: the user gave this function for this argument.
-        Some(Callback(f, ctx)) => unsafe { f(ctx) },
+        Some(Callback(f, HostArg(ctx))) => unsafe { f(ctx) },
         None => {
             log::say(format_args!("{}", report(rt)));
             os::abort()

@@ -1,6 +1,7 @@
 //! What an embedder wants to be called: `gs_hooks`. `core::hooks` says when.
 
 use super::g::GRef;
+use crate::os::log::HostArg;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicUsize;
 
@@ -19,7 +20,7 @@ pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to
 /// What an embedder wants to be called, with `ctx`; `gs_hooks` says when.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    pub ctx: *mut c_void,
+    pub ctx: HostArg,
     pub thread_start: HookOfThread,
     pub thread_stop: HookOfThread,
     pub switch_in: HookOfG,
@@ -35,9 +36,6 @@ pub struct Hooks {
     pub tick_every: u32,
 }
 
-// SAFETY: functions, and a pointer that the embedder passes to its hooks on every thread (`gs_hooks`).
-unsafe impl Send for Hooks {}
-
 impl Hooks {
     /// Whether both call the same functions with the same argument.
     pub fn is_like(&self, other: &Hooks) -> bool {
@@ -49,7 +47,7 @@ impl Hooks {
             (
                 of_thread.map(|f| f.map_or(0, |f| f as usize)),
                 of_g.map(|f| f.map_or(0, |f| f as usize)),
-                (over, h.ctx as usize, h.tick_every),
+                (over, h.ctx.0 as usize, h.tick_every),
             )
         };
         words(self) == words(other)
@@ -58,12 +56,12 @@ impl Hooks {
     /// Calls a hook of a thread, if there is one.
     pub fn of_thread(&self, hook: HookOfThread) {
         // SAFETY: the embedder has given the function for this argument.
-        hook.inspect(|f| unsafe { f(self.ctx) });
+        hook.inspect(|f| unsafe { f(self.ctx.0) });
     }
 
     /// Calls a hook of a goroutine, if there is one.
     pub fn of_g(&self, hook: HookOfG, g: GRef) {
         // SAFETY: the embedder has given the function for this argument.
-        hook.inspect(|f| unsafe { f(self.ctx, g) });
+        hook.inspect(|f| unsafe { f(self.ctx.0, g) });
     }
 }

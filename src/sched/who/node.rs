@@ -149,6 +149,7 @@ impl Node {
     }
 
     /// Puts a task into the queue of its priority. False: the node has no P's that would take it.
+    #[must_use]
     pub fn push(&self, task: Task, priority: i8) -> bool {
         self.queue(priority).try_push(task)
     }
@@ -180,6 +181,7 @@ impl Node {
 
     /// For the node's own P's: takes the oldest task that was spawned for this node. One at a time, because any node
     /// can steal a goroutine from a P's queues.
+    #[must_use]
     pub fn take_placed(&self) -> Option<Task> {
         let task = self.placed.pop()?;
         self.placed_at.store(time::now(), Ordering::Relaxed);
@@ -187,6 +189,7 @@ impl Node {
     }
 
     /// For a P of another node: takes the oldest task that was spawned for this node, if it is due (see `placed_due`).
+    #[must_use]
     pub fn steal_placed(&self, theft: i64) -> Option<Task> {
         if self.placed_due(theft) > time::now() { None } else { self.placed.pop() }
     }
@@ -226,6 +229,7 @@ impl Node {
     }
 
     /// Takes this P out of the set of idle P's. False: it isn't there, or another thread took it.
+    #[must_use]
     pub fn take_idle_p(&self, p: PRef) -> bool {
         let (word, bit) = self.idle_bit(p);
         self.is_idle_p(p) && word.fetch_and(!bit, Ordering::Acquire) & bit != 0
@@ -237,6 +241,7 @@ impl Node {
     }
 
     /// Takes any idle P of the node and gives its number. `procs`: how many P's the runtime has.
+    #[must_use]
     pub fn take_any_idle_p(&self, procs: usize) -> Option<usize> {
         for (i, word) in self.idle_ps[..procs.div_ceil(64)].iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
@@ -257,6 +262,7 @@ impl Node {
 
     /// Makes room in the pool for `count` M's, so that no thread allocates with the pool's lock held, which might have
     /// to wait for a fork. False: there is no memory.
+    #[must_use]
     pub fn reserve_idle_ms(&self, count: usize) -> bool {
         self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
     }
@@ -274,11 +280,13 @@ impl Node {
     }
 
     /// [`Node::take_idle_m`], called by the M itself, which is between afterwards.
+    #[must_use]
     pub fn leave_idle_ms(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
     }
 
     /// Takes this M out of the pool. False: another thread has taken it out before.
+    #[must_use]
     pub fn take_idle_m(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).is_some())
     }
@@ -294,6 +302,7 @@ impl Node {
     }
 
     /// Takes the M that went idle last.
+    #[must_use]
     pub fn pop_idle_m(&self) -> Option<MRef> {
         // An M of an attached thread passes most of what it finds to other M's, so it comes last.
         let fits = |m: MRef| !m.is_attached();
@@ -301,12 +310,14 @@ impl Node {
     }
 
     /// Of the M's that fit, takes the M that went idle last.
+    #[must_use]
     pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
         self.idle_ms(|list| take_last(list, fits))
     }
 }
 
 /// Takes the last M that fits out of the list.
+#[must_use]
 fn take_last(list: &mut Vec<MRef>, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
     let at = list.iter().rposition(|&m| fits(m))?;
     Some(list.remove(at))

@@ -81,20 +81,28 @@ impl AtomicOwner {
     /// The owner passes the P on. Release: pairs with the Acquire of the thread that takes it next.
     #[inline(always)]
     fn pass_on(&self, from: &[PStatus], to: Owner) {
-        debug_assert!(
-            from.contains(&self.load().status()),
-            "a P that is {:?} becomes {:?}",
-            self.load().status(),
-            to.status()
-        );
+        // Relaxed: the owner sees what it has written, or what it took the P from.
+        let now = Owner(self.0.load(Ordering::Relaxed)).status();
+        if !from.contains(&now) {
+            wrong_owner(now, to.status());
+        }
         self.0.store(to.0, Ordering::Release);
     }
 
     /// Another thread takes the P. AcqRel: the queues and caches go along with the ownership.
     #[inline(always)]
+    #[must_use]
     fn take(&self, from: Owner, to: Owner) -> bool {
         self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
+}
+
+/// A P changes hands and isn't in a state from which it can: two threads take it for theirs. Going on would run a
+/// goroutine twice or lose one.
+#[cold]
+#[inline(never)]
+fn wrong_owner(now: PStatus, to: PStatus) -> ! {
+    panic!("a P that is {now:?} becomes {to:?}")
 }
 
 /// See the module. `Cell`s belong to the M that holds the P, or to whoever has
@@ -477,6 +485,7 @@ impl P {
     }
 
     #[cold]
+    #[must_use]
     fn change_call(&self, to: Owner) -> bool {
         // Relaxed: `take` fails if this is old.
         let now = Owner(self.owner.0.load(Ordering::Relaxed));

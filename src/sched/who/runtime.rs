@@ -199,6 +199,7 @@ impl Inside {
     }
 
     /// [`Inside::enter`] without making a runtime: `None` if there is none.
+    #[must_use]
     pub fn enter_if_there() -> Option<Inside> {
         loop {
             if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
@@ -213,6 +214,7 @@ impl Inside {
     /// Waits while a runtime is being made or ended, and then enters, if there is a runtime. The waiting thread is not
     /// inside meanwhile, and doesn't enter and leave in a loop: a shutdown waits until no thread is inside, and would
     /// again and again meet a thread that has lost its CPU inside.
+    #[must_use]
     pub fn enter_by_the_door() -> Option<Inside> {
         AT_THE_DOOR.fetch_add(1, Ordering::SeqCst);
         let mut round = 0;
@@ -237,6 +239,7 @@ impl Inside {
     }
 
     /// [`Inside::enter_if_there`] without waiting: `None` also while the runtime is being ended.
+    #[must_use]
     pub fn try_enter() -> Option<Inside> {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         if !CHANGING.load(Ordering::SeqCst) && try_rt().is_some() {
@@ -436,6 +439,7 @@ impl Runtime {
 
     /// Makes an M without a thread, which the caller has counted in. `None`: there is no memory. Also makes room for
     /// all M's in the lists that an M may get into.
+    #[must_use]
     pub fn add_m(&self, node: usize) -> Option<MRef> {
         self.ms.with(|Ms { all, free, left }| {
             if let Some(m) = free.pop() {
@@ -464,6 +468,7 @@ impl Runtime {
 
     /// An M for a thread that calls `gs_run`, which the limit doesn't cover. The M counts as in a system call until
     /// others can find its goroutine. `None`: there is no memory.
+    #[must_use]
     pub fn add_runner(&self) -> Option<MRef> {
         let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);

@@ -42,6 +42,7 @@ unsafe impl Pooled for Newborn {}
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. The thread that takes it out of the queue owns
 /// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use = "a task that is dropped never runs"]
 pub struct Task(NonZeroUsize);
 
 /// A task, told apart.
@@ -112,6 +113,7 @@ impl Task {
 
 /// Tasks linked through themselves, oldest first.
 #[derive(Default)]
+#[must_use = "tasks that are dropped never run"]
 pub struct Batch {
     head: Option<Task>,
     tail: Option<Task>,
@@ -129,6 +131,7 @@ impl Batch {
         self.len += 1;
     }
 
+    #[must_use]
     pub fn pop(&mut self) -> Option<Task> {
         let task = self.head?;
         // SAFETY: the links of a batch hold tasks, and 0 at its end.
@@ -216,6 +219,7 @@ impl Fifo {
     }
 
     /// Like `push`; false when the queue is closed.
+    #[must_use]
     pub fn try_push(&self, task: Task) -> bool {
         self.with_queue(|q| {
             if !q.closed {
@@ -229,11 +233,13 @@ impl Fifo {
         self.with(|q| q.append(batch));
     }
 
+    #[must_use]
     pub fn pop(&self) -> Option<Task> {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
     /// Takes the oldest task, if `wanted` agrees to it.
+    #[must_use]
     pub fn pop_if(&self, is_it: impl FnOnce(&Task) -> bool) -> Option<Task> {
         if self.is_empty() {
             return None;
@@ -242,6 +248,7 @@ impl Fifo {
     }
 
     /// Takes the oldest task that `wanted` agrees to; the others stay in order.
+    #[must_use]
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
         self.with(|q| {
             let mut found = None;
@@ -260,7 +267,7 @@ impl Fifo {
     pub unsafe fn forget(&self) {
         // SAFETY: no other thread uses the queue, as the caller says.
         unsafe { self.queue.reset() };
-        self.with(core::mem::take);
+        self.with(|tasks| *tasks = Batch::default());
     }
 
     /// Takes the oldest `most(length)` tasks.

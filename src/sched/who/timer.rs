@@ -175,6 +175,7 @@ impl Timers {
 
     /// Keeps places for `n` entries that [`Timers::put_back`] brings. False: there is no
     /// memory.
+    #[must_use]
     pub fn keep_places(&self, n: usize) -> bool {
         self.with(|heap| {
             let kept = self.kept.load(Ordering::Relaxed) + n;
@@ -307,6 +308,7 @@ pub fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
 }
 
 /// Takes the first entry; there is one.
+#[must_use]
 pub fn pop(heap: &mut Vec<Entry>) -> Entry {
     let first = heap.swap_remove(0);
     sift_down(heap, 0);

@@ -281,6 +281,7 @@ pub struct Waiter {
 impl Waiter {
     /// Claims the waiter for the caller. False: another waker has claimed it.
     #[inline(always)]
+    #[must_use]
     pub fn claim(&self) -> bool {
         // SAFETY: a waiter in a queue has a parker, because its owner can't return before the waiter has been taken
         // out, which needs the object's lock.
@@ -396,6 +397,7 @@ impl WaitQueue {
 
     /// Takes the first waiter out that no other waker has claimed, and claims it.
     #[inline(always)]
+    #[must_use]
     pub fn pop(&self) -> Option<&Waiter> {
         loop {
             let w = self.first()?;
@@ -407,6 +409,7 @@ impl WaitQueue {
 
     /// Takes a waiter out, and claims it; false: another waker has claimed it before.
     #[inline(always)]
+    #[must_use]
     fn take(&self, w: &Waiter) -> bool {
         self.remove(w);
         let claimed = w.claim();
@@ -423,6 +426,7 @@ impl WaitQueue {
 
     /// Takes the first waiter out that `wanted` agrees to and no other waker has claimed, and
     /// claims it.
+    #[must_use]
     pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.iter().filter(|w| wanted(w)).find(|w| self.take(w))
     }

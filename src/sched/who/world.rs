@@ -18,6 +18,7 @@ impl World {
     }
 
     /// Keeps other threads from stopping the world until [`World::unlock`]. False: a stopper has the lock.
+    #[must_use]
     pub fn try_lock(&self) -> bool {
         self.lock.try_lock()
     }

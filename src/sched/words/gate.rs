@@ -15,6 +15,7 @@ impl Gate {
     }
 
     /// The caller is about to make a thread; `None`: not now.
+    #[must_use]
     pub fn begin_making(&self) -> Option<Through<'_>> {
         enter(&self.making, &self.waiting)
     }
@@ -40,12 +41,14 @@ impl Gate {
     }
 
     /// The caller is about to wait in the signal handler; `None`: not now.
+    #[must_use]
     pub fn begin_waiting(&self) -> Option<Through<'_>> {
         enter(&self.waiting, &self.making)
     }
 }
 
 /// Each side announces itself, fences, and then reads the other's count: at least one side sees the other.
+#[must_use]
 fn enter<'a>(own: &'a AtomicUsize, other: &AtomicUsize) -> Option<Through<'a>> {
     own.fetch_add(1, Ordering::Relaxed);
     let through = Through(own);

@@ -53,6 +53,7 @@ impl<T, const N: usize> Cache<T, N> {
     }
 
     #[inline(always)]
+    #[must_use]
     pub fn pop(&self) -> Option<NonNull<T>> {
         let last = self.len.get().checked_sub(1)?;
         self.len.set(last);
@@ -116,6 +117,7 @@ impl<T: Pooled> Pool<T> {
         self.with(|inner| from.give_oldest(n, |item| inner.free.push(item)));
     }
 
+    #[must_use]
     pub fn get(&self) -> Option<NonNull<T>> {
         self.with(PoolState::get)
     }
@@ -144,6 +146,7 @@ impl<T: Pooled> Pool<T> {
 }
 
 impl<T> PoolState<T> {
+    #[must_use]
     fn get(&mut self) -> Option<NonNull<T>> {
         self.free.pop().or_else(|| self.memory.next())
     }
@@ -197,6 +200,7 @@ impl<T> Pile<T> {
         }
     }
 
+    #[must_use]
     fn pop(&mut self) -> Option<NonNull<T>> {
         // SAFETY: as in `push`.
         unsafe {
@@ -270,14 +274,12 @@ mod tests {
     use super::*;
 
     // SAFETY: plain numbers, which only one thread uses.
-    unsafe impl Pooled for u64 {}
-    // SAFETY: likewise.
     unsafe impl<const N: usize> Pooled for [u64; N] {}
 
     #[test]
     fn the_last_freed_is_given_out_first_and_caches_pass_batches() {
         // seed: S4
-        let pool = Pool::<u64>::new(None);
+        let pool = Pool::<[u64; 1]>::new(None);
         let mine = Cache::<_, 8>::new();
         pool.refill(&mine, 8);
         assert!(mine.is_full());
@@ -291,8 +293,8 @@ mod tests {
         pool.refill(&mine, 2);
         assert_eq!([mine.pop(), mine.pop()], [Some(all[3]), Some(all[4])]);
         // SAFETY: the pool has given the object to this thread.
-        unsafe { all[0].write(7) };
-        let kept = pool.end(|&value| value == 7);
+        unsafe { all[0].write([7]) };
+        let kept = pool.end(|&value| value == [7]);
         assert_eq!(kept.len(), 1);
         // SAFETY: the pool has left the chunk to this test.
         unsafe { mem::release(kept[0], CHUNK) };

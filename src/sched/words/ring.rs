@@ -55,12 +55,14 @@ impl Head {
         u64::from(self.steal) << 32 | u64::from(self.real)
     }
 
+    #[must_use]
     fn claimed(self) -> bool {
         self.steal != self.real
     }
 }
 
 /// What the owner has taken.
+#[must_use = "an entry that is dropped is lost"]
 pub struct Taken {
     pub entry: usize,
     /// The position that the entry had.
@@ -110,6 +112,7 @@ impl Ring {
 
     /// Owner: appends an entry. False: the ring is full.
     #[inline(always)]
+    #[must_use]
     pub fn push(&self, entry: usize) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: pairs with the Release of `head` by a thief that has finished copying, so that the thief's reads
@@ -151,12 +154,14 @@ impl Ring {
 
     /// Owner: takes the entry pushed last. `alone`: there are no thieves now.
     #[inline(always)]
+    #[must_use]
     pub fn pop_back(&self, alone: bool) -> Option<usize> {
         self.take_back(alone).map(|taken| taken.entry)
     }
 
     /// [`Ring::pop_back`] that also gives the entry's place and how many are left.
     #[inline(always)]
+    #[must_use]
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let head = self.head(Ordering::Relaxed);
@@ -181,6 +186,7 @@ impl Ring {
     /// The rest of `take_back` when a claim reaches the last entry.
     #[cold]
     #[inline(never)]
+    #[must_use]
     fn pop_back_contended(&self, tail: u32) -> Option<usize> {
         loop {
             // Release, as in `push`.
@@ -210,12 +216,14 @@ impl Ring {
 
     /// Owner: takes the oldest entry. `alone`: there are no thieves now.
     #[inline(always)]
+    #[must_use]
     pub fn pop_front(&self, alone: bool) -> Option<usize> {
         self.take_front(alone).map(|taken| taken.entry)
     }
 
     /// [`Ring::pop_front`] that also gives the entry's place and how many are left.
     #[inline(always)]
+    #[must_use]
     pub fn take_front(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let mut head = self.head(Ordering::Relaxed);
@@ -259,6 +267,7 @@ impl Ring {
     /// Owner, while there are no thieves: takes the oldest entry and appends another one.
     /// `None`: there is none, or no room.
     #[inline(always)]
+    #[must_use]
     pub fn rotate(&self, entry: usize) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let first = self.head(Ordering::Relaxed).real;

@@ -68,11 +68,14 @@ pub fn write_all(_fd: i32, bytes: &[u8]) {
 }
 
 pub mod log {
-    #[derive(Clone, Copy)]
-    pub struct Callback<F>(pub F, pub *mut core::ffi::c_void);
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct HostArg(pub *mut core::ffi::c_void);
 
     // SAFETY: as the real one.
-    unsafe impl<F: Send> Send for Callback<F> {}
+    unsafe impl Send for HostArg {}
+
+    #[derive(Clone, Copy)]
+    pub struct Callback<F>(pub F, pub HostArg);
 
     pub fn say(text: core::fmt::Arguments) {
         eprintln!("{text}");

@@ -112,7 +112,7 @@ unsafe extern "C" fn is_idle(_: *mut c_void) {
 
 fn all_hooks() -> Hooks {
     Hooks {
-        ctx: ptr::null_mut(),
+        ctx: os::log::HostArg(ptr::null_mut()),
         thread_start: Some(starts),
         thread_stop: Some(stops),
         switch_in: Some(comes_in),
