@@ -1547,7 +1547,7 @@ public:
     }
 };
 
-/// Where an element comes to. take() once after a receive that has succeeded, and only then.
+/// Where a received element goes. take() once after a receive that has succeeded, and only then.
 template <class T, passing P = passing_of<T>>
 class incoming {
     alignas(T) unsigned char bytes_[sizeof(T)];
@@ -1709,7 +1709,7 @@ inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
     return received<T>(status_of(r, where));
 }
 
-/// What can be sent to does.
+/// The sends of a channel that can be sent to.
 template <class Self, class T>
 class sending {
     gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
@@ -1756,7 +1756,7 @@ public:
     result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
 };
 
-/// What can be received from does.
+/// The receives of a channel that can be received from.
 template <class Self, class T>
 class receiving {
     gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
@@ -2742,7 +2742,7 @@ public:
     /// Takes a connected socket over.
     explicit tcp_stream(int fd) noexcept : stream_socket(fd) {}
 
-    /// Connects with a port of a host, a name or an address. Fails as gs_tcp_connect, for instance with
+    /// Connects to a port of a host, which is a name or an address. Fails as gs_tcp_connect, for instance with
     /// std::errc::connection_refused or std::errc::timed_out.
     static result<tcp_stream> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
@@ -2913,7 +2913,7 @@ public:
     /// Takes a connected socket over.
     explicit unix_stream(int fd) noexcept : stream_socket(fd) {}
 
-    /// Connects with who listens at the path, or at "@name". Fails as gs_unix_connect.
+    /// Connects to the listener at the path, or at "@name". Fails as gs_unix_connect.
     static result<unix_stream> connect(const std::string &path, deadline until = deadline::forever())
     {
         const int fd = gs_unix_connect(path.c_str(), until.native());
@@ -2982,7 +2982,7 @@ class endpoint {
     address at_;
     friend class udp_socket;
 
-    /// An IPv4 address as IPv6 has it becomes one of IPv4.
+    /// An IPv4-mapped IPv6 address becomes an IPv4 address.
     void unmap() noexcept
     {
         if (at_.any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&at_.v6.sin6_addr))
@@ -2994,7 +2994,7 @@ class endpoint {
         *this = endpoint();
         at_.v4 = v4;
     }
-    /// As a socket of IPv6 wants it.
+    /// As an IPv6 socket takes it: an IPv4 address is mapped.
     endpoint mapped() const noexcept
     {
         if (at_.any.sa_family != AF_INET)
@@ -3086,7 +3086,7 @@ public:
         v6_ = ::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &n) == 0 && own.ss_family == AF_INET6;
     }
 
-    /// Gets what is sent to a port of the host, or of all addresses of the machine if that is ""; port 0: the system
+    /// Receives what is sent to a port of the host, or of all addresses of the machine if that is ""; port 0: the system
     /// chooses one. Fails as gs_udp_bind.
     static result<udp_socket> bind(const std::string &host, std::uint16_t port)
     {
@@ -3095,7 +3095,7 @@ public:
             return detail::failed<udp_socket>(fd, "gs::udp_socket::bind");
         return udp_socket(fd);
     }
-    /// For send() to a port of the host, and receive() of what comes from there. Fails as gs_udp_connect.
+    /// send() goes to a port of the host, and receive() takes what comes from there. Fails as gs_udp_connect.
     static result<udp_socket> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         const int fd = gs_udp_connect(host.c_str(), port, until.native());
@@ -3444,7 +3444,7 @@ public:
         if (h_)
             h_.destroy();
     }
-    /// Once.
+    /// A task is awaited once.
     auto operator co_await() && noexcept { return result_of{{h_}}; }
 };
 

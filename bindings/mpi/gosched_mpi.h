@@ -71,8 +71,8 @@ typedef struct gs_mpi_entry_ {
     int index;
 } gs_mpi_entry_;
 
-/* A call that waits. It is on the caller's stack; from the submission until `done` is released it belongs to
- * the progress goroutine, but for `withdraw`. */
+/* A call that waits, on the caller's stack. From its submission until `done` is released it belongs to the
+ * progress goroutine, except for `withdraw`. */
 typedef struct gs_mpi_waiter_ {
     struct gs_mpi_waiter_ *next;
     int kind;
@@ -267,8 +267,8 @@ static inline void gs_mpi_finish_waiter_(gs_mpi_waiter_ *w, gs_mpi_waiter_ **ove
     *over = w;
 }
 
-/* Takes over what was submitted since the last call; false: nothing. Who can't be taken over is put to those
- * that are over. */
+/* Takes over the waiters that were submitted since the last call. False: there were none. A waiter that can't be
+ * taken over goes to those that are over. */
 static inline bool gs_mpi_take_news_(gs_mpi_state_type_ *m, gs_mpi_waiter_ **over)
 {
     gs_mpi_waiter_ *w = GS_MPI_GET_(m->news) == NULL ? NULL : GS_MPI_SWAP_(m->news, (gs_mpi_waiter_ *)NULL), *next;
@@ -434,7 +434,7 @@ static inline void gs_mpi_progress_(void *arg)
         gs_mpi_wake_(over);
 
         if (m->n == 0 && m->polled == NULL) {
-            /* Whoever submits from here on starts the next one, or is seen here. */
+            /* A caller that submits from here on starts the next progress goroutine, or is seen here. */
             bool no = false;
             GS_MPI_SET_(m->running, false);
             if (GS_MPI_GET_(m->news) == NULL
@@ -453,7 +453,7 @@ static inline void gs_mpi_progress_(void *arg)
     }
 }
 
-/* Starts the progress goroutine unless it runs. If it can't be started all that wait get the error. */
+/* Starts the progress goroutine unless it runs. If it can't be started, all waiting calls get the error. */
 static inline void gs_mpi_start_progress_(gs_mpi_state_type_ *m)
 {
     gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;

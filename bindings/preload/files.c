@@ -1,8 +1,8 @@
 /*
- * Files and sockets. The kernel's flags of a file are never changed but for the instant of a connect: what would
- * block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits in between. Where the kernel can't try
- * without waiting, the call is made when poll says that it won't wait, with the P given to others in case that it
- * does.
+ * Files and sockets. The flags of a file in the kernel are never changed, except for the instant of a connect. A call
+ * that might block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits between two tries. Where the kernel
+ * can't try without waiting, the call is made when poll says that it won't wait. If it waits all the same, others
+ * have the P.
  */
 #include "preload.h"
 
@@ -11,9 +11,9 @@
 /* Goroutines that wait for a file, and close. */
 
 /*
- * In libc a call that waits in read keeps the file: close frees the number, and the call goes on waiting for the
- * file that it was. So close, when goroutines wait for the file, makes another number for it first, and they go
- * on with that; the last one closes it.
+ * In libc a call that waits in read keeps the file: close frees the number, and the call goes on waiting for the file
+ * that had it. So if goroutines wait for the file, close first gives the file another number. The goroutines go on
+ * with that number, and the last of them closes it.
  */
 struct moved {
     int fd;
@@ -23,7 +23,7 @@ struct moved {
 struct file_waiter {
     struct file_waiter *next;
     int fd;
-    struct moved *moved; /* set by who closes the number */
+    struct moved *moved; /* set by the caller that closes the number */
 };
 
 enum { FILE_BUCKETS = 256 };
@@ -56,7 +56,7 @@ void files_in_child(void)
     memset(file_buckets, 0, sizeof file_buckets);
 }
 
-/* As wait_for_file, or with a buffer gs_recv into it: what that gives. */
+/* As wait_for_file. With a buffer: receives into the buffer by gs_recv, and gives what gs_recv gives. */
 static ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *into, gs_deadline deadline)
 {
     for (;;) {
@@ -84,7 +84,7 @@ static ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *in
         f->fd = w.moved->fd;
         if (r != -ECANCELED && (r < 0 || into != NULL))
             return r;
-        /* It was closed, or something has happened as well: look again. */
+        /* The number was closed, or something has happened as well: try again. */
     }
 }
 
@@ -112,7 +112,7 @@ void leave_file(struct file *f)
     f->moved = NULL;
 }
 
-/* Whether goroutines wait for the number. If so they wait for another one from now on. */
+/* Whether goroutines wait for the number. If so, they wait for a duplicate from now on. */
 static bool move_waiters(int fd)
 {
     struct file_bucket *b = file_bucket(fd);
@@ -137,7 +137,7 @@ static bool move_waiters(int fd)
             }
         }
     } else {
-        free(moved); /* no number, no memory: they are told that it is closed */
+        free(moved); /* no number or no memory: the waiters are told that the file is closed */
     }
     file_unlock(b);
     return n > 0;
@@ -212,9 +212,8 @@ EXPORT void closefrom(int from)
 enum kind { UNKNOWN, SOCKET, DISK, OTHER };
 
 /*
- * After a try that would have had to wait, by the file's own flag or ours: whether the call waits, and until when.
- * Looked up once for each call, and again for none: that of the file's owner stays what it is. `kind` may be known
- * to be SOCKET.
+ * After a try that would have had to wait, because of the file's own flag or of ours: whether the call waits, and
+ * until when. The file's flag is read once in each call, and never changed. `kind` may be known to be SOCKET.
  */
 static enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadline *deadline)
 {
@@ -245,8 +244,8 @@ static enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadlin
 }
 
 /*
- * A call that fails so often after poll has said that the file is ready (a local datagram socket whose peer is full) is
- * tried again after pauses of that length, in ns.
+ * A call that fails this number of times after poll has said that the file is ready (on a local datagram socket whose
+ * peer is full) is tried again after pauses of this length, in ns.
  */
 enum { IN_VAIN = 8, PAUSE = 500 * 1000 };
 
@@ -260,12 +259,13 @@ struct waiting {
     int in_vain;
     bool begun;
     bool skips;     /* the first try: see expects_wait */
-    bool by_kernel; /* it was made as it is */
+    bool by_kernel; /* the call was made as it is, and may have waited */
 };
 
 /*
- * By number: whether the last read waited and then got less than there was room for. So nothing was left, and the next
- * one will mostly have to wait: it doesn't try first. A hint, of a former file perhaps.
+ * For each number of a file: whether the last read waited and then got less than there was room for. Such a read has
+ * left nothing, so the next read will mostly have to wait and doesn't try first. A hint, which may be about a former
+ * file of that number.
  */
 enum { HINTS = 1 << 16 };
 static atomic_bool drained[HINTS];
@@ -281,12 +281,12 @@ static void expect_wait(int fd, bool yes)
         atomic_store_explicit(&drained[fd], yes, memory_order_relaxed);
 }
 
-/* A plain read from a socket, which waits. gs_recv does so with fewer system calls than a wait and a try. */
+/* A plain read from a socket that has to wait: gs_recv takes fewer system calls than a wait and a try. */
 static enum how receive(struct waiting *w)
 {
     ssize_t r = wait_as_waiter(&w->file, 0, w->into, w->deadline);
     if (r == -ETIMEDOUT && w->deadline != GS_FOREVER && gs_now() >= w->deadline) {
-        /* SO_RCVTIMEO. What came in time counts. */
+        /* SO_RCVTIMEO has passed. What came in time counts. */
         r = real.recv(w->file.fd, w->into->iov_base, w->into->iov_len, MSG_DONTWAIT);
         if (r < 0)
             r = -errno;
@@ -301,8 +301,8 @@ static enum how receive(struct waiting *w)
 }
 
 /*
- * A try has given EAGAIN, errno says so: waits. HOW_PARK: try again. HOW_KERNEL: make the call as it is. HOW_NOT: it
- * is over, and has given `got`.
+ * A try has given EAGAIN, as errno says: waits. HOW_PARK: the caller tries again. HOW_KERNEL: the caller makes the
+ * call as it is. HOW_NOT: the call is over and has given `got`.
  */
 static enum how wait_again(struct waiting *w, int events, int timeout_option)
 {
@@ -340,7 +340,8 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
     return HOW_NOT;
 }
 
-/* The value of a `call` that must not wait, tried until it need not; `plain` is the same without that. */
+/* Makes `call`, which doesn't wait, until it succeeds or fails for good, and gives its value. `plain` is the call
+ * without the flag that keeps it from waiting. */
 #define UNTIL_DONE(type, w, events, option, call, plain) \
     __extension__({ \
         type done_; \
@@ -374,8 +375,8 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
 #define MOST ((size_t)0x7ffff000)
 
 /*
- * Of a file that can't be tried: poll waits, and the call follows; in case that it has to wait nevertheless, the P is
- * others'. HOW_NOT: there is no call, and errno says why.
+ * For a file that can't be tried: poll waits, and the call follows. If the call has to wait all the same, others have
+ * the P. HOW_NOT: no call is to be made, and errno says why.
  */
 static enum how wait_first(struct waiting *w, int events, int option)
 {
@@ -509,7 +510,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
                                real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), MSG_DONTWAIT),
                                real.writev(w.file.fd, of, parts));
         } else if (how == HOW_KERNEL && ours && iov->iov_len <= PIPE_BUF) {
-            r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is so much room */
+            r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is room for this many bytes */
         } else if (how == HOW_KERNEL) {
             r = ELSEWHERE(real.writev, (w.file.fd, iov, n));
         }
@@ -779,8 +780,9 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 }
 
 /*
- * connect: for the instant of the system call the socket is non-blocking, which no other call on a socket that is not
- * connected can see but by asking. The wait is poll's, and a second connect tells how it has ended.
+ * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
+ * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
+ * first has ended.
  */
 static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
 {
@@ -808,7 +810,7 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
     if (w.kind != SOCKET)
         return real.connect(fd, to, len);
     r = connect_at_once(fd, to, len);
-    if (r != 0 && errno == EAGAIN) { /* a local socket whose queue is full: poll doesn't tell when it isn't */
+    if (r != 0 && errno == EAGAIN) { /* a local socket whose queue is full: poll doesn't say when it has room */
         errno = before;
         return ELSEWHERE(real.connect, (fd, to, len));
     }
@@ -835,8 +837,8 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
 ALIAS(__connect, connect);
 
 /*
- * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one
- * number take turns: the goroutine whose turn it is waits for poll, and then no other here takes its connection.
+ * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one number
+ * take turns. The goroutine whose turn it is waits for poll, and no other goroutine takes its connection.
  */
 enum { TURNS = 64 };
 static gs_mutex turns[TURNS];

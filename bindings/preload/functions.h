@@ -1,7 +1,7 @@
 /*
- * The functions that are taken over: F(result, name, (parameters), (arguments)). Each name has its pointer
- * real.name, to the function that would be called without this library. R and V may be needed while that is
- * looked for, and have a raw_name in real.c for then; V has a variable argument, which is a long.
+ * The functions that are taken over: F(result, name, (parameters), (arguments)). Each name has a pointer real.name to
+ * the function that would be called without this library. Functions in R and V may be needed while that pointer is
+ * looked up, and have a raw_name in real.c for that time. Those in V have a variable argument, which is a long.
  */
 
 /* Files */

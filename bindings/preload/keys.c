@@ -1,10 +1,11 @@
 /*
- * pthread_key_create and its kin: in a goroutine the values are the goroutine's, as a thread's are the thread's.
- * Libraries keep there what must not be mixed up between two calls of theirs: OpenSSL its queue of errors.
+ * pthread_key_create and its kin: in a goroutine the values belong to the goroutine, as they belong to the thread
+ * elsewhere. Libraries keep there what must not be mixed up between two of their calls. OpenSSL keeps its queue of
+ * errors there.
  */
 #include "preload.h"
 
-/* Keys are numbers below PTHREAD_KEYS_MAX, and come again when they have been deleted: as another generation. */
+/* Keys are numbers below PTHREAD_KEYS_MAX. The number of a deleted key is used again, with another generation. */
 static struct key {
     atomic_uint generation;
     void (*_Atomic destroy)(void *);

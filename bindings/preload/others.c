@@ -3,7 +3,7 @@
 
 /* Sleeping */
 
-/* Copies what a program points to as the kernel would: false, and not a fault, where nothing can be read. */
+/* Copies what a program points to, as the kernel would. False, and no fault, if the memory can't be read. */
 static bool copy_in(void *to, const void *from, size_t n)
 {
     struct iovec local = {to, n}, remote = {(void *)from, n};
@@ -104,8 +104,8 @@ EXPORT int thrd_sleep(const struct timespec *t, struct timespec *left)
 /* Children */
 
 /*
- * Waits until a child that has not ended may have; gives HOW_KERNEL where only the kernel can: it is not named by its
- * number, or also to be told of when it stops.
+ * Waits until a child that has not ended may have ended. HOW_KERNEL: only the kernel can wait, because the child is
+ * not named by its number, or the caller also wants to know when it stops.
  */
 static enum how wait_for_child(pid_t pid, struct counts *c)
 {
@@ -192,8 +192,9 @@ EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 WAITS_ELSEWHERE(int, system, (const char *command), (command))
 
 /*
- * The child of a vfork runs in its parent's memory, on its stack, and to the library it would be the goroutine. In
- * a goroutine it is a fork. The call must leave no frame of its own: the child returns first.
+ * The child of a vfork runs in its parent's memory, on the parent's stack, and would look like the goroutine to
+ * libgosched. So in a goroutine vfork is a fork. The call must leave no frame of its own, because the child returns
+ * first.
  */
 __attribute__((used)) static void *what_vfork_is(const void *caller)
 {
@@ -259,7 +260,7 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
     return l.result;
 }
 
-/* Their errors are in h_errno, which is the thread's: it goes along. */
+/* These functions report errors in h_errno, which is the thread's, so h_errno goes along. */
 #define ON_THREADS_STACK(result, none, name, params, args, fields, values) \
     struct name##_call { \
         fields \

@@ -59,8 +59,8 @@
 #define ALIAS(name, of) extern __typeof__(of) name __attribute__((copy(of), alias(#of), visibility("default")))
 
 /*
- * The library is not linked: where the program has it, the dynamic linker fills these in, and where it has
- * not, they are NULL and nothing is taken over. So programs without goroutines load nothing besides.
+ * libgosched is not linked. If the program links it, the dynamic linker fills in these symbols; else they are NULL,
+ * and nothing is taken over. So programs without goroutines load no further library.
  */
 #pragma weak gs_self
 #pragma weak gs_g_info_read
@@ -95,8 +95,8 @@
 #pragma weak gs_id
 
 /*
- * errno's address is the thread's, and the compiler keeps it across calls, as it may on threads. Here a call may end on
- * another thread: the address is asked for each time.
+ * errno's address is the thread's, and a compiler keeps it across calls, as it may on threads. Here a call may end on
+ * another thread, so the address is asked for each time.
  */
 __attribute__((noinline, noipa)) int *errno_here(void);
 #undef errno
@@ -115,7 +115,7 @@ struct real {
 };
 extern struct real real;
 
-/* Whose calls are never taken over: libgosched.so, and a malloc that isn't libc's. */
+/* The objects whose calls are never taken over: libgosched.so, and a malloc that isn't libc's. */
 struct range {
     uintptr_t from;
     size_t size;
@@ -126,18 +126,19 @@ static inline bool is_within(const void *address, const struct range *r)
     return (uintptr_t)address - r->from < r->size;
 }
 
-/* A call that seems to come from the library: whether it is a goroutine's last one, which returns where that would. */
+/* For a call that seems to come from libgosched: whether it is the last call of a goroutine's function, which
+ * returns to where that function would. */
 bool is_last_call(const void *caller);
 
-/* Whether it is the library that calls. */
+/* Whether libgosched is the caller. */
 static inline bool is_librarys(const void *caller)
 {
     return is_within(caller, &library) && !is_last_call(caller);
 }
 
 /*
- * Whether the function that was called from `caller` is to be taken over: a goroutine runs, and the caller is not one
- * of these.
+ * Whether the function that `caller` has called is to be taken over: a goroutine runs, and the caller is in none of
+ * these objects.
  */
 static inline bool on_goroutine(const void *caller)
 {
@@ -148,9 +149,9 @@ static inline bool on_goroutine(const void *caller)
 #define TAKEN on_goroutine(__builtin_return_address(0))
 
 /*
- * Whether the goroutine can let others have its P now. Not where it is in gs_blocking or between
- * gs_entersyscall and gs_exitsyscall, in the child of a vfork, or in a signal handler with a stack of its own:
- * there a function does what libc does, blocks the thread.
+ * Whether the goroutine can give up its P now. It can't in gs_blocking, between gs_entersyscall and gs_exitsyscall,
+ * in the child of a vfork, or in a signal handler with a stack of its own. There a function does what libc's does: it
+ * blocks the thread.
  */
 bool can_park(void);
 
@@ -171,7 +172,7 @@ void count_handed_off(struct counts *c);
 #define PARKS (debug ? count_parked(&counts) : (void)0)
 
 /*
- * The value of a call that may keep the thread in the kernel, with its P given to others meanwhile; errno is
+ * Gives the value of a call that may keep the thread in the kernel, with the P given to others meanwhile. errno is
  * the call's.
  */
 #define KERNEL(call) \
@@ -189,9 +190,9 @@ void count_handed_off(struct counts *c);
     })
 
 /*
- * Has f(arg) called by another goroutine, on a thread's own stack, and parks meanwhile. For waits that goroutines may
- * end which are pinned to the caller's thread: in KERNEL these couldn't run. False: the caller can't park, or there is
- * no memory.
+ * Lets another goroutine call f(arg) on a thread's own stack, and parks meanwhile. For waits that may have to be
+ * ended by goroutines pinned to the caller's thread: in KERNEL these couldn't run. False: the caller can't park, or
+ * there is no memory.
  */
 bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c);
 
@@ -299,7 +300,7 @@ void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);
 
-/* A file in use, which stays the same one if its number is closed, or becomes another's, meanwhile. */
+/* A file in use. It stays the same file if its number is closed meanwhile, or becomes another file's. */
 struct file {
     int fd;
     struct moved *moved;

@@ -1,4 +1,4 @@
-/* Finding libc's own functions, who calls, what is said about it, fork. */
+/* Finding libc's own functions; finding the caller of a function; debug output; fork. */
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -30,12 +30,11 @@ static _Noreturn void die(const char *name);
     va_end(list_)
 
 /*
- * Until a function has been found its pointer is early_name, which looks for all of them: something may call
- * before our constructor has run, as another library's constructor.
- *
- * While they are looked for, dlsym may call in turn what is looked for: it allocates, and a malloc that the
- * program has brought (jemalloc in redis-server) makes a key, locks a mutex or opens a file. Then raw_name does the
- * work. A name of libc's would not do for it: even with a version it finds the function that this library exports.
+ * Until a function has been found its pointer is early_name, which looks for all functions. Calls may come that
+ * early: from the constructor of another library, for instance, before ours has run. While functions are looked for,
+ * dlsym may itself call one of them: it allocates, and a malloc that the program brings (jemalloc in redis-server)
+ * makes a key, locks a mutex or opens a file. Then raw_name does the work. A reference to libc's name would not do:
+ * even with a version it finds the function that this library exports.
  */
 static struct {
     int (*pthread_key_create)(pthread_key_t *, void (*)(void *));
@@ -121,7 +120,7 @@ static uint32_t hash_of(const char *name)
     return h;
 }
 
-/* The default version of a function that an object defines; NULL: it defines none. Without dlsym, so without malloc. */
+/* The default version of a function that an object defines, or NULL. Uses no dlsym, and so no malloc. */
 static void *defined_in(const struct dl_phdr_info *object, const ElfW(Dyn) *dyn, const char *name)
 {
     const ElfW(Sym) *symbols = NULL;
@@ -231,7 +230,7 @@ static _Noreturn void die(const char *name)
 /* Who calls */
 
 struct range library, allocator;
-static pid_t process; /* whose memory this is: not a vfork's child */
+static pid_t process; /* the process whose memory this is: not a vfork's child */
 
 struct search {
     uintptr_t address;
@@ -269,8 +268,9 @@ static void find_callers(void)
     struct search of_library = {.address = (uintptr_t)gs_self, .range = &library, .first = true};
     dl_iterate_phdr(find_object, &of_library);
     /*
-     * A malloc that isn't libc's locks and keeps a thread's memory by the same functions. It must stay the thread's:
-     * the library allocates on every stack. A malloc in the program itself can't be told from the rest of the program.
+     * A malloc that isn't libc's locks, and keeps a thread's memory, by the functions that are taken over here. For
+     * such a malloc they must stay the thread's, because libgosched allocates on every stack. A malloc in the program
+     * itself can't be told from the rest of the program.
      */
     struct search of_malloc = {.address = (uintptr_t)dlsym(RTLD_DEFAULT, "malloc"), .range = &allocator, .first = true,
                                .not_program = true};
@@ -279,9 +279,9 @@ static void find_callers(void)
 }
 
 /*
- * Compilers make the last call of a function a jump (pthread_mutex_unlock, say, at the end of a goroutine's function):
- * then it returns to the library. All goroutines' functions return to one place: where the outermost frame of a
- * goroutine is.
+ * Compilers turn the last call of a function into a jump (pthread_mutex_unlock at the end of a goroutine's function,
+ * say), so that the call returns to libgosched. The functions of all goroutines return to one place: the outermost
+ * frame of a goroutine.
  */
 static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *outermost)
 {
@@ -357,7 +357,7 @@ struct kernel_call {
     int error;
 };
 
-/* Numbers and pointers are in the same registers, whatever their types. */
+/* Numbers and pointers are passed in the same registers, whatever their types. */
 static void *make_call(void *arg)
 {
     struct kernel_call *c = arg;

@@ -1,10 +1,12 @@
 /*
- * poll, select and epoll_wait: first without waiting, which also checks what they are given; then one file by
- * gs_poll_fd, several by an epoll instance made for the call, which gs_poll_fd waits for; then without waiting again.
+ * poll, select and epoll_wait. The first call doesn't wait, and also checks the arguments. Then gs_poll_fd waits: for
+ * one file directly, for several files by an epoll instance that is made for the call. Then another call that doesn't
+ * wait gives the result.
  */
 #include "preload.h"
 
-/* So often an instance said that something has happened when nothing has: the rest is left to the kernel. */
+/* An instance may say this number of times that something has happened when nothing has. After that the kernel
+ * waits. */
 enum { IN_VAIN = 16 };
 
 struct several {
@@ -24,7 +26,7 @@ struct several {
 
 enum { WAITED_IN_KERNEL = -2 }; /* of `wait_several`: the caller has to make the call as it is */
 
-/* What poll gives when its only file has these events. */
+/* What poll returns if its only file has these events. */
 static int poll_has_found(struct pollfd *only, int events)
 {
     only->revents = (short)(events & (only->events | POLLERR | POLLHUP | POLLNVAL));
@@ -70,7 +72,7 @@ static int wait_several(struct several *s)
             r = -1;
             break;
         }
-        if (error != 0 && error != EBADF) { /* of a closed one `look` tells */
+        if (error != 0 && error != EBADF) { /* `look` tells of a closed file */
             r = WAITED_IN_KERNEL;
             break;
         }
@@ -88,7 +90,7 @@ static int wait_several(struct several *s)
     return r;
 }
 
-/* One file may be there several times, with other events each time. */
+/* A file may be in the list several times, with other events each time. */
 static int add_file(int epoll, int fd, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.fd = fd};
@@ -97,7 +99,7 @@ static int add_file(int epoll, int fd, uint32_t events)
     return errno;
 }
 
-/* The milliseconds and such that are left, for the call of the kernel. */
+/* What is left of the time, in the form that the kernel's call wants. */
 static int ms_left(gs_deadline deadline)
 {
     if (deadline == GS_FOREVER)
@@ -177,7 +179,7 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
     return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
 }
 
-/* With a mask of signals the wait is for signals too: that is the thread's business, and the kernel's. */
+/* With a signal mask the wait is for signals too, and signals go to threads: the kernel waits. */
 static int do_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, struct counts *c)
 {
 #define counts (*c)

@@ -1,13 +1,13 @@
 /*
  * Mutexes, condition variables, read-write locks, semaphores and the rest of <pthread.h>, <semaphore.h> and
- * <threads.h>, for goroutines. README.md states the protocols and why no wake-up is lost; this is them.
+ * <threads.h>, for goroutines. README.md states the protocols, and why no wake-up is lost. This file implements them.
  */
 #include "preload.h"
 
 #include <linux/futex.h>
 #include <signal.h>
 
-/* Who owns: a number in the place of a thread's id. */
+/* An owner: a number in the place of a thread's id. */
 
 /*
  * Linux gives no thread an id above 2^22 (PID_MAX_LIMIT), so glibc on plain threads takes an owner with this bit
@@ -51,7 +51,7 @@ static void give_owner_back(void *value)
     owners_release();
 }
 
-/* The goroutine's number as an owner: no other that is there has the same. */
+/* The goroutine's number as an owner. No other goroutine that lives has the same number. */
 static int self(void)
 {
     uint32_t mine = (uint32_t)(uintptr_t)gs_getspecific(owner_key);
@@ -87,7 +87,7 @@ static inline int type_of(pthread_mutex_t *m)
     return __atomic_load_n(&in(m)->__kind, __ATOMIC_RELAXED) & KIND_TYPE;
 }
 
-/* The kernel, a process or a tid has a part in it: these stay libc's. */
+/* The kernel, another process or a thread's id has a part in these mutexes: they stay libc's. */
 static inline bool is_libc_s(pthread_mutex_t *m)
 {
     return __atomic_load_n(&in(m)->__kind, __ATOMIC_RELAXED) & KIND_OF_LIBC;
@@ -104,7 +104,8 @@ static inline int owner_of(pthread_mutex_t *m)
     return __atomic_load_n(&in(m)->__owner, __ATOMIC_RELAXED);
 }
 
-/* The word is ours. `again`: back from a condition variable, for which __nusers has counted on. */
+/* The caller has locked the word. `again`: it comes back from a condition variable, and __nusers has counted it
+ * meanwhile. */
 static inline void own(pthread_mutex_t *m, int me, bool again)
 {
     __atomic_store_n(&in(m)->__owner, me, __ATOMIC_RELAXED);
@@ -136,8 +137,8 @@ static void *wait_in_kernel(void *arg)
 }
 
 /*
- * Waits for the word in the kernel, as libc's own waiters: 2 says that there are such. False: the deadline has
- * passed. A thread waits, with its P given to others.
+ * Waits for the word in the kernel as libc's own waiters do: 2 says that there are waiters. False: the deadline has
+ * passed. The thread waits, with its P given to others.
  */
 static bool wait_for_word(pthread_mutex_t *m, gs_deadline deadline, struct counts *c)
 {
@@ -198,7 +199,7 @@ static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline de
                 wake(m, 1);
             return ETIMEDOUT;
         }
-        /* A thread has it: one goroutine waits as a thread does, for all. */
+        /* A thread has the mutex: one goroutine waits as a thread does, on behalf of all. */
         w.what = MUTEX_DELEGATE;
         bucket_unlock(b);
         bool got = wait_for_word(m, deadline, c);
@@ -238,7 +239,7 @@ static int lock(pthread_mutex_t *m, bool again, gs_deadline deadline, struct cou
     return lock_contended(m, me, again, deadline, c);
 }
 
-/* `for_cond`: for a wait, meanwhile __nusers counts on. */
+/* `for_cond`: the caller is about to wait, and __nusers counts it meanwhile. */
 static int unlock(pthread_mutex_t *m, bool for_cond)
 {
     switch (type_of(m)) {
@@ -340,7 +341,8 @@ static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, gs_deadline deadline
     bucket_lock(b);
     enqueue(b, &w, false);
     bucket_unlock(b);
-    /* Whoever changes what is waited for does so with the mutex, after this, and so sees the waiter. */
+    /* A thread or goroutine that changes the awaited condition does so with the mutex locked, after this, and so
+     * sees the waiter. */
     int error = unlock(m, true);
     bucket_lock(b);
     if (error != 0) {
@@ -356,7 +358,7 @@ static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, gs_deadline deadline
     return error != 0 ? error : woken ? 0 : ETIMEDOUT;
 }
 
-/* A condition variable for several processes, or with a mutex that stays libc's: so is the wait. */
+/* A condition variable that processes share, or a mutex that stays libc's: then libc waits. */
 static bool cond_is_libc_s(pthread_cond_t *c, pthread_mutex_t *m)
 {
     return (__atomic_load_n(&c->__data.__wrefs, __ATOMIC_RELAXED) & COND_SHARED) || is_libc_s(m);
@@ -413,7 +415,7 @@ EXPORT int pthread_cond_broadcast(pthread_cond_t *c)
     return real.pthread_cond_broadcast(c);
 }
 
-/* Read-write locks: glibc's own functions try, the table waits. */
+/* Read-write locks: glibc's own functions try to lock, and waiters are in the table. */
 
 enum { RWLOCK_PREFERS_WRITERS = PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP };
 
@@ -546,7 +548,8 @@ EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *l)
     int error, writer;
     if (TAKEN && !rwlock_is_libc_s(l) && (writer = __atomic_load_n(&l->__data.__cur_writer, __ATOMIC_RELAXED)) != 0
         && writer == self()) {
-        /* glibc asks by the thread's id whether this is the writer. The goroutine stays on the thread meanwhile. */
+        /* glibc compares the thread's id to see whether this is the writer. The goroutine stays on the thread
+         * meanwhile. */
         gs_preempt_disable();
         __atomic_store_n(&l->__data.__cur_writer, gettid(), __ATOMIC_RELAXED);
         error = real.pthread_rwlock_unlock(l);
@@ -574,11 +577,11 @@ static bool sem_is_libc_s(sem_t *s)
 }
 
 /*
- * sem_post may be called by a signal handler, which may have interrupted anything, and there neither the table's
- * lock nor the library may be used. So where signals can come, a thread wakes the goroutines.
+ * A signal handler may call sem_post, and may have interrupted anything. It must use neither the table's lock nor
+ * libgosched. So where signals can arrive, a thread wakes the goroutines.
  */
-static atomic_uint posts;     /* changes with each post to be looked at */
-static atomic_uint asked[32]; /* bits: buckets in which a waiter is to be woken, by the bucket's number mod 1024 */
+static atomic_uint posts;     /* changes with each post that the thread must look at */
+static atomic_uint asked[32]; /* bits: buckets, by number mod 1024, in which a waiter is to be woken */
 static atomic_uint thread_state;
 
 static void wake_for_posts(struct bucket *b)
@@ -641,7 +644,7 @@ static bool start_serving(void)
 static bool signals_are_blocked(void)
 {
     uint64_t blocked = 0;
-    /* Those that could have a handler: not KILL, STOP, and the two of glibc's own, nor the faults. */
+    /* The signals that could have a handler: not KILL, STOP, the two of glibc's own, nor the faults. */
     const uint64_t some = (UINT64_C(1) << (SIGINT - 1)) | (UINT64_C(1) << (SIGTERM - 1)) | (UINT64_C(1) << (SIGALRM - 1))
                           | (UINT64_C(1) << (SIGCHLD - 1)) | (UINT64_C(1) << (SIGUSR1 - 1)) | (UINT64_C(1) << (SIGUSR2 - 1));
     return syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked) == 0 && (blocked & some) == some;

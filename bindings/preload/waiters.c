@@ -1,10 +1,8 @@
 /*
- * The table of who waits for an address: goroutines, and threads of goroutines that can't park. README.md has
- * the protocols; here is who takes whom off the table.
- *
- * A waiter is on its owner's stack. Whoever wakes it does all that within the bucket's lock, gs_ready included;
- * so a waiter whose deadline has passed takes the lock, and knows by `woken` whether it has been woken too, and
- * that no other thread touches it any more.
+ * The table of waiters by address: goroutines, and the threads of goroutines that can't park. README.md has the
+ * protocols; this file says which thread takes a waiter out of the table. A waiter is on its owner's stack. A waker
+ * does all its work on it with the bucket's lock held, gs_ready included. So a waiter whose deadline has passed takes
+ * the lock and sees by `woken` whether it was woken, too. After that no other thread touches it.
  */
 #include "preload.h"
 
@@ -20,8 +18,8 @@ struct bucket *bucket_of(const void *addr)
 }
 
 /*
- * Who holds the lock is not preempted, so that those who spin for it wait for an instant; and gs_ready, which is
- * called with the lock, doesn't give way.
+ * A goroutine that holds the lock is not preempted, so spinning waiters wait only for an instant. gs_ready, which is
+ * called with the lock held, doesn't switch.
  */
 bool bucket_try_lock(struct bucket *b)
 {

@@ -718,7 +718,7 @@ struct decoder {
     int first; /* the index of the first object, without a table */
 };
 
-/* That many objects are kept on Lua's stack; more in a table. */
+/* Up to this number of objects are kept on Lua's stack; more are in a table. */
 #define ON_STACK 150
 
 static void push_string(lua_State *L, const char **p)

@@ -20,7 +20,7 @@
 
 extern char **environ;
 
-/* Least bytes that a read asks the system for. */
+/* A read asks the system for this number of bytes at least. */
 #define CHUNK 16384
 
 enum kind { DISK, STREAM, LISTENER, DATAGRAMS };
@@ -619,8 +619,8 @@ static bool was_closed(lua_State *L, bool closed, ssize_t r)
     return true;
 }
 
-/* A goroutine that waits for a datagram looks so often, in ns, whether the socket was closed: shutdown(2), which wakes
-   those that wait for a connection, leaves a UDP socket that doesn't block at EAGAIN. */
+/* A goroutine that waits for a datagram checks at this interval, in ns, whether the socket was closed.
+   shutdown(2), which wakes waits for a connection, leaves a UDP socket that doesn't block at EAGAIN. */
 #define LOOK_EVERY (100 * 1000 * 1000)
 
 static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_storage *a, socklen_t *len, gs_deadline deadline)
@@ -732,7 +732,7 @@ static int file_tostring(lua_State *L)
 
 /* ---- Processes ---- */
 
-/* The signals that are blocked in the program's main thread. The library's own block all. */
+/* The signals that are blocked in the program's main thread. The library's own threads block all signals. */
 static sigset_t program_mask;
 
 static int start_process(pid_t *pid, const char *file, char *const argv[], char *const envp[], const char *cwd,
@@ -1005,7 +1005,7 @@ static int l_exec(lua_State *L)
 
 /* ---- os.execute and io.popen of goroutines ----
 
-   Lua's own would give the process the thread's signal mask, in which all are blocked, and wait with the thread. */
+   Lua's own would give the process the thread's signal mask, in which all signals are blocked, and block the thread in the wait. */
 
 static int push_status(lua_State *L, int status)
 {

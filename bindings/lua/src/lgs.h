@@ -25,8 +25,8 @@
 #error "gosched for Lua needs Lua 5.4"
 #endif
 
-/* A goroutine of Lua computes for so long, in ns of CPU time, until it lets others run: less than the library's
-   time slice of 10 ms, after which the library stops it by a signal. */
+/* A goroutine of Lua computes for this long, in ns of CPU time, before it lets others run. That is less than the
+   library's time slice of 10 ms, after which the library stops the goroutine by a signal. */
 #define LGS_SLICE (5 * 1000 * 1000)
 
 /* Bytes of stack of a goroutine: 1 MiB with the library's guard. 200 nested calls of functions in C (LUAI_MAXCCALLS)
@@ -102,13 +102,13 @@ static inline struct state *lgs_state(lua_State *L)
     return lua_touserdata(L, lua_upvalueindex(1));
 }
 
-/* The same where that can't be: in functions that Lua's own libraries call. */
+/* As lgs_state, for functions without that upvalue, which Lua's own libraries call. */
 struct state *lgs_state_of(lua_State *L);
 
 /* Room for size bytes that stays until the next call for the same state, or NULL. With keep what was there
    stays. */
 char *lgs_scratch(struct state *S, size_t size, bool keep);
-/* Gives a large one back. */
+/* Frees the room if it is large. */
 void lgs_scratch_done(struct state *S);
 
 /* Around each call of the library that may switch. sync: it waits without a deadline for other goroutines, and
@@ -158,7 +158,7 @@ void lgs_receive(struct state *S, lua_State *L, struct value *v);
 /* Drops what v has. */
 void lgs_drop(struct value *v);
 
-/* The same for n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
+/* Writes out n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
 struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what);
 /* Pushes the values of a message, which stays; gives how many. */
 int lgs_unpack(struct state *S, lua_State *L, const struct message *m);

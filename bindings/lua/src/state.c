@@ -27,7 +27,7 @@
 #define TOO_LARGE (4 * 1024 * 1024)
 /* An error that was not asked for is printed after this time, in ns. */
 #define REPORT_AFTER SECOND
-/* All goroutines must have waited for so long, in ns, until that is a deadlock. */
+/* All goroutines must have waited for this long, in ns, before that counts as a deadlock. */
 #define DEADLOCK_AFTER (20 * 1000 * 1000)
 
 struct goroutine {
@@ -49,7 +49,7 @@ enum { G_RUNS, G_DONE, G_FAILED };
 
    Lua's count hook, while it is set, makes each instruction slower: loops take twice as long. So it isn't set until the slice
    is over. A timer of the thread, which runs only while the thread computes, sends a signal to that thread; its handler
-   sets the hook for the state that the thread runs just then, and the hook lets others run. lua_sethook is made for handlers. */
+   sets the hook for the state that the thread runs just then, and the hook lets others run. Signal handlers may call lua_sethook. */
 
 static _Thread_local lua_State *running;
 static _Thread_local unsigned tick_age;
@@ -145,17 +145,17 @@ static void forget_timers(void)
 
 /* ---- Deadlocks ----
 
-   The library would see them itself, but for the goroutine that waits for Ctrl-C. And a program in Lua wants an error. */
+   The library would report them itself if no goroutine waited for Ctrl-C. And a program in Lua expects an error. */
 
 static _Atomic int64_t alive;   /* goroutines of Lua that have not ended, main programs included */
-static _Atomic int64_t asleep;  /* those that wait for nothing but other goroutines */
-static _Atomic uint64_t waits;  /* how often one has begun to wait so, or gone on */
-static _Atomic int64_t timers;  /* those that have not fired yet, tickers included */
+static _Atomic int64_t asleep;  /* goroutines that wait for nothing but other goroutines */
+static _Atomic uint64_t waits;  /* how often such a wait has begun or ended */
+static _Atomic int64_t timers;  /* timers that have not fired yet, tickers included */
 static _Atomic bool watched;         /* a timer to look again runs */
 static uint64_t suspected;
 static gs_timer *watch;
 
-/* The state that deadlocks and Ctrl-C are told: that of the first main program. */
+/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. */
 static gs_mutex main_lock;
 static struct state *main_program;
 
@@ -164,7 +164,8 @@ void lgs_timers(int more)
     atomic_fetch_add(&timers, more);
 }
 
-/* What has become of the last Ctrl-C while the main program waited: the waits are to be ended, were ended. */
+/* What the last Ctrl-C that came while the main program waited has led to: the waits are to be ended, or were
+ * ended. */
 enum { NO_CTRL_C, CTRL_C_CAME, CTRL_C_ENDS_WAITS };
 static _Atomic int ctrl_c;
 
@@ -681,7 +682,7 @@ static void put_state(struct state *S)
     if (!lua_gc(L, LUA_GCISRUNNING))
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 0, 0, 0);
-    /* What is still open here is closed now, not at some time. */
+    /* Files that are still open here are closed now, not when Lua collects them. */
     bool keep = true;
     if (S->open_files > 0 || memory(L) > S->clean + DIRTY) {
         lua_gc(L, LUA_GCCOLLECT);
@@ -861,7 +862,7 @@ static int pack_text(lua_State *L)
 static void run_goroutine(void *arg)
 {
     struct goroutine *g = arg;
-    /* What happens here is not the program's to cancel. */
+    /* The program can't cancel what happens here. */
     gs_cancel_disable();
     struct state *S = get_state();
     int status = G_FAILED;
@@ -1252,7 +1253,7 @@ LUALIB_API int luaopen_gosched(lua_State *L)
     struct state *S = lgs_state_of(L);
     if (!S)
         S = open_main(L);
-    /* Userdata by their objects: two of a state for the same object are the same. */
+    /* Userdata by their objects: a state has one userdata for each object. */
     lua_newtable(L);
     lua_createtable(L, 0, 1);
     lua_pushliteral(L, "v");
