@@ -511,3 +511,111 @@ fn vague_words_of_comments_are_found() {
     assert_eq!(vague_word("Somebody's."), Some("somebody"));
     assert_eq!(vague_word("Takes the oldest task that waits."), None);
 }
+
+/// The names of code in a text: what stands between two backticks on a line and is a path (`a::b`, perhaps with a
+/// call's brackets), a constant, a name with an underscore, or a file of Rust. Words, symbols and expressions aren't names.
+fn code_names(text: &str) -> Vec<(usize, String)> {
+    let is_word = |w: &str| {
+        !w.is_empty()
+            && !w.starts_with(|c: char| c.is_ascii_digit())
+            && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let is_name = |name: &str| {
+        let is_path = name.contains("::") && name.split("::").all(is_word);
+        let is_constant = name.len() > 2 && !name.chars().any(|c| c.is_ascii_lowercase());
+        let has_underscore = name.trim_matches('_').contains('_');
+        let is_file = name.strip_suffix(".rs").is_some_and(|n| n.split('/').all(is_word));
+        is_path || (is_word(name) && (is_constant || has_underscore)) || is_file
+    };
+    let mut names = Vec::new();
+    let mut is_block = false;
+    for (i, line) in text.lines().enumerate() {
+        is_block ^= line.trim_start().starts_with("```");
+        if is_block {
+            continue;
+        }
+        for quoted in line.split('`').skip(1).step_by(2) {
+            let name = quoted.split('(').next().unwrap_or("");
+            if is_name(name) {
+                names.push((i + 1, name.to_string()));
+            }
+        }
+    }
+    names
+}
+
+/// The words of a file, those of a Rust file without its comments: a name that only a comment mentions doesn't exist.
+fn words_of(file: &Path) -> BTreeSet<String> {
+    let Ok(text) = fs::read_to_string(file) else { return BTreeSet::new() };
+    let is_rust = file.extension().is_some_and(|e| e == "rs");
+    let ends = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let code = |line| if is_rust { str::split(line, "//").next().unwrap_or("") } else { line };
+    text.lines().flat_map(|line| code(line).split(ends)).map(String::from).collect()
+}
+
+/// The text of a document, or the comments of a Rust file with all other lines empty.
+fn prose_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    if file.extension().is_some_and(|e| e == "md") {
+        return text;
+    }
+    let comment = |line: &str| line.trim_start().starts_with("//").then(|| line.to_string());
+    text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn names_in_the_documents_of_the_library_exist_in_its_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let src = root.join("src");
+    let mut files = vec![root.join("docs/architecture.md")];
+    for folder in ["src", "lib", "include", "tests"] {
+        texts(&root.join(folder), &mut files);
+    }
+    let (mut words, mut modules) = (BTreeSet::new(), BTreeMap::<String, BTreeSet<String>>::new());
+    for file in files.iter().filter(|f| f.extension().is_some_and(|e| e != "md")) {
+        let these = words_of(file);
+        // A path may lead through a module that exports what its files have: `arch::run`.
+        for module in file.strip_prefix(&src).into_iter().flat_map(Path::iter) {
+            let name = module.to_string_lossy().trim_end_matches(".rs").to_string();
+            modules.entry(name).or_default().extend(these.iter().cloned());
+        }
+        words.extend(these);
+    }
+    let exists = |name: &str| {
+        let path: Vec<_> = name.split("::").collect();
+        match path[..] {
+            [file] if file.ends_with(".rs") => files.iter().any(|f| f.ends_with(file)),
+            [.., module, item] if modules.contains_key(module) => modules[module].contains(item),
+            _ => path.iter().all(|word| words.contains(*word)),
+        }
+    };
+    let of_library = |f: &&PathBuf| f.starts_with(&src) || f.starts_with(root.join("docs"));
+    let (mut seen, mut wrong) = (0, String::new());
+    for file in files.iter().filter(of_library) {
+        let of_comments = file.extension().is_some_and(|e| e == "rs");
+        for (line, name) in code_names(&prose_of(file)) {
+            // Comments of code also name what is around the library, but by no path.
+            if of_comments && !name.contains("::") {
+                continue;
+            }
+            seen += 1;
+            if !exists(&name) {
+                writeln!(wrong, "{}:{line}: {name}", file.display()).unwrap();
+            }
+        }
+    }
+    assert!(seen > 500, "only {seen} names found");
+    assert!(wrong.is_empty(), "these don't exist:\n{wrong}");
+}
+
+#[test]
+fn names_of_code_are_told_from_words() {
+    let text = "`stop::stop` and `hand_off`, `Gate` and `TO_G0`, `a + b`, `yield`, `P`, `core/order.rs`\n\
+                ```\n`not_here`\n```\n`P::take_back(m)` `kill -9` `15_000`";
+    let found: Vec<_> =
+        code_names(text).into_iter().map(|(line, n)| format!("{line} {n}")).collect();
+    assert_eq!(
+        found,
+        ["1 stop::stop", "1 hand_off", "1 TO_G0", "1 core/order.rs", "5 P::take_back"]
+    );
+}
