@@ -255,17 +255,7 @@ unsafe fn options(
 ) -> Result<Options<'static>, c_int> {
     let referenced = !out.is_null();
     let Some(o) = opts else {
-        return Ok(Options {
-            name: None,
-            stack: None,
-            priority: priority::NORMAL,
-            gang: None,
-            workers: None,
-            node: None,
-            flags: 0,
-            data: ptr::null_mut(),
-            referenced,
-        });
+        return Ok(Options { referenced, ..Options::DEFAULT });
     };
     let known = (GS_PRIO_IDLE..=GS_PRIO_HIGH).contains(&o.priority) && o.node >= -1;
     if !known || o.flags & !flags::PUBLIC != 0 || o.reserved != 0 {

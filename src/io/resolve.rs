@@ -201,17 +201,7 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
 }
 
 fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
-    let options = Options {
-        name: Some(c"gs_getaddrinfo"),
-        stack: None,
-        priority: crate::sched::who::node::priority::NORMAL,
-        gang: None,
-        workers: None,
-        node: None,
-        data: core::ptr::null_mut(),
-        flags: 0,
-        referenced: true,
-    };
+    let options = Options { name: Some(c"gs_getaddrinfo"), referenced: true, ..Options::DEFAULT };
     spawn::spawn_with(help, question.cast(), 0, &options)
 }
 

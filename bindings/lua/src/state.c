@@ -619,6 +619,18 @@ static void close_state(struct state *S)
     free(S);
 }
 
+/* Copies the fields of the table on top of the stack into the table below it, and pops the first. */
+static void copy_fields(lua_State *L)
+{
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_pop(L, 1);
+}
+
 /* Protected: makes the libraries of a new state. */
 static int fill_state(lua_State *L)
 {
@@ -632,13 +644,7 @@ static int fill_state(lua_State *L)
     /* The globals as they are at the beginning of each goroutine. */
     lua_newtable(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
-    lua_pushnil(L);
-    while (lua_next(L, -2)) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, -5);
-    }
-    lua_pop(L, 1);
+    copy_fields(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &globals_key);
     return 0;
 }
@@ -804,13 +810,7 @@ static void new_globals(lua_State *L)
 {
     lua_createtable(L, 0, 32);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &globals_key);
-    lua_pushnil(L);
-    while (lua_next(L, -2)) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, -5);
-    }
-    lua_pop(L, 1);
+    copy_fields(L);
     lua_pushvalue(L, -1);
     lua_setfield(L, -2, "_G");
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);

@@ -38,6 +38,21 @@ pub struct Options<'a> {
     pub referenced: bool,
 }
 
+impl Options<'_> {
+    /// What [`spawn`] spawns with.
+    pub const DEFAULT: Options<'static> = Options {
+        name: None,
+        stack: None,
+        priority: priority::NORMAL,
+        gang: None,
+        workers: None,
+        node: None,
+        flags: 0,
+        data: ptr::null_mut(),
+        referenced: false,
+    };
+}
+
 /// Spawns `f(arg)`; `pc` is where. It may be stolen at once, and with one P runs
 /// when the caller parks. `-ENOMEM` when there is no memory. go f(arg).
 #[inline(always)]
@@ -210,17 +225,7 @@ fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
 /// The goroutine that runs `gs_run`'s function; for [`super::run`].
 pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     let rt = rt();
-    let options = Options {
-        name: None,
-        stack: None,
-        priority: priority::NORMAL,
-        gang: None,
-        workers: None,
-        node: None,
-        flags: flags::ROOT,
-        data: ptr::null_mut(),
-        referenced: false,
-    };
+    let options = Options { flags: flags::ROOT, ..Options::DEFAULT };
     let g = create(rt, f, arg, pc, &options, rt.any_node())?;
     rt.created_outside.fetch_add(1, Ordering::Relaxed);
     Ok(g)

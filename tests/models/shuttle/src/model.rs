@@ -297,17 +297,7 @@ fn go_with(
     f: impl FnOnce() + Send + 'static,
 ) -> GRef {
     let (f, arg) = body(f);
-    let options = spawn::Options {
-        name: None,
-        stack: None,
-        priority: 0,
-        gang,
-        workers,
-        node: None,
-        flags,
-        data: std::ptr::null_mut(),
-        referenced,
-    };
+    let options = spawn::Options { gang, workers, flags, referenced, ..spawn::Options::DEFAULT };
     match spawn::spawn_with(f, arg, 0, &options) {
         Ok(g) => g,
         Err(e) => panic!("no goroutine: {e}"),

@@ -3,7 +3,9 @@
 //! lock.
 
 use shuttle_models::machine;
-use shuttle_models::model::{Count, Plain, body, check, go, go_in_group, in_runtime, inside, yield_now};
+use shuttle_models::model::{
+    Count, Plain, body, check, go, go_in_group, in_runtime, inside, yield_now,
+};
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::group;
