@@ -1,6 +1,8 @@
 /*
- * What a goroutine that accepts connections spawns goes to the nodes in turn, so all of them serve alike many.
+ * What a goroutine that accepts connections spawns goes to the nodes in turn, so all of them serve alike many. Nodes
+ * that are idle help a node whose CPUs stand still; on this machine none does (placed.c says why).
  * seed: N7
+ * lab: machine=counted:2/256,2/256,2/256,2/256
  */
 #include "lab.h"
 

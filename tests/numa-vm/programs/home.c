@@ -1,6 +1,6 @@
 /*
  * A goroutine that was stolen to another node comes home through the poller: when its file is ready it runs
- * on the node where it first waited for that.
+ * on the node where it first waited for that. It is never preempted: it would say where it is while it goes elsewhere.
  * seed: N6
  */
 #include "lab.h"
@@ -52,6 +52,7 @@ static void travel(int home, int away, int to_read, int to_write)
     let_one_go(home);
     wait_until_idle(home, 1);
     opts.node = home;
+    opts.flags = GS_SPAWN_NOPREEMPT;
     CHECK_EQ(gs_spawn_with(read_and_be_called, &to_read, &opts, NULL), 0);
     NAP_UNTIL(GET(begun)); /* so that it waits for the first byte here */
     for (trip = 1; trip <= TRIPS; trip++) {

@@ -151,31 +151,9 @@ static inline int all_threads(pid_t *tids, int most)
     return n;
 }
 
-/*
- * Moves each worker that runs to some CPU of its mask, as Linux may do at any moment: a worker that is not
- * bound to a node soon runs on another. The masks stay.
- */
-static inline void move_workers(uint64_t *seed)
-{
-    pid_t tids[256];
-    char name[32];
-    int i, n = all_threads(tids, LENGTH(tids));
-    for (i = 0; i < n; i++) {
-        uint64_t mask = mask_of(tids[i]);
-        int cpu = (int)(random_next(seed) % MAX_CPUS);
-        if (!name_of(tids[i], name) || strcmp(name, "gosched") != 0 || node_with(mask) >= 0)
-            continue;
-        while (!(mask >> cpu & 1))
-            cpu = (cpu + 1) % MAX_CPUS;
-        (void)set_mask(tids[i], 1ULL << cpu);
-        (void)set_mask(tids[i], mask);
-    }
-}
-
 /* ---- Nodes by the library's numbers, which differ from the system's ---- */
 
-/* The system's number of one of the library's nodes. */
-static inline int system_node(int node)
+static inline uint64_t cpus_of_library_node(int node)
 {
     unsigned char set[MAX_CPUS / 8];
     uint64_t cpus = 0;
@@ -183,7 +161,31 @@ static inline int system_node(int node)
     CHECK_GE(gs_numa_cpus(node, sizeof set, set), 1);
     for (i = 0; i < sizeof set; i++)
         cpus |= (uint64_t)set[i] << (8 * i);
-    return node_with(cpus);
+    return cpus;
+}
+
+/* The system's number of one of the library's nodes. */
+static inline int system_node(int node)
+{
+    return node_with(cpus_of_library_node(node));
+}
+
+/*
+ * Moves the calling thread to some CPU of its mask, as Linux may do at any moment, unless the thread is bound to a
+ * node. The mask stays. No other thread could do that: this thread may bind itself to a node at any moment.
+ */
+static inline void move_thread(void)
+{
+    uint64_t mask = mask_of(0), seed = (uint64_t)clock_now() | 1;
+    int node, nodes = gs_numa_nodes(), cpu;
+    for (node = 0; node < nodes; node++)
+        if (is_subset(mask, cpus_of_library_node(node)))
+            return;
+    cpu = (int)(random_next(&seed) % MAX_CPUS);
+    while (!(mask >> cpu & 1))
+        cpu = (cpu + 1) % MAX_CPUS;
+    CHECK(set_mask(0, 1ULL << cpu));
+    CHECK(set_mask(0, mask));
 }
 
 /* A node that is so far away; on a ring there are two neighbours, and this is the first. */

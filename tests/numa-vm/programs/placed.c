@@ -1,7 +1,10 @@
 /*
  * What is spawned for a node begins there: at once if the node is idle, and when its turn comes if it is
- * busy. Another node takes it only when the node leaves it waiting.
+ * busy. Another node takes it only when the node leaves it waiting. On a machine that shares its CPUs with others both
+ * CPUs of a node may stand still for 20 ms, and then another node rightly takes all that waits. So this machine's clock
+ * counts instructions: no CPU stands still while the clock advances.
  * seed: N11
+ * lab: machine=counted:2/256,2/256,2/256,2/256
  */
 #include "lab.h"
 

@@ -1,7 +1,8 @@
 /*
  * A P without work looks at its own node first, then at the others from near to far: of each the queue, then
- * the P's. gs_stats_steals shows it.
+ * the P's. gs_stats_steals shows it. A goroutine that is preempted before it takes its turn would take it late.
  * seed: N4
+ * lab: GOSCHED_PREEMPT_SIGNAL=0
  */
 #include "lab.h"
 
