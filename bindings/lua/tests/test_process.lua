@@ -67,19 +67,24 @@ end
 
 TestErrors = {}
 
+-- In a program: main waits until it is the only goroutine.
+local until_alone = " repeat gs.sleep(0.001) until gs.count() == 1 "
+
 function TestErrors.test_a_failure_that_is_never_joined_is_reported()
-  local r = run "gs.go({name = 'worker'}, function() error('unseen') end) gs.sleep(0.01)"
+  local r = run("gs.go({name = 'worker'}, function() error('unseen') end)" .. until_alone)
   lu.assertEquals(r.code, 0)
   lu.assertStrMatches(r.err, "gosched: goroutine %d+ %(worker%) failed: [^\n]+: unseen\nstack traceback:\n.*")
   -- Also before the end, and by os.exit.
-  r = run "gs.go(function() error('unseen') end) gs.sleep(1.5) io.stderr:write('later') os.exit(0)"
-  lu.assertStrMatches(r.err, "gosched: goroutine .*: unseen\n.*later")
-  r = run "gs.go(function() error('unseen') end) gs.sleep(0.01) os.exit(0)"
+  local err = h.file("")
+  local waits = head .. ("gs.go(function() error('unseen') end) repeat gs.sleep(0.01) local f <close> = io.open(%q) " ..
+    "until f:read('a'):find('unseen') os.exit(7)"):format(err)
+  lu.assertEquals(gs.exec({ "sh", "-c", "lua5.4 " .. h.file(waits) .. " 2>" .. err }, { timeout = h.LONG }).code, 7)
+  r = run("gs.go(function() error('unseen') end)" .. until_alone .. "os.exit(0)")
   lu.assertStrContains(r.err, "unseen")
 end
 
 function TestErrors.test_what_is_joined_is_not()
-  local r = run "local g = gs.go(function() error('seen') end) gs.sleep(0.01) print(g:join())"
+  local r = run("local g = gs.go(function() error('seen') end)" .. until_alone .. "print(g:join())")
   lu.assertEquals({ r.code, r.err }, { 0, "" })
   lu.assertStrContains(r.out, "seen")
 end

@@ -153,7 +153,8 @@ static inline int all_threads(pid_t *tids, int most)
 
 /* ---- Nodes by the library's numbers, which differ from the system's ---- */
 
-static inline uint64_t cpus_of_library_node(int node)
+/* The system's number of one of the library's nodes. */
+static inline int system_node(int node)
 {
     unsigned char set[MAX_CPUS / 8];
     uint64_t cpus = 0;
@@ -161,31 +162,7 @@ static inline uint64_t cpus_of_library_node(int node)
     CHECK_GE(gs_numa_cpus(node, sizeof set, set), 1);
     for (i = 0; i < sizeof set; i++)
         cpus |= (uint64_t)set[i] << (8 * i);
-    return cpus;
-}
-
-/* The system's number of one of the library's nodes. */
-static inline int system_node(int node)
-{
-    return node_with(cpus_of_library_node(node));
-}
-
-/*
- * Moves the calling thread to some CPU of its mask, as Linux may do at any moment, unless the thread is bound to a
- * node. The mask stays. No other thread could do that: this thread may bind itself to a node at any moment.
- */
-static inline void move_thread(void)
-{
-    uint64_t mask = mask_of(0), seed = (uint64_t)clock_now() | 1;
-    int node, nodes = gs_numa_nodes(), cpu;
-    for (node = 0; node < nodes; node++)
-        if (is_subset(mask, cpus_of_library_node(node)))
-            return;
-    cpu = (int)(random_next(&seed) % MAX_CPUS);
-    while (!(mask >> cpu & 1))
-        cpu = (cpu + 1) % MAX_CPUS;
-    CHECK(set_mask(0, 1ULL << cpu));
-    CHECK(set_mask(0, mask));
+    return node_with(cpus);
 }
 
 /* A node that is so far away; on a ring there are two neighbours, and this is the first. */

@@ -10,6 +10,32 @@
 #define DEPTH (24 * 1024)
 
 static long ran_on[4], pages, local_pages;
+static uint64_t cpus_of[4]; /* the CPUs of each node, by the system's numbers */
+
+static void note_nodes(void)
+{
+    int n;
+    for (n = 0; n < 4; n++)
+        cpus_of[n] = cpus_of_node(n);
+}
+
+/*
+ * Moves the calling thread to some CPU of its mask, as Linux may do at any moment, unless the thread is bound to a
+ * node. The mask stays. No other thread could do that: this thread may bind itself to a node at any moment. Makes no
+ * call of the library, which might let other goroutines run.
+ */
+static void move_thread(void)
+{
+    uint64_t mask = mask_of(0), seed = (uint64_t)clock_now() | 1;
+    int n, cpu = (int)(random_next(&seed) % MAX_CPUS);
+    for (n = 0; n < 4; n++)
+        if (is_subset(mask, cpus_of[n]))
+            return;
+    while (!(mask >> cpu & 1))
+        cpu = (cpu + 1) % MAX_CPUS;
+    CHECK(set_mask(0, 1ULL << cpu));
+    CHECK(set_mask(0, mask));
+}
 
 /* Looks at the first page of its stack and at some below it. */
 static __attribute__((noinline)) void look_at_stack(void)
@@ -132,6 +158,7 @@ TEST(new_stacks_are_on_the_node_that_runs_their_goroutine)
 {
     gs_g *gs[8];
     int i;
+    note_nodes();
     gate = chan_of_ints(0);
     start_spawners(spawn_those_that_stay, gs);
     NAP_UNTIL(GET(parked) == GOROUTINES);
@@ -148,6 +175,7 @@ static void use_stacks_again(gs_fn spawner)
 {
     gs_g *gs[8];
     int i, round;
+    note_nodes();
     for (round = 0; round < 8; round++) {
         if (round == 1)
             forget_counts(); /* of the new stacks */
