@@ -48,7 +48,6 @@ static void finalize(void *arg)
 static void sends_late(void *arg)
 {
     int x = 7;
-    ADD(waiting, 1);
     CHECK_EQ(gs_mpi_ssend(&x, 1, MPI_INT, ranks - 1, 2, WORLD), 0);
     ADD(ended, 1);
     (void)arg;
@@ -70,8 +69,11 @@ static void late(void *arg)
         CHECK_EQ(pthread_create(&t, NULL, receives_late, NULL), 0);
     if (rank == 0) {
         gs_g *g = spawn(sends_late, NULL);
-        UNTIL(GET(waiting) == 1);
-        gs_sleep(5 * MS);
+        gs_mpi_stats stats;
+        do {
+            gs_sleep(MS);
+            gs_mpi_stats_read(&stats);
+        } while (!stats.running); /* the send waits */
         CHECK_EQ(MPI_Finalize(), 0);
         join(g);
         printf("sent: %d\n", ended);
