@@ -3,18 +3,14 @@
 //! lock.
 
 use shuttle_models::machine;
-use shuttle_models::model::{
-    Count, Plain, body, check, go, go_in_group, in_runtime, inside, yield_now,
-};
+use shuttle_models::model::{Count, Plain, check, go, go_in_group, in_runtime, inside, yield_now};
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::hooks;
 use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::start;
-use shuttle_models::sched::life::spawn::{self, Options};
-use shuttle_models::sched::who::g::{GRef, flags};
-use shuttle_models::sched::who::group::Group;
+use shuttle_models::sched::who::g::GRef;
 use shuttle_models::sched::who::hooks::Hooks;
 use shuttle_models::sched::who::m;
 use shuttle_models::sched::who::p::PStatus;
