@@ -288,7 +288,7 @@ impl Channel {
         }
         // SAFETY: the caller keeps the object; the reference goes with it.
         unsafe {
-            let word = state::give(&Bound::ref_from_ptr(py, &object)) as u64;
+            let word = state::give(Bound::ref_from_ptr(py, &object)) as u64;
             if gs_chan_put(self.chan(), (&raw const word).cast()) != 0 {
                 py_ffi::Py_DECREF(object);
                 return false;
