@@ -204,6 +204,39 @@ def test_fork_in_a_thread():
     """, options=("-W", "ignore::DeprecationWarning"))
 
 
+def test_fork_where_threading_knows_no_thread():
+    outcome = run("""
+        import _thread, os, threading
+        def child():
+            alone = threading.active_count() == 1 and threading.enumerate() == [threading.main_thread()]
+            assert alone and threading.current_thread() is threading.main_thread()
+            assert threading.main_thread().ident == threading.get_ident()
+            t = threading.Thread(target=lambda: None)
+            t.start(); t.join()
+        def fork(child, done=None):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    child()
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                    os._exit(7)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0, "in the child"
+            if done is not None:
+                done.release()
+        stays = threading.Thread(target=gosched.Event().wait, daemon=True)
+        stays.start()
+        gosched.go(fork, child).result()
+        gosched.go(fork, lambda: (child(), fork(child), gosched.go(fork, child).result())).result()
+        done = threading.Semaphore(0)
+        _thread.start_new_thread(fork, (child, done))
+        assert done.acquire(timeout=60)
+    """, options=("-W", "ignore::DeprecationWarning"))
+    # An error in a function of threading's for the fork goes no further than this.
+    assert "ignored" not in str(outcome), outcome
+
+
 def test_unpatched():
     assert run("""
         import gosched

@@ -417,27 +417,42 @@ def _dummy_name(threading):
 
 def _fork_hooks(threading):
     # In the child the goroutine that forked is the main thread's, and has its identity, while
-    # threading looks for the thread with the identity that it had.
+    # threading looks for the thread with the identity that it had, and makes one if it knows none.
     import os
 
-    get_ident = threading.get_ident
+    originals = {
+        name: getattr(threading, name)
+        for name in ("get_ident", "_get_main_thread_ident")  # the latter from 3.13 on
+        if hasattr(threading, name)
+    }
+    get_ident = originals["get_ident"]
 
     def before_fork():
         parent, ident = os.getpid(), get_ident()
-        # Other threads of the parent may ask meanwhile.
-        threading.get_ident = lambda: get_ident() if os.getpid() == parent else ident
+
+        def in_child(original):
+            # Other threads of the parent may ask meanwhile.
+            return lambda: original() if os.getpid() == parent else ident
+
+        for name, original in originals.items():
+            setattr(threading, name, in_child(original))
 
     def after_in_parent():
-        threading.get_ident = get_ident
+        for name, original in originals.items():
+            setattr(threading, name, original)
 
     def after_in_child():
-        threading.get_ident = get_ident
+        after_in_parent()
         main = threading._main_thread
         ident = get_ident()
         if main._ident != ident:
             threading._active.pop(main._ident, None)
             threading._active[ident] = main
             main._ident = ident
+        for name in ("_handle", "_os_thread_handle"):
+            handle = getattr(main, name, None)
+            if hasattr(handle, "_ident"):
+                handle._ident = ident
 
     os.register_at_fork(
         before=before_fork, after_in_parent=after_in_parent, after_in_child=after_in_child
