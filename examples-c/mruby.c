@@ -89,7 +89,7 @@ static mrb_value chan_put(mrb_state *mrb, mrb_value self)
     mrb_value v;
     mrb_get_args(mrb, "o", &v);
     m = message_of(mrb, v);
-    if (gs_chan_send(ch, &m, GS_FOREVER) < 0) { /* parks; the goroutine may go on on another thread */
+    if (gs_chan_send(ch, &m, GS_FOREVER) < 0) { /* parks; the goroutine may resume on another thread */
         take_value(NULL, m);
         mrb_raise(mrb, mrb_class_get(mrb, "ClosedError"), "put on a closed channel");
     }

@@ -1,5 +1,5 @@
 /* latency: how long a goroutine waits for the P after an event, while other goroutines use the P's. For each kind of
- * background and of event: n events, one each 2 ms, from a plain thread or a timer. */
+ * background and of event: n events, one every 2 ms, from a plain thread or a timer. */
 #include "../late.h"
 #include "bench.h"
 
