@@ -364,8 +364,12 @@ public:
             const std::int64_t ns = detail::ns_of(at.time_since_epoch());
             at_ = ns < 1 ? 1 : ns; // below are GS_NOWAIT and GS_FOREVER
         } else {
-            const auto now = Clock::now();
-            at_ = at <= now ? 1 : gs_after_ns(detail::ns_of(at.time_since_epoch() - now.time_since_epoch()));
+            const std::int64_t to = detail::ns_of(at.time_since_epoch());
+            const std::int64_t now = detail::ns_of(Clock::now().time_since_epoch());
+            std::int64_t left = 0;
+            if (__builtin_sub_overflow(to, now, &left)) // more than 292 years
+                left = to < now ? 0 : std::numeric_limits<std::int64_t>::max();
+            at_ = left <= 0 ? 1 : gs_after_ns(left);
         }
     }
     /// Wait without end.
@@ -1110,6 +1114,7 @@ public:
 /// with std::errc::operation_canceled in a cancelled goroutine.
 class condition_variable {
     gs_cond c_{};
+    friend class condition_variable_any;
 
     result<std::cv_status> by(std::unique_lock<mutex> &lock, gs_deadline at, const char *where)
     {
@@ -1199,6 +1204,28 @@ class condition_variable_any {
         std::unique_lock<mutex> first(std::move(inner)); // unlocked before the other one is locked again
         return wait(first);
     }
+    template <class Lock>
+    result<std::cv_status> by(Lock &lock, gs_deadline at, const char *where)
+    {
+        return around(lock, [&](std::unique_lock<mutex> &inner) { return c_.by(inner, at, where); });
+    }
+    template <class Lock, class Pred>
+    result<bool> by(Lock &lock, gs_deadline at, Pred &pred, const char *where)
+    {
+        while (!pred()) {
+            const result<std::cv_status> r = by(lock, at, where);
+#if GS_HPP_EXCEPTIONS
+            const std::cv_status woken = r;
+#else
+            if (!r)
+                return unexpected{r.error()};
+            const std::cv_status woken = *r;
+#endif
+            if (woken == std::cv_status::timeout)
+                return static_cast<bool>(pred());
+        }
+        return true;
+    }
 
 public:
     condition_variable_any() noexcept = default;
@@ -1236,12 +1263,23 @@ public:
     template <class Lock, class Rep, class Period>
     result<std::cv_status> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d)
     {
-        return wait_until(lock, clock::now() + std::chrono::nanoseconds(detail::ns_of(d)));
+        return by(lock, deadline(d).native(), "gs::condition_variable_any::wait_for");
+    }
+    /// What pred() is in the end.
+    template <class Lock, class Rep, class Period, class Pred>
+    result<bool> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
+    {
+        return by(lock, deadline(d).native(), pred, "gs::condition_variable_any::wait_for");
     }
     template <class Lock, class Clock, class Duration>
     result<std::cv_status> wait_until(Lock &lock, const std::chrono::time_point<Clock, Duration> &at)
     {
-        return around(lock, [&](std::unique_lock<mutex> &inner) { return c_.wait_until(inner, at); });
+        return by(lock, deadline(at).native(), "gs::condition_variable_any::wait_until");
+    }
+    template <class Lock, class Clock, class Duration, class Pred>
+    result<bool> wait_until(Lock &lock, const std::chrono::time_point<Clock, Duration> &at, Pred pred)
+    {
+        return by(lock, deadline(at).native(), pred, "gs::condition_variable_any::wait_until");
     }
 };
 
@@ -1777,10 +1815,10 @@ public:
     }
 
     /// Of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions also until
-    /// the goroutine is cancelled.)
+    /// the goroutine is cancelled.) With C++20 a channel of assignable elements is an std::ranges::input_range.
     class iterator {
         gs_chan *c_ = nullptr;
-        received<T> value_{status::closed};
+        mutable received<T> value_{status::closed}; // for *it of a const iterator, as C++20's ranges ask for
         friend class receiving;
         explicit iterator(gs_chan *c) : c_(c), value_(detail::recv<T>(c, GS_FOREVER, "gs::chan::recv")) {}
 
@@ -1791,8 +1829,8 @@ public:
         using pointer = T *;
         using reference = T &;
         iterator() = default;
-        T &operator*() noexcept { return *value_; }
-        T *operator->() noexcept { return &*value_; }
+        T &operator*() const noexcept { return *value_; }
+        T *operator->() const noexcept { return &*value_; }
         iterator &operator++()
         {
             // Not by assignment: elements needn't be assignable.
@@ -1810,8 +1848,16 @@ public:
         }
         friend bool operator!=(const iterator &a, const iterator &b) noexcept { return !(a == b); }
     };
+    /// The end where elements can't be copied: ranges want one that can.
+    struct sentinel {
+        friend bool operator==(const iterator &it, sentinel) noexcept { return it == iterator(); }
+        friend bool operator!=(const iterator &it, sentinel) noexcept { return it != iterator(); }
+    };
     iterator begin() const { return iterator(c()); }
-    iterator end() const { return iterator(); }
+    auto end() const // deduced at its use: T may be incomplete until then
+    {
+        return std::conditional_t<std::is_copy_constructible_v<T>, iterator, sentinel>();
+    }
 };
 
 struct access; // to the constructors below
@@ -3179,6 +3225,8 @@ public:
     executor *where() const noexcept { return ex_; }
     void set_where(executor *ex) noexcept { ex_ = ex; }
     std::suspend_always initial_suspend() const noexcept { return {}; }
+    /// Lets h go on once this coroutine has suspended.
+    void go_on_with(std::coroutine_handle<> h) const noexcept;
 };
 
 /// The coroutine around a task that an executor was given. Its frame goes when it ends.
@@ -3275,6 +3323,11 @@ private:
     friend result<T> sync_wait(task<T> t);
     friend class detail::joint;
 
+    friend class detail::promise_base;
+
+    // The coroutine that goes on when the running one has suspended. It is resumed here and not by that one: GCC makes a jump
+    // of that only with -O2, else a loop of co_awaits would need ever more stack.
+    std::coroutine_handle<> next_;
     detail::root::promise_type *fresh_ = nullptr, **last_fresh_ = &fresh_; // have not begun
     std::size_t left_ = 0;                                                 // have not ended
     wait_base *waits_ = nullptr;
@@ -3349,7 +3402,13 @@ private:
         if (w->next_ != nullptr)
             w->next_->prev_ = w->prev_;
         gs_release(std::exchange(w->g_, nullptr));
-        w->waiter_.resume();
+        resume(w->waiter_);
+    }
+    /// Until the coroutine, and those that it has passed on to, wait.
+    void resume(std::coroutine_handle<> h)
+    {
+        for (; h; h = std::exchange(next_, nullptr))
+            h.resume();
     }
     int loop()
     {
@@ -3358,7 +3417,7 @@ private:
             if (detail::root::promise_type *p = fresh_) {
                 if ((fresh_ = p->next) == nullptr)
                     last_fresh_ = &fresh_;
-                p->handle().resume();
+                resume(p->handle());
             } else {
                 end(next_over(r));
             }
@@ -3370,6 +3429,11 @@ private:
     }
 };
 
+inline void detail::promise_base::go_on_with(std::coroutine_handle<> h) const noexcept
+{
+    ex_->next_ = h;
+}
+
 /// A coroutine that returns a T by co_return. It begins when it is awaited, on the executor of the coroutine that awaits it;
 /// or by gs::sync_wait, or executor::go. `co_await std::move(t)` gives its result, or throws its exception.
 template <class T = void>
@@ -3378,9 +3442,9 @@ class [[nodiscard]] task {
         struct to_next {
             bool await_ready() const noexcept { return false; }
             template <class P>
-            std::coroutine_handle<> await_suspend(std::coroutine_handle<P> h) const noexcept
+            void await_suspend(std::coroutine_handle<P> h) const noexcept
             {
-                return h.promise().next;
+                h.promise().go_on_with(h.promise().next);
             }
             void await_resume() const noexcept {}
         };
@@ -3419,11 +3483,11 @@ private:
         std::coroutine_handle<promise_type> h;
         bool await_ready() const noexcept { return false; }
         template <class P>
-        std::coroutine_handle<> await_suspend(std::coroutine_handle<P> caller) const noexcept
+        void await_suspend(std::coroutine_handle<P> caller) const noexcept
         {
             h.promise().next = caller;
             h.promise().set_where(caller.promise().where());
-            return h;
+            caller.promise().go_on_with(h);
         }
         void await_resume() const noexcept {}
     };
@@ -3473,14 +3537,17 @@ namespace detail {
 class joint {
     std::size_t left_ = 0;
     std::coroutine_handle<> waiter_;
+    promise_base *promise_ = nullptr; // of the waiter
 
 protected:
     joint() noexcept = default;
     ~joint() = default;
-    void begin(std::size_t n, std::coroutine_handle<> waiter) noexcept
+    template <class Promise>
+    void begin(std::size_t n, std::coroutine_handle<Promise> waiter) noexcept
     {
         left_ = n;
         waiter_ = waiter;
+        promise_ = &waiter.promise();
     }
     template <class T>
     void add(executor &ex, task<T> &&t, outcome<T> &to)
@@ -3495,7 +3562,7 @@ public:
     void one_ended()
     {
         if (--left_ == 0)
-            waiter_.resume();
+            promise_->go_on_with(waiter_);
     }
 };
 

@@ -95,6 +95,33 @@ static gs::task<std::string> catches()
     co_return "nothing";
 }
 
+static gs::task<int> returns_at_once(int n)
+{
+    co_return n;
+}
+
+static gs::task<long> adds_up(int n)
+{
+    long sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += co_await returns_at_once(i);
+    co_return sum;
+}
+
+static gs::task<int> nests(int n)
+{
+    if (n == 0)
+        co_return 0;
+    co_return 1 + co_await nests(n - 1);
+}
+
+// On a goroutine's small stack, also where the compiler makes no jumps of calls.
+GO_TEST("co_await needs no stack, neither in a loop nor nested")
+{
+    CHECK(gs::sync_wait(adds_up(100'000)) == 4999950000);
+    CHECK(gs::sync_wait(nests(20'000)) == 20'000);
+}
+
 GO_TEST("exceptions go through co_await")
 {
     CHECK(gs::sync_wait(catches()) == "at the bottom");

@@ -98,6 +98,10 @@ static void locks()
     gs::condition_variable c;
     std::unique_lock<gs::mutex> lock(m);
     CHECK(c.wait_for(lock, 1ms).value() == std::cv_status::timeout);
+    gs::condition_variable_any any;
+    CHECK(any.wait_for(lock, 1ms).value() == std::cv_status::timeout);
+    CHECK(any.wait_for(lock, 1ms, [] { return false; }).value() == false);
+    CHECK(any.wait_for(lock, std::chrono::hours::max(), [] { return true; }).value());
     gs::once o;
     CHECK(o.call([&] { CHECK(o.call([] {}).error() == std::errc::resource_deadlock_would_occur); }));
     gs::semaphore s(1);

@@ -3,6 +3,10 @@
 
 #include <cmath>
 #include <numeric>
+#if __cplusplus >= 202002L
+#include <algorithm>
+#include <ranges>
+#endif
 #include <shared_mutex>
 #include <sstream>
 #include <stdexcept>
@@ -585,6 +589,34 @@ GO_TEST("elements of every kind")
     CHECK(channels.recv()->capacity() == 3);
 }
 
+#if defined(__cpp_lib_ranges)
+static_assert(std::ranges::input_range<gs::chan<int>> && std::ranges::input_range<const gs::recv_chan<std::string>>);
+static_assert(std::ranges::input_range<gs::chan<std::unique_ptr<int>>>);
+
+GO_TEST("channels are ranges")
+{
+    gs::chan<std::unique_ptr<int>> c;
+    auto producer = gs::go([=] {
+        for (int i = 0; i < 10; i++)
+            c.send(std::make_unique<int>(i));
+        c.close();
+    });
+    int sum = 0;
+    std::ranges::for_each(c, [&](std::unique_ptr<int> &p) { sum += *p; });
+    CHECK(sum == 45);
+    producer.get();
+#if !defined(__clang_major__) || __clang_major__ >= 16 // before that clang can't compile libstdc++'s views
+    gs::chan<int> n(10);
+    for (int i = 0; i < 10; i++)
+        n.send(i);
+    int squares = 0;
+    for (int square : n | std::views::take(4) | std::views::transform([](int i) { return i * i; }))
+        squares += square;
+    CHECK(squares == 14);
+#endif
+}
+#endif
+
 TEST_CASE_TEMPLATE("each value is destroyed once: received, left in the channel, not sent", T, Counted,
                    std::unique_ptr<Counted>)
 {
@@ -1102,6 +1134,33 @@ TEST_CASE("lengths of time are rounded up and don't overflow")
     CHECK(ns_of(std::chrono::duration<long, std::pico>(1001)) == 2);
     CHECK(gs::deadline(gs::time_point::min()).native() == 1);
     CHECK(gs::deadline(std::chrono::system_clock::time_point::min()).native() == 1);
+    CHECK(gs::deadline(std::chrono::system_clock::time_point::max()).native() > gs::deadline(1h).native());
+    // Neither does the nanosecond count of a clock that ticks in hours.
+    using hours_of_system = std::chrono::time_point<std::chrono::system_clock, std::chrono::hours>;
+    CHECK(gs::deadline(hours_of_system(std::chrono::hours(24L * 365 * 500))).native() > gs::deadline(1h).native());
+    CHECK(gs::deadline(hours_of_system(std::chrono::hours(-24L * 365 * 500))).native() == 1);
+}
+
+GO_TEST("condition_variable_any waits with a limit and a predicate")
+{
+    gs::shared_mutex m;
+    gs::condition_variable_any changed;
+    bool is_true = false;
+    std::shared_lock<gs::shared_mutex> lock(m);
+    CHECK(changed.wait_for(lock, 1ms) == std::cv_status::timeout);
+    CHECK_FALSE(changed.wait_for(lock, 1ms, [&] { return is_true; }));
+    CHECK_FALSE(changed.wait_until(lock, std::chrono::system_clock::now() - 1h, [&] { return is_true; }));
+    auto setter = gs::go([&] {
+        std::lock_guard<gs::shared_mutex> guard(m);
+        is_true = true;
+        changed.notify_all();
+    });
+    // A length of time to which now can't be added is as long as there is.
+    CHECK(changed.wait_for(lock, std::chrono::hours::max(), [&] { return is_true; }));
+    CHECK(changed.wait_until(lock, std::chrono::steady_clock::time_point::max(), [&] { return is_true; }));
+    CHECK(lock.owns_lock());
+    lock.unlock();
+    setter.get();
 }
 
 GO_TEST("after, ticker, timer, sleep")
