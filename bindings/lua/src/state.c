@@ -159,11 +159,6 @@ static gs_timer *watch;
 static gs_mutex main_lock;
 static struct state *main_program;
 
-void lgs_timers(int more)
-{
-    atomic_fetch_add(&timers, more);
-}
-
 /* What the last Ctrl-C that came while the main program waited has led to: the waits are to be ended, or were
  * ended. */
 enum { NO_CTRL_C, CTRL_C_CAME, CTRL_C_ENDS_WAITS };
@@ -231,14 +226,34 @@ static void look_for_deadlock(void *arg)
     gs_timer_reset(watch, DEADLOCK_AFTER);
 }
 
-static void falls_asleep(void)
+/* After each change that may have left nothing but goroutines that wait: a goroutine falls asleep, the last that was
+   awake ends, the last timer has fired. */
+static void watch_if_all_asleep(void)
 {
-    atomic_fetch_add(&waits, 1);
-    atomic_fetch_add(&asleep, 1);
     if (!all_asleep())
         return;
     if (!atomic_load_explicit(&watched, memory_order_relaxed) && !atomic_exchange(&watched, true))
         gs_timer_reset(watch, DEADLOCK_AFTER);
+}
+
+void lgs_timers(int more)
+{
+    atomic_fetch_add(&timers, more);
+    if (more < 0)
+        watch_if_all_asleep();
+}
+
+static void one_fewer_alive(void)
+{
+    atomic_fetch_sub(&alive, 1);
+    watch_if_all_asleep();
+}
+
+static void falls_asleep(void)
+{
+    atomic_fetch_add(&waits, 1);
+    atomic_fetch_add(&asleep, 1);
+    watch_if_all_asleep();
 }
 
 static void wakes_up(void)
@@ -913,7 +928,7 @@ static void run_goroutine(void *arg)
         if (gs_spawn(report_late, g) != 0)
             lgs_release(&g->shared); /* it is reported at the end */
     }
-    atomic_fetch_sub(&alive, 1);
+    one_fewer_alive();
     lgs_release(&g->shared);
 }
 
@@ -1195,7 +1210,7 @@ static int main_gc(lua_State *L)
     gs_release(S->self);
     S->self = NULL;
     gs_mutex_unlock(&main_lock);
-    atomic_fetch_sub(&alive, 1);
+    one_fewer_alive();
     free(S->scratch);
     S->scratch = NULL;
     S->scratch_size = 0;

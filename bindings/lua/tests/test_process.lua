@@ -102,6 +102,18 @@ function TestDeadlock.test_is_an_error_of_main()
   end
 end
 
+function TestDeadlock.test_is_noticed_after_main_has_begun_to_wait()
+  for _, before in ipairs {
+    "gs.go(function() gs.sleep(0.05) end)", -- the last goroutine that is awake ends
+    "gs.after(0.05)", -- the last timer fires
+    "local t = gs.every(60) gs.go(function(t) gs.sleep(0.05) t:close() end, t)",
+  } do
+    local r = run(before .. " gs.chan():recv()")
+    lu.assertEquals({ before, r.code }, { before, 1 })
+    lu.assertStrContains(r.err, "all goroutines are asleep - deadlock!")
+  end
+end
+
 function TestDeadlock.test_says_who_waits_and_can_be_caught()
   local r = run [[
     local ch = gs.chan()
