@@ -51,11 +51,6 @@ static void file_unlock(struct file_bucket *b)
     gs_preempt_enable();
 }
 
-void files_in_child(void)
-{
-    memset(file_buckets, 0, sizeof file_buckets);
-}
-
 /* As wait_for_file. With a buffer: receives into the buffer by gs_recv, and gives what gs_recv gives. */
 static ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *into, gs_deadline deadline)
 {
@@ -602,6 +597,7 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
 #define counts (*c)
     const struct iovec buffer = {buf, n};
     struct waiting w = WAITING(fd);
+    int before = errno;
     if (flags == 0 && from == NULL)
         w = (struct waiting)READING(fd, &buffer);
     if (!w.skips)
@@ -630,6 +626,8 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
             break;
         r += more;
     }
+    if (r >= 0)
+        errno = before; /* the last try may have failed */
     leave_file(&w.file);
     return r;
 #undef counts
@@ -837,11 +835,83 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
 ALIAS(__connect, connect);
 
 /*
- * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one number
- * take turns. The goroutine whose turn it is waits for poll, and no other goroutine takes its connection.
+ * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one socket
+ * take turns. The goroutine whose turn it is waits for poll, and no other goroutine takes its connection. The socket's
+ * inode tells sockets apart: a number may be closed, and used again, while a goroutine still waits for the socket that had it.
  */
-enum { TURNS = 64 };
-static gs_mutex turns[TURNS];
+struct turn {
+    struct turn *next;
+    ino_t inode;
+    unsigned users;
+    gs_mutex mutex;
+};
+
+enum { TURN_BUCKETS = 64 };
+static struct turn_bucket {
+    atomic_uint lock;
+    struct turn *first;
+} turns[TURN_BUCKETS];
+
+static void turns_lock(struct turn_bucket *b)
+{
+    gs_preempt_disable();
+    while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
+        sched_yield();
+}
+
+static void turns_unlock(struct turn_bucket *b)
+{
+    atomic_store_explicit(&b->lock, 0, memory_order_release);
+    gs_preempt_enable();
+}
+
+/* The socket's turn, which the caller waits for by its mutex. NULL: there is no memory, or it is no file. */
+static struct turn *enter_turn(int fd)
+{
+    struct stat st;
+    struct turn *t, *fresh = calloc(1, sizeof *fresh); /* not with the lock held: malloc may be the program's */
+    if (fresh == NULL || fstat(fd, &st) != 0) {
+        free(fresh);
+        return NULL;
+    }
+    struct turn_bucket *b = &turns[st.st_ino % TURN_BUCKETS];
+    turns_lock(b);
+    for (t = b->first; t != NULL && t->inode != st.st_ino; t = t->next)
+        ;
+    if (t == NULL) {
+        t = fresh;
+        fresh = NULL;
+        t->inode = st.st_ino;
+        t->next = b->first;
+        b->first = t;
+    }
+    t->users++;
+    turns_unlock(b);
+    free(fresh);
+    return t;
+}
+
+static void leave_turn(struct turn *t)
+{
+    struct turn_bucket *b = &turns[t->inode % TURN_BUCKETS];
+    struct turn **at;
+    turns_lock(b);
+    if (--t->users > 0) {
+        t = NULL;
+    } else {
+        for (at = &b->first; *at != t; at = &(*at)->next)
+            ;
+        *at = t->next;
+    }
+    turns_unlock(b);
+    free(t);
+}
+
+void files_in_child(void)
+{
+    memset(file_buckets, 0, sizeof file_buckets);
+    memset(turns, 0, sizeof turns);
+}
 
 static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, struct counts *c)
 {
@@ -853,9 +923,12 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
     case HOW_KERNEL: return KERNEL(real.accept4(fd, from, len, flags));
     case HOW_PARK: break;
     }
-    if (w.kind != SOCKET)
+    if (w.kind != SOCKET || (flags & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)))
         return real.accept4(fd, from, len, flags);
-    error = -gs_mutex_lock(&turns[(unsigned)fd % TURNS], w.deadline);
+    struct turn *turn = enter_turn(fd);
+    if (turn == NULL)
+        return KERNEL(real.accept4(fd, from, len, flags));
+    error = -gs_mutex_lock(&turn->mutex, w.deadline);
     if (error == 0) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         if (real.poll(&ready, 1, 0) == 0) {
@@ -870,9 +943,12 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
         if (error == 0)
             r = KERNEL(real.accept4(w.file.fd, from, len, flags));
         int after = errno;
-        gs_mutex_unlock(&turns[(unsigned)fd % TURNS]);
+        gs_mutex_unlock(&turn->mutex);
         errno = after;
     }
+    int after = errno;
+    leave_turn(turn);
+    errno = after;
     if (error != 0)
         errno = error == ETIMEDOUT ? EAGAIN : error;
     leave_file(&w.file);

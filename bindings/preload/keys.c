@@ -5,7 +5,10 @@
  */
 #include "preload.h"
 
-/* Keys are numbers below PTHREAD_KEYS_MAX. The number of a deleted key is used again, with another generation. */
+/*
+ * Keys are numbers below PTHREAD_KEYS_MAX. The number of a deleted key is used again, with another generation. The
+ * generation is odd while there is the key.
+ */
 static struct key {
     atomic_uint generation;
     void (*_Atomic destroy)(void *);
@@ -40,7 +43,7 @@ static void *get(pthread_key_t key)
 
 static int set(pthread_key_t key, const void *value)
 {
-    if (key >= PTHREAD_KEYS_MAX || atomic_load(&keys[key].generation) == 0)
+    if (key >= PTHREAD_KEYS_MAX || atomic_load(&keys[key].generation) % 2 == 0)
         return EINVAL;
     struct values *values = gs_getspecific(values_key);
     if (values == NULL || key >= values->n) {
@@ -92,8 +95,16 @@ static void made(pthread_key_t key, void (*destroy)(void *))
     if (key >= PTHREAD_KEYS_MAX)
         return;
     atomic_store(&keys[key].destroy, destroy);
-    if (atomic_fetch_add(&keys[key].generation, 1) == UINT_MAX)
-        atomic_store(&keys[key].generation, 1);
+    /* Odd before: a deletion that this library has not seen. */
+    unsigned before = atomic_load(&keys[key].generation);
+    atomic_store(&keys[key].generation, before + (before % 2 == 0 ? 1 : 2));
+}
+
+/* Before libc deletes the key, and makes another one with its number. */
+static void unmade(pthread_key_t key)
+{
+    if (key < PTHREAD_KEYS_MAX && atomic_load(&keys[key].generation) % 2 != 0)
+        atomic_fetch_add(&keys[key].generation, 1);
 }
 
 EXPORT int pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
@@ -104,6 +115,12 @@ EXPORT int pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
     return error;
 }
 ALIAS(__pthread_key_create, pthread_key_create);
+
+EXPORT int pthread_key_delete(pthread_key_t key)
+{
+    unmade(key);
+    return real.pthread_key_delete(key);
+}
 
 EXPORT void *pthread_getspecific(pthread_key_t key)
 {
@@ -123,6 +140,12 @@ EXPORT int tss_create(tss_t *key, tss_dtor_t destroy)
     if (result == thrd_success)
         made(*key, destroy);
     return result;
+}
+
+EXPORT void tss_delete(tss_t key)
+{
+    unmade(key);
+    real.tss_delete(key);
 }
 
 EXPORT void *tss_get(tss_t key)

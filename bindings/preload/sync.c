@@ -879,10 +879,17 @@ EXPORT int cnd_broadcast(cnd_t *c)
 
 /* Threads and barriers: the kernel waits, on another thread. */
 
-WAITS_ELSEWHERE(int, pthread_join, (pthread_t t, void **result), (t, result))
-WAITS_ELSEWHERE(int, pthread_timedjoin_np, (pthread_t t, void **result, const struct timespec *until), (t, result, until))
-WAITS_ELSEWHERE(int, pthread_clockjoin_np, (pthread_t t, void **result, clockid_t clock, const struct timespec *until), (t, result, clock, until))
-WAITS_ELSEWHERE(int, thrd_join, (thrd_t t, int *result), (t, result))
+/* Of its own thread: EDEADLK, which another thread wouldn't give. */
+#define JOINS(name, params, args) \
+    EXPORT int name params \
+    { \
+        COUNTED(name); \
+        return TAKEN && t != pthread_self() ? ELSEWHERE(real.name, args) : real.name args; \
+    }
+JOINS(pthread_join, (pthread_t t, void **result), (t, result))
+JOINS(pthread_timedjoin_np, (pthread_t t, void **result, const struct timespec *until), (t, result, until))
+JOINS(pthread_clockjoin_np, (pthread_t t, void **result, clockid_t clock, const struct timespec *until), (t, result, clock, until))
+JOINS(thrd_join, (thrd_t t, int *result), (t, result))
 WAITS_ELSEWHERE(int, pthread_barrier_wait, (pthread_barrier_t *b), (b))
 
 void sync_in_child(void)

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <mqueue.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -402,6 +403,10 @@ static void receiving(void)
         SAY(recv(s[0], b, 20, MSG_WAITALL));
         end(&t);
         drain(s[0]);
+        setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 30000}, sizeof(struct timeval));
+        HOLDS(write(s[1], "abc", 3) == 3);
+        SAY(recv(s[0], b, 20, MSG_WAITALL)); /* the rest doesn't come in time */
+        setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 0}, sizeof(struct timeval));
         SAY(recv(s[0], b, sizeof b, MSG_OOB));
         SAY(recv(s[0], nowhere, 1, MSG_DONTWAIT));
         SAY(recvmsg(s[0], nowhere, 0));
@@ -519,6 +524,82 @@ static void accept_soon(void *arg)
     }
 }
 
+static int listen_on_loopback(void)
+{
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    socklen_t len = sizeof loopback;
+    loopback = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    HOLDS(bind(listener, (struct sockaddr *)&loopback, sizeof loopback) == 0 && listen(listener, 10) == 0);
+    HOLDS(getsockname(listener, (struct sockaddr *)&loopback, &len) == 0);
+    return listener;
+}
+
+static atomic_int accepts;
+
+static void accept_on(void *arg)
+{
+    int listener = *(int *)arg;
+    atomic_fetch_add(&accepts, 1);
+    int fd = accept(listener, NULL, NULL);
+    HOLDS(fd >= 0);
+    close(fd);
+}
+
+static void connect_and_close(void *arg)
+{
+    (void)arg;
+    soon();
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    HOLDS(connect(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0);
+    close(fd);
+}
+
+/* A task that waits for a connection holds up no other listener, whatever its number. */
+static void several_listeners(void)
+{
+    int quiet = listen_on_loopback(), busy, fd, number = quiet + 1, was = quiet;
+    struct sockaddr_in of_quiet = loopback, of_was;
+    task waits, still_waits, t;
+    atomic_store(&accepts, 0);
+    begin(&waits, accept_on, &was);
+    while (atomic_load(&accepts) < 1)
+        usleep(100);
+    soon();
+    for (int i = 0; i < 64; i++, number++) {
+        int at = listen_on_loopback();
+        HOLDS((busy = fcntl(at, F_DUPFD, number)) >= 0);
+        close(at);
+        begin(&t, connect_and_close, NULL);
+        HOLDS((fd = accept(busy, NULL, NULL)) >= 0);
+        close(fd);
+        end(&t);
+        close(busy);
+    }
+    /* Nor after close: the number is another listener's now. */
+    HOLDS((quiet = listen_on_loopback()) >= 0);
+    of_was = loopback;
+    begin(&still_waits, accept_on, &quiet);
+    while (atomic_load(&accepts) < 2)
+        usleep(100);
+    soon();
+    close(quiet);
+    HOLDS((busy = listen_on_loopback()) == quiet);
+    begin(&t, connect_and_close, NULL);
+    SAY((fd = accept(busy, NULL, NULL)) >= 0);
+    close(fd);
+    end(&t);
+    close(busy);
+    for (int i = 0; i < 2; i++) {
+        loopback = i == 0 ? of_quiet : of_was;
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        SAY(connect(fd, (struct sockaddr *)&loopback, sizeof loopback));
+        close(fd);
+    }
+    end(&waits);
+    end(&still_waits);
+    close(was);
+}
+
 static void connecting(void)
 {
     int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
@@ -544,6 +625,7 @@ static void connecting(void)
     SAY(read(fd, b, sizeof b));
     close(fd);
     end(&t);
+    SAY(accept4(listener, NULL, NULL, 1)); /* no such flag: doesn't wait */
     struct timeval limit = {0, 30000};
     setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     SAY(accept(listener, NULL, NULL));
@@ -1039,6 +1121,7 @@ static void threads(void)
     HOLDS(pthread_create(&thread, NULL, sleep_and_give, &serial) == 0);
     SAY_ERROR(pthread_join(thread, &given));
     SAY(given == &serial);
+    SAY_ERROR(pthread_join(pthread_self(), &given));
     struct timespec later = from_now(CLOCK_REALTIME, 5), much_later = from_now(CLOCK_REALTIME, 60000);
     HOLDS(pthread_create(&thread, NULL, wait_until_held, NULL) == 0);
     SAY_ERROR(pthread_timedjoin_np(thread, NULL, &later));
@@ -1079,6 +1162,18 @@ static void c11(void)
     SAY(mtx_unlock(&mtx));
     end(&t);
     SAY(tss_get(key) == NULL);
+    SAY(tss_set(key, &key));
+    tss_delete(key);
+    SAY(tss_get(key) == NULL);
+    SAY(tss_set(key, &key) == thrd_error);
+    pthread_key_t other;
+    SAY_ERROR(pthread_key_create(&other, NULL));
+    SAY_ERROR(pthread_setspecific(other, &key));
+    SAY_ERROR(pthread_key_delete(other));
+    SAY(pthread_getspecific(other) == NULL);
+    SAY_ERROR(pthread_setspecific(other, &key));
+    SAY_ERROR(pthread_key_delete(other));
+    SAY_ERROR(pthread_setspecific(PTHREAD_KEYS_MAX, &key));
 }
 
 /* ---- Signals and messages ---- */
@@ -1218,7 +1313,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(sleeping), TEST(children),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
