@@ -67,8 +67,8 @@ $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) includ
 	@ln -sf libgosched-preload.so $(OUT)/libgosched-preload.so.1
 
 # Beside the library here, and in bin beside lib when it is installed.
-target/release/gosched-topo: tools/gosched-topo.c include/gosched.h
-	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$(LIBDIR)'
+target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
+	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
 
 # Found by rpath: beside the library here, and under LIBDIR when it is installed.
 target/lua/gosched.so: $(wildcard bindings/lua/src/*.[ch]) include/gosched.h
