@@ -9,6 +9,8 @@ use super::ready;
 use super::start;
 use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
 use super::world;
+use crate::numa::{NumaNode, Topology};
+use crate::os::cpu::{self, CpuSet};
 use crate::os::time;
 use crate::sched::life::init;
 use crate::sched::who::attention;
@@ -18,7 +20,7 @@ use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, count, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Newborn, Task, TaskKind};
-use crate::sched::words::config::ConfigRequest;
+use crate::sched::words::config::{Config, ConfigRequest};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -40,13 +42,18 @@ impl Stage {
     /// Runs `f` with P 0 in hand, on an M without a thread; all queues are empty
     /// again when it returns.
     fn set(procs: usize, topology: &str, f: impl FnOnce(&mut Stage)) {
-        let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
         let request = ConfigRequest {
             procs: Some(procs),
             topology: Some(topology),
             ..ConfigRequest::default()
         };
-        assert_eq!(init::init(&request), Ok(()));
+        Stage::set_by(|| request.resolve(), f);
+    }
+
+    /// [`Stage::set`] with any configuration.
+    fn set_by(config: impl FnOnce() -> Result<Config, i32>, f: impl FnOnce(&mut Stage)) {
+        let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+        assert_eq!(init::init_with(config), Ok(()));
         let rt = rt();
         let world = world::stop();
         assert!(rt.count_m_in());
@@ -153,6 +160,41 @@ fn a_p_that_two_ms_take_for_theirs_ends_the_process() {
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(!run.status.success(), "{said}");
     assert!(said.contains("a P that is Running becomes Running"), "{said}");
+}
+
+/// A thread that went on where it was bound before would be in the way of another node's threads, and leave CPUs
+/// unused that are free.
+#[test]
+fn a_thread_of_a_node_whose_cpus_are_all_gone_runs_anywhere() {
+    /// Above what Linux counts to, so that it refuses this CPU like an unplugged one.
+    const GONE: usize = 1 << 16;
+    let all = cpu::affinity();
+    if all.len() == 1 {
+        eprintln!("left out: with one CPU all threads run on the same one");
+        return;
+    }
+    let node = |cpu| NumaNode { os_index: 0, cpus: vec![cpu] };
+    let config = || {
+        let request = ConfigRequest { procs: Some(2), ..ConfigRequest::default() };
+        let topology = Topology {
+            nodes: vec![node(all[0]), node(GONE)],
+            distances: vec![vec![10, 20], vec![20, 10]],
+            is_real: true,
+        };
+        Ok(Config { topology, bind: true, ..request.resolve()? })
+    };
+    Stage::set_by(config, |s| {
+        // Nodes are numbered in any order.
+        let node_of = |cpu| s.rt.topology.nodes.iter().position(|n| n.cpus == [cpu]).unwrap();
+        s.m.bind_to(node_of(all[0]));
+        assert_eq!(cpu::affinity(), all[..1]);
+        s.m.bind_to(node_of(GONE));
+        assert_eq!(cpu::affinity(), all);
+        // With its CPUs back.
+        s.m.bind_to(node_of(all[0]));
+        assert_eq!(cpu::affinity(), all[..1]);
+        assert!(CpuSet::new(&all).bind());
+    });
 }
 
 #[test]

@@ -84,6 +84,11 @@ pub fn on_load() {
 
 /// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
 pub fn init(request: &ConfigRequest) -> Result<(), i32> {
+    init_with(|| request.resolve())
+}
+
+/// [`init`] with what `resolve` gives, which is asked if there is no runtime. Fails as `init` and as `resolve`.
+pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i32> {
     if try_rt().is_some() {
         return Err(-libc::EBUSY);
     }
@@ -95,7 +100,7 @@ pub fn init(request: &ConfigRequest) -> Result<(), i32> {
         if try_rt().is_some() {
             return Err(-libc::EBUSY);
         }
-        let config = request.resolve()?;
+        let config = resolve()?;
         clock::set(time::now());
         arch::set_body(goroutine_begin, goroutine_end);
         signal::on_fault(on_fault);
