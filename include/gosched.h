@@ -154,9 +154,9 @@ struct sockaddr;
 #define GS_PRIO_IDLE (-2)
 
 /**
- * Of gs_workers_create: one of the threads is a thread that calls gs_run. The first thread that is in
- * gs_run joins the first group that waits for one, and leaves it when gs_run returns, which is not
- * before the goroutines that have begun on it have ended.
+ * Of gs_workers_create: one of the threads is a thread that calls gs_run. A thread that calls gs_run joins
+ * the first group that lacks such a thread (one whose goroutines wait for it comes before the others), and
+ * leaves it when gs_run returns, which is not before the goroutines that have begun on it have ended.
  */
 #define GS_WORKERS_RUNNER (UINT32_C(1))
 

@@ -67,9 +67,9 @@ pub struct gs_workers {
     _private: [u8; 0],
 }
 
-/// Of gs_workers_create: one of the threads is a thread that calls gs_run. The first thread that is in
-/// gs_run joins the first group that waits for one, and leaves it when gs_run returns, which is not
-/// before the goroutines that have begun on it have ended.
+/// Of gs_workers_create: one of the threads is a thread that calls gs_run. A thread that calls gs_run joins
+/// the first group that lacks such a thread (one whose goroutines wait for it comes before the others), and
+/// leaves it when gs_run returns, which is not before the goroutines that have begun on it have ended.
 pub const GS_WORKERS_RUNNER: u32 = 1;
 
 /// Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with

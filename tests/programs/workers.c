@@ -253,6 +253,59 @@ TEST(goroutines_wait_for_the_thread_of_gs_run)
     CHECK_EQ(gs_workers_free(of_runner), 0);
 }
 
+/* A group that has no goroutines, and was made first, doesn't keep the thread from a group that has some. */
+TEST(a_thread_of_gs_run_joins_the_group_that_needs_it)
+{
+    gs_workers *idle = gs_workers_create(1, GS_WORKERS_RUNNER), *w;
+    gs_spawn_opts o;
+    gs_g *g;
+    CHECK(idle != NULL);
+    CHECK_EQ(gs_run(nothing, NULL), 0);
+    w = gs_workers_create(2, GS_WORKERS_RUNNERS);
+    CHECK(w != NULL);
+    o = in_group(w);
+    memset(&seen, 0, sizeof seen);
+    g = go_opts(note_one, NULL, &o);
+    while (gs_join(g, GS_NOWAIT) != 0)
+        CHECK_EQ(gs_run(nothing, NULL), 0);
+    gs_release(g);
+    CHECK_EQ(seen.n, 1);
+    CHECK(has_seen(&seen, thread_id()));
+    CHECK_EQ(gs_workers_free(w), 0);
+    CHECK_EQ(gs_workers_free(idle), 0);
+}
+
+/* A group of the parent's doesn't keep the only thread of the child from a group of the child's own. */
+TEST(the_child_of_a_fork_can_have_groups_of_its_own)
+{
+    int status;
+    pid_t pid;
+    runner = thread_id();
+    of_runner = gs_workers_create(1, GS_WORKERS_RUNNER);
+    CHECK(of_runner != NULL);
+    CHECK_EQ(gs_run(spawn_on_runner, NULL), 0);
+    fflush(stdout);
+    pid = fork();
+    CHECK_GE(pid, 0);
+    if (pid == 0) {
+        gs_workers *of_parent = of_runner;
+        alarm(check_seconds());
+        runner = thread_id();
+        for (int i = 0; i < 2; i++) {
+            of_runner = gs_workers_create(1, GS_WORKERS_RUNNER);
+            CHECK(of_runner != NULL);
+            CHECK_EQ(gs_run(spawn_on_runner, NULL), 0);
+            CHECK_EQ(gs_workers_free(of_runner), 0);
+        }
+        of_runner = of_parent;
+        CHECK_EQ(gs_run(spawn_on_runner, NULL), 0);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    CHECK_EQ(gs_workers_free(of_runner), 0);
+}
+
 static void spawn_on_both(void *w)
 {
     memset(&seen, 0, sizeof seen);

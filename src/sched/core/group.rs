@@ -122,16 +122,18 @@ fn is_in_run(m: &M) -> bool {
     m.is_runner() && !m.root_done.load(Ordering::Relaxed)
 }
 
-/// A thread has called `gs_run`, or is there and free: it joins the first group that waits for one.
+/// A thread has called `gs_run`, or is there and free: it joins a group that has a place for it. First come groups
+/// whose goroutines wait for such a thread, or these would wait for ever beside a group that has none; then those of this
+/// runtime and new groups; at last those of a former runtime, or of a parent, of whose threads the child of a fork has
+/// only one.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
     let joined = ALL.with(|all| {
-        all.iter()
-            .filter(|g| g.runners > 0 && !g.freed.load(Ordering::Relaxed))
-            .find(|g| {
-                g.renew(rt);
-                is_in_run(&m) && g.join_as_runner(m)
-            })
-            .map(|g| ptr::from_ref(&**g))
+        let group = all
+            .iter()
+            .filter(|g| !g.freed.load(Ordering::Relaxed) && g.has_place_for_runner(rt))
+            .min_by_key(|g| (!g.is_of(rt) || g.waiting.is_empty(), g.is_of_another(rt)))?;
+        group.renew(rt);
+        (is_in_run(&m) && group.join_as_runner(m)).then_some(ptr::from_ref(&**group))
     });
     // SAFETY: an M has joined it, so it stays.
     if let Some(group) = joined.map(|g| unsafe { &*g }) {
@@ -271,9 +273,25 @@ impl Group {
         ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
+    /// Whether the members are this runtime's. The lock is held.
+    fn is_of(&self, rt: &Runtime) -> bool {
+        self.runtime.load(Ordering::Relaxed) == rt.number
+    }
+
+    /// Whether the group was used with another runtime last. The lock is held.
+    fn is_of_another(&self, rt: &Runtime) -> bool {
+        self.runtime.load(Ordering::Relaxed) != 0 && !self.is_of(rt)
+    }
+
+    /// Whether a thread in `gs_run` could join. The lock is held.
+    fn has_place_for_runner(&self, rt: &Runtime) -> bool {
+        let is_free = |member: &AtomicPtr<M>| member.load(Ordering::Relaxed).is_null();
+        self.runners > 0 && (!self.is_of(rt) || self.members[..self.runners].iter().any(is_free))
+    }
+
     /// Forgets the members of a runtime that has ended, or is a parent's. The lock is held.
     fn renew(&self, rt: &Runtime) {
-        if self.runtime.load(Ordering::Relaxed) == rt.number {
+        if self.is_of(rt) {
             return;
         }
         self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
@@ -350,10 +368,7 @@ impl Group {
     /// Makes threads that are in `gs_run` already, and in no group, members, as long as there are places for such
     /// threads. False: none joined. The lock is held.
     fn add_runners(&self, rt: &Runtime) -> bool {
-        let free = |g: &Self| {
-            (0..g.runners).any(|place| g.members[place].load(Ordering::Relaxed).is_null())
-        };
-        free(self)
+        self.has_place_for_runner(rt)
             && rt.ms_that(is_in_run).into_iter().filter(|&m| self.join_as_runner(m)).count() > 0
     }
 
