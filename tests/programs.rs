@@ -157,6 +157,7 @@ const PROGRAMS: &[Program] = &[
     program("regressions", "regressions.c", widened),
     program("preempt", "preempt.c", matrix),
     program("hogs", "hogs.c", widened),
+    program("mixed", "mixed.c", widened),
     program("never_switch", "never_switch.c", flat),
     program("embed", "embed.c", matrix),
     program("signals", "signals.c", matrix),
