@@ -247,7 +247,34 @@ static void use_gang(uint64_t *seed)
             free_chan(rings[k].chans[i]);
 }
 
-/* ---- Selects ---- */
+/* ---- Selects and timers ---- */
+
+static void stay_until_closed(void *hold)
+{
+    CHECK_EQ(gs_chan_recv(hold, NULL, GS_FOREVER), -EPIPE);
+    ADD(ran, 1);
+}
+
+/* Until it is let go, no gs_shutdown of another thread ends the runtime, and drops timers that have not fired. */
+struct keeper {
+    gs_chan *hold;
+    gs_g *g;
+};
+
+static struct keeper keep_runtime(void)
+{
+    struct keeper k = {gs_chan_make(0, 0), NULL};
+    CHECK(k.hold != NULL);
+    k.g = begin(stay_until_closed, k.hold, NULL);
+    return k;
+}
+
+static void let_go(struct keeper k)
+{
+    CHECK_EQ(gs_chan_close(k.hold), 0);
+    join(k.g);
+    free_chan(k.hold);
+}
 
 struct source {
     gs_chan *ch;
@@ -271,6 +298,7 @@ static void send_and_close(void *arg)
 static void select_to_the_end(uint64_t *seed)
 {
     struct source s = {chan_of_ints(below(seed, 3)), random_next(seed) | 1, (int)below(seed, 8)};
+    struct keeper keeper = keep_runtime();
     gs_chan *full = chan_of_ints(1);
     gs_chan *after = gs_after((int64_t)below(seed, 400) * US);
     gs_chan *ticks = gs_ticker_start(1 + (int64_t)below(seed, 300) * US);
@@ -324,6 +352,7 @@ static void select_to_the_end(uint64_t *seed)
     free_chan(full);
     free_chan(after);
     free_chan(ticks);
+    let_go(keeper);
 }
 
 /* ---- The rest ---- */
@@ -338,6 +367,7 @@ static void count_call(void *calls)
 static void use_timer(uint64_t *seed)
 {
     int64_t calls = 0, due = 1;
+    struct keeper keeper = keep_runtime();
     gs_timer *t = gs_timer_start((int64_t)below(seed, 200) * US, count_call, &calls);
     int e;
     CHECK(t != NULL);
@@ -358,6 +388,7 @@ static void use_timer(uint64_t *seed)
     CHECK_EQ(GET(calls), due - e);
     CHECK_EQ(gs_timer_stop_wait(t, GS_NOWAIT), 0);
     CHECK_EQ(gs_timer_free(t), 0);
+    let_go(keeper);
 }
 
 static void compute_here(uint64_t *seed)
