@@ -295,6 +295,12 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     let (rt, p) = (rt(), m.p());
     // Timers and files that are due, for the queues below.
     make_due_ready(m, p);
+    // Events of another P, for which this P was asked to end a turn.
+    if p.serves.load(Ordering::Relaxed) != 0
+        && let Some(task) = preempt::take_events_to_serve(rt, m, p)
+    {
+        return Some(task);
+    }
 
     // A gang's member, if it is the gang's turn.
     if p.attention.load(Ordering::Relaxed) & attention::GANG != 0

@@ -62,9 +62,7 @@ pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
 /// Takes a P that an M has left for a system call, among the `most` P's that follow `after`. The caller owns the P then.
 #[must_use]
 pub fn take_left_p(rt: &Runtime, after: PRef, most: usize) -> Option<PRef> {
-    let n = rt.procs();
-    let mut others = (1..n.min(most + 1)).map(|i| rt.p((after.id as usize + i) % n));
-    others.find(|p| p.take_from_call(PStatus::Idle))
+    rt.ps_after(after, most).find(|p| p.take_from_call(PStatus::Idle))
 }
 
 /// Takes an idle P out of its set: `near` if that is idle, else a P of the node, else the nearest.

@@ -8,9 +8,12 @@
 use super::blocking;
 use super::boundary;
 use super::handler;
+use super::netpoll;
+use super::order;
 use super::owner::{acquire_p, release_p, take_left_p};
 use super::ready;
 use super::start;
+use super::steal;
 use super::stop;
 use super::switch;
 use super::world;
@@ -154,6 +157,13 @@ fn computes(p: PRef) -> bool {
     })
 }
 
+/// Whether a signal would stop the goroutine on this P at once. A goroutine in the library needs none.
+pub fn can_be_interrupted(p: PRef) -> bool {
+    p.runner()
+        .filter(|m| m.outside.load(Ordering::Relaxed) == OUTSIDE)
+        .is_none_or(|m| may_be_interrupted(m) && thread::is_on_cpu(m.tid.load(Ordering::Relaxed)))
+}
+
 /// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
 pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     take_outside(rt, p, m, to)
@@ -228,11 +238,12 @@ pub fn make_room(rt: &Runtime, p: PRef) -> bool {
 /// of events gets at most half of the P.
 pub const WAKE_UP: i64 = 500_000;
 
-/// An event looks at this number of P's beside its home for a P that a system call has left.
-const CALLS_LOOKED_AT: usize = 4;
+/// An event looks at this number of P's beside its home for a P that a system call has left, or that can be preempted.
+const OTHERS_LOOKED_AT: usize = 4;
 
 /// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or it
-/// preempts the goroutine on `p` if that has run for `WAKE_UP`. Otherwise sysmon does so at its next look.
+/// preempts a goroutine that has run for `WAKE_UP`: on `p`, or on another P if the goroutine on `p` can't be preempted
+/// now. Otherwise sysmon does so at its next look.
 #[cold]
 #[inline(never)]
 pub fn for_event(rt: &Runtime, p: PRef) {
@@ -240,7 +251,7 @@ pub fn for_event(rt: &Runtime, p: PRef) {
         return;
     }
     let home = Some(p).filter(|p| p.take_from_call(PStatus::Idle));
-    if let Some(left) = home.or_else(|| take_left_p(rt, p, CALLS_LOOKED_AT)) {
+    if let Some(left) = home.or_else(|| take_left_p(rt, p, OTHERS_LOOKED_AT)) {
         return start::hand_off(left);
     }
     let now = time::now();
@@ -250,16 +261,67 @@ pub fn for_event(rt: &Runtime, p: PRef) {
         // It has switched since it was last looked at.
         i64::MAX => p.seen_at(now),
         since if now - since >= WAKE_UP => {
-            let known = rt.preempt_signal != 0 && computes(p);
-            if known {
+            let here = || {
                 world::ask(p, attention::SLICE);
-            }
-            if !known || interrupt(rt, p) != Sent::Yes {
+                interrupt(rt, p) == Sent::Yes
+            };
+            let known = rt.preempt_signal != 0 && computes(p);
+            if !(known && here() || serve_elsewhere(rt, p, now, Again::No)) {
                 rt.sysmon.wake();
             }
         }
-        _ => {}
+        _ => {
+            serve_elsewhere(rt, p, now, Again::No);
+        }
     }
+}
+
+/// Whether [`serve_elsewhere`] sends another signal to a P that has had one for the same home.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    Yes,
+    No,
+}
+
+/// Lets another P of the node serve the events of `p`: the goroutine on `p` has only begun, is not to be preempted, or
+/// its thread is on no CPU just now, often because the caller's thread has taken that CPU. The other P has no work of its own, and its goroutine
+/// has run for `WAKE_UP` and is on a CPU: it gets the signal. False: there is no such P.
+pub fn serve_elsewhere(rt: &Runtime, p: PRef, now: i64, again: Again) -> bool {
+    if rt.preempt_signal == 0 {
+        return false;
+    }
+    let home = u32::from(p.id) + 1;
+    let requests = |q: PRef| q.attention.load(Ordering::Relaxed);
+    let others = || rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
+    let is_asked =
+        |q: PRef| q.serves.load(Ordering::Relaxed) == home && requests(q) & attention::SLICE != 0;
+    if let Some(q) = others().find(|&q| is_asked(q)) {
+        return again == Again::No || (computes(q) && interrupt(rt, q) == Sent::Yes);
+    }
+    let stands = |q: PRef| {
+        let since = q.stands_since();
+        since != i64::MAX && now - since >= WAKE_UP && !q.has_work() && requests(q) == 0
+    };
+    let Some(q) = others().find(|&q| stands(q) && computes(q)) else { return false };
+    // Before the request, whose answer reads it.
+    q.serves.store(home, Ordering::Relaxed);
+    world::ask(q, attention::SLICE);
+    interrupt(rt, q) == Sent::Yes
+}
+
+/// On g0: makes the events ready that this P was asked to serve ([`serve_elsewhere`]), as a thief would. The first that
+/// waited in the inbox is the caller's.
+#[cold]
+#[inline(never)]
+pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
+    let home = rt.p(p.serves.swap(0, Ordering::Relaxed).checked_sub(1)? as usize);
+    if order::timer_is_due(home) {
+        home.timers.run(time::now());
+    }
+    if netpoll::is_neglected(home) {
+        netpoll::poll(m, home);
+    }
+    steal::take_share(&home.inbox, p, 2)
 }
 
 /// Prepares the process for the signal of this runtime.

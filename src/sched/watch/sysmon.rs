@@ -11,7 +11,7 @@ use crate::sched::core::netpoll;
 use crate::sched::core::order;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
-use crate::sched::core::preempt::{self, BACK, Doing, Sent, WAKE_UP};
+use crate::sched::core::preempt::{self, Again, BACK, Doing, Sent, WAKE_UP};
 use crate::sched::core::stacks;
 use crate::sched::core::start;
 use crate::sched::core::steal;
@@ -49,6 +49,8 @@ const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
+/// An event that another P is to serve has this time, in ns, until sysmon acts again.
+const SERVED: i64 = 250_000;
 /// How often sysmon counts the free stacks that were not needed lately, in ns. Of these, `TRIM_AT_ONCE` give their memory
 /// back, which costs 1 us each or more, and the next after `TRIM_PAUSE` ns.
 const TRIM: i64 = 100_000_000;
@@ -77,6 +79,8 @@ struct WatchedP {
     /// When sysmon asks next what the P's thread does, and how long after that again.
     check: i64,
     delay: i64,
+    /// Since when another P is to serve the events of this P, in ns.
+    served: i64,
     /// When this P must be checked again at the latest.
     next: i64,
 }
@@ -93,6 +97,7 @@ impl WatchedP {
             asked: false,
             check: now + CHECK,
             delay: CHECK,
+            served: i64::MIN / 2,
             next: i64::MAX,
         }
     }
@@ -449,7 +454,18 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
         _ => at_event,
     };
     let must_ask = due && now >= yields && !seen.asked;
-    if now < seen.check && !must_ask {
+    let looks = now >= seen.check || must_ask;
+    // The goroutine can't be preempted now. Often this very thread has just taken its CPU.
+    if event <= now && (now < yields || (looks && !preempt::can_be_interrupted(p))) {
+        if now - seen.served >= SERVED && preempt::serve_elsewhere(rt, p, now, Again::Yes) {
+            seen.served = now;
+        }
+        if now - seen.served < SERVED {
+            seen.next = seen.next.max(seen.served + SERVED);
+            return false;
+        }
+    }
+    if !looks {
         return false;
     }
     seen.delay = (seen.delay * 2).min(LONGEST_CHECK);

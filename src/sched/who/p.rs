@@ -163,6 +163,9 @@ pub struct P {
     /// then, and made no system call.
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
+    /// The P whose events this P serves at its next decision on g0, as its number plus 1; 0: none. Written by the thread
+    /// that asks this P to end its turn for such an event: see `preempt::serve_elsewhere`.
+    pub serves: AtomicU32,
     seen_at: AtomicI64,
     /// When the P was last taken from a goroutine that computed, in ns.
     pub taken_at: AtomicI64,
@@ -308,6 +311,7 @@ impl P {
             timers: Timers::new(id as u16),
             seen_tick: AtomicU32::new(0),
             seen_syscall_tick: AtomicU32::new(0),
+            serves: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
             taken_at: AtomicI64::new(0),
             last_m: AtomicPtr::new(ptr::null_mut()),

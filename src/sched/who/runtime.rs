@@ -287,6 +287,12 @@ impl Runtime {
         (0..self.procs()).map(|id| self.p(id))
     }
 
+    /// The `most` P's that follow `p` by their numbers, or all others if there are fewer.
+    pub fn ps_after(&self, p: PRef, most: usize) -> impl Iterator<Item = PRef> + '_ {
+        let n = self.procs();
+        (1..n.min(most + 1)).map(move |i| self.p((p.id as usize + i) % n))
+    }
+
     /// All P's that were made, even above GOMAXPROCS.
     pub fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
