@@ -1,7 +1,8 @@
 /*
  * A random tester of what is seldom used together: worker groups, threads that attach themselves, gangs beside locked
- * threads, selects over timers and channels that are closed meanwhile, forks, other numbers of P's and threads, and one
- * runtime after the other. Wrong input comes in between, and must give its error and change nothing.
+ * threads, selects over timers and channels that are closed meanwhile, goroutine-local values, dumps, forks, other
+ * numbers of P's and threads, and one runtime after the other. Wrong input comes in between, and must give its error
+ * and change nothing.
  *
  *   mixed                  a short run, with a seed that is printed when it fails
  *   mixed SECONDS SEED     a run of that length with this seed; which thread comes when is not part of it
@@ -12,6 +13,8 @@
  * Parts (tester.h): the kinds of steps, in the order of `kinds`.
  */
 #include "tester.h"
+
+#include <fcntl.h>
 
 enum { THREADS = 4, STEPS = 8, MOST = 6 };
 
@@ -429,6 +432,95 @@ static void stop_world(uint64_t *seed)
     CHECK_EQ(gs_start_the_world(), -EPERM);
 }
 
+static void wait_named(void *hold)
+{
+    CHECK_EQ(gs_data(gs_self()) == hold, 1);
+    stay_until_closed(hold);
+}
+
+/* What shows the state of all goroutines, in any state of them. */
+static void look_around(uint64_t *seed)
+{
+    gs_chan *hold = gs_chan_make(0, 0);
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_stats stats = {.size = sizeof stats};
+    gs_g_info info;
+    gs_g *g;
+    char name[8];
+    int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    CHECK(hold && fd >= 0);
+    opts.name = "one that waits";
+    opts.data = hold;
+    opts.flags = below(seed, 2) ? GS_SPAWN_PINNED : 0;
+    g = begin(wait_named, hold, &opts);
+    CHECK_EQ(gs_dump(fd), 0);
+    CHECK_EQ(gs_dump(-1), -EBADF);
+    CHECK_EQ(gs_stats_read(&stats), 0);
+    CHECK_GE(stats.goroutines, 1);
+    CHECK_EQ(gs_stats_node(0, &stats), 0);
+    CHECK_EQ(gs_stats_node(-1, &stats), -EINVAL);
+    stats.size = 1;
+    CHECK_EQ(gs_stats_read(&stats), -EINVAL);
+    CHECK_EQ(gs_stats_read(NULL), -EINVAL);
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    CHECK(info.state >= GS_G_RUNNABLE && info.state <= GS_G_SYSCALL);
+    CHECK(strcmp(info.name, opts.name) == 0);
+    CHECK_EQ(gs_g_info_read(g, &info, 1), -EINVAL);
+    CHECK_EQ(gs_g_info_read(NULL, &info, sizeof info), -EINVAL);
+    CHECK_EQ(gs_name(g, name, sizeof name), strlen(opts.name));
+    CHECK(strcmp(name, "one tha") == 0);
+    CHECK_EQ(gs_name(g, NULL, 1), -EINVAL);
+    CHECK_GE(gs_num_goroutines(), 1);
+    CHECK_EQ(gs_chan_close(hold), 0);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    CHECK_EQ(info.state, GS_G_ENDED);
+    gs_release(g);
+    free_chan(hold);
+    CHECK_EQ(close(fd), 0);
+}
+
+static int64_t destroyed;
+static gs_key key;
+
+/* Waits, and sets its value anew, once. */
+static void destroy(void *rounds)
+{
+    CHECK_EQ(gs_sleep(20 * US), 0);
+    if (--*(int *)rounds > 0)
+        CHECK_EQ(gs_setspecific(key, rounds), 0);
+    else
+        ADD(destroyed, 1);
+}
+
+static void have_value(void *rounds)
+{
+    CHECK_EQ(gs_setspecific(key, rounds), 0);
+    CHECK(gs_getspecific(key) == rounds);
+    CHECK_EQ(gs_setspecific(0, rounds), -EINVAL);
+    ADD(ran, 1);
+}
+
+static void use_values(uint64_t *seed)
+{
+    int rounds[3], before = (int)GET(destroyed), i;
+    gs_g *gs[3];
+    gs_key other;
+    CHECK_EQ(gs_key_create(NULL, destroy), -EINVAL);
+    CHECK_EQ(gs_key_create(&other, NULL), 0);
+    for (i = 0; i < 3; i++) {
+        rounds[i] = 1 + (int)below(seed, 3);
+        gs[i] = begin(have_value, &rounds[i], NULL);
+    }
+    for (i = 0; i < 3; i++)
+        join(gs[i]);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(rounds[i], 0);
+    CHECK_GE(GET(destroyed), before + 3);
+    CHECK(gs_getspecific(other) == NULL);
+    CHECK_EQ(gs_key_delete(other), 0);
+}
+
 static void give_wrong_input(uint64_t *seed)
 {
     gs_config cfg = GS_CONFIG_INIT;
@@ -534,9 +626,9 @@ static void fork_one(uint64_t *seed)
 
 /* The first line is also for a thread that has attached itself. */
 static void (*const kinds[])(uint64_t *) = {
-    fork_one, use_group, use_gang, select_to_the_end, use_timer, compute_here, change_limits, stop_world, give_wrong_input,
-    attach, start_anew};
-enum { FORK = 0, FOR_GOROUTINES = 9 };
+    fork_one, use_group, use_gang, select_to_the_end, use_timer, use_values, compute_here, change_limits, stop_world, look_around,
+    give_wrong_input, attach, start_anew};
+enum { FORK = 0, FOR_GOROUTINES = 11 };
 
 static void one_step(uint64_t *seed, int attached)
 {
@@ -563,6 +655,8 @@ TEST(what_is_seldom_used_together)
     long fds;
     snprintf(check_note, sizeof check_note, "seed %llu", (unsigned long long)seed);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_key_create(&key, destroy), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     fds = count_fds();
     if (seconds)
         alarm((unsigned)seconds + check_seconds());
@@ -579,6 +673,7 @@ TEST(what_is_seldom_used_together)
         CHECK_EQ(count_threads(), 1);
         CHECK_EQ(count_fds(), fds);
     } while (clock_now() < end_at);
+    CHECK_EQ(gs_key_delete(key), 0);
 }
 
 int main(int argc, char **argv)
