@@ -698,3 +698,46 @@ GO_TEST(members_that_compute_stand_while_the_world_does)
         join(g[i]);
     CHECK_EQ(gs_workers_free(w), 0);
 }
+
+struct looks {
+    int begun, stop;
+};
+
+/* Calls the library only where the word says so, as interpreters do. */
+static void look_at_the_word(void *arg)
+{
+    struct looks *l = arg;
+    const uint32_t *word = gs_preempt_flag();
+    SET(l->begun, 1);
+    while (!GET(l->stop))
+        if (GET(*word))
+            gs_preempt_check();
+}
+
+static void sleep_some(void *arg)
+{
+    struct looks *l = arg;
+    while (!GET(l->begun))
+        CHECK_EQ(gs_sleep(MS), 0);
+    for (int i = 0; i < 30; i++)
+        CHECK_EQ(gs_sleep(MS), 0);
+    SET(l->stop, 1);
+}
+
+/* The word said nothing to a goroutine that had lost its P, and the others of its thread waited for ever. */
+GO_TEST(members_without_a_p_see_the_word)
+{
+    gs_workers *w = gs_workers_create(1, 0);
+    gs_spawn_opts o = in_group(w);
+    gs_g *g[2];
+    o.flags |= GS_SPAWN_NOSIGNAL;
+    for (int round = 0; round < 5; round++) {
+        struct looks l = {0, 0};
+        CHECK(w != NULL);
+        g[0] = go_opts(sleep_some, &l, &o);
+        g[1] = go_opts(look_at_the_word, &l, &o);
+        join(g[0]);
+        join(g[1]);
+    }
+    CHECK_EQ(gs_workers_free(w), 0);
+}

@@ -22,7 +22,7 @@ use crate::os::spin::backoff;
 use crate::os::{KeepErrno, futex, membarrier, signal, thread, time};
 use crate::sched::who::attention::{self, STOP};
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE, claim};
+use crate::sched::who::m::{self, INSIDE, M, MRef, OUTSIDE, claim};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{P, PRef, PStatus, count};
 use crate::sched::who::runtime::{Runtime, rt};
@@ -116,6 +116,9 @@ fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
     }
     // The P is this thread's: the M reads `claim` before it touches the P again.
     p.leave_m(to);
+    if is_member(&m) {
+        world::ask_member_without_p();
+    }
     true
 }
 
@@ -180,10 +183,20 @@ fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     take(p, m, to)
 }
 
+fn is_member(m: &M) -> bool {
+    !m.group.load(Ordering::Relaxed).is_null()
+}
+
+/// Whether a member of a worker group has lost its P and not noticed yet.
+pub fn a_member_has_no_p(rt: &Runtime) -> bool {
+    let lost = |m: &M| is_member(m) && m.claim.load(Ordering::Relaxed) == claim::TAKEN;
+    !rt.ms_that(lost).is_empty()
+}
+
 /// Takes the P from a member of a worker group whose goroutine computes and must not get the signal. The goroutine goes
 /// on without a P, so no more threads do that than groups have members.
 pub fn take_from_member(rt: &Runtime, p: PRef) -> bool {
-    let Some(m) = p.runner().filter(|m| !m.group.load(Ordering::Relaxed).is_null()) else {
+    let Some(m) = p.runner().filter(|m| is_member(m)) else {
         return false;
     };
     // SAFETY: null or a descriptor, which stays mapped.

@@ -65,14 +65,27 @@ pub fn any_p_is_asked() -> bool {
     WANTED.0.load(Ordering::Relaxed)
 }
 
-/// For sysmon: once all P's have answered no M needs to check any more.
+/// A member of a worker group has lost its P, which it notices only at a call: `gs_preempt_check` has to be one.
+pub fn ask_member_without_p() {
+    // SeqCst: pairs with `forget_answered`, as in `ask`.
+    fence(Ordering::SeqCst);
+    show_wanted(true);
+}
+
+/// For sysmon: once all P's have answered, and all members of worker groups have P's again, no M needs to check any
+/// more.
 pub fn forget_answered(rt: &Runtime) {
-    if any_p_is_asked() {
+    if any_p_is_asked() || preempt_word().load(Ordering::Relaxed) != 0 {
         // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
         WANTED.0.store(false, Ordering::SeqCst);
         show_wanted(false);
-        if rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0) {
+        // SeqCst: pairs with `ask_member_without_p`.
+        fence(Ordering::SeqCst);
+        let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
+        if is_asked {
             WANTED.0.store(true, Ordering::SeqCst);
+        }
+        if is_asked || preempt::a_member_has_no_p(rt) {
             show_wanted(true);
         }
     }
