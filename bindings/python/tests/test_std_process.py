@@ -216,6 +216,24 @@ def test_multiprocessing(tmp_path):
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
 
 
+def test_connections_of_multiprocessing():
+    """They read from the descriptor of a socket that has connected."""
+    run("""
+        from multiprocessing.connection import Client, Listener
+        for family in "AF_UNIX", "AF_INET":
+            with Listener(None, family, authkey=b"key") as listener:
+                def serve():
+                    with listener.accept() as connection:
+                        gosched.sleep(0.03)
+                        connection.send(connection.recv() + 1)
+                server = gosched.go(serve)
+                with Beside(), Client(listener.address, authkey=b"key") as connection:
+                    connection.send(41)
+                    assert connection.recv() == 42
+                server.result()
+    """)
+
+
 def test_locks_that_processes_share(tmp_path):
     """Many goroutines wait for one, some are cancelled meanwhile, and none of its units is lost."""
     script = tmp_path / "locks.py"

@@ -192,6 +192,54 @@ def test_dup_and_detach_stay_non_blocking_below():
     """)
 
 
+def test_detach_gives_back_what_the_program_has_set():
+    run("""
+        import os, socket
+        for timeout, blocks in (None, True), (5, False), (0, False):
+            a, b = socket.socketpair()
+            b.sendall(b"1")
+            assert a.recv(1) == b"1"
+            a.settimeout(timeout)
+            fd = a.detach()
+            assert a.fileno() == -1 and repr(a).startswith("<socket.socket [closed]")
+            assert os.get_blocking(fd) is blocks, timeout
+            if blocks:
+                with Beside():
+                    gosched.go(lambda: (gosched.sleep(0.05), b.send(b"2")))
+                    assert os.read(fd, 1) == b"2"
+            os.close(fd), b.close()
+        assert a.detach() == -1
+    """)
+
+
+@pytest.mark.parametrize("procs", ["1", "2"])
+def test_who_polls_what_is_always_ready_lets_others_run(procs):
+    """The others waited for ever once the thread of Python had lost its P to native goroutines."""
+    run("""
+        import select, socket, sys, threading, time
+        gosched.gomaxprocs(int(sys.argv[1]))
+        a, b = socket.socketpair()
+        poll = select.poll()
+        poll.register(a, select.POLLOUT)
+        stop = []
+        def by_select():
+            while not stop:
+                assert select.select([], [a], [], 0.1)[1]
+        def by_poll():
+            while not stop:
+                assert poll.poll(100)
+        for spin in by_select, by_poll:
+            stop.clear()
+            thread = threading.Thread(target=spin)
+            thread.start()
+            for _ in range(30):
+                time.sleep(0.005)
+            stop.append(1)
+            thread.join()
+        a.close(), b.close()
+    """, procs)
+
+
 def test_numbers_of_files_that_come_back():
     """Whatever closes a socket, its number may be another file's next: a socket's, a pipe's, an epoll's."""
     run("""

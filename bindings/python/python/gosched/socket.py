@@ -5,10 +5,10 @@ sets the same methods on the standard class itself, so that sockets, and classes
 ``socket.socket``, that exist already are cooperative from then on too.
 
 How a socket is used: as long as nothing that could block was called on it, it is exactly what
-CPython made of it. The first such call makes the file descriptor non-blocking, for good, and
+CPython made of it. The first such call makes the file descriptor non-blocking and
 puts a :class:`_Mode` in the place of ``False`` in the socket's ``_closed``: it holds the timeout
 that the program sees. (``socket.socket`` has slots and no dictionary, and ``_closed`` is only
-ever asked whether it's true.)
+ever asked whether it's true.) detach() takes that back.
 """
 
 import _socket
@@ -253,6 +253,18 @@ class _Methods:
                 _gosched.close(fd)
             except ConnectionResetError:
                 pass  # as CPython's
+
+    def detach(self):
+        """Close the socket, but not its file descriptor, and give that: it blocks if the socket has no timeout."""
+        mode = self._closed
+        self._closed = True
+        fd = _c_detach(self)
+        if type(mode) is _Mode and mode.timeout is None and fd != -1:
+            try:
+                _os.set_blocking(fd, True)
+            except OSError:
+                pass  # closed already, by its number
+        return fd
 
     def dup(self):
         """Duplicate the socket: a new one for the same connection, not inheritable."""
