@@ -206,8 +206,10 @@ def test_semaphore():
         Semaphore(-1)
     with pytest.raises(ValueError):
         s.release(0)
-    with pytest.raises((ValueError, OverflowError)):
-        s.release(-1)
+    for n in -1, 2**40:
+        with pytest.raises(ValueError):
+            s.release(n)
+    assert s.value == 6
     with pytest.raises(ValueError):
         s.acquire(False, 1)
     with pytest.raises(ValueError):
@@ -367,6 +369,22 @@ def test_rwmutex():
             release()
     with pytest.raises(ValueError):
         m.lock(float("nan"))
+
+
+def test_rwmutex_in_with_blocks():
+    m = RWMutex()
+    with m.rlocker() as first, m.rlocker() as second:
+        assert first is True and second is True
+        assert m.lock(0) is False
+    with m as held:
+        assert held is True and m.rlocker().lock(0) is False
+    with pytest.raises(KeyError), m:
+        raise KeyError
+    with pytest.raises(KeyError), m.rlocker():
+        raise KeyError
+    with pytest.raises(RuntimeError):
+        m.rlocker().unlock()
+    assert m.lock(0) is True
 
 
 def test_rwmutex_prefers_writers_to_new_readers():
@@ -888,6 +906,58 @@ def test_pool_errors():
         list(pool.imap_unordered(abs, items()))
     assert pool.join(10)
     assert pool.map(abs, [-1]) == [1]
+
+
+def test_pool_map_raises_the_first_error_at_once(monkeypatch):
+    told = []
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append(e))
+    pool = Pool(3)
+    ended = []
+
+    def work(n):
+        try:
+            if n == 0:
+                sleep(1000)
+            raise KeyError(n)
+        finally:
+            ended.append(n)
+
+    with pytest.raises(KeyError):
+        pool.map(work, range(1000))
+    assert pool.join(20)
+    # The rest didn't begin, and no error is reported beside the one that was raised.
+    assert 0 in ended and len(ended) < 10
+    assert told == []
+
+
+def test_pool_cancelled_while_it_maps():
+    pool = Pool(2)
+
+    def both(how):
+        return lambda: list(how(lambda n: (sleep(0.001), n)[1], range(10**6)))
+
+    for how in pool.map, pool.imap_unordered:
+        g = park(both(how))
+        while not g.done():
+            pool.cancel()
+            sleep(0.0007)
+        assert isinstance(g.exception(), Cancelled)
+        assert pool.join(20)
+
+
+def test_pool_join_has_one_timeout_for_all(monkeypatch):
+    pool, clock, waited = Pool(3), [100.0], []
+    monkeypatch.setattr(gosched.pool, "_monotonic", lambda: clock[0])
+
+    class Slow:
+        def join(self, timeout):
+            waited.append(timeout)
+            clock[0] += 2
+            return True
+
+    pool._alive = [Slow(), Slow(), Slow()]
+    assert pool.join(3) and waited == [3, 1, 0]
+    assert pool.join() and waited[3:] == [None] * 3
 
 
 def test_pool_given_up():

@@ -1,5 +1,7 @@
 """A pool: a limited number of goroutines at a time."""
 
+from time import monotonic as _monotonic
+
 from ._gosched import Channel, Closed, Semaphore, go
 
 #: what imap_unordered's goroutines send: a result, an exception, or how many results there are in all
@@ -45,12 +47,28 @@ class Pool:
         self._free.release()
 
     def map(self, fn, *iterables):
-        """The list of fn(...) for all items, in their order. The first exception cancels the rest and is
-        raised."""
-        started = []
+        """The list of fn(...) for all items, in their order. The first exception is raised at once, and cancels the
+        rest."""
+        started, failed = [], []
+        ended = Semaphore(0)
+
+        def look(goroutine):
+            error = goroutine.exception()
+            if error is not None:
+                failed.append(error)
+            ended.release()
+
         try:
             for args in zip(*iterables):
-                started.append(self.go(fn, *args))
+                goroutine = self.go(fn, *args)
+                started.append(goroutine)
+                goroutine.add_done_callback(look)
+                if failed:
+                    break
+            for _ in started:
+                if failed:
+                    raise failed[0]
+                ended.acquire()
             return [goroutine.result() for goroutine in started]
         except BaseException:
             for goroutine in started:
@@ -70,6 +88,12 @@ class Pool:
                 outcome = (_ERROR, error)
             _send(results, outcome)
 
+        def look(goroutine):
+            started.discard(goroutine)
+            if goroutine.cancelled():
+                # Before it began, or while it waited for room.
+                _send(results, (_ERROR, goroutine.exception()))
+
         def feed():
             count = 0
             try:
@@ -77,7 +101,7 @@ class Pool:
                     goroutine = self.go(one, args)
                     count += 1
                     started.add(goroutine)
-                    goroutine.add_done_callback(started.discard)
+                    goroutine.add_done_callback(look)
             except BaseException as error:
                 _send(results, (_ERROR, error))
             _send(results, (_COUNT, count))
@@ -102,8 +126,9 @@ class Pool:
 
     def join(self, timeout=None):
         """Waits until no goroutine of the pool runs. False: the timeout, in seconds, has passed."""
+        end = None if timeout is None else _monotonic() + timeout
         for goroutine in list(self._alive):
-            if not goroutine.join(timeout):
+            if not goroutine.join(None if end is None else max(end - _monotonic(), 0)):
                 return False
         return True
 
