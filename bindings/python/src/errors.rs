@@ -28,6 +28,9 @@ pub fn value(text: &'static str) -> PyErr {
 #[cold]
 pub fn not_callable(object: &Bound<'_, PyAny>) -> PyErr {
     match object.get_type().name() {
+        Ok(kind) if kind == "coroutine" => PyTypeError::new_err(
+            "the first argument must be callable, not a coroutine: run_coroutine() waits for it",
+        ),
         Ok(kind) => {
             PyTypeError::new_err(format!("the first argument must be callable, not {kind}"))
         }

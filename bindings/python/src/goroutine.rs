@@ -372,9 +372,13 @@ impl Goroutine {
     }
 
     /// Has fn(goroutine) called when it has ended, by the goroutine itself; now, if it has already.
-    fn add_done_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+    fn add_done_callback(slf: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !function.is_callable() {
+            return Err(errors::not_callable(function));
+        }
         slf.get().inner.with(slf.py(), |i| i.watched = true);
-        Self::_on_end(slf, function);
+        Self::_on_end(slf, function.clone().unbind());
+        Ok(())
     }
 
     /// As add_done_callback, but an error of the goroutine is reported all the same.
@@ -884,9 +888,11 @@ pub fn spawn<'py>(
     kwargs: Option<&Bound<'py, PyAny>>,
     name: Option<Py<PyAny>>,
     node: Option<i32>,
-    stack_size: usize,
+    stack_size: isize,
 ) -> PyResult<Py<Goroutine>> {
     let py = function.py();
+    let stack_size = usize::try_from(stack_size)
+        .map_err(|_| errors::value("stack_size must not be negative"))?;
     let args = match args {
         Some(args) => py.get_type::<PyTuple>().call1((args,))?.cast_into::<PyTuple>()?,
         None => PyTuple::empty(py),

@@ -556,10 +556,12 @@ impl Semaphore {
 
     /// Gives n units back.
     #[pyo3(signature = (n=1))]
-    fn release(&self, py: Python<'_>, n: u32) -> PyResult<()> {
-        if n < 1 {
-            return Err(errors::value("n must be one or more"));
-        }
+    fn release(&self, py: Python<'_>, n: i64) -> PyResult<()> {
+        let n = match u32::try_from(n) {
+            Ok(n) if n > 0 => n,
+            Err(_) if n > 0 => return Err(errors::value("n is too large")),
+            _ => return Err(errors::value("n must be one or more")),
+        };
         self.give(py, n);
         Ok(())
     }

@@ -64,6 +64,7 @@ def test_spawn_copies_its_kwargs():
     lambda: go(print).join("x"),
     lambda: go(len, "").throw(1),
     lambda: go(len, "").throw(int),
+    lambda: go(len, "").add_done_callback(1),
     lambda: gosched.blocking(1),
     lambda: gosched.blocking(),
     lambda: gosched.gomaxprocs("x"),
@@ -73,8 +74,20 @@ def test_type_errors(call):
         call()
 
 
+def test_coroutines_are_no_functions():
+    async def f():
+        pass
+
+    coroutine = f()
+    for start in go, spawn, gosched.run, gosched.blocking:
+        with pytest.raises(TypeError, match="run_coroutine"):
+            start(coroutine)
+    coroutine.close()
+
+
 @pytest.mark.parametrize("call", [
     lambda: spawn(print, node=-1),
+    lambda: spawn(print, stack_size=-1),
     lambda: spawn(print, node=10**6),
     lambda: sleep(-1),
     lambda: sleep(float("nan")),
@@ -92,7 +105,7 @@ def test_value_errors(call):
 
 
 @pytest.mark.parametrize("call", [
-    lambda: spawn(print, stack_size=-1),
+    lambda: spawn(print, stack_size=2**70),
     lambda: spawn(print, node=2**40),
     lambda: gosched.gomaxprocs(2**40),
 ])

@@ -27,7 +27,6 @@ from ._gosched import (
     Goroutine,
     Lock,
     RLock,
-    RWMutex,
     Semaphore,
     after,
     blocking,
@@ -47,6 +46,7 @@ from ._gosched import (
 )
 from ._runtime import (
     Once,
+    RWMutex,
     Ticker,
     Timeout,
     WaitGroup,

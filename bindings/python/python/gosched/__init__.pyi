@@ -10,7 +10,6 @@ from ._gosched import (
     Goroutine as Goroutine,
     Lock as Lock,
     RLock as RLock,
-    RWMutex as RWMutex,
     Semaphore as Semaphore,
     after as after,
     blocking as blocking,
@@ -31,6 +30,7 @@ from ._gosched import (
 )
 from ._runtime import (
     Once as Once,
+    RWMutex as RWMutex,
     Ticker as Ticker,
     Timeout as Timeout,
     WaitGroup as WaitGroup,

@@ -156,6 +156,52 @@ class Once:
                     self._done = True
 
 
+class RWMutex(_gosched.RWMutex):
+    """A lock that many readers or one writer have, as sync.RWMutex. In a `with` block the mutex itself is for
+    writing, and rlocker() for reading:
+
+    >>> import gosched
+    >>> rw = gosched.RWMutex()
+    >>> with rw.rlocker(), rw.rlocker():
+    ...     print("two readers")
+    two readers
+    >>> with rw:
+    ...     print("one writer")
+    one writer
+    """
+
+    def __enter__(self):
+        return self.lock()
+
+    def __exit__(self, *args):
+        self.unlock()
+
+    def rlocker(self):
+        """The mutex as a lock for reading: lock() and unlock() are its rlock() and runlock()."""
+        return RLocker(self)
+
+
+class RLocker:
+    """What rlocker() of a RWMutex gives."""
+
+    def __init__(self, rwmutex):
+        self._rwmutex = rwmutex
+
+    def lock(self, timeout=None):
+        """Takes the mutex for reading; waits at most timeout seconds. Whether it is held."""
+        return self._rwmutex.rlock(timeout)
+
+    def unlock(self):
+        """Gives it back. RuntimeError: no reader has it."""
+        self._rwmutex.runlock()
+
+    def __enter__(self):
+        return self.lock()
+
+    def __exit__(self, *args):
+        self.unlock()
+
+
 class WaitGroup(_gosched.WaitGroup):
     """Waits for a number of goroutines, as sync.WaitGroup.
 
