@@ -50,6 +50,18 @@ def test_sockets_of_before_and_classes_made_before_are_cooperative():
     """, prelude="")
 
 
+def test_modules_need_no_import_of_their_own():
+    run("""
+        import gosched, sys, types
+        names = "asyncio os patch queue select selectors signal socket ssl subprocess threading time".split()
+        for name in names:
+            assert isinstance(getattr(gosched, name), types.ModuleType), name
+            assert getattr(gosched, name) is sys.modules["gosched." + name] and name in dir(gosched)
+        a, b = gosched.socket.socketpair()
+        a.close(), b.close()
+    """, prelude="")
+
+
 def test_unpatched():
     run("""
         import gosched

@@ -74,9 +74,11 @@ _LAZY = {
     "as_future": ("asyncio", "as_future"),
     "run_coroutine": ("asyncio", "run_coroutine"),
     "EventLoopPolicy": ("asyncio", "EventLoopPolicy"),
-    "asyncio": ("asyncio", None),
     "watchdog": ("_watchdog", "watchdog"),
 }
+for _name in ("asyncio", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "threading", "time"):
+    _LAZY[_name] = (_name, None)
+del _name
 
 
 def __getattr__(name):
