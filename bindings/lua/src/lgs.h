@@ -85,7 +85,8 @@ enum { LGS_NO_REASON, LGS_DEADLOCK, LGS_INTERRUPT };
 /* A lua_State with what belongs to it. Upvalue 1 of each function of the module. */
 struct state {
     lua_State *L;
-    struct goroutine *g; /* what it runs; NULL: it is a main program's */
+    lua_State *coroutine; /* that runs in it now; NULL: none */
+    struct goroutine *g;  /* what it runs; NULL: it is a main program's */
     struct state *next;  /* in the pool */
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */

@@ -360,7 +360,7 @@ void lgs_enter(struct state *S, bool sync)
     if (S->self)
         settle_ctrl_c(S);
     start_ticking();
-    set_running(S->L);
+    set_running(S->coroutine ? S->coroutine : S->L);
 }
 
 /* What gs_dump writes, on top of the stack. */
@@ -646,6 +646,88 @@ static void copy_fields(lua_State *L)
     lua_pop(L, 1);
 }
 
+/* ---- Coroutines ----
+
+   A coroutine has a hook of its own, so the handler of the slice must know which one runs. In the states of goroutines, resume
+   and wrap of the library `coroutine` are these, which say so, and else do as Lua's own. */
+
+/* As auxresume in Lua's lcorolib.c: gives how many results are on L; below 0: an error is. */
+static int resume(struct state *S, lua_State *L, lua_State *co, int n)
+{
+    if (!lua_checkstack(co, n)) {
+        lua_pushliteral(L, "too many arguments to resume");
+        return -1;
+    }
+    lua_xmove(L, co, n);
+    lua_State *was = S->coroutine;
+    S->coroutine = co;
+    set_running(co);
+    int results, status = lua_resume(co, L, n, &results);
+    S->coroutine = was;
+    set_running(was ? was : S->L);
+    if (status != LUA_OK && status != LUA_YIELD) {
+        lua_xmove(co, L, 1);
+        return -1;
+    }
+    if (!lua_checkstack(L, results + 1)) {
+        lua_pop(co, results);
+        lua_pushliteral(L, "too many results to resume");
+        return -1;
+    }
+    lua_xmove(co, L, results);
+    return results;
+}
+
+static int co_resume(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, 1);
+    luaL_checktype(L, 1, LUA_TTHREAD);
+    int n = resume(lgs_state(L), L, co, lua_gettop(L) - 1);
+    lua_pushboolean(L, n >= 0);
+    n = n < 0 ? 1 : n;
+    lua_insert(L, -(n + 1));
+    return n + 1;
+}
+
+/* What wrap gives. */
+static int co_wrapped(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, lua_upvalueindex(2));
+    int n = resume(lgs_state(L), L, co, lua_gettop(L));
+    if (n >= 0)
+        return n;
+    int status = lua_status(co);
+    if (status != LUA_OK && status != LUA_YIELD) { /* the error is the coroutine's own */
+        status = lua_resetthread(co);
+        lua_xmove(co, L, 1);
+    }
+    if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
+        luaL_where(L, 1);
+        lua_insert(L, -2);
+        lua_concat(L, 2);
+    }
+    return lua_error(L);
+}
+
+static int co_wrap(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_pushlightuserdata(L, lgs_state(L));
+    lua_State *co = lua_newthread(L);
+    lua_pushvalue(L, 1);
+    lua_xmove(L, co, 1);
+    lua_pushcclosure(L, co_wrapped, 2);
+    return 1;
+}
+
+/* The library is on top of the stack. */
+static void replace_coroutines(struct state *S, lua_State *L)
+{
+    const luaL_Reg ours[] = {{"resume", co_resume}, {"wrap", co_wrap}, {NULL, NULL}};
+    lua_pushlightuserdata(L, S);
+    luaL_setfuncs(L, ours, 1);
+}
+
 /* Protected: makes the libraries of a new state. */
 static int fill_state(lua_State *L)
 {
@@ -656,6 +738,9 @@ static int fill_state(lua_State *L)
     luaL_requiref(L, "gosched", luaopen_gosched, 0);
     lua_pop(L, 1);
     lgs_io_replace(S, L);
+    lua_getglobal(L, "coroutine");
+    replace_coroutines(S, L);
+    lua_pop(L, 1);
     /* The globals as they are at the beginning of each goroutine. */
     lua_newtable(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);

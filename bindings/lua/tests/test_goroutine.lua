@@ -114,6 +114,82 @@ function TestGoroutine.test_cancel_ends_every_kind_of_wait()
   end
 end
 
+function TestGoroutine.test_cancel_ends_loops_in_coroutines()
+  for i, loop in ipairs {
+    function() coroutine.wrap(function() while true do end end)() end,
+    function() assert(coroutine.resume(coroutine.create(function() while true do end end))) end,
+    function()
+      local step = coroutine.wrap(function() while true do coroutine.yield() end end)
+      while true do step() end
+    end,
+    function() coroutine.wrap(function() coroutine.wrap(function() gs.yield() while true do end end)() end)() end,
+  } do
+    local started = gs.chan(1)
+    local g = gs.go(function() started:send(true) loop() end)
+    started:recv()
+    g:cancel()
+    local ok, err = g:join(h.LONG)
+    lu.assertEquals({ i, ok }, { i, false })
+    lu.assertStrContains(err, "cancelled")
+  end
+end
+
+-- What coroutines do at their edges, as text. In goroutines resume and wrap are this module's.
+local function coroutines()
+  local out = {}
+  local function say(...)
+    local t = table.pack(...)
+    for i = 1, t.n do t[i] = tostring(t[i]):gsub("0x%x+", "address") end
+    out[#out + 1] = table.concat(t, " ")
+  end
+  say(pcall(coroutine.wrap))
+  say(pcall(coroutine.wrap, 3))
+  say(pcall(coroutine.resume, 3) == false)
+  local co = coroutine.create(function(a, b)
+    local c = coroutine.yield(a + b)
+    local d, e = coroutine.yield(c * 2)
+    return d, e, "end"
+  end)
+  say(coroutine.resume(co, 1, 2))
+  say(coroutine.resume(co, 10))
+  say(coroutine.resume(co, "x"))
+  say(coroutine.resume(co))
+  local w = coroutine.wrap(function() error("oops") end)
+  say(pcall(w))
+  say(pcall(w))
+  say(pcall(coroutine.wrap(function() error({}) end)))
+  say(pcall(coroutine.wrap(function()
+    local x <close> = setmetatable({}, { __close = function(_, e) say("closed", e) end })
+    error("while open", 0)
+  end)))
+  local inner
+  inner = coroutine.create(function() return coroutine.resume(inner) end)
+  say(coroutine.resume(inner))
+  say(coroutine.resume((coroutine.running())))
+  co = coroutine.wrap(function() return pcall(function() coroutine.yield(1) error("after") end) end)
+  say(co())
+  say(co())
+  local function nest(n) return n == 0 and "bottom" or coroutine.wrap(nest)(n - 1) end
+  say(pcall(nest, 50))
+  say((select(2, pcall(nest, 1000)):match("C stack overflow")))
+  say(select("#", coroutine.wrap(function() return table.unpack({}, 1, 200) end)()))
+  say(pcall(coroutine.resume, coroutine.create(function(...) return select("#", ...) end), table.unpack({}, 1, 5000)))
+  say(coroutine.isyieldable(), coroutine.wrap(function() return coroutine.isyieldable() end)())
+  co = coroutine.create(function()
+    local x <close> = setmetatable({}, { __close = function() say("closed") end })
+    coroutine.yield()
+  end)
+  coroutine.resume(co)
+  say(coroutine.close(co))
+  for k, v in coroutine.wrap(function() for k, v in ipairs { 5, 6 } do coroutine.yield(k, v) end end) do say(k, v) end
+  say(coroutine.resume(coroutine.create(function() error(debug.traceback()) end)))
+  return table.concat(out, "\n")
+end
+
+function TestGoroutine.test_coroutines_are_as_in_main()
+  lu.assertEquals({ gs.go(coroutines):join() }, { true, coroutines() })
+end
+
 function TestGoroutine.test_cancel_is_an_error_once()
   local ch, started = gs.chan(), gs.chan(1)
   local g = gs.go(function()
