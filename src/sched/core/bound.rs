@@ -1,6 +1,5 @@
 //! Which M may run a goroutine, and how a goroutine gets to the M that it is bound to.
 
-use super::g0;
 use super::group;
 use super::hooks;
 use super::owner::{acquire_p, release_p, take_idle_p};
@@ -9,6 +8,7 @@ use super::start::{give, new_m};
 use super::stop::{take_gift, wait_for_gift};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
+use crate::sched::who::node::priority;
 use crate::sched::who::p::count;
 use crate::sched::who::runtime::rt;
 use crate::sched::who::task::{Task, TaskKind};
@@ -55,12 +55,6 @@ pub fn avoids(g: GRef, m: MRef) -> bool {
         || (g.has(flags::AVOID_PINNED) && m.pinned_here.load(Ordering::Relaxed) > 0)
 }
 
-/// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other
-/// thread; the borrowed thread goes back when they have ended.
-pub fn has_bound(m: MRef) -> bool {
-    m.is_locked() || m.pinned_here.load(Ordering::Relaxed) > 0
-}
-
 /// The goroutines that are bound to this locked M wait, and it has no P: sleeps until another M
 /// hands it a P for one of them. `THREADS.md` has the protocol. seed: S9
 pub fn stop_locked(m: MRef) {
@@ -71,7 +65,7 @@ pub fn stop_locked(m: MRef) {
         // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
         // sees the pushed task.
         fence(Ordering::SeqCst);
-        let notified = m.pinned.is_empty() && !g0::must_leave(m) && m.sleep(-1);
+        let notified = m.pinned.is_empty() && !m.must_leave() && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives this M a P, and notifies it once.
             return if notified {
@@ -83,7 +77,7 @@ pub fn stop_locked(m: MRef) {
             };
         }
         // No M has given it a P: there is a task, or the runtime ends.
-        if g0::must_leave(m) {
+        if m.must_leave() {
             return;
         }
         if let Some(p) = take_idle_p(rt, None, m.node.get()) {
@@ -97,7 +91,7 @@ pub fn stop_locked(m: MRef) {
 /// This M finds no P: the goroutines that are pinned to it go to where an M with a P finds them.
 pub fn give_pinned_away(m: MRef) {
     while let Some(task) = m.pinned.pop() {
-        ready::push_global(task, crate::sched::who::node::priority::NORMAL);
+        ready::push_global(task, priority::NORMAL);
     }
 }
 

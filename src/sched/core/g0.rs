@@ -2,12 +2,12 @@
 //! thread leaves.
 
 use super::blocking;
-use super::bound::{self, has_bound, is_own, may_run};
+use super::bound::{self, is_own, may_run};
 use super::exceptions;
 use super::gang;
 use super::group;
 use super::hooks;
-use super::netpoll::{self};
+use super::netpoll;
 use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due};
 use super::owner::{make_idle, release_p};
 use super::preempt;
@@ -21,8 +21,7 @@ use super::timers;
 use super::world;
 use crate::arch::{self, Place};
 use crate::os::signal::AltStack;
-use crate::os::thread;
-use crate::os::thread::Thread;
+use crate::os::thread::{self, Thread};
 use crate::os::time;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, flags};
@@ -32,7 +31,7 @@ use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 /// A goroutine that has run this number of times in a row away from the node of its stack takes the stack along.
 pub const REMOTE_RUNS: u16 = 8;
@@ -86,7 +85,7 @@ pub fn next(m: MRef) -> Option<GRef> {
         if stops_for_world(m) {
             continue;
         }
-        if must_leave(m) {
+        if m.must_leave() {
             leave_with_p(m);
             return None;
         }
@@ -101,7 +100,7 @@ pub fn next(m: MRef) -> Option<GRef> {
 /// For an M without a P: whether the thread leaves.
 fn leaves_without_p(m: MRef) -> bool {
     hooks::idle(m);
-    let leaves = must_leave(m);
+    let leaves = m.must_leave();
     if leaves {
         m.set_between(false);
         leave_timers(rt());
@@ -135,7 +134,7 @@ fn stops_for_world(m: MRef) -> bool {
 fn leave_with_p(m: MRef) {
     hooks::leave_entered(m);
     hooks::idle(m);
-    put_back_stash(m, m.p());
+    ready::put_back_stash(m, m.p());
     let p = release_p(m);
     if m.spinning.replace(false) {
         rt().idle.spin_ended();
@@ -228,36 +227,11 @@ pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
     m.pinned.pop()
 }
 
-/// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s
-/// function, or because its locked goroutine has ended.
-pub fn must_leave(m: MRef) -> bool {
-    if m.is_runner() {
-        // Pairs with the fence in `root_ended`: either this M sees `root_done`, or `root_ended` sees the M's P.
-        fence(Ordering::SeqCst);
-        if m.root_done.load(Ordering::Acquire) && !has_bound(m) {
-            return true;
-        }
-    }
-    m.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
-}
-
-/// Whether the thread is borrowed and its owner waits for it.
-pub fn is_wanted_back(m: MRef) -> bool {
-    m.is_runner() && m.root_done.load(Ordering::Acquire)
-}
-
 /// The thread leaves without a P. Its M may have been the timer watcher, and other M's may have gone to sleep meanwhile
 /// without a deadline: another M watches the timers of idle P's from now on.
 pub fn leave_timers(rt: &Runtime) {
     if !rt.exiting.load(Ordering::Acquire) {
         rt.timer_added(timers::next_of_idle_ps());
-    }
-}
-
-/// Tasks that the M has taken already, or that are pinned to it, go back to the queues.
-pub fn put_back_stash(m: MRef, p: PRef) {
-    for task in m.stash.take().into_iter().chain(core::iter::from_fn(|| m.pinned.pop())) {
-        ready::put_back(p, task);
     }
 }
 

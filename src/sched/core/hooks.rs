@@ -8,7 +8,7 @@
 use super::blocking;
 use super::bound;
 use super::boundary;
-use super::g0;
+use super::ready;
 use super::start;
 use super::switch::{self, Left};
 use super::world;
@@ -130,7 +130,7 @@ fn change(m: MRef, to: *const Hooks) {
         // The M may lose its P in a hook, so its tasks go back to the queues. The M doesn't spin while it is in a hook,
         // because sysmon takes P's from blocked M's only when no M spins. The M looks for work afterwards, or the M
         // that took its P does.
-        g0::put_back_stash(m, m.p());
+        ready::put_back_stash(m, m.p());
         if m.spinning.replace(false) {
             rt().idle.spin_ended();
         }

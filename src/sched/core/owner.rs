@@ -1,8 +1,7 @@
 //! How a P changes its owner.
 
-use super::g0;
 use super::gang;
-use super::netpoll::{self};
+use super::netpoll;
 use super::world;
 use crate::sched::who::attention::TO_G0;
 use crate::sched::who::m::MRef;
@@ -48,13 +47,13 @@ pub fn acquire_p(m: MRef, p: PRef) {
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
     rt().sysmon.wake_if_long_asleep();
-    crate::sched::core::owner::go_to_g0_if_wanted_back(m, p);
+    go_to_g0_if_wanted_back(m, p);
 }
 
 /// The M has taken a P. If the thread's owner wants the thread back, the M must go to g0.
 #[inline(always)]
 pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
-    if g0::is_wanted_back(m) {
+    if m.is_wanted_back() {
         world::ask(p, TO_G0);
     }
 }

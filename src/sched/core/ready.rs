@@ -223,6 +223,13 @@ pub fn put_back(p: PRef, task: Task) {
     }
 }
 
+/// Tasks that the M has taken already, or that are pinned to it, go back to the queues.
+pub fn put_back_stash(m: MRef, p: PRef) {
+    for task in m.stash.take().into_iter().chain(iter::from_fn(|| m.pinned.pop())) {
+        put_back(p, task);
+    }
+}
+
 /// Queues a goroutine that yields, behind everything else.
 #[inline(always)]
 pub fn push_yielded(p: PRef, g: GRef) {

@@ -1,9 +1,8 @@
 //! Stopping M's: an M without work gives its P up and sleeps until another M or an event wakes it.
 
 use super::bound::give_pinned_away;
-use super::g0;
-use super::netpoll::{self, Post};
-use super::owner::{self, acquire_p, make_idle, release_p, take_idle_p};
+use super::netpoll::{self, Post, Woken};
+use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
 use super::steal::work_for_thieves;
 use super::timers;
 use crate::os::time;
@@ -25,7 +24,7 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     // No M was woken for work that came before the counters changed.
     let due = timers::next_of_idle_ps();
     if (work_for_thieves(rt, p.node as usize) || due <= time::now())
-        && let Some(new) = owner::take_idle_p(rt, Some(p), m.node.get())
+        && let Some(new) = take_idle_p(rt, Some(p), m.node.get())
     {
         acquire_p(m, new);
         m.spinning.set(true);
@@ -66,7 +65,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         // Pairs with the fences of threads that look for an idle M after they have published something for it.
         fence(Ordering::SeqCst);
         rt.aside.thread_is_idle(rt, m);
-        let called = !m.pinned.is_empty() || g0::must_leave(m);
+        let called = !m.pinned.is_empty() || m.must_leave();
         if called && node.leave_idle_ms(m) {
             post.leave();
             if answer_call(m) {
@@ -91,18 +90,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         let woken = post.sleep(m, deadline);
         rt.unwatch(m);
         if woken.notified || !node.leave_idle_ms(m) {
-            if !woken.notified {
-                // Another M has just taken this one out of the pool: a P comes.
-                m.sleep(-1);
-            }
-            take_gift(m);
-            woken.leave_ps(rt);
-            woken.deliver(m, &post);
-            post.leave();
-            if !m.p.get().is_null() || g0::must_leave(m) {
-                post.pass_on(rt);
-            }
-            return;
+            return answer_notification(rt, m, woken, &post);
         }
         // A file or a timer is ready. This M takes its P, if that is still idle.
         if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
@@ -120,6 +108,21 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
     }
 }
 
+/// Another thread has taken this M out of the pool, and has notified it or is about to: takes the P and the task that
+/// come with the notification.
+fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
+    if !woken.notified {
+        m.sleep(-1);
+    }
+    take_gift(m);
+    woken.leave_ps(rt);
+    woken.deliver(m, post);
+    post.leave();
+    if !m.p.get().is_null() || m.must_leave() {
+        post.pass_on(rt);
+    }
+}
+
 /// Takes an idle P with a timer that is due.
 #[must_use]
 pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
@@ -127,10 +130,11 @@ pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))
 }
 
-/// The M is not in its pool. True: it has a P, or is to leave.
+/// The M was wanted before it slept, and has left its pool: it looks for a P, or leaves. True: it has a P, or is to
+/// leave.
 pub fn answer_call(m: MRef) -> bool {
     let rt = rt();
-    if g0::must_leave(m) {
+    if m.must_leave() {
         return true;
     }
     if let Some(p) = take_idle_p(rt, None, m.node.get()) {

@@ -8,7 +8,6 @@ use crate::arch::{self, Begin, Place, sanitizer};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary;
 use crate::sched::core::exceptions;
-use crate::sched::core::g0;
 use crate::sched::core::gang;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
@@ -185,7 +184,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if rt().watches_ends() {
         rt().one_ended(m.p());
     }
-    if m.ended.load(Ordering::Relaxed) || g0::is_wanted_back(m) {
+    if m.ended.load(Ordering::Relaxed) || m.is_wanted_back() {
         // No direct switch: this thread runs no goroutine any more, or may go back now.
         world::ask(m.p(), attention::TO_G0);
     }

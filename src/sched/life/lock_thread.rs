@@ -5,7 +5,6 @@
 //! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
 
 use crate::sched::core::blocking;
-use crate::sched::core::g0;
 use crate::sched::core::park::{self, Block};
 use crate::sched::core::world;
 use crate::sched::who::attention::TO_G0;
@@ -155,7 +154,7 @@ pub fn unlock() -> i32 {
                 m.bind_to(m.p().node as usize);
             }
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
-            if g0::is_wanted_back(m) && !m.p.get().is_null() {
+            if m.is_wanted_back() && !m.p.get().is_null() {
                 world::ask(m.p(), TO_G0);
             }
         }

@@ -267,6 +267,30 @@ impl M {
         self.runner.load(Ordering::Relaxed)
     }
 
+    /// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other
+    /// thread; the borrowed thread goes back when they have ended.
+    pub fn has_bound(&self) -> bool {
+        self.is_locked() || self.pinned_here.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s function, or because its locked goroutine
+    /// has ended.
+    pub fn must_leave(&self) -> bool {
+        if self.is_runner() {
+            // Pairs with the fence in `root_ended`: either this M sees `root_done`, or `root_ended` sees the M's P.
+            fence(Ordering::SeqCst);
+            if self.root_done.load(Ordering::Acquire) && !self.has_bound() {
+                return true;
+            }
+        }
+        self.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread is borrowed and its owner waits for it.
+    pub fn is_wanted_back(&self) -> bool {
+        self.is_runner() && self.root_done.load(Ordering::Acquire)
+    }
+
     /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
     /// goroutines that are bound to the M don't run. May be old when it is read.
     pub fn is_blocked(&self) -> bool {
