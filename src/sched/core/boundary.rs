@@ -39,13 +39,7 @@ impl Entered {
     #[inline(always)]
     pub fn without_giving_way() -> Entered {
         let m = m::current();
-        let from = m.map_or(INSIDE, |m| {
-            let from = m.outside.load(Ordering::Relaxed);
-            m.outside.store(INSIDE, Ordering::Relaxed);
-            // Pairs with the `membarrier` in `preempt::take`.
-            compiler_fence(Ordering::SeqCst);
-            from
-        });
+        let from = m.map_or(INSIDE, go_inside);
         Entered { from, m }
     }
 
@@ -114,13 +108,20 @@ impl Drop for Entered {
     }
 }
 
+/// The M uses its P from here on, without a check whether it still has it. Gives where the caller was.
+#[inline(always)]
+pub fn go_inside(m: MRef) -> u8 {
+    let from = m.outside.load(Ordering::Relaxed);
+    m.outside.store(INSIDE, Ordering::Relaxed);
+    // Pairs with the `membarrier` in `preempt::take_alone`.
+    compiler_fence(Ordering::SeqCst);
+    from
+}
+
 /// The library runs from here on. Gives where the caller was, inside or outside, and the M on which the caller is now.
 #[inline(always)]
 pub fn come_in(m: MRef) -> (u8, MRef) {
-    let from = m.outside.load(Ordering::Relaxed);
-    m.outside.store(INSIDE, Ordering::Relaxed);
-    // Pairs with the `membarrier` in `preempt::take`.
-    compiler_fence(Ordering::SeqCst);
+    let from = go_inside(m);
     // A call from the middle of another call (a commit function's) must not give way: it may not be on its own stack.
     if from == OUTSIDE && (world::any_p_is_asked() | preempt::is_claimed(m)) {
         return (from, answer(m));

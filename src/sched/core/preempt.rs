@@ -379,7 +379,7 @@ pub fn empty_handlers(rt: &Runtime) {
 /// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
 /// no lock of this library, and the handler calls no other library.
 fn on_signal(context: *mut c_void) {
-    let Some(m) = crate::sched::who::m::current() else { return };
+    let Some(m) = m::current() else { return };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
         // The library checks by itself.
         return;
@@ -390,9 +390,7 @@ fn on_signal(context: *mut c_void) {
         return;
     }
     let _errno = KeepErrno::new();
-    m.outside.store(INSIDE, Ordering::Relaxed);
-    // Pairs with the `membarrier` in `take`.
-    compiler_fence(Ordering::SeqCst);
+    boundary::go_inside(m);
     show_registers(m, context);
     // While a thread is being made the goroutine goes on, and is asked again later.
     if let Some(_waits) = rt().template.may_wait() {
@@ -404,7 +402,7 @@ fn on_signal(context: *mut c_void) {
     boundary::leave(m);
 }
 
-/// Values of [`crate::sched::who::m::M::show`].
+/// Values of [`M::show`](crate::sched::who::m::M::show).
 pub mod show {
     pub const NO: u32 = 0;
     /// The stopper of the world waits for the registers.
@@ -571,9 +569,7 @@ pub fn wait_for_stopper(pause: i64) {
     // Outside, so that the stopper sees the registers, and takes the P if it comes to that.
     boundary::leave(m);
     time::sleep(pause);
-    m.outside.store(INSIDE, Ordering::Relaxed);
-    // Pairs with the `membarrier` in `take`.
-    compiler_fence(Ordering::SeqCst);
+    boundary::go_inside(m);
 }
 
 /// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block, it gets one of the
@@ -682,8 +678,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     // The new tick tells sysmon that the P has another goroutine, with a time slice of its own. The goroutine runs
     // undisturbed for as long as others had the P since a preempted goroutine last ran on it.
     let (p, now) = (m.p(), time::now());
-    let tick = p.tick.load(Ordering::Relaxed);
-    p.tick.store(tick.wrapping_add(1), Ordering::Relaxed);
+    order::next_tick(p);
     let others_had = (now - p.taken_at.load(Ordering::Relaxed)).clamp(0, rt().slice);
     p.seen_at(now + others_had);
     m.bind_to(m.p().node as usize);

@@ -1,7 +1,9 @@
 //! Giving the P to others for a while.
 
-use super::netpoll::{self};
-use super::order::{fetch_next_shared, is_unusual, nothing_else, own_timer_is_due, plan_unusual};
+use super::netpoll;
+use super::order::{
+    fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_is_due, plan_unusual,
+};
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
 use crate::arch::Place;
@@ -23,8 +25,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     };
     let p = m.p();
     if nothing_else(m, p) {
-        let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
-        p.tick.store(tick, Ordering::Relaxed);
+        let tick = next_tick(p);
         if !is_unusual(p, tick) {
             return Some(m);
         }
