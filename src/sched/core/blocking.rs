@@ -33,6 +33,11 @@ use core::sync::atomic::Ordering;
 pub const SURE: u8 = 2;
 /// A call that takes less than this, in ns, was not long.
 const SHORT: i64 = 20_000;
+/// An M that has returned from a call checks this number of P's for a P that another M's call has left.
+const PS_CHECKED: usize = 8;
+/// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
+/// for a P.
+const YIELDS: u32 = 16;
 
 /// The running goroutine may be about to block its thread. Does nothing on a plain thread. entersyscall.
 pub fn enter() -> i32 {
@@ -179,7 +184,7 @@ fn take_another(m: MRef, old: PRef) -> bool {
     let rt = rt();
     // A P that another M left for its own call is taken before the goroutines in queues get it: this M is awake, and
     // they need an M that has to be woken.
-    let left = || owner::take_left_p(rt, old, CALLS_LOOKED_AT);
+    let left = || owner::take_left_p(rt, old, PS_CHECKED);
     match owner::take_idle_p(rt, Some(old), m.node.get()).or_else(left) {
         Some(p) => {
             owner::acquire_p(m, p);
@@ -190,13 +195,6 @@ fn take_another(m: MRef, old: PRef) -> bool {
         None => false,
     }
 }
-
-/// An M that has returned from a call checks this number of P's for a P that another M's call has left.
-const CALLS_LOOKED_AT: usize = 8;
-
-/// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
-/// for a P.
-const YIELDS: u32 = 16;
 
 /// Takes a P that becomes free within a few microseconds. Clients run that long between two calls, so a P is free
 /// sooner than this M could sleep and be woken. Gives up at once where a goroutine computes on the old P.

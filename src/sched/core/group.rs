@@ -19,7 +19,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// All groups. Those that were freed stay until the runtime ends: an M may still look at one.
-#[allow(clippy::vec_box)]
+#[allow(clippy::vec_box, reason = "a group keeps its address while the list grows")]
 static ALL: Locked<Vec<Box<Group>>> = Locked::new(Vec::new());
 
 /// Around a fork: the child must not find the list locked.

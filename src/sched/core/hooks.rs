@@ -24,7 +24,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// All hooks that were set while a runtime lived: an M may still have to call `thread_stop` of hooks that were removed.
-#[allow(clippy::vec_box)]
+#[allow(clippy::vec_box, reason = "an M keeps a table's address while the list grows")]
 static TABLES: Locked<Vec<Box<Hooks>>> = Locked::new(Vec::new());
 
 /// The hooks that threads are to have now; null: none.
@@ -56,7 +56,7 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
 
 /// The table with these hooks. If an old table has the same hooks it is used again, so setting and removing hooks again
 /// and again needs no more memory. Null for `None`.
-#[allow(clippy::vec_box)]
+#[allow(clippy::vec_box, reason = "an M keeps a table's address while the list grows")]
 fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut Hooks> {
     let Some(new) = new else { return Some(ptr::null_mut()) };
     if let Some(old) = all.iter_mut().find(|old| old.is_like(&new)) {

@@ -14,7 +14,7 @@ use crate::os::epoll::{self, Event};
 use crate::os::time;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
-use crate::sched::who::node::Node;
+use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Batch, Task, TaskKind};
@@ -41,7 +41,7 @@ pub struct FileHooks {
     /// An event of a file: the data that the file was added with, and what has happened.
     /// Gives the goroutines that are to run for the event to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Found),
-    /// sysmon calls this each `VERIFY_EVERY` while the poller is in use. True: sysmon must call it once more.
+    /// sysmon calls this every `VERIFY_EVERY` ns while the poller is in use. True: sysmon must call it once more.
     pub verify: fn() -> bool,
     /// The runtime has ended.
     pub ended: fn(),
@@ -127,7 +127,7 @@ impl Found {
         for batch in [self.writes, self.reads, self.accepts] {
             push_each(batch, |task| {
                 if !p.inbox.try_push(task) {
-                    ready::push_global(task, crate::sched::who::node::priority::NORMAL);
+                    ready::push_global(task, priority::NORMAL);
                 }
             });
         }

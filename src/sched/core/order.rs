@@ -1,10 +1,10 @@
 //! The order in which a P serves its own queues, and those that must not starve.
 
-use super::netpoll::{self};
+use super::netpoll;
 use super::preempt;
 use super::ready;
-use crate::arch::{self};
-use crate::os::time;
+use crate::arch;
+use crate::os::{cpu, time};
 use crate::sched::who::attention;
 use crate::sched::who::m::{MRef, on_goroutine};
 use crate::sched::who::p::PRef;
@@ -76,7 +76,7 @@ pub fn timer_is_due(p: PRef) -> bool {
 }
 
 /// Whether a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
-/// ([`Pace`]).
+/// ([`Pace`](crate::sched::who::p::Pace)).
 pub fn own_timer_is_due(p: PRef) -> bool {
     let (next, tick) = (p.timers.next(), p.tick.load(Ordering::Relaxed));
     if next == i64::MAX {
@@ -323,10 +323,10 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
 /// Whether it makes sense to wait for another goroutine without parking: a goroutine runs on another P, and none could
 /// run here meanwhile. runtime_canSpin. seed: S12
 pub fn may_spin() -> bool {
-    let Some(m) = on_goroutine() else { return crate::os::cpu::count() > 1 };
+    let Some(m) = on_goroutine() else { return cpu::count() > 1 };
     let (rt, p) = (rt(), m.p());
     !p.alone.get()
-        && crate::os::cpu::count() > 1
+        && cpu::count() > 1
         && (rt.idle.ps() + rt.idle.spinning() + 1) < rt.procs() as u32
         && nothing_else(m, p)
 }

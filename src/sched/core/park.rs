@@ -14,7 +14,7 @@ use super::timers;
 use crate::arch::{self, prefetch_lines};
 use crate::os::spin::SpinLock;
 use crate::os::{futex, time};
-use crate::sched::who::blocked::{self};
+use crate::sched::who::blocked;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, M, MRef};
 use crate::sched::who::node::priority;
@@ -417,7 +417,7 @@ impl Block {
 /// A goroutine that has announced a call waits in the library on its thread. Meanwhile the registers of the user's code
 /// are on the stack, where `embed::for_each` shows them.
 struct WaitsInside {
-    m: Option<m::MRef>,
+    m: Option<MRef>,
     registers: [usize; 6],
 }
 

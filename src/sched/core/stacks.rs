@@ -1,8 +1,8 @@
 //! Descriptors and stacks: where a goroutine that begins gets them, and where they go when they are free.
 
 use super::group;
-use super::switch::{self};
-use crate::arch::{self};
+use super::switch;
+use crate::arch;
 use crate::sched::who::g::{G, GRef, flags};
 use crate::sched::who::m::{MRef, count_pinned};
 use crate::sched::who::node::{Node, priority};

@@ -1,7 +1,7 @@
 //! Starting M's: work that was added, and P's that were handed off, find a thread.
 
 use super::handler::{self, waiting_in_handler, with_its_m};
-use super::netpoll::{self};
+use super::netpoll;
 use super::owner::{make_idle, take_idle_p};
 use super::ready;
 use super::steal;
@@ -10,7 +10,7 @@ use crate::os::thread::Thread;
 use crate::os::time;
 use crate::sched::who::attention::STOP;
 use crate::sched::who::m::{self, MRef};
-use crate::sched::who::node::Node;
+use crate::sched::who::node::{Node, priority};
 use crate::sched::who::p::{PRef, count};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Task;
@@ -36,9 +36,10 @@ pub fn share_what_is_kept(p: PRef) {
     }
 }
 
+/// [`start_one`] out of line, for the common case that no M need be woken.
 #[cold]
 #[inline(never)]
-pub fn wake(one: StartOne, near: Option<PRef>, node: usize) {
+fn wake(one: StartOne, near: Option<PRef>, node: usize) {
     start_one(one, near, node);
 }
 
@@ -89,7 +90,7 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
             // In `Node::placed`, where other nodes don't find the task at once.
             let kept = rt.nodes.len() > 1 && p.of_node().place(task);
             if !kept && !p.inbox.try_push(task) {
-                ready::push_global(task, crate::sched::who::node::priority::NORMAL);
+                ready::push_global(task, priority::NORMAL);
             }
             start_m(rt, p, false);
         }
@@ -126,6 +127,8 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     false
 }
 
+/// An idle M that can run the P, out of its pool: the M that ran it last, an M of its node, a new M if `may_create`, or
+/// an M of another node.
 pub(super) fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
     let node = p.of_node();
     let last = p.last_m.load(Ordering::Relaxed);
@@ -266,13 +269,14 @@ pub fn make_spare(rt: &Runtime, node: usize) -> bool {
     new_m_as(rt, node, true).is_some()
 }
 
-pub fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
+/// [`new_m`] without its checks. Notes whether the system gives threads.
+fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     let m = make_m(rt, node, is_spare);
     rt.lacks_threads.store(m.is_none(), Ordering::Relaxed);
     m
 }
 
-pub fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
+fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
     // If as many threads as there are P's are in `thread_start`, where they may wait for a lock, one more thread would
     // wait too.
     if handler::threads_starting() >= rt.procs() || !rt.count_m_in() {

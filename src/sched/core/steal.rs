@@ -1,6 +1,6 @@
 //! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to them.
 
-use super::netpoll::{self};
+use super::netpoll;
 use super::order::{is_asked, next_local, timer_is_due};
 use super::ready;
 use crate::os::{spin::backoff, time};
@@ -8,7 +8,7 @@ use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, PStatus, count};
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::Task;
+use crate::sched::who::task::{Fifo, Task};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// At most this number of tasks are taken out of a list with its lock held: each costs a cache miss.
@@ -28,8 +28,9 @@ pub fn from_global(p: PRef) -> Option<Task> {
         .or_else(|| node.preempted.pop())
 }
 
+/// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.
 #[must_use]
-pub fn take_share(queue: &crate::sched::who::task::Fifo, p: PRef, sharers: usize) -> Option<Task> {
+fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
     let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
     let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(most));
     let first = batch.pop()?;
@@ -39,6 +40,7 @@ pub fn take_share(queue: &crate::sched::who::task::Fifo, p: PRef, sharers: usize
     Some(first)
 }
 
+/// A goroutine of low priority, else of idle priority, from the nearest node that has one.
 pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
     let nodes = || rt.nodes_from(p.node as usize);
     nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))

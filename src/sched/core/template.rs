@@ -3,7 +3,7 @@
 //! startTemplateThread.
 
 use super::start;
-use crate::os::thread::{self};
+use crate::os::thread;
 use crate::os::time;
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::template::{ABSENT, FAILED, NONE, THERE, Template};

@@ -46,7 +46,7 @@ pub fn ask(p: PRef, bits: u32) {
 /// release refers to it by its name and may have a copy of its own (a copy relocation), so its
 /// address must be looked up.
 #[unsafe(no_mangle)]
-#[allow(non_upper_case_globals)]
+#[allow(non_upper_case_globals, reason = "a name of the C ABI")]
 pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
 
 /// `gs_preempt_word`, wherever the linker has put it.

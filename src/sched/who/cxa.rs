@@ -378,7 +378,7 @@ impl ThreadCopies {
             && unsafe { self.watched.get().read() }.bits() == self.bits.get()
     }
 
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "only the M's own thread calls this")]
     pub fn places(&self) -> &mut Vec<CopyPlace> {
         // SAFETY: the thread's own; no method keeps it over a call of another method.
         unsafe { &mut *self.places.get() }

@@ -147,8 +147,7 @@ const _: () = any_thread_may_use::<Runtime>();
 /// The M's of a runtime.
 #[derive(Default)]
 pub struct Ms {
-    /// Boxed, because other threads hold the M's addresses while the list grows.
-    #[allow(clippy::vec_box)]
+    #[allow(clippy::vec_box, reason = "other threads hold the M's addresses while the list grows")]
     pub all: Vec<Box<M>>,
     /// M's without a thread.
     pub free: Vec<MRef>,
