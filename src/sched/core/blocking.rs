@@ -72,7 +72,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
 
 /// A thread that `gs_run` has borrowed must be able to go back when `gs_run`'s function ends. So other goroutines
 /// neither block nor own the thread: they move to another thread first.
-pub fn leave_runner(m: MRef, g: GRef) -> MRef {
+fn leave_runner(m: MRef, g: GRef) -> MRef {
     if m.is_runner() { move_if(m, g, flags::AVOID_RUNNER) } else { m }
 }
 

@@ -122,7 +122,7 @@ pub fn wake_owner(m: MRef, owner: MRef) -> bool {
 }
 
 /// Gives the P of `m` to a sleeping M, which the caller alone may wake.
-pub fn give_own_p(m: MRef, to: MRef, task: Option<Task>) {
+fn give_own_p(m: MRef, to: MRef, task: Option<Task>) {
     let p = release_p(m);
     count(&p.stats.handoffs, 1);
     give(to, Some(p), task, false);
@@ -162,7 +162,7 @@ pub fn move_away(m: MRef, task: Task) -> bool {
 
 /// Moves the goroutine, which avoids the thread of `m` (see `avoids`), to another M, with the P of `m`. If no M is
 /// there the goroutine waits aside, and `m` keeps its P.
-pub fn move_off(m: MRef, g: GRef) {
+fn move_off(m: MRef, g: GRef) {
     let rt = rt();
     let task = Task::goroutine(g);
     let find = || {

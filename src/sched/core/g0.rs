@@ -34,7 +34,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 /// A goroutine that has run this number of times in a row away from the node of its stack takes the stack along.
-pub const REMOTE_RUNS: u16 = 8;
+const REMOTE_RUNS: u16 = 8;
 
 /// The life of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
@@ -209,7 +209,7 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
 /// nothing, or others have waited for the P for long enough.
 #[cold]
 #[inline(never)]
-pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
+fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
     let is_bound = |t: &Task| matches!(t.kind(), TaskKind::Goroutine(g) if g.has(flags::BOUND));
     if let Some(task) = task {
         if is_bound(&task) {
@@ -229,14 +229,14 @@ pub fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
 
 /// The thread leaves without a P. Its M may have been the timer watcher, and other M's may have gone to sleep meanwhile
 /// without a deadline: another M watches the timers of idle P's from now on.
-pub fn leave_timers(rt: &Runtime) {
+fn leave_timers(rt: &Runtime) {
     if !rt.exiting.load(Ordering::Acquire) {
         rt.timer_added(timers::next_of_idle_ps());
     }
 }
 
 /// The M has found work, or something else to do: it spins no more.
-pub fn stop_spinning(m: MRef) {
+fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
         && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
     {
@@ -323,7 +323,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
 /// the stack's memory moves to this node. On g0. seed: N9
 #[cold]
 #[inline(never)]
-pub fn run_remote(p: PRef, g: GRef) {
+fn run_remote(p: PRef, g: GRef) {
     let (rt, stack) = (rt(), g.stack_of_running());
     if stack.node() == p.node {
         return;

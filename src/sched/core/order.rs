@@ -33,7 +33,7 @@ pub const TURN: i64 = 2_000_000;
 
 /// From this number of queued goroutines on, what they use doesn't stay in the first-level cache from turn to turn, so
 /// it is prefetched.
-pub const MANY: u32 = 16;
+const MANY: u32 = 16;
 
 /// The next task of the own P, for a direct switch. The caller may hold the lock of the object that it is about to wait
 /// for, so this wakes no goroutine and no M: when a timer or the poller is due it gives `None`, and g0 serves them.
@@ -48,7 +48,7 @@ pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
 
 #[cold]
 #[inline(never)]
-pub fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     if netpoll::is_due(p) || own_timer_is_due(p) {
         return None;
     }
@@ -119,7 +119,7 @@ pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
 
 #[cold]
 #[inline(never)]
-pub fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
+fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let random_order = rt().debug.random_order;
     plan_unusual(p, tick, random_order || p.pace.events.get() > 0);
     if tick.is_multiple_of(MEASURED) {
@@ -175,7 +175,7 @@ fn of_event(m: MRef, p: PRef) -> Option<Task> {
 
 /// The next task from the queues in their usual order. Wakes no M. seed: B7, N4, N5, N8, W1
 #[inline(always)]
-pub fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
+fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     let alone = p.alone.get();
     // No chain of `or_else`: that is not inlined as a whole.
     if let Some(task) = take_runnext(p, alone) {
@@ -200,7 +200,7 @@ pub fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
 
 /// The newest task of the private queue.
 #[inline(always)]
-pub fn next_private(p: PRef, alone: bool) -> Option<Task> {
+fn next_private(p: PRef, alone: bool) -> Option<Task> {
     let taken = p.private.take_back(alone)?;
     if taken.left >= MANY {
         fetch(p.private.at(taken.at.wrapping_sub(1)), p.private.at(taken.at.wrapping_sub(2)));
@@ -239,7 +239,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 /// The task in `runnext`, which runs in its predecessor's turn.
 #[inline(always)]
 #[must_use]
-pub fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
+fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
     let task = empty_runnext(p, alone)?;
     p.inherited.store(p.inherited.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     Some(task)
@@ -263,7 +263,7 @@ fn empty_runnext(p: PRef, alone: bool) -> Option<Task> {
 
 /// The oldest task of the shared queue, after the inbox has been moved there.
 #[inline(always)]
-pub fn next_shared(p: PRef, alone: bool) -> Option<Task> {
+fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     if !p.inbox.is_empty() {
         drain_inbox(p);
     }
@@ -293,7 +293,7 @@ pub fn fetch(first: usize, second: usize) {
 
 #[cold]
 #[inline(never)]
-pub fn drain_inbox(p: PRef) {
+fn drain_inbox(p: PRef) {
     let mut batch = p.inbox.pop_batch(|len| len);
     while let Some(task) = batch.pop() {
         ready::push_shared(p, task);

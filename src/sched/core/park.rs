@@ -502,7 +502,7 @@ unsafe fn commit_by_hand(hand: usize) {
 }
 
 /// The `unlock` of parks that hold no lock.
-pub unsafe fn no_unlock(_: usize) {}
+unsafe fn no_unlock(_: usize) {}
 
 /// Blocks the caller until the deadline or a cancel, whichever is first.
 pub fn sleep_until(deadline: i64, why: Why) -> Cause {

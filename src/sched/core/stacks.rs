@@ -15,7 +15,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
 /// How many ids a P takes at once.
-pub const ID_BATCH: u64 = 64;
+const ID_BATCH: u64 = 64;
 
 /// Keeps a descriptor with its stack for the next goroutine, on this P or in the node. Separates them if the stack is
 /// of an unusual size. What belongs to another node goes back there. seed: N9
@@ -30,7 +30,7 @@ pub fn keep(p: PRef, g: GRef) {
 
 #[cold]
 #[inline(never)]
-pub fn keep_in_node(p: PRef, g: GRef) {
+fn keep_in_node(p: PRef, g: GRef) {
     let (rt, stack) = (rt(), g.stack_of_running());
     if stack.class() != rt.stack_class || stack.home() != stack.node() as usize {
         return take_apart(p, g);
@@ -58,7 +58,7 @@ pub fn take_apart(p: PRef, g: GRef) {
     rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
 }
 
-pub fn keep_one_in_node(node: &Node, g: GRef) {
+fn keep_one_in_node(node: &Node, g: GRef) {
     // Counted first, so that never more are taken than are counted.
     node.with_stack.added(1);
     node.gs_with_stack.put(g.as_non_null());
@@ -88,7 +88,7 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
 }
 
 /// Moves up to `most` descriptors with stacks that a node keeps to `to`. Gives how many there were.
-pub fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
+fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
     let n = node.gs_with_stack.give_existing(most, to);
     node.with_stack.taken(n);
     n

@@ -98,7 +98,7 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
 }
 
 /// Whether an M may be made at once.
-pub fn may_create(rt: &Runtime) -> bool {
+fn may_create(rt: &Runtime) -> bool {
     rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
@@ -175,7 +175,7 @@ pub fn nudge(m: MRef) {
 }
 
 /// Makes the P idle, which the caller owns, until sysmon finds or makes an M for it.
-pub fn leave_to_sysmon(rt: &Runtime, p: PRef) {
+fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     make_idle(rt, p);
     ask_for_m(rt);
 }
@@ -218,7 +218,7 @@ pub fn hand_off(p: PRef) {
 
 /// If nothing else waits for the P: a goroutine that was preempted, taken out of its queue, and the M that it waits on.
 /// So the P needs no other thread.
-pub fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
+fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let node = p.of_node();
     let others = p.attention.load(Ordering::Relaxed) != 0
         || p.has_work()

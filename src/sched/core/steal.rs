@@ -12,10 +12,10 @@ use crate::sched::who::task::{Fifo, Task};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// At most this number of tasks are taken out of a list with its lock held: each costs a cache miss.
-pub const MANY_AT_ONCE: usize = 128;
+const MANY_AT_ONCE: usize = 128;
 
 /// Rounds over all victims before a thief gives up.
-pub const STEAL_ROUNDS: u32 = 4;
+const STEAL_ROUNDS: u32 = 4;
 
 /// What it costs to steal, in ns: to wake the thief, and what the thief then misses in its caches.
 pub const STEAL_TIME: i64 = 5_000;
@@ -30,7 +30,7 @@ pub fn from_global(p: PRef) -> Option<Task> {
 
 /// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.
 #[must_use]
-fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
+pub fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
     let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
     let mut batch = queue.pop_batch(|len| (len / sharers + 1).min(most));
     let first = batch.pop()?;
@@ -94,7 +94,7 @@ pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
 }
 
 /// A P of `own` has stolen from a node: counts it by its kind and by its node.
-pub fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
+fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
     count(kind, 1);
     own.steals_from[from].fetch_add(1, Ordering::Relaxed);
 }
@@ -102,7 +102,7 @@ pub fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
 /// Visits the P's of a node in a random order. `last`: take a `runnext` too, and
 /// let due timers fire.
 #[must_use]
-pub fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
+fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
     let ps = &rt().nodes[node].ps;
     let n = ps.len();
     if n == 0 {
@@ -154,7 +154,7 @@ pub fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
 }
 
 /// Watches whether a P gets to all of its private work in the time that stealing takes.
-pub fn turns_out_quick(victim: PRef) -> bool {
+fn turns_out_quick(victim: PRef) -> bool {
     if victim.keeps_its_few() {
         return true;
     }
@@ -182,7 +182,7 @@ pub fn watch(victim: PRef) -> (u32, i64) {
 
 /// The last resort: a P that has made no decision for a while may be stuck, and its `runnext` with it.
 #[must_use]
-pub fn steal_runnext(victim: PRef) -> Option<Task> {
+fn steal_runnext(victim: PRef) -> Option<Task> {
     let word = victim.runnext.load(Ordering::Relaxed);
     if word == 0 {
         return None;
@@ -217,11 +217,7 @@ pub fn work_for_thieves(rt: &Runtime, node: usize) -> bool {
 
 /// Whether there is work. Private work counts where `private` says so, and tasks that were spawned for a node where
 /// `placed` does.
-pub fn work_that(
-    rt: &Runtime,
-    private: impl Fn(PRef) -> bool,
-    placed: impl Fn(&Node) -> bool,
-) -> bool {
+fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool, placed: impl Fn(&Node) -> bool) -> bool {
     rt.nodes.iter().any(|n| {
         !n.runq.is_empty()
             || placed(n)

@@ -125,14 +125,14 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
 
 /// Takes an idle P with a timer that is due.
 #[must_use]
-pub fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
+fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
     rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))
 }
 
 /// The M was wanted before it slept, and has left its pool: it looks for a P, or leaves. True: it has a P, or is to
 /// leave.
-pub fn answer_call(m: MRef) -> bool {
+fn answer_call(m: MRef) -> bool {
     let rt = rt();
     if m.must_leave() {
         return true;

@@ -105,7 +105,7 @@ impl ThreadState {
 /// Leaves a goroutine that has or may have exceptions; gives the M that resumes it.
 #[cold]
 #[inline(never)]
-pub fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef {
+fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef {
     let m = left.m;
     exceptions::carry(m, |by_g0| {
         let g = m.g();
@@ -282,7 +282,7 @@ impl Away {
 
 /// The context to switch to: the task's if it needs nothing but the P, else g0, which finds the task in the stash.
 #[inline(always)]
-pub fn context_of(m: MRef, next: Option<Task>) -> usize {
+fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
         if let Some(g) = direct(m, m.p(), task) {
             m.curg.set(g.as_ptr());
@@ -297,7 +297,7 @@ pub fn context_of(m: MRef, next: Option<Task>) -> usize {
 
 /// Prepares the task for the switch, if that needs nothing but the P.
 #[inline(always)]
-pub fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
+fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
         TaskKind::Goroutine(g) => {
             let needs_g0 = flags::UNBORN | flags::REMOTE;

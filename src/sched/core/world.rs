@@ -245,7 +245,7 @@ pub fn start(_: Stopped) {
 /// Changes the number of P's. Everything that superfluous P's have goes to P 0. procresize. False: there is no memory,
 /// and the number is as before.
 #[must_use]
-pub fn set_procs(world: &Stopped, n: usize) -> bool {
+fn set_procs(world: &Stopped, n: usize) -> bool {
     let _ = world;
     let rt = rt();
     let before = rt.procs();

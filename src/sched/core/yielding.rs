@@ -53,7 +53,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
 /// the next goroutine. Only if all queued goroutines are in the queue of those that yield.
 #[inline(always)]
 #[must_use]
-pub fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
+fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     if !p.alone.get() || p.shared.is_empty() {
         return None;
     }
