@@ -116,7 +116,7 @@ struct sockaddr;
 /**
  * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
  * thread without gs_entersyscall. So it must not block that way for what another goroutine
- * has: if as many of them as there are P's do, nothing can run that would end their wait.
+ * has: if such goroutines block all P's, no goroutine can run that would end their wait.
  * That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
  * signal. A program with such goroutines keeps one P more than there are of them, or
  * preempts nothing (GS_CONFIG_COOPERATIVE).
@@ -259,7 +259,7 @@ typedef struct gs_config {
      */
     uint32_t gomaxprocs;
     /**
-     * OS threads that the library starts to run goroutines, at most; threads that call gs_run
+     * The most OS threads that the library starts to run goroutines; threads that call gs_run
      * don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
      */
     uint32_t max_threads;
@@ -723,8 +723,8 @@ int gs_run_for(int version, gs_fn f, void *arg);
  *
  * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
  *
- * 0; -EBUSY: it is a goroutine already; -EINVAL: flags; -ENOMEM, -EAGAIN: the system gives no memory
- * or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer. Plain threads.
+ * 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -ENOMEM, -EAGAIN: the system gives
+ * no memory or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_attach(uint32_t flags);
@@ -851,9 +851,9 @@ int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct g
 int gs_join(struct gs_g *g, gs_deadline deadline);
 
 /**
- * Cancels the goroutine: every call of it that would block, now or later, gives
- * -ECANCELED. It runs on until it returns by itself; before its first run it
- * still runs.
+ * Cancels the goroutine: each of its calls that would block, now or later, gives
+ * -ECANCELED. The goroutine runs until its function returns, even if it had not
+ * begun to run before.
  *
  * 0, also when it has ended; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -1259,8 +1259,8 @@ int gs_timer_free(struct gs_timer *t);
 GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 
 /**
- * A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
- * nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
+ * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
+ * nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
  * no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1297,8 +1297,8 @@ ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
  *
- * The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Goroutines
- * and plain threads. internal/poll.FD.Write, which writes all.
+ * The number of bytes; -EPIPE: there is no reader any more; else as gs_read.
+ * internal/poll.FD.Write, which writes all.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
@@ -1550,8 +1550,8 @@ int gs_open(const char *path,
  * Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
  * until its turn comes, as for gs_pread.
  *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Goroutines
- * and plain threads. os.File.Sync.
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
+ * os.File.Sync.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_fsync(int fd,
@@ -1693,8 +1693,8 @@ long gs_syscall(long nr, ...);
 /**
  * waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
  * are its. A child that is named by its number is waited for by the network poller where Linux
- * has pidfd_open (5.3). For the others (-1, a group, options) it looks again and again, each 10 ms
- * in the end.
+ * has pidfd_open (5.3). For the others (-1, a group, options) it checks again and again, at intervals
+ * that grow to 10 ms.
  *
  * The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
  * far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
@@ -1811,7 +1811,7 @@ int gs_ready(struct gs_g *g);
 int gs_stop_the_world(void);
 
 /**
- * Lets them go on. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
+ * Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
  * caller has not stopped the world. startTheWorld.
  * Goroutines and plain threads; not async-signal-safe.
  */

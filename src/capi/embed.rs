@@ -69,7 +69,7 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
     embed::stop()
 }
 
-/// Lets them go on. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
+/// Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
 /// caller has not stopped the world. startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {

@@ -33,7 +33,7 @@ pub struct gs_g {
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
 /// thread without gs_entersyscall. So it must not block that way for what another goroutine
-/// has: if as many of them as there are P's do, nothing can run that would end their wait.
+/// has: if such goroutines block all P's, no goroutine can run that would end their wait.
 /// That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
 /// signal. A program with such goroutines keeps one P more than there are of them, or
 /// preempts nothing (GS_CONFIG_COOPERATIVE).
@@ -307,9 +307,9 @@ pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
     unsafe { given(g) }.map_or(EINVAL, |g| goroutine::join(g, deadline))
 }
 
-/// Cancels the goroutine: every call of it that would block, now or later, gives
-/// -ECANCELED. It runs on until it returns by itself; before its first run it
-/// still runs.
+/// Cancels the goroutine: each of its calls that would block, now or later, gives
+/// -ECANCELED. The goroutine runs until its function returns, even if it had not
+/// begun to run before.
 ///
 /// 0, also when it has ended; -EINVAL: NULL.
 ///

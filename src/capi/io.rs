@@ -89,8 +89,8 @@ pub unsafe extern "C" fn gs_read(
 
 /// Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
 ///
-/// The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Goroutines
-/// and plain threads. internal/poll.FD.Write, which writes all.
+/// The number of bytes; -EPIPE: there is no reader any more; else as gs_read.
+/// internal/poll.FD.Write, which writes all.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -540,8 +540,8 @@ pub unsafe extern "C" fn gs_open(
 /// Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
 /// until its turn comes, as for gs_pread.
 ///
-/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Goroutines
-/// and plain threads. os.File.Sync.
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
+/// os.File.Sync.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_fsync(fd: c_int, deadline: gs_deadline) -> c_int {
     let _call = Call::new();

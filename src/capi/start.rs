@@ -43,7 +43,7 @@ pub struct gs_config {
     /// Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
     /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
     pub gomaxprocs: u32,
-    /// OS threads that the library starts to run goroutines, at most; threads that call gs_run
+    /// The most OS threads that the library starts to run goroutines; threads that call gs_run
     /// don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
     pub max_threads: u32,
     /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
@@ -259,8 +259,8 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 ///
 /// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
 ///
-/// 0; -EBUSY: it is a goroutine already; -EINVAL: flags; -ENOMEM, -EAGAIN: the system gives no memory
-/// or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer. Plain threads.
+/// 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -ENOMEM, -EAGAIN: the system gives
+/// no memory or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_attach(flags: u32) -> c_int {
     match flags & !(GS_SPAWN_NOPREEMPT | GS_SPAWN_NOSIGNAL) {

@@ -74,8 +74,8 @@ unsafe extern "C" fn system_call(
 
 /// waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
 /// are its. A child that is named by its number is waited for by the network poller where Linux
-/// has pidfd_open (5.3). For the others (-1, a group, options) it looks again and again, each 10 ms
-/// in the end.
+/// has pidfd_open (5.3). For the others (-1, a group, options) it checks again and again, at intervals
+/// that grow to 10 ms.
 ///
 /// The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
 /// far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown

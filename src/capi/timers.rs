@@ -102,8 +102,8 @@ pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
     timed_chan(ns, 0)
 }
 
-/// A channel of capacity 1 on which the time (int64_t, ns) is sent each ns
-/// nanoseconds; a tick that finds one in the channel is dropped. NULL: ns <= 0, or
+/// A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
+/// nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
 /// no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
 #[must_use]
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use super::file::{File, PlainWaiter, WaitLock, Want, tag_of};
 use crate::os::bell::Bell;
 use crate::os::file::{self, FileKind};
 use crate::os::time;
-use crate::sched::core::netpoll::{self};
+use crate::sched::core::netpoll;
 use crate::sched::core::park::{self, Block, FOREVER, NOWAIT};
 use crate::sched::who::m;
 use crate::sched::who::runtime::rt;

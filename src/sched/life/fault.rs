@@ -1,8 +1,8 @@
 //! Which faults are overflows of a goroutine's stack.
 
-use crate::arch::{self};
-use crate::sched::who::m::{self};
-use crate::stack::{self};
+use crate::arch;
+use crate::sched::who::m;
+use crate::stack;
 use core::sync::atomic::Ordering;
 
 /// Reports a fault that is a stack overflow; other faults are the host's.

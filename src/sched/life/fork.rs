@@ -4,6 +4,7 @@ use super::embed;
 use super::keys;
 use super::orphans;
 use crate::os::{heap, log, time};
+use crate::sched::core::boundary;
 use crate::sched::core::gang;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
@@ -11,11 +12,11 @@ use crate::sched::core::netpoll;
 use crate::sched::core::preempt;
 use crate::sched::watch::deadlock;
 use crate::sched::who::cxa;
-use crate::sched::who::m::{self};
+use crate::sched::who::m;
 use crate::sched::who::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
 use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The thread that forks holds the lock of [`World`]. Used with `LIFE` held.
 pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
@@ -26,9 +27,7 @@ pub const FORK_RETRY: i64 = 100_000;
 pub extern "C" fn before_fork() {
     // A goroutine isn't stopped while it has the locks.
     if let Some(m) = m::current() {
-        m.forks_from.set(m.outside.swap(m::INSIDE, Ordering::Relaxed));
-        // Pairs with the `membarrier` in `preempt::take`.
-        compiler_fence(Ordering::SeqCst);
+        m.forks_from.set(boundary::go_inside(m));
     }
     let excludes = lock_life_to_fork();
     EXCLUDES_STOP.store(excludes, Ordering::Relaxed);

@@ -23,7 +23,7 @@ use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Inside, rt, try_rt};
 use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::who::waiter::{Cause, Parker, Why};
-use core::ptr::{self};
+use core::ptr;
 use core::sync::atomic::Ordering;
 
 /// A value of [`M::returns_to`](crate::sched::who::m::M::returns_to) that is no address, but known.
@@ -68,7 +68,7 @@ pub fn exit_current(m: MRef) -> ! {
     if m.g().has(flags::ATTACHED) {
         // The stack is the attached thread's: there is nowhere to go on.
         crate::os::log::say(format_args!(
-            "libgosched: gs_exit was called by a thread's own goroutine: see gs_attach\n"
+            "gosched: gs_exit was called in the goroutine of an attached thread, which gs_detach ends"
         ));
         std::process::abort();
     }

@@ -21,7 +21,7 @@ use crate::sched::who::blocked::{self, Counted};
 use crate::sched::who::cxa;
 use crate::sched::who::gang::Gangs;
 use crate::sched::who::inspector::Inspector;
-use crate::sched::who::m::{self};
+use crate::sched::who::m;
 use crate::sched::who::node::Node;
 use crate::sched::who::runtime::{
     CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
@@ -36,7 +36,7 @@ use crate::sched::words::config::{Config, ConfigRequest};
 use crate::sched::words::debug::Debug;
 use crate::sched::words::idle::Idle;
 use crate::sched::words::limits::{PROCS as MAX, RING as CAPACITY};
-use crate::stack::{self};
+use crate::stack;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,

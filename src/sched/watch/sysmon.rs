@@ -5,7 +5,7 @@
 //! has been idle for a while it sleeps until a P is started, or until shortly after the next timer.
 
 use super::deadlock;
-use crate::os::thread::{self};
+use crate::os::thread;
 use crate::os::time;
 use crate::sched::core::netpoll;
 use crate::sched::core::order;
