@@ -235,7 +235,7 @@ fn leave_timers(rt: &Runtime) {
     }
 }
 
-/// The M has found work, or something else to do: it spins no more.
+/// The M has found work, or something else to do: it stops spinning.
 fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
         && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))

@@ -121,9 +121,9 @@ fn gang_of(task: Task) -> &'static Gang {
     }
 }
 
-/// A member waits in the queue: a P of the gang takes it that lingers or runs something else, or an idle P does: the
-/// gang may have grown since its turn began, and a goroutine that fills a slot may never give way. P's that wait for
-/// members, or run members, see the queue by themselves.
+/// A member waits in the queue. Makes sure that a P takes it: a P of the gang that is idle or runs something else. Starts
+/// any idle P too, because the gang may have grown since its turn began, and because a goroutine that fills a slot may
+/// never give way. P's that wait for members, or run members, check the queue anyway.
 fn call_one(rt: &Runtime, gang: &Gang) {
     if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
@@ -239,12 +239,12 @@ fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
 /// Another goroutine is about to run in the gang's turn, unless a member has become ready.
 fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     p.gang.filling.store(true, Ordering::Relaxed);
-    // Pairs with the one in `push`.
+    // Pairs with the fence in `push`: either this P sees the task, or `push` sees that this P fills.
     fence(Ordering::SeqCst);
     take(rt, p, gang)
 }
 
-/// The P looks for gangs no more, unless its turn has just begun.
+/// The P stops looking for gangs, unless a turn has just begun.
 fn turn_is_over(p: PRef) {
     p.gang.filling.store(false, Ordering::Relaxed);
     p.attention.fetch_and(!attention::GANG, Ordering::SeqCst);
@@ -503,7 +503,7 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
         let all = rt.nodes_from(node).flat_map(|n| (0..n.ps.len()).map(|i| n.ps.get(i)));
         all.filter(is_free)
     };
-    // Then any P: one may have gone idle since.
+    // Idle P's first, then any P without a turn.
     for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
         // Release: pairs with the Acquire in `Column::turn`. SeqCst: pairs with `turn_is_over`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
@@ -512,7 +512,8 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
             call(p);
         }
     }
-    // Pairs with the one in `push`.
+    // Pairs with the fence in `push`: either `push` sees the gang's turn, or `update_row` sees the task and starts idle
+    // P's.
     fence(Ordering::SeqCst);
     true
 }

@@ -122,10 +122,10 @@ fn is_in_run(m: &M) -> bool {
     m.is_runner() && !m.root_done.load(Ordering::Relaxed)
 }
 
-/// A thread has called `gs_run`, or is there and free: it joins a group that has a place for it. First come groups
-/// whose goroutines wait for such a thread, or these would wait for ever beside a group that has none; then those of this
-/// runtime and new groups; at last those of a former runtime, or of a parent, of whose threads the child of a fork has
-/// only one.
+/// A thread is in `gs_run`, and in no group: it joins a group that has a place for it. Groups whose goroutines wait for
+/// such a thread come first, because they would wait for ever beside a group that the thread joined instead. Then come
+/// groups of this runtime and new groups, and last those of a former runtime, or of a parent, of whose threads the child
+/// of a fork has only one.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
     let joined = ALL.with(|all| {
         let group = all
@@ -175,7 +175,7 @@ fn of(m: MRef) -> Option<&'static Group> {
     unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }
 }
 
-/// That of a goroutine.
+/// The group of a goroutine, which has one.
 fn of_g(g: GRef) -> &'static Group {
     // SAFETY: a group can't be freed as long as a goroutine of it lives.
     unsafe { &*g.group.get() }
@@ -255,7 +255,7 @@ fn take_idle(rt: &Runtime, m: MRef) -> bool {
     rt.nodes[m.node.seen()].take_idle_m(m)
 }
 
-/// A member without work takes a goroutine that waits to begin on another one.
+/// A member without work takes a goroutine that waits to begin on another member.
 #[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
     let group = of(m)?;
@@ -379,10 +379,10 @@ impl Group {
         }
     }
 
-    /// There is no thread for the task before one calls `gs_run`.
+    /// The task waits until a thread calls `gs_run`.
     fn wait_for_runner(&self, task: Task) {
         self.waiting.push(task);
-        // It may have come just now.
+        // A thread may have come just now.
         let has_come = ALL.with(|_| self.members().next().is_some());
         if has_come && let Some(task) = self.waiting.pop() {
             ready::push_global(task, priority::NORMAL);

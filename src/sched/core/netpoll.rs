@@ -573,8 +573,8 @@ fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
     node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
 }
 
-/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: there is no M
-/// to be had.
+/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: no M is idle,
+/// and none can be made.
 pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
     if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
         return true;

@@ -1,9 +1,7 @@
-//! Taking the P from a goroutine that doesn't come by: because it blocks its
-//! thread without announcing it, or because it computes on and on. `PREEMPTION.md`
-//! has the protocols. seed: R2, B8
+//! Preemption: taking the P from a goroutine that doesn't call the library, because it blocks its thread without
+//! announcing that, or because it computes without end. `PREEMPTION.md` has the protocols. seed: R2, B8
 //!
-//! Nothing is moved in mid-air: the goroutine stays on its thread, which goes on
-//! only when the goroutine has a P again.
+//! Only the P moves. The goroutine stays on its thread, which resumes only when the goroutine has a P again.
 
 use super::blocking;
 use super::boundary;
@@ -381,7 +379,7 @@ pub fn empty_handlers(rt: &Runtime) {
 fn on_signal(context: *mut c_void) {
     let Some(m) = m::current() else { return };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
-        // The library checks by itself.
+        // The library checks for the request.
         return;
     }
     // SAFETY: the kernel has given it to this handler.
@@ -504,7 +502,7 @@ pub fn shown(m: MRef) -> Option<*mut c_void> {
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
     if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
-        // The goroutine has lost its P in a block, and runs all the same.
+        // The goroutine has lost its P in a block, and runs without a P.
         find_p_here(m);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
@@ -686,7 +684,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     true
 }
 
-/// Sends the signal to strays: threads that have lost their P in a block and run the user's code all the same. Strays
+/// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
 /// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
 /// with number `from`, and gives how many signals it has sent.
 pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {

@@ -102,7 +102,7 @@ fn may_create(rt: &Runtime) -> bool {
     rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
-/// [`start_m`] for sysmon, which makes a new M however many there are. False: no M can be had yet.
+/// [`start_m`] for sysmon, which makes a new M however many there are. False: there is no M yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     if let Some(m) = m_for(rt, p, true) {
         // Several threads may have asked for an M each. As a spinner this M wakes the next if it finds work and there

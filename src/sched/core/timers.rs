@@ -210,7 +210,7 @@ impl Timer {
         }
     }
 
-    /// Gives the user's reference back; the timer fires no more.
+    /// Stops the timer, and gives the user's reference back.
     ///
     /// # Safety
     /// `timer` is from [`Timer::new`] and the caller uses it no more.
@@ -445,7 +445,7 @@ impl Runtime {
         })
     }
 
-    /// The M is awake, and the timer watcher no more.
+    /// The M is awake, and stops being the timer watcher.
     pub fn unwatch(&self, m: MRef) {
         if self.watcher.load(Ordering::Relaxed) != m.as_ptr() {
             return;

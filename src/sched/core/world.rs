@@ -147,7 +147,8 @@ pub fn stop() -> Stopped {
     Stopped(())
 }
 
-/// The goroutine on the P doesn't come by: takes the P if its thread is blocked, sends the signal if it computes.
+/// The goroutine on the P doesn't call the library: takes the P if the thread is blocked, sends the signal if the
+/// goroutine computes.
 fn press(rt: &Runtime, p: PRef) {
     match preempt::doing(rt, p) {
         Doing::Blocked(m) => {

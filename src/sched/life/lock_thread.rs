@@ -122,8 +122,7 @@ pub fn lock() {
         // It may be another thread by now.
         // SAFETY: likewise.
         let m = unsafe { m::must_current() };
-        // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no
-        // other thread than this one to be had.
+        // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no other thread.
         if took && (m.is_locked() || !needs_slot(m)) {
             rt().locked.give_back();
         }

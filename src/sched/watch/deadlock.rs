@@ -45,7 +45,8 @@ pub fn forget_threads() {
     HOLDS.store(0, Ordering::SeqCst);
 }
 
-/// The first check comes this time, in ns, after everything has become idle; later checks come less and less often.
+/// The first check comes `FIRST` ns after everything has become idle. Later checks come less and less often, but at least
+/// every `LAST` ns.
 const FIRST: i64 = 10_000_000;
 const LAST: i64 = 10_000_000_000;
 
@@ -89,7 +90,7 @@ impl Watch {
             return -1;
         }
         if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
-            // When that comes a P is started, which ends this period; `unhold` ends it too.
+            // The event will start a P, which ends this period; `unhold` ends it too.
             self.suspected = None;
             return time::now() + LAST;
         }
@@ -205,7 +206,7 @@ fn line(g: &G) -> String {
 }
 
 impl Runtime {
-    /// How many threads can't wake a goroutine by themselves: M's, sysmon, the template thread, the inspector, and
+    /// How many threads can't wake a goroutine of their own accord: M's, sysmon, the template thread, the inspector, and
     /// workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.

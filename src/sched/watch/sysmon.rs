@@ -44,15 +44,15 @@ const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
 /// sysmon polls the files of a running P when no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
-/// How often sysmon searches for threads that run without a P, in ns, and how many it checks then.
+/// How often sysmon searches for threads that run without a P, in ns, and how many such threads it checks each time.
 const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
 /// An event that another P is to serve has this time, in ns, until sysmon acts again.
 const SERVED: i64 = 250_000;
-/// How often sysmon counts the free stacks that were not needed lately, in ns. Of these, `TRIM_AT_ONCE` give their memory
-/// back, which costs 1 us each or more, and the next after `TRIM_PAUSE` ns.
+/// How often sysmon counts the free stacks that were not needed lately, in ns. It gives the memory of `TRIM_AT_ONCE` such
+/// stacks back at once, which costs 1 us each or more, and of the next after `TRIM_PAUSE` ns.
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
@@ -153,7 +153,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let (mut quiet, mut delay) = (0, SHORTEST);
     let mut idle_since: Option<i64> = None;
     let mut watch = deadlock::Watch::new();
-    // When it last searched for strays, and the number of the next thread to check.
+    // When sysmon last searched for strays, in ns, and the number of the next thread to check.
     let mut strays = (0, 0);
     let mut poller = netpoll::PollerWatch::new();
     let mut trimmer = Trimmer::new();
@@ -209,7 +209,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         match deep {
             true => {
-                // If it had only timers and stacks to see to, the next sleep is deep again.
+                // If no P was started, timers or stacks were due, and the next sleep is deep again.
                 if sleep_deep(rt, note, before, &mut watch, end) {
                     (quiet, delay, idle_since) = (0, CHECK, None);
                 }
@@ -303,7 +303,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
 }
 
 /// When sysmon must look at timers of P's that no M runs, in ns. The timer watcher, which sleeps until the first timer of
-/// an idle P is due, wakes by itself. It needs help only if it doesn't wake, or if an M runs that P by then.
+/// an idle P is due, needs no sysmon to wake. It needs help only if it doesn't wake, or if an M runs that P by then.
 fn next_timer(rt: &Runtime) -> i64 {
     let idle = timers::next_of_idle_ps();
     let late = if rt.is_watched_until(idle) { BACK } else { 0 };
@@ -371,7 +371,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
         };
         match status {
             PStatus::Syscall => poll_if_late(p, seen, now),
-            // Its owner polls by itself, so sysmon need not check it sooner than other P's.
+            // The P's owner polls, so sysmon need not check this P sooner than others.
             PStatus::Running => poll_if_due(p, now),
             _ => {}
         }
@@ -532,7 +532,7 @@ fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     false
 }
 
-/// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to do that by itself.
+/// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to do that anyway.
 fn wake_one(rt: &Runtime) -> bool {
     if rt.idle.ps() == 0 || rt.is_any_m_between() {
         return false;

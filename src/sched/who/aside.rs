@@ -8,7 +8,7 @@ pub struct Aside {
     /// Tasks for which there was no stack of the default size, and of another size.
     pub default_stacks: Fifo,
     pub other_stacks: Fifo,
-    /// Goroutines that must not run on a thread that `gs_run` has borrowed, when no other was to be had.
+    /// Goroutines that must not run on a thread that `gs_run` has borrowed, when there was no other thread.
     pub threads: Fifo,
     /// When sysmon lets tasks try again, in ns.
     pub next_try: AtomicI64,

@@ -25,7 +25,7 @@ pub mod flags {
     pub const PINNED: u32 = 1;
     /// Never preempted by a signal.
     pub const NOPREEMPT: u32 = 2;
-    /// Never stopped by the preemption signal; its P is taken all the same if its thread blocks.
+    /// Never stopped by the preemption signal. If its thread blocks, its P is taken nevertheless.
     pub const NOSIGNAL: u32 = 4;
     /// All that a caller of `gs_spawn_with` may set.
     pub const PUBLIC: u32 = PINNED | NOPREEMPT | NOSIGNAL;

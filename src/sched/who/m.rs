@@ -236,8 +236,8 @@ impl M {
     fn bind_now(&self, node: usize) {
         if !self.is_runner() && !self.is_locked() {
             self.bound_to.set(node);
-            // With no CPU left in the node, anywhere: on those of the node that it was bound to
-            // before it would be in the way of others, and another node's might be free.
+            // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in
+            // the way of that node's threads, and CPUs of another node may be free.
             if !rt().nodes[node].cpus.bind() {
                 rt().unbind_thread();
             }

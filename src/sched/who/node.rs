@@ -53,7 +53,7 @@ pub struct Node {
     pub preempted: Fifo,
     /// The node's CPUs that the process may use. Threads are bound to them unless the topology is synthetic.
     pub cpus: CpuSet,
-    /// The node's number in the system, if memory can be had from the node.
+    /// The node's number in the system; `None`: the node has no memory that can be asked for.
     pub memory: Option<usize>,
     /// The other nodes, nearest first.
     pub neighbours: Vec<usize>,
@@ -110,7 +110,7 @@ impl Ps {
 }
 
 impl Node {
-    /// `memory`: the node's number in the system, if memory can be had from the node.
+    /// `memory`: see the field.
     pub fn new(id: usize, neighbours: Vec<usize>, cpus: &[usize], memory: Option<usize>) -> Node {
         Node {
             id,

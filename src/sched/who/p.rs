@@ -105,15 +105,13 @@ fn wrong_owner(now: PStatus, to: PStatus) -> ! {
     panic!("a P that is {now:?} becomes {to:?}")
 }
 
-/// See the module. `Cell`s belong to the M that holds the P, or to whoever has
-/// stopped the world.
+/// See the module. `Cell`s belong to the M that holds the P, or to the stopper of the world.
 #[repr(C, align(128))]
 pub struct P {
     /// The goroutine that the running goroutine made ready last: it runs next
     /// and inherits the time slice. Thieves take it as a last resort.
     pub runnext: AtomicUsize,
-    /// Something wants the running goroutine to give way: the world is being
-    /// stopped, or the M's owner wants its thread back.
+    /// What the M that runs the P is asked for: bits of [`attention`](super::attention).
     pub attention: AtomicU32,
     /// Counts scheduling decisions; sysmon checks whether it moves.
     pub tick: AtomicU32,

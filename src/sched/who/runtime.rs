@@ -109,7 +109,7 @@ pub struct Runtime {
     /// What a thread of the library's own runs, with its M: `core::g0::thread_main`. The code that
     /// starts threads is called by that function in turn, so it is passed in.
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
-    /// Held while a P is taken from an M: see [`preempt`].
+    /// Held while a P is taken from an M: see [`preempt`](crate::sched::core::preempt).
     pub taking: SpinLock,
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
@@ -484,7 +484,7 @@ impl Runtime {
         Some(m)
     }
 
-    /// The thread goes back to its owner, and uses the runtime no more.
+    /// The thread goes back to its owner, and doesn't use the runtime any more.
     pub fn runner_leaves(&self, m: MRef) {
         m.runner.store(false, Ordering::Relaxed);
         m.root.set(ptr::null());

@@ -52,7 +52,7 @@ pub enum After {
 
 impl Timer {
     /// # Safety
-    /// The caller has a reference and uses it no more.
+    /// The caller has a reference, and gives it up.
     pub unsafe fn release(timer: *const Timer) {
         // AcqRel: pairs with the other releases, so the timer is freed after all uses.
         // SAFETY: the caller's reference keeps it alive.

@@ -92,7 +92,7 @@ unsafe impl<T: Pooled> Send for PoolState<T> {}
 pub unsafe trait Pooled {}
 
 impl<T: Pooled> Pool<T> {
-    /// `memory`: the node's number in the system, if memory can be had from it.
+    /// `memory`: the system's number of the node that the memory is to come from; `None`: any node.
     pub fn new(memory: Option<usize>) -> Pool<T> {
         let inner = PoolState { free: Pile::new(), memory: Chunks::new(memory) };
         Pool { inner: Locked::new(inner) }

@@ -320,7 +320,7 @@ impl Ring {
         got as usize
     }
 
-    /// Thief, who owns `into`: moves the older half of the entries there, but
+    /// Thief, which owns `into`: moves the older half of the entries there, but
     /// gives one of them back at once. Gives it and how many were taken.
     pub fn steal_half(&self, into: &Ring) -> Option<(usize, usize)> {
         let room = into.room() + 1;

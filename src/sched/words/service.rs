@@ -1,5 +1,5 @@
-//! A thread of the runtime's own that sleeps until it has something to do: what sysmon and
-//! the template thread have in common.
+//! A thread of the runtime that sleeps until it has something to do: what sysmon, the template thread and the inspector
+//! have in common.
 
 use crate::os::{futex, locked::Locked, thread, thread::Thread};
 use core::ffi::c_void;
@@ -11,7 +11,7 @@ pub struct Service {
     /// Changes to wake the thread.
     note: AtomicU32,
     thread: Locked<Option<Thread>>,
-    /// The thread uses the runtime no more.
+    /// The thread doesn't use the runtime any more.
     has_left: AtomicBool,
 }
 
@@ -31,8 +31,8 @@ impl Service {
         Ok(())
     }
 
-    /// Waits until the thread uses the runtime no more, which `Runtime::exiting` makes it do;
-    /// gives the thread, if there is one.
+    /// Waits until the thread has stopped using the runtime, which `Runtime::exiting` makes it do. Returns the thread, if
+    /// there is one.
     pub fn end(&self) -> Option<Thread> {
         let thread = self.thread.with(Option::take)?;
         // Acquire: pairs with the Release in `leave`.
