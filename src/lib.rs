@@ -15,7 +15,7 @@
 //!   errno.
 //! - `chan`, `sync` and `time`, what goroutines block on: channels and select;
 //!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
-//!   tickers. All of it is built on `sched::core::park` alone, so all of it works from
+//!   tickers. All of it blocks by `sched::core::park`, and so works from
 //!   plain threads too, with deadlines and with cancelling.
 //! - `io`, files that goroutines wait for: sockets, pipes and their like, by the poller;
 //!   files on disks and names of hosts, by threads. Its `README.md` states how a
@@ -30,8 +30,9 @@
 //!   hwloc, or made up for tests.
 //! - `arch`: the switch between stacks, a file for each CPU, and the one
 //!   thread-local word: this thread's M.
-//! - `os`, the only room that calls the C library: futex, mmap, threads,
-//!   signals, files, sockets, epoll, affinity, cgroup.
+//! - `os`, the room that calls the C library: futex, mmap, threads,
+//!   signals, files, sockets, epoll, affinity, cgroup. (The exception is getcontext(3)
+//!   in `sched::core::preempt`, which must run in the frame that it describes.)
 //!
 //! # The life of a goroutine
 //!
@@ -42,14 +43,14 @@
 //! 3. Some M takes the record out of a queue or steals it (`sched::core::order`, `sched::core::steal`),
 //!    gives it a descriptor with a warm stack (`sched::core::stacks`), maybe those of a
 //!    goroutine that has just ended, and switches to it (`arch`).
-//! 4. To block it puts a waiter, on its own stack, into the queue of a channel or
+//! 4. To block, the goroutine puts a waiter, on its own stack, into the queue of a channel or
 //!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of
 //!    the P, which releases the object's lock.
 //! 5. The waker takes the waiter out, claims it and puts the goroutine
 //!    where it runs next (`sched::core::ready`).
-//! 6. Around a blocking system call any M may take its P (`sched::core::blocking`); a
-//!    thread without a P, sysmon, gives it to another M when the call lasts.
-//! 7. At its end the stack stays with the descriptor for the next one.
+//! 6. During a blocking system call any M may take the goroutine's P (`sched::core::blocking`);
+//!    sysmon, a thread without a P, gives the P to another M when the call lasts.
+//! 7. At the goroutine's end the stack stays with the descriptor, for the next goroutine.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

@@ -557,6 +557,7 @@ pub fn wait_for_stopper(pause: i64) {
         && let Some(_waits) = rt.template.may_wait()
     {
         let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+        // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
         // SAFETY: it only writes there.
         unsafe { libc::getcontext(context.as_mut_ptr()) };
         m.context.set(context.as_mut_ptr().cast());
