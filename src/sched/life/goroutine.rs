@@ -68,7 +68,7 @@ pub fn exit_current(m: MRef) -> ! {
     if m.g().has(flags::ATTACHED) {
         // The stack is the attached thread's: there is nowhere to go on.
         crate::os::log::say(format_args!(
-            "gosched: gs_exit was called in the goroutine of an attached thread, which gs_detach ends"
+            "gosched: gs_exit was called in a goroutine that gs_attach made of a thread; gs_detach ends it"
         ));
         std::process::abort();
     }
