@@ -68,8 +68,9 @@ pub struct gs_workers {
 }
 
 /// Of gs_workers_create: one of the threads is a thread that calls gs_run. A thread that calls gs_run joins
-/// the first group that lacks such a thread (one whose goroutines wait for it comes before the others), and
-/// leaves it when gs_run returns, which is not before the goroutines that have begun on it have ended.
+/// the first group that lacks such a thread (a group whose goroutines wait for it comes before the others), and
+/// other groups too when their goroutines would otherwise wait for such a thread. The thread leaves its groups when
+/// gs_run returns, which is not before the goroutines that have begun on it have ended.
 pub const GS_WORKERS_RUNNER: u32 = 1;
 
 /// Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with

@@ -275,6 +275,72 @@ TEST(a_thread_of_gs_run_joins_the_group_that_needs_it)
     CHECK_EQ(gs_workers_free(idle), 0);
 }
 
+/* For a goroutine of one group, to run one of another. */
+static void spawn_into(void *w)
+{
+    CHECK_EQ(thread_id(), runner);
+    spawn_and_join(w, is_on_runner, NULL, 20);
+}
+
+/* The only thread in gs_run is the member of each group of such threads: whichever is used first, whichever is freed
+ * first, and while goroutines of one group wait for those of another. */
+static void use_many_groups(void *arg)
+{
+    gs_workers *w[3];
+    int i, order;
+    (void)arg;
+    runner = thread_id();
+    for (order = 0; order < 3; order++) {
+        for (i = 0; i < 3; i++) {
+            w[i] = gs_workers_create(i == 2 ? 2 : 1, i == 2 ? GS_WORKERS_RUNNERS : GS_WORKERS_RUNNER);
+            CHECK(w[i] != NULL);
+        }
+        for (i = 2; i >= 0; i--)
+            spawn_and_join(w[i], is_on_runner, NULL, 20);
+        for (i = 0; i < 3; i++)
+            spawn_and_join(w[i], spawn_into, w[(i + 1) % 3], 5);
+        for (i = 0; i < 3; i++) {
+            CHECK_EQ(gs_workers_free(w[(i + order) % 3]), 0);
+            if (i < 2)
+                spawn_and_join(w[(i + order + 1) % 3], is_on_runner, NULL, 20);
+        }
+    }
+}
+
+TEST(the_thread_of_gs_run_is_in_each_group)
+{
+    CHECK_EQ(gs_run(use_many_groups, NULL), 0);
+    CHECK_EQ(gs_attach(0), 0);
+    use_many_groups(NULL);
+    CHECK_EQ(gs_detach(), 0);
+}
+
+/* Goroutines of more than one group wait for a thread in gs_run. */
+TEST(a_thread_of_gs_run_joins_all_groups_that_need_it)
+{
+    gs_workers *w[3];
+    gs_g *g[3];
+    gs_spawn_opts o;
+    int i;
+    memset(&seen, 0, sizeof seen);
+    for (i = 0; i < 3; i++) {
+        w[i] = gs_workers_create(1, GS_WORKERS_RUNNER);
+        CHECK(w[i] != NULL);
+        o = in_group(w[i]);
+        g[i] = go_opts(note_one, NULL, &o);
+    }
+    CHECK_EQ(gs_attach(0), 0);
+    for (i = 2; i >= 0; i--) {
+        CHECK_EQ(gs_join(g[i], GS_FOREVER), 0);
+        gs_release(g[i]);
+    }
+    CHECK_EQ(gs_detach(), 0);
+    CHECK_EQ(seen.n, 1);
+    CHECK(has_seen(&seen, thread_id()));
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(gs_workers_free(w[i]), 0);
+}
+
 /* A group of the parent's doesn't keep the only thread of the child from a group of the child's own. */
 TEST(the_child_of_a_fork_can_have_groups_of_its_own)
 {
@@ -596,6 +662,35 @@ TEST(another_thread_takes_the_place_of_the_thread_of_gs_run)
     CHECK_EQ(GET(ran), thread_id());
     CHECK_EQ(gs_detach(), 0);
     join_thread(t);
+    CHECK_EQ(gs_workers_free(e.w), 0);
+}
+
+/* A thread that leaves is replaced in all of its groups by a thread that stays. */
+TEST(a_thread_that_stays_takes_all_places_of_the_thread_that_leaves)
+{
+    struct elsewhere e = {NULL, 0, 0, 0};
+    pthread_t t = start_thread(attach_and_make_a_group, &e);
+    gs_workers *w[3];
+    int i;
+    NAP_UNTIL(GET(e.made));
+    CHECK_EQ(gs_attach(0), 0);
+    runner = thread_id();
+    for (i = 0; i < 3; i++) {
+        w[i] = gs_workers_create(1, GS_WORKERS_RUNNER);
+        CHECK(w[i] != NULL);
+        memset(&seen, 0, sizeof seen);
+        spawn_and_join(w[i], note_one, NULL, 5);
+        CHECK_EQ(seen.n, 1);
+    }
+    SET(e.leave, 1);
+    WAIT_UNTIL(GET(e.left));
+    for (i = 0; i < 3; i++)
+        spawn_and_join(w[i], is_on_runner, NULL, 20);
+    spawn_and_join(e.w, is_on_runner, NULL, 20);
+    CHECK_EQ(gs_detach(), 0);
+    join_thread(t);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(gs_workers_free(w[i]), 0);
     CHECK_EQ(gs_workers_free(e.w), 0);
 }
 

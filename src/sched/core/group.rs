@@ -88,7 +88,7 @@ pub unsafe fn free(group: *const Group) -> i32 {
             return Err(-libc::EBUSY);
         }
         group.freed.store(true, Ordering::Relaxed);
-        Ok(rt.map(|rt| group.dismiss(rt)))
+        Ok(rt.map(|rt| group.dismiss(all, rt)))
     });
     match (freed, rt) {
         (Err(e), _) => return e,
@@ -122,57 +122,58 @@ fn is_in_run(m: &M) -> bool {
     m.is_runner() && !m.root_done.load(Ordering::Relaxed)
 }
 
-/// A thread is in `gs_run`, and in no group: it joins a group that has a place for it. Groups whose goroutines wait for
-/// such a thread come first, because they would wait for ever beside a group that the thread joined instead. Then come
-/// groups of this runtime and new groups, and last those of a former runtime, or of a parent, of whose threads the child
-/// of a fork has only one.
+/// A thread is in `gs_run`: it joins a group that has a place for it, if it is in none, and each group whose goroutines
+/// wait for such a thread, because beside any other group they would wait for ever. Groups whose goroutines wait come
+/// first. Then come groups of this runtime and new groups, and last those of a former runtime, or of a parent, of whose
+/// threads the child of a fork has only one.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
-    let joined = ALL.with(|all| {
-        let group = all
-            .iter()
-            .filter(|g| !g.freed.load(Ordering::Relaxed) && g.has_place_for_runner(rt))
-            .min_by_key(|g| (!g.is_of(rt) || g.waiting.is_empty(), g.is_of_another(rt)))?;
-        group.renew(rt);
-        (is_in_run(&m) && group.join_as_runner(m)).then_some(ptr::from_ref(&**group))
-    });
+    let join = || {
+        ALL.with(|all| {
+            let group = all
+                .iter()
+                .filter(|g| !g.freed.load(Ordering::Relaxed))
+                .filter(|g| g.waits_for_runner(rt) || is_in_none(&m) && g.has_place_for_runner(rt))
+                .min_by_key(|g| (!g.waits_for_runner(rt), g.is_of_another(rt)))?;
+            group.renew(rt);
+            (is_in_run(&m) && group.join_as_runner(m)).then_some(ptr::from_ref(&**group))
+        })
+    };
     // SAFETY: an M has joined it, so it stays.
-    if let Some(group) = joined.map(|g| unsafe { &*g }) {
+    while let Some(group) = join().map(|g| unsafe { &*g }) {
         group.wake_waiting();
     }
+}
+
+/// Whether the M is in no group.
+fn is_in_none(m: &M) -> bool {
+    m.group.load(Ordering::Relaxed).is_null()
 }
 
 /// The thread leaves the runtime: what was to begin on it begins on another one.
 pub fn leave(m: MRef) {
     // Another thread may be making a thread of `gs_run` a member just now.
-    if !m.is_runner() && of(m).is_none() {
+    if !m.is_runner() && is_in_none(&m) {
         return;
     }
-    let mut has_runner = false;
-    let group = ALL.with(|_| {
-        let group = of(m)?;
-        m.group.store(ptr::null_mut(), Ordering::Relaxed);
-        for member in &group.members {
-            if member.load(Ordering::Relaxed) == m.as_ptr() {
-                member.store(ptr::null_mut(), Ordering::Relaxed);
+    ALL.with(|all| {
+        let rt = rt();
+        for group in of(all, m) {
+            for member in &group.members {
+                if member.load(Ordering::Relaxed) == m.as_ptr() {
+                    member.store(ptr::null_mut(), Ordering::Relaxed);
+                }
+            }
+            if m.is_runner() {
+                group.add_runners(rt);
             }
         }
-        has_runner = m.is_runner() && group.add_runners(rt());
-        Some(group)
+        m.group.store(ptr::null_mut(), Ordering::Relaxed);
+        m.other_groups.store(0, Ordering::Relaxed);
     });
-    let Some(group) = group else { return };
-    if has_runner {
-        group.wake_waiting();
-    }
     // The lock was held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, priority::NORMAL);
     }
-}
-
-/// The group that the M has joined.
-fn of(m: MRef) -> Option<&'static Group> {
-    // SAFETY: null or a group, which stays until the runtime ends.
-    unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }
 }
 
 /// The group of a goroutine, which has one.
@@ -183,7 +184,9 @@ fn of_g(g: GRef) -> &'static Group {
 
 /// Whether the goroutine, which has not begun, may begin on this M.
 pub fn may_begin(m: MRef, g: GRef) -> bool {
-    m.group.load(Ordering::Relaxed).cast_const() == g.group.get()
+    let group = g.group.get();
+    m.group.load(Ordering::Relaxed).cast_const() == group
+        || (m.other_groups.load(Ordering::Relaxed) > 0 && of_g(g).has_member(m))
 }
 
 /// The goroutine is to begin in this group.
@@ -258,8 +261,17 @@ fn take_idle(rt: &Runtime, m: MRef) -> bool {
 /// A member without work takes a goroutine that waits to begin on another member.
 #[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
-    let group = of(m)?;
-    group.members().filter(|&other| other != m).find_map(|other| other.pinned.pop_if(is_unbegun))
+    // SAFETY: null or a group, which stays until the runtime ends.
+    let first = unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }?;
+    first.steal(m).or_else(|| {
+        let is_in_others = m.other_groups.load(Ordering::Relaxed) > 0;
+        is_in_others.then(|| ALL.with(|all| of(all, m).find_map(|g| g.steal(m)))).flatten()
+    })
+}
+
+/// The groups of this runtime that the M is in.
+fn of(all: &[Box<Group>], m: MRef) -> impl Iterator<Item = &Group> {
+    all.iter().map(|g| &**g).filter(move |g| g.is_of(rt()) && g.has_member(m))
 }
 
 fn is_unbegun(task: &Task) -> bool {
@@ -283,6 +295,11 @@ impl Group {
         self.runtime.load(Ordering::Relaxed) != 0 && !self.is_of(rt)
     }
 
+    /// Whether goroutines wait for a thread to call `gs_run`. The lock is held.
+    fn waits_for_runner(&self, rt: &Runtime) -> bool {
+        self.is_of(rt) && !self.waiting.is_empty() && self.members().next().is_none()
+    }
+
     /// Whether a thread in `gs_run` could join. The lock is held.
     fn has_place_for_runner(&self, rt: &Runtime) -> bool {
         let is_free = |member: &AtomicPtr<M>| member.load(Ordering::Relaxed).is_null();
@@ -303,12 +320,24 @@ impl Group {
     }
 
     /// The members are ordinary M's again. Returns those that are in `gs_run`.
-    fn dismiss(&self, rt: &Runtime) -> Vec<MRef> {
+    fn dismiss(&self, all: &[Box<Group>], rt: &Runtime) -> Vec<MRef> {
         self.renew(rt);
-        self.members().for_each(|m| m.group.store(ptr::null_mut(), Ordering::Relaxed));
-        let runners = self.members().filter(|m| m.is_runner()).collect();
+        let members: Vec<MRef> = self.members().collect();
         self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
-        runners
+        for &m in &members {
+            let is_first = m.group.load(Ordering::Relaxed).cast_const() == ptr::from_ref(self);
+            let next = of(all, m).next();
+            if is_first {
+                m.group.store(
+                    next.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut()),
+                    Ordering::Relaxed,
+                );
+            }
+            if next.is_some() {
+                m.other_groups.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        members.into_iter().filter(|m| m.is_runner()).collect()
     }
 
     /// The M, a thread in `gs_run`, takes a free place for such a thread. The lock is held.
@@ -316,15 +345,18 @@ impl Group {
         (0..self.runners).any(|place| self.take_place(place, m))
     }
 
-    /// The M becomes the member of this place, if that is free and the M is in no group. The
+    /// The M becomes the member of this place, if that is free. Only a thread in `gs_run` may be in another group. The
     /// lock is held.
     #[must_use]
     fn take_place(&self, place: usize, m: MRef) -> bool {
-        let (member, group) = (&self.members[place], ptr::from_ref(self).cast_mut());
-        let is_free =
-            member.load(Ordering::Relaxed).is_null() && m.group.load(Ordering::Relaxed).is_null();
+        let member = &self.members[place];
+        let is_free = member.load(Ordering::Relaxed).is_null();
         if is_free {
-            m.group.store(group, Ordering::Relaxed);
+            if is_in_none(&m) {
+                m.group.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+            } else {
+                m.other_groups.fetch_add(1, Ordering::Relaxed);
+            }
             // Release: pairs with the Acquire in `members`.
             member.store(m.as_ptr(), Ordering::Release);
         }
@@ -345,7 +377,7 @@ impl Group {
     fn another(&self, rt: &Runtime, m: MRef) -> Option<MRef> {
         let is_free = |&place: &usize| self.members[place].load(Ordering::Relaxed).is_null();
         self.own_places().find(is_free)?;
-        let is_fit = |m: MRef| !m.is_runner() && m.group.load(Ordering::Relaxed).is_null();
+        let is_fit = |m: MRef| !m.is_runner() && is_in_none(&m);
         let node = m.p().node as usize;
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
         let new = idle.or_else(|| start::new_m(rt, node))?;
@@ -362,14 +394,26 @@ impl Group {
     /// Makes this M, which runs, a member. False: it can't be one, or there is no place.
     fn add_current(&self, m: MRef) -> bool {
         let is_fit = !m.is_runner() && !m.is_locked();
-        is_fit && ALL.with(|_| self.own_places().any(|place| self.take_place(place, m)))
+        is_fit
+            && ALL.with(|_| {
+                is_in_none(&m) && self.own_places().any(|place| self.take_place(place, m))
+            })
     }
 
     /// Makes threads that are in `gs_run` already, and in no group, members, as long as there are places for such
-    /// threads. False: none joined. The lock is held.
-    fn add_runners(&self, rt: &Runtime) -> bool {
-        self.has_place_for_runner(rt)
-            && rt.ms_that(is_in_run).into_iter().filter(|&m| self.join_as_runner(m)).count() > 0
+    /// threads. The lock is held.
+    fn add_runners(&self, rt: &Runtime) {
+        if self.has_place_for_runner(rt) {
+            let runners = rt.ms_that(|m| is_in_run(m) && is_in_none(m));
+            let _joined = runners.into_iter().take_while(|&m| self.join_as_runner(m)).count();
+        }
+    }
+
+    /// Makes a thread that is in `gs_run` a member, though it is in other groups. False: there is none. The lock is held.
+    fn borrow_runner(&self, rt: &Runtime) -> bool {
+        let runners = rt.ms_that(is_in_run).into_iter();
+        let least_used = runners.min_by_key(|m| m.other_groups.load(Ordering::Relaxed));
+        least_used.is_some_and(|m| self.join_as_runner(m))
     }
 
     /// The group has the thread of `gs_run` that its tasks have waited for: they begin.
@@ -379,14 +423,23 @@ impl Group {
         }
     }
 
-    /// The task waits until a thread calls `gs_run`.
+    /// No member is there. A thread that is in `gs_run` becomes one, if there is such a thread; else the task waits until
+    /// a thread calls `gs_run`.
     fn wait_for_runner(&self, task: Task) {
         self.waiting.push(task);
-        // A thread may have come just now.
-        let has_come = ALL.with(|_| self.members().next().is_some());
-        if has_come && let Some(task) = self.waiting.pop() {
-            ready::push_global(task, priority::NORMAL);
+        let has_come = ALL.with(|_| self.members().next().is_some() || self.borrow_runner(rt()));
+        if has_come {
+            self.wake_waiting();
         }
+    }
+
+    fn has_member(&self, m: MRef) -> bool {
+        self.members.iter().any(|member| member.load(Ordering::Relaxed) == m.as_ptr())
+    }
+
+    /// See [`steal`].
+    fn steal(&self, m: MRef) -> Option<Task> {
+        self.members().filter(|&other| other != m).find_map(|other| other.pinned.pop_if(is_unbegun))
     }
 }
 

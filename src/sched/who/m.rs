@@ -77,8 +77,10 @@ pub struct M {
     pub entered: Cell<*const G>,
     /// The hooks have heard of a goroutine since they heard that the M is idle.
     pub is_busy: Cell<bool>,
-    /// The worker group that the M has joined, or null. Changed with the lock of all groups held.
+    /// A worker group that the M has joined, or null: the M is in none. Changed with the lock of all groups held.
     pub group: AtomicPtr<Group>,
+    /// How many groups the M, a thread in `gs_run`, is in besides `group`. Changed with that lock held.
+    pub other_groups: AtomicU32,
     /// Switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
     /// The M is locked and sleeps in `bound::stop_locked`. The thread that clears this must give the M a P.
@@ -177,6 +179,7 @@ impl M {
             entered: Cell::new(ptr::null()),
             is_busy: Cell::new(false),
             group: AtomicPtr::new(ptr::null_mut()),
+            other_groups: AtomicU32::new(0),
             ticks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),
