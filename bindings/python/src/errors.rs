@@ -56,6 +56,16 @@ pub fn raised(exception: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
+/// As `raised`, with that traceback instead of the exception's own, which holds the frames of those that raised it
+/// before.
+#[cold]
+pub fn raised_anew(exception: &Bound<'_, PyAny>, traceback: Option<Py<PyAny>>) -> PyErr {
+    let traceback = traceback.unwrap_or_else(|| exception.py().None());
+    // SAFETY: an exception and a traceback or None, with the GIL held.
+    unsafe { ffi::PyException_SetTraceback(exception.as_ptr(), traceback.as_ptr()) };
+    raised(exception)
+}
+
 /// For a negative errno value of the library.
 #[cold]
 pub fn of(e: i32) -> PyErr {

@@ -53,6 +53,8 @@ struct Inner {
     result: Option<Py<PyAny>>,
     /// An exception instead of a result.
     error: Option<Py<PyAny>>,
+    /// Its traceback as the goroutine has left it: each caller of result() adds its own frames to that alone.
+    traceback: Option<Py<PyAny>>,
     cancelled: bool,
     /// The library's goroutine while it runs; else null.
     handle: *mut gs_g,
@@ -107,6 +109,7 @@ impl Goroutine {
             status,
             result: None,
             error: None,
+            traceback: None,
             cancelled: false,
             handle: ptr::null_mut(),
             thrown: VecDeque::new(),
@@ -317,11 +320,12 @@ impl Goroutine {
             return Err(errors::timed_out());
         }
         self.outcome_is_known(py)?;
-        let (result, error) = self.inner.with(py, |i| {
-            (i.result.as_ref().map(|r| r.clone_ref(py)), i.error.as_ref().map(|e| e.clone_ref(py)))
+        let (result, error, traceback) = self.inner.with(py, |i| {
+            let copy = |object: &Option<Py<PyAny>>| object.as_ref().map(|o| o.clone_ref(py));
+            (copy(&i.result), copy(&i.error), copy(&i.traceback))
         });
         match error {
-            Some(e) => Err(errors::raised(e.bind(py))),
+            Some(e) => Err(errors::raised_anew(e.bind(py), traceback)),
             None => Ok(result.unwrap_or_else(|| py.None())),
         }
     }
@@ -500,6 +504,7 @@ impl Goroutine {
             }
             visit.call(&i.result)?;
             visit.call(&i.error)?;
+            visit.call(&i.traceback)?;
             visit.call(&i.name)?;
             i.thrown.iter().chain(&i.callbacks).try_for_each(|o| visit.call(o))?;
             i.timeouts.iter().try_for_each(|t| visit.call(&t.1))
@@ -512,6 +517,7 @@ impl Goroutine {
                 i.call.take(),
                 i.result.take(),
                 i.error.take(),
+                i.traceback.take(),
                 i.name.take(),
                 std::mem::take(&mut i.callbacks),
                 std::mem::take(&mut i.thrown),
@@ -681,6 +687,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
         .as_ref()
         .is_none_or(|e| e.is_instance_of::<Cancelled>(py) || e.is_instance_of::<PySystemExit>(py));
     let cancelled = error.as_ref().is_some_and(|e| e.is_instance_of::<Cancelled>(py));
+    let traceback = error.as_ref().and_then(|e| e.traceback(py)).map(|t| t.into_any().unbind());
     let error = error.map(|e| e.into_value(py).into_any());
     if !is_quiet
         && let Some(e) = &error
@@ -692,6 +699,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     unsafe { state.clear() };
     let (callbacks, left) = g.inner.with(py, |i| {
         (i.result, i.error, i.cancelled) = (result, error, cancelled);
+        i.traceback = traceback;
         i.status = Status::Done;
         let left = (std::mem::take(&mut i.thrown), std::mem::take(&mut i.timeouts));
         (std::mem::take(&mut i.callbacks), left)

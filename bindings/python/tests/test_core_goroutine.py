@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import weakref
 
 import pytest
@@ -191,6 +192,25 @@ def test_error(capfd):
     assert "failed" in repr(g)
     with pytest.raises(KeyError):
         g.result()
+
+
+def test_traceback_of_an_error_that_is_raised_again():
+    def fail():
+        raise KeyError("k")
+
+    def ask_in_between():
+        return g.result()
+
+    g = go(fail)
+    g.join()
+    seen = []
+    for ask in (g.result, ask_in_between, g.result):
+        with pytest.raises(KeyError) as caught:
+            ask()
+        seen.append([entry.name for entry in traceback.extract_tb(caught.value.__traceback__)])
+    here = "test_traceback_of_an_error_that_is_raised_again"
+    # Of those who have asked before there are no frames.
+    assert seen == [[here, "fail"], [here, "ask_in_between", "fail"], [here, "fail"]]
 
 
 def test_error_that_no_caller_asks_for(monkeypatch):
