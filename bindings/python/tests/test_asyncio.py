@@ -608,6 +608,62 @@ def test_as_future_gives_the_exception(run, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_as_future_on_asyncios_own_loop():
+    # It waits for goroutines of its own thread from then on, without patch_all().
+    out = _check(
+        """
+        import asyncio, warnings
+        warnings.simplefilter("error", RuntimeWarning)
+        async def main():
+            channel = gosched.Channel()
+            taken = gosched.as_future(gosched.go(channel.recv))
+            await asyncio.sleep(0.01)
+            assert not taken.done()
+            def work():
+                gosched.sleep(0.01)
+                channel.send(42)
+            gosched.go(work)
+            answer = await asyncio.wait_for(taken, 30)
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+            writer.write(b"hello")
+            assert await asyncio.wait_for(reader.read(), 30) == b"HELLO"
+            writer.close()
+            return answer
+        def serve():
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(connection.recv(100).upper())
+        listener = gosched.socket.create_server(("127.0.0.1", 0))
+        with listener:
+            gosched.go(serve)
+            print(asyncio.run(main()))
+        """
+    )
+    assert out == "42\n"
+
+
+def test_as_future_warns_of_loops_that_hold_goroutines_up():
+    out = _check(
+        """
+        import asyncio, selectors, warnings
+        goroutine = gosched.go(int, "7")
+        goroutine.join()
+        async def main():
+            return await gosched.as_future(goroutine)
+        loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert loop.run_until_complete(main()) == 7
+            # Not of a loop in another thread, where it holds none up.
+            assert gosched.blocking(loop.run_until_complete, main()) == 7
+        loop.close()
+        for warning in caught:
+            print(warning.category.__name__, warning.filename, str(warning.message).split()[:4])
+        """
+    )
+    assert out == "RuntimeWarning <string> ['asyncio.unix_events._UnixSelectorEventLoop', 'holds', 'up', 'all']\n"
+
+
 def test_as_future_cancels_the_goroutine(run):
     async def main():
         goroutine = gosched.go(gosched.sleep, 100)

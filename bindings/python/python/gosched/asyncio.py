@@ -19,9 +19,9 @@ A call that parks the goroutine (``gosched.sleep()``, ``channel.recv()``) inside
 coroutines of its loop, though no other goroutine: start a goroutine for it, and await that.
 
 Loops that don't wait as goroutines hold all goroutines up while they run in the thread of the goroutines:
-asyncio's own, unless :func:`gosched.patch_all` was called, and uvloop's always. Run those in a thread:
-``gosched.blocking(uvloop.run, main())``. :func:`as_future` works there too, and ``run_coroutine(coroutine,
-loop=loop)`` runs a coroutine on such a loop.
+asyncio's own, until :func:`gosched.patch_all` or, in such a loop, :func:`as_future` is called, and uvloop's always.
+Run uvloop's in a thread: ``gosched.blocking(uvloop.run, main())``. :func:`as_future` works there too, and
+``run_coroutine(coroutine, loop=loop)`` runs a coroutine on such a loop.
 """
 
 import asyncio as _asyncio
@@ -34,11 +34,13 @@ import inspect as _inspect
 import os as _os
 import signal as _signal
 import sys as _sys
+import warnings as _warnings
 from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
 from . import patch as _patch
+from . import select as _select
 from . import selectors as _selectors
 from ._gosched import Cancelled, Event, Goroutine, Lock, Semaphore
 from ._runtime import WaitGroup
@@ -304,6 +306,25 @@ def run(main, *, debug=None):
 
 # From a coroutine to a goroutine
 
+_poll_type = type(_originals.select_poll())
+
+
+def _let_goroutines_run(loop):
+    """Has a loop of asyncio's own, which runs in this goroutine, wait as one from now on."""
+    selector = getattr(loop, "_selector", None)
+    poller = getattr(selector, "_selector", None)
+    if isinstance(poller, _originals.select_epoll):
+        selector._selector = _select.epoll._of(poller)
+    if selector is not None and not isinstance(poller, _poll_type):
+        return
+    _warnings.warn(
+        "%s.%s holds up all goroutines of this thread while it waits, and may wait for ever for one of them;"
+        " use gosched.asyncio.run(), or run the loop in a thread with gosched.blocking()"
+        % (type(loop).__module__, type(loop).__qualname__),
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
 
 def as_future(goroutine, *, loop=None):
     """An asyncio future that ends as the goroutine does: with what its function returns or raises, and
@@ -314,11 +335,16 @@ def as_future(goroutine, *, loop=None):
 
     The future is cancelled at once, while the goroutine gets its Cancelled at its present or next wait:
     join() it to know that it has ended.
+
+    A loop of asyncio's own that runs in a goroutine waits as one from then on. Warns (RuntimeWarning) of a running
+    loop that can't, such as uvloop's: the goroutine runs only while that loop's callbacks wait.
     """
     if not isinstance(goroutine, Goroutine):
         raise TypeError("a Goroutine is required, not %r" % type(goroutine).__name__)
     if loop is None:
         loop = _asyncio.get_running_loop()
+    if _gosched.current() is not None and _asyncio._get_running_loop() is loop:
+        _let_goroutines_run(loop)
     future = loop.create_future()
 
     def end():

@@ -169,6 +169,13 @@ class epoll:
         self._epoll = _originals.select_epoll.fromfd(fd)
         return self
 
+    @classmethod
+    def _of(cls, epoll):
+        """What waits for an epoll object of the interpreter's as a goroutine."""
+        self = cls.__new__(cls)
+        self._epoll = epoll
+        return self
+
     def __enter__(self):
         self._epoll.__enter__()
         return self
