@@ -323,3 +323,34 @@ def test_wsgiref():
                 assert most > 5, most
             server.shutdown()
     """)
+
+
+def test_trio():
+    pytest.importorskip("trio", reason="trio isn't installed")
+    run("""
+        import subprocess, threading, time
+        import trio
+
+        async def echo(stream):
+            async for data in stream:
+                await stream.send_all(data)
+
+        async def main():
+            answers = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 0.01)
+                # Threads of trio's cache, which it names.
+                answers.append(await trio.to_thread.run_sync(lambda: (time.sleep(0.02), threading.current_thread().name)[0]))
+                listeners = await nursery.start(trio.serve_tcp, echo, 0)
+                stream = await trio.open_tcp_stream("127.0.0.1", listeners[0].socket.getsockname()[1])
+                await stream.send_all(b"hello")
+                answers.append(await stream.receive_some(100))
+                await stream.aclose()
+                nursery.cancel_scope.cancel()
+            done = await trio.run_process(["echo", "from a child"], capture_stdout=True)
+            return [*answers, done.stdout]
+
+        for call in (lambda: trio.run(main), lambda: gosched.go(trio.run, main).result()):
+            with Beside():
+                assert call() == [None, b"hello", b"from a child\\n"]
+    """)

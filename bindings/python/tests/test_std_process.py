@@ -154,6 +154,30 @@ def test_signals():
     """)
 
 
+def test_functions_of_the_c_library_that_take_a_thread():
+    run("""
+        import signal, threading, time
+        got = []
+        signal.signal(signal.SIGUSR1, lambda n, frame: got.append(n))
+        def call():
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+            return time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident()))
+        def in_a_thread():
+            seconds.append(call())
+        seconds = [call(), gosched.go(call).result()]
+        thread = threading.Thread(target=in_a_thread)
+        thread.start()
+        thread.join()
+        other = gosched.go(time.sleep, 60)
+        seconds.append(time.clock_gettime(time.pthread_getcpuclockid(other.id)))
+        gosched.blocking(signal.pthread_kill, other.id, signal.SIGUSR1)
+        other.cancel()
+        gosched.sleep(0.001)
+        assert got == [signal.SIGUSR1] * 4
+        assert len(seconds) == 4 and min(seconds) > 0
+    """)
+
+
 def test_exceptions_of_handlers_reach_the_main_goroutine():
     run("""
         import signal, time

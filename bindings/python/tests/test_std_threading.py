@@ -28,6 +28,27 @@ def test_threads_are_goroutines():
     """)
 
 
+def test_context_of_a_thread_is_empty():
+    # As that of a thread of the system, where a goroutine has a copy of the context that it was started in.
+    run("""
+        import contextvars, decimal, threading
+        from concurrent.futures import ThreadPoolExecutor
+        variable = contextvars.ContextVar("variable", default="default")
+        variable.set("main's")
+        decimal.getcontext().prec = 5
+        def look():
+            return variable.get(), decimal.getcontext().prec
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(look()))
+        thread.start()
+        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            seen.append(pool.submit(look).result())
+        assert seen == [("default", 28)] * 2, seen
+        assert gosched.go(look).result() == look() == ("main's", 5)
+    """)
+
+
 def test_synchronization():
     run("""
         import threading, queue, time

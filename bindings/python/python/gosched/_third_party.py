@@ -86,6 +86,11 @@ def multiprocessing_locks(module):
     module.SemLock.__enter__ = __enter__
 
 
+def trio_threads(module):
+    """trio names its threads by a function of the C library, which knows nothing of goroutines."""
+    module.set_os_thread_name = None
+
+
 #: module -> what is done with it once it's imported
 _ADAPT = {}
 _PACKAGES = {"psycopg.waiting": _psycopg, "psycopg2.extensions": _psycopg2}

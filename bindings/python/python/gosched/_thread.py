@@ -3,6 +3,7 @@
 import _thread as _std
 import os as _os
 import sys as _sys
+from _contextvars import Context as _Context
 
 from . import _gosched
 from . import _originals
@@ -37,8 +38,16 @@ def get_native_id():
     return _originals.get_native_id()
 
 
-def _is_goroutine(ident):
-    return ident in _running
+#: identities of goroutines are numbers from 1 on, those of threads are addresses in the upper part of the memory
+_FIRST_ADDRESS = 1 << 32
+
+
+def _ident_of_thread(ident):
+    """The identity of the thread that a goroutine runs in: the C library would crash with a goroutine's own."""
+    main = _gosched.main()
+    if main is None or not isinstance(ident, int) or not 0 < ident < _FIRST_ADDRESS:
+        return ident
+    return _originals.get_ident() if _gosched.current() is not None else main.id
 
 
 def _ident_of(goroutine):
@@ -169,7 +178,8 @@ def _ended(goroutine):
 def _start(function, args, kwargs, handle=None):
     size = _std.stack_size()
     try:
-        goroutine = _gosched.spawn(_run, (function, args, kwargs, handle), stack_size=size)
+        # In an empty context, as a thread: not in a copy of the caller's, as other goroutines.
+        goroutine = _Context().run(_gosched.spawn, _run, (function, args, kwargs, handle), stack_size=size)
     except MemoryError:
         raise error("can't start new thread") from None
     ident = _ident_of(goroutine)

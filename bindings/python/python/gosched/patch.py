@@ -157,6 +157,8 @@ def patch_time(record):
     from . import time as ours
 
     record.set(time, "sleep", ours.sleep)
+    # Not cooperative, but safe with the identities of goroutines.
+    record.set(time, "pthread_getcpuclockid", ours.pthread_getcpuclockid)
 
 
 @_patch_function
@@ -342,6 +344,8 @@ def patch_threading(record):
     for name in _THREAD_NAMES:
         if hasattr(_thread, name) and hasattr(ours, name):
             record.set(_thread, name, getattr(ours, name))
+    # trio asks whether this is the class of _thread, in C, or threading's in Python.
+    ours.RLock.__module__ = "_thread"
     for name, source in _THREADING_NAMES.items():
         if hasattr(threading, name):
             record.set(threading, name, getattr(ours, source))
@@ -366,6 +370,7 @@ def patch_threading(record):
             main._os_thread_handle = ours._make_thread_handle(main.ident)
     _fork_hooks(threading)
     _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
+    _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
     if not others:
         _replace_locks(ours)
 

@@ -111,9 +111,7 @@ def pthread_kill(thread_id, signalnum, /):
     """Send a signal to a thread; a goroutine's thread is the thread that all goroutines run in."""
     from . import _thread
 
-    if _thread._is_goroutine(thread_id):
-        thread_id = _originals.get_ident()
-    return _originals.pthread_kill(thread_id, signalnum)
+    return _originals.pthread_kill(_thread._ident_of_thread(thread_id), signalnum)
 
 
 _NAMES = ("signal", "getsignal", "pause", "sigtimedwait", "sigwaitinfo", "sigwait", "pthread_kill")

@@ -10,6 +10,7 @@ from ._originals import take_names as _take_names
 _take_names(_std, globals())
 
 _core_sleep = _gosched.sleep
+_pthread_getcpuclockid = _std.pthread_getcpuclockid
 
 
 def sleep(seconds, /):
@@ -32,3 +33,10 @@ def _check(seconds):
         raise ValueError("sleep length must be non-negative")
     if seconds > 9.2e9:
         raise OverflowError("timestamp too large to convert to C _PyTime_t")
+
+
+def pthread_getcpuclockid(thread_id, /):
+    """The clock of a thread's CPU time; a goroutine has the clock of its thread."""
+    from . import _thread
+
+    return _pthread_getcpuclockid(_thread._ident_of_thread(thread_id))
