@@ -168,6 +168,73 @@ def test_psycopg(postgres):
     """, postgres, options=("-W", "ignore"))
 
 
+def test_psycopg2(postgres):
+    pytest.importorskip("psycopg2", reason="psycopg2 isn't installed")
+    run("""
+        import select, sys, time
+        import psycopg2, psycopg2.pool
+
+        def query(sql, *arguments):
+            connection = psycopg2.connect(sys.argv[1])
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(sql, arguments)
+                    return cursor.fetchone()
+            finally:
+                connection.close()
+
+        with Beside():
+            queries = [gosched.go(query, "select %s, pg_sleep(0.05)", n) for n in range(5)]
+            assert [g.result()[0] for g in queries] == list(range(5))
+
+        pool = psycopg2.pool.ThreadedConnectionPool(1, 2, sys.argv[1])
+        connection = pool.getconn()
+        pool.putconn(connection)
+        pool.closeall()
+
+        def listen():
+            connection = psycopg2.connect(sys.argv[1])
+            connection.autocommit = True
+            connection.cursor().execute("listen news")
+            ready.set()
+            while not connection.notifies:
+                select.select([connection], [], [])
+                connection.poll()
+            connection.close()
+            return connection.notifies[0].payload
+
+        ready = gosched.Event()
+        listener = gosched.go(listen)
+        ready.wait()
+        connection = psycopg2.connect(sys.argv[1])
+        connection.autocommit = True
+        connection.cursor().execute("notify news, 'hello'")
+        connection.close()
+        assert listener.result(timeout=60) == "hello"
+
+        try:
+            query("select nonsense")
+        except psycopg2.errors.UndefinedColumn:
+            pass
+        else:
+            assert False
+
+        # One that is cancelled, or out of time, gives up its connection.
+        late = gosched.go(query, "select pg_sleep(60)")
+        gosched.sleep(0.05)
+        late.cancel()
+        late.join()
+        assert late.cancelled()
+        try:
+            with gosched.Timeout(0.05):
+                query("select pg_sleep(60)")
+        except gosched.Timeout:
+            pass
+        else:
+            assert False
+    """, postgres)
+
+
 def test_pymysql():
     pytest.importorskip("pymysql", reason="pymysql isn't installed")
     server = shutil.which("mariadbd") or shutil.which("mysqld") or next(
