@@ -29,6 +29,10 @@ pub struct Want {
     /// others would not either. Else a watcher, which tries again after each of these events of epoll's, whatever the
     /// others do.
     pub watched: u32,
+    /// What a call that waits gives once the file is shut down for reading (shutdown(2)) and nothing is left in it. On
+    /// datagram sockets and listening Unix sockets a call that doesn't wait goes on to give `-EAGAIN`. None: the
+    /// shutdown doesn't end the call.
+    pub when_shut: Option<isize>,
 }
 
 impl Want {
@@ -38,6 +42,7 @@ impl Want {
         events: libc::POLLIN | libc::POLLRDHUP,
         room: 0,
         watched: 0,
+        when_shut: Some(0),
     };
     pub const WRITE: Want = Want {
         side: Side::Write,
@@ -45,8 +50,10 @@ impl Want {
         events: libc::POLLOUT,
         room: 0,
         watched: 0,
+        when_shut: None,
     };
-    pub const ACCEPT: Want = Want { class: EventClass::Accept, ..Want::READ };
+    pub const ACCEPT: Want =
+        Want { class: EventClass::Accept, when_shut: Some(-libc::EINVAL as isize), ..Want::READ };
     /// For the end of an attempt to connect.
     pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
     /// For a message to an address, which another writer's success says nothing about.
@@ -70,7 +77,7 @@ impl Want {
             _ if flags & !COMMON == 0 => Want::READ,
             _ if flags & libc::MSG_ERRQUEUE != 0 => Want::events(0),
             _ if flags & libc::MSG_OOB != 0 => Want::events(libc::POLLPRI | libc::POLLRDHUP),
-            _ => Want::events(libc::POLLIN | libc::POLLRDHUP),
+            _ => Want { when_shut: Some(0), ..Want::events(libc::POLLIN | libc::POLLRDHUP) },
         }
     }
 
@@ -87,7 +94,8 @@ impl Want {
             _ => (Side::Read, EventClass::Read),
         };
         // All waiters hear of errors.
-        Want { side, class, events, room: 0, watched: read | write | ERR | HUP }
+        let watched = read | write | ERR | HUP;
+        Want { side, class, events, room: 0, watched, when_shut: None }
     }
 }
 
@@ -115,6 +123,8 @@ mod shortness {
     pub const EMPTY: u8 = 1;
     /// Nothing.
     pub const NOTHING: u8 = 2;
+    /// Nothing, and the file may be shut down for reading: epoll has said so.
+    pub const SHUT: u8 = 3;
 }
 
 /// Where a file comes from.
@@ -312,6 +322,11 @@ impl File {
         holds.then_some(seen)
     }
 
+    /// Whether an event has told that the file is shut down for reading. The event may have been a former file's.
+    pub fn may_be_shut(&self) -> bool {
+        self.short.load(Ordering::Relaxed) == shortness::SHUT
+    }
+
     /// A read has given less than there was room for. `seen`: the counts before the read.
     pub fn was_short(&self, fd: i32, seen: EventCounts) {
         if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
@@ -428,7 +443,9 @@ impl File {
                 return;
             }
             if events & ENDS != 0 {
-                self.short.store(shortness::NOTHING, Ordering::Relaxed);
+                let shut = events & RDHUP != 0;
+                let known = if shut { shortness::SHUT } else { shortness::NOTHING };
+                self.short.store(known, Ordering::Relaxed);
             }
             for (side, mask) in [(Side::Read, READABLE), (Side::Write, WRITABLE)] {
                 if events & mask == 0 {

@@ -20,6 +20,7 @@ const PAUSE: i64 = 1_000_000;
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
 /// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
+const EINTR: isize = -libc::EINTR as isize;
 
 /// Whether the deadline has passed; I/O checks this before anything else.
 pub fn is_past(deadline: i64) -> bool {
@@ -36,7 +37,6 @@ pub fn until_done(
     mut once: impl FnMut() -> isize,
 ) -> isize {
     const EAGAIN: isize = -libc::EAGAIN as isize;
-    const EINTR: isize = -libc::EINTR as isize;
     const CANCELED: isize = -libc::ECANCELED as isize;
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
@@ -69,6 +69,12 @@ pub fn until_done(
             if woken {
                 file.pass_on(want.side);
             }
+            return result;
+        }
+        if let Some(result) = want.when_shut
+            && (may_be_done || file.may_be_shut())
+            && is_shut(fd)
+        {
             return result;
         }
         in_vain += u32::from(may_be_done);
@@ -111,6 +117,18 @@ pub fn until_done(
             None => return CANCELED,
         }
     }
+}
+
+/// Whether the file is shut down for reading.
+#[cold]
+fn is_shut(fd: i32) -> bool {
+    let r = loop {
+        match file::poll_now(fd, libc::POLLRDHUP) {
+            EINTR => {}
+            r => break r,
+        }
+    };
+    r > 0 && r as i16 & libc::POLLRDHUP != 0
 }
 
 /// Parks the goroutine until something happens. True: an event has woken it, as a taker. False also if something has

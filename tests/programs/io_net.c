@@ -340,6 +340,81 @@ GO_TEST(datagrams)
     CHECK_EQ(gs_close(sender), 0);
 }
 
+static int shut[2];
+
+static void shut_it(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(shutdown(shut[0], SHUT_RD), 0);
+}
+
+static ssize_t receive_from_shut(int call, gs_deadline deadline)
+{
+    char text[16];
+    struct iovec iov = {text, sizeof text};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct sockaddr_storage from;
+    socklen_t len = sizeof from;
+    switch (call) {
+    case 0: return gs_read(shut[0], text, sizeof text, deadline);
+    case 1: return gs_recv(shut[0], text, sizeof text, 0, deadline);
+    case 2: return gs_recv(shut[0], text, sizeof text, MSG_PEEK, deadline);
+    case 3: return gs_recvfrom(shut[0], text, sizeof text, 0, (struct sockaddr *)&from, &len, deadline);
+    default: return gs_recvmsg(shut[0], &m, 0, deadline);
+    }
+}
+
+static void *receive_from_shut_as_thread(void *arg)
+{
+    CHECK_EQ(receive_from_shut(*(int *)arg, GS_FOREVER), 0);
+    return NULL;
+}
+
+/* The kernel has no end for datagrams, only for calls that wait in it. */
+GO_TEST(a_shutdown_ends_waits_for_datagrams)
+{
+    int call, before;
+    for (before = 0; before < 2; before++)
+        for (call = 0; call < 5; call++) {
+            gs_g *g = NULL;
+            CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, shut), 0);
+            if (before)
+                CHECK_EQ(gs_poll_fd(shut[0], POLLIN, gs_now() + MS), -ETIMEDOUT); /* epoll knows the file */
+            CHECK_EQ(gs_send(shut[1], "last", 4, 0, GS_FOREVER), 4);
+            if (before)
+                shut_it(NULL);
+            else
+                g = go_ref(shut_it, NULL);
+            CHECK_EQ(gs_recv(shut[0], (char[8]){0}, 8, 0, GS_FOREVER), 4);
+            CHECK_EQ(receive_from_shut(call, GS_FOREVER), 0);
+            CHECK_EQ(receive_from_shut(call, GS_FOREVER), 0);
+            CHECK_EQ(receive_from_shut(call, GS_NOWAIT), -EAGAIN);
+            join_thread(start_thread(receive_from_shut_as_thread, &call));
+            if (g)
+                join(g);
+            close_both(shut);
+        }
+}
+
+static void shut_listener(void *arg)
+{
+    CHECK_EQ(shutdown(*(int *)arg, SHUT_RD), 0);
+}
+
+GO_TEST(a_shutdown_ends_accept)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    gs_g *g;
+    CHECK_EQ(bind(listener, (struct sockaddr *)&at, sizeof(sa_family_t)), 0); /* any abstract name */
+    CHECK_EQ(listen(listener, 1), 0);
+    g = go_ref(shut_listener, &listener);
+    CHECK_EQ(gs_accept(listener, NULL, NULL, GS_FOREVER), -EINVAL);
+    CHECK_EQ(gs_accept(listener, NULL, NULL, GS_FOREVER), -EINVAL);
+    join(g);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
 GO_TEST(messages_carry_files)
 {
     int fds[2], sent[2], got;
