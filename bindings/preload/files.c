@@ -296,6 +296,16 @@ static enum how receive(struct waiting *w)
 }
 
 /*
+ * Whether the file is shut down for reading. Then a call that may wait ends at once, but tries of it go on to give
+ * EAGAIN on some sockets: those for datagrams.
+ */
+static bool is_shut(int fd)
+{
+    struct pollfd one = {fd, POLLRDHUP, 0};
+    return poll(&one, 1, 0) > 0 && (one.revents & POLLRDHUP);
+}
+
+/*
  * A try has given EAGAIN, as errno says: waits. HOW_PARK: the caller tries again. HOW_KERNEL: the caller makes the
  * call as it is. HOW_NOT: the call is over and has given `got`.
  */
@@ -313,6 +323,9 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
             return how;
         }
         w->begun = true;
+    } else if ((events & POLLIN) && is_shut(w->file.fd)) {
+        w->by_kernel = true;
+        return HOW_KERNEL;
     } else if (++w->in_vain > IN_VAIN) {
         int error = -gs_sleep(PAUSE);
         if (error == ECANCELED) {
@@ -931,7 +944,7 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
     error = -gs_mutex_lock(&turn->mutex, w.deadline);
     if (error == 0) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (real.poll(&ready, 1, 0) == 0) {
+        if (poll(&ready, 1, 0) == 0) {
             int listens = 1;
             socklen_t size = sizeof listens;
             getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);

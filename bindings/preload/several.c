@@ -5,6 +5,20 @@
  */
 #include "preload.h"
 
+/*
+ * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
+ * not have heard of that signal.
+ */
+#define LOOK(call) \
+    __extension__({ \
+        int look_, errno_ = errno; \
+        while ((look_ = (call)) < 0 && errno == EINTR && TAKEN) \
+            ; \
+        if (look_ >= 0) \
+            errno = errno_; \
+        look_; \
+    })
+
 /* An instance may say this number of times that something has happened when nothing has. After that the kernel
  * waits. */
 enum { IN_VAIN = 16 };
@@ -112,7 +126,7 @@ static int ms_left(gs_deadline deadline)
 
 static int look_poll(struct several *s)
 {
-    return real.poll(s->fds, s->n, 0);
+    return LOOK(real.poll(s->fds, s->n, 0));
 }
 
 static int add_poll(struct several *s, int epoll)
@@ -138,7 +152,7 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct co
 {
     struct several s = {.tally = c, .look = look_poll, .add = add_poll, .one = -1, .none = true,
                         .deadline = deadline, .fds = fds, .n = n};
-    int before = errno, r = real.poll(fds, n, 0); /* which checks the array before it is read */
+    int before = errno, r = LOOK(real.poll(fds, n, 0)); /* which checks the array before it is read */
     if (r != 0)
         return r;
     nfds_t files = 0;
@@ -159,7 +173,9 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct co
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
     COUNTED(poll);
-    if (ms == 0 || !TAKEN)
+    if (ms == 0)
+        return LOOK(real.poll(fds, n, 0));
+    if (!TAKEN)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_poll(fds, n, deadline, &counts);
@@ -172,7 +188,9 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
     COUNTED(poll);
     if (room / sizeof *fds < n)
         __chk_fail();
-    if (ms == 0 || !TAKEN)
+    if (ms == 0)
+        return LOOK(real.poll(fds, n, 0));
+    if (!TAKEN)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_poll(fds, n, deadline, &counts);
@@ -227,7 +245,7 @@ static int look_select(struct several *s)
     for (int i = 0; i < 3; i++)
         if (s->in[i] != NULL)
             memcpy(s->in[i], s->asked[i], set_bytes(s->max));
-    return real.select(s->max, s->in[0], s->in[1], s->in[2], &now);
+    return LOOK(real.select(s->max, s->in[0], s->in[1], s->in[2], &now));
 }
 
 static uint32_t select_events(struct several *s, int fd)
@@ -290,7 +308,9 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
 EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
 {
     COUNTED(select);
-    if (!TAKEN || (t != NULL && (t->tv_sec < 0 || t->tv_usec < 0 || (t->tv_sec == 0 && t->tv_usec == 0))))
+    if (t != NULL && t->tv_sec == 0 && t->tv_usec == 0)
+        return LOOK(real.select(n, r, w, e, t));
+    if (!TAKEN || (t != NULL && (t->tv_sec < 0 || t->tv_usec < 0)))
         return real.select(n, r, w, e, t);
     gs_deadline deadline = GS_FOREVER;
     if (t != NULL)
@@ -329,7 +349,7 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
 {
     struct file f = {.fd = fd};
     int before = errno, r, in_vain = 0;
-    while ((r = real.epoll_wait(f.fd, events, n, 0)) == 0) {
+    while ((r = LOOK(real.epoll_wait(f.fd, events, n, 0))) == 0) {
         if (deadline != GS_FOREVER && gs_now() >= deadline)
             break;
         if (++in_vain > IN_VAIN || !can_park()) {
@@ -354,7 +374,9 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
 EXPORT int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
 {
     COUNTED(epoll_wait);
-    if (ms == 0 || !TAKEN)
+    if (ms == 0)
+        return LOOK(real.epoll_wait(fd, events, n, 0));
+    if (!TAKEN)
         return real.epoll_wait(fd, events, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_epoll(fd, events, n, deadline, &counts);
@@ -364,6 +386,8 @@ EXPORT int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
 EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const sigset_t *mask)
 {
     COUNTED(epoll_pwait);
+    if (ms == 0 && mask == NULL)
+        return LOOK(real.epoll_pwait(fd, events, n, 0, NULL));
     if (ms == 0 || !TAKEN)
         return real.epoll_pwait(fd, events, n, ms, mask);
     if (mask != NULL)

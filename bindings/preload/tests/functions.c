@@ -430,6 +430,58 @@ static void receiving(void)
     SAY(recv(0, buffer, 1, 0) < 0);
 }
 
+static void shut_soon(void *arg)
+{
+    soon();
+    shutdown(*(int *)arg, SHUT_RD);
+}
+
+/* Where nothing follows a shutdown the kernel ends calls that wait; calls that don't wait would try for ever. */
+static void shutting(void)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct sockaddr_storage from;
+    socklen_t len;
+    int s[2], k, call;
+    task t;
+    for (k = 0; k < 3; k++)
+        for (call = 0; call < 6; call++) {
+            char b[10];
+            struct iovec v = {b, sizeof b};
+            struct msghdr msg = {.msg_iov = &v, .msg_iovlen = 1};
+            struct mmsghdr many[2] = {{.msg_hdr = msg}, {.msg_hdr = msg}};
+            if (k < 2) {
+                HOLDS(socketpair(AF_UNIX, k == 0 ? SOCK_DGRAM : SOCK_SEQPACKET, 0, s) == 0);
+            } else {
+                HOLDS((s[0] = socket(AF_INET, SOCK_DGRAM, 0)) >= 0 && (s[1] = dup(s[0])) >= 0);
+                HOLDS(bind(s[0], (struct sockaddr *)&in, sizeof in) == 0);
+            }
+            begin(&t, shut_soon, &s[0]);
+            len = sizeof from;
+            for (int twice = 0; twice < 2; twice++)
+                switch (call) {
+                case 0: SAY(read(s[0], b, sizeof b)); break;
+                case 1: SAY(readv(s[0], &v, 1)); break;
+                case 2: SAY(recv(s[0], b, sizeof b, 0)); break;
+                case 3: SAY(recvfrom(s[0], b, sizeof b, MSG_PEEK, (struct sockaddr *)&from, &len)); break;
+                case 4: SAY(recvmsg(s[0], &msg, 0)); break;
+                case 5: SAY(recvmmsg(s[0], many, 2, MSG_WAITFORONE, NULL)); break;
+                }
+            SAY(recv(s[0], b, sizeof b, MSG_DONTWAIT));
+            end(&t);
+            close(s[0]), close(s[1]);
+        }
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/shut", directory);
+    s[0] = socket(AF_UNIX, SOCK_STREAM, 0);
+    HOLDS(bind(s[0], (struct sockaddr *)&at, sizeof at) == 0 && listen(s[0], 1) == 0);
+    begin(&t, shut_soon, &s[0]);
+    SAY(accept(s[0], NULL, NULL));
+    SAY(accept(s[0], NULL, NULL));
+    end(&t);
+    close(s[0]);
+}
+
 /* Short reads and long ones in turn: what is kept of the last one is a hint. */
 static void short_reads(void)
 {
@@ -731,6 +783,53 @@ static void several(void)
 }
 
 /* ---- Time, children, names ---- */
+
+static pid_t interrupted;
+static atomic_bool looked;
+
+/* The library preempts by this signal, which is ignored by default: no call of a thread ends by it. */
+static void *interrupt(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&looked)) {
+        HOLDS(tgkill(getpid(), interrupted, SIGURG) == 0);
+        for (volatile int n = 0; n < 1000; n++)
+            ;
+    }
+    return NULL;
+}
+
+/* Calls that look and don't wait, and the looks of those that wait, are not interrupted. */
+static void looking(void)
+{
+    enum { MANY = 1000 }; /* so that a look takes a while */
+    struct pollfd many[MANY];
+    int p[2], ep = epoll_create1(0), failures = 0;
+    pthread_t thread;
+    interrupted = gettid();
+    atomic_store(&looked, false);
+    HOLDS(pipe(p) == 0);
+    HOLDS(epoll_ctl(ep, EPOLL_CTL_ADD, p[0], &(struct epoll_event){.events = EPOLLIN}) == 0);
+    HOLDS(pthread_create(&thread, NULL, interrupt, NULL) == 0);
+    for (int i = 0; i < MANY; i++)
+        many[i] = (struct pollfd){p[0], POLLIN, 0};
+    for (int i = 0; i < 2000; i++) {
+        struct epoll_event e;
+        struct timeval t = {0, i % 2 ? 0 : 100};
+        int ms = i % 16 == 0;
+        for (int k = 1; k < MANY; k++)
+            many[k].fd = ms ? -1 : p[0];
+        FD_ZERO(&files);
+        FD_SET(p[0], &files);
+        failures += poll(many, MANY, ms) != 0;
+        failures += epoll_wait(ep, &e, 1, ms) != 0;
+        failures += select(p[0] + 1, &files, NULL, NULL, &t) != 0;
+    }
+    atomic_store(&looked, true);
+    pthread_join(thread, NULL);
+    SAY(failures);
+    close(p[0]), close(p[1]), close(ep);
+}
 
 static void sleeping(void)
 {
@@ -1313,7 +1412,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(looking), TEST(sleeping), TEST(children),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
