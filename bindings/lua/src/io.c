@@ -914,6 +914,8 @@ static char **environment(lua_State *L, int index)
     while (lua_next(L, index)) {
         if (lua_type(L, -2) != LUA_TSTRING || (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TBOOLEAN))
             luaL_error(L, "exec: 'env' is a table of names and strings (false: none)");
+        if (lua_rawlen(L, -2) == 0 || strchr(lua_tostring(L, -2), '='))
+            luaL_error(L, "exec: 'env' has no name '%s'", lua_tostring(L, -2));
         lua_pushvalue(L, -2);
         lua_pushvalue(L, -2);
         lua_rawset(L, all);

@@ -336,6 +336,16 @@ static int l_select(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
     luaL_argcheck(L, n <= 65536, 1, "at most 65,536 cases");
+    lua_settop(L, 1);
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        bool is_case = lua_isinteger(L, -2) && (lua_Unsigned)lua_tointeger(L, -2) - 1 < n;
+        if (!is_case && strcmp(key, "default") != 0 && strcmp(key, "timeout") != 0)
+            return luaL_error(L, "select: unknown option '%s': there are default and timeout, and a list of cases",
+                              luaL_tolstring(L, -2, NULL));
+        lua_pop(L, 1);
+    }
     bool by_default = lua_getfield(L, 1, "default") != LUA_TNIL && lua_toboolean(L, -1);
     lua_getfield(L, 1, "timeout");
     if (!lua_isnil(L, -1) && !lua_isnumber(L, -1))

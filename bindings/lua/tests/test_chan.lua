@@ -129,6 +129,8 @@ function TestChan.test_select_misuse()
   h.fails("a coroutine can't be copied to another goroutine (case 2 of select)", gs.select,
     { { ch, { "kept until the error" } }, { ch, coroutine.create(print) } })
   h.fails("only its timer sends", gs.select, { { gs.after(1), 1 } })
+  h.fails("unknown option 'timout'", gs.select, { gs.chan(), timout = 1 })
+  h.fails("unknown option '3'", gs.select, { gs.chan(), [3] = gs.chan(), default = true })
 end
 
 function TestChan.test_select_with_many_cases()

@@ -248,6 +248,8 @@ function TestExec.test_errors()
   h.fails("string expected at 2, got table", gs.exec, { "ls", {} })
   h.fails("zero byte", gs.exec, { "ls", "a\0b" })
   h.fails("unknown option 'stdn'", gs.exec, { "ls" }, { stdn = "" })
+  h.fails("'env' has no name 'A=B'", gs.exec, { "env" }, { env = { ["A=B"] = "1" } })
+  h.fails("'env' has no name ''", gs.exec, { "env" }, { env = { [""] = "1" } })
   h.fails("'timeout'", gs.exec, { "ls" }, { timeout = "1" })
   h.fails("'env'", gs.exec, { "ls" }, { env = { 1 } })
 end
