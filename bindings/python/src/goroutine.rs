@@ -971,6 +971,10 @@ pub fn get_ident(py: Python<'_>) -> u64 {
     worker::current(py).map_or_else(|| unsafe { libc::pthread_self() } as u64, Goroutine::ident)
 }
 
+/// How often yield_() gives way until another goroutine has run: now and then the scheduler looks at its queues in
+/// another order, and takes the goroutine that has just yielded before those that wait for longer.
+const YIELDS: u32 = 4;
+
 /// Lets other goroutines run.
 #[pyfunction]
 pub fn yield_(py: Python<'_>) -> PyResult<()> {
@@ -980,8 +984,16 @@ pub fn yield_(py: Python<'_>) -> PyResult<()> {
     if let Some(e) = raised() {
         return Err(e);
     }
-    // SAFETY: without the GIL.
-    park::call(py, || unsafe { gs_yield() });
+    let turns = worker::turns();
+    park::call(py, || {
+        for _ in 0..YIELDS {
+            // SAFETY: without the GIL.
+            unsafe { gs_yield() };
+            if worker::turns() != turns {
+                break;
+            }
+        }
+    });
     raised().map_or(Ok(()), Err)
 }
 

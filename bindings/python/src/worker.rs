@@ -288,6 +288,12 @@ pub fn tick() {
     }
 }
 
+/// How often goroutines have come to run on the calling thread, or have got on there. 0: it runs none.
+#[inline(always)]
+pub fn turns() -> u32 {
+    mine().map_or(0, |worker| worker.tick.load(Ordering::Relaxed))
+}
+
 /// The goroutine that runs Python code on the first thread, or is in a call that gave the GIL back and is no wait
 /// of the library's; for other threads.
 pub fn busy(py: Python<'_>) -> Option<Py<Goroutine>> {

@@ -770,6 +770,19 @@ def test_sleep():
     assert g.join(10) and h.join(10) and g.cancelled() and h.cancelled()
 
 
+@one_at_a_time
+@pytest.mark.parametrize("give_way", [yield_, lambda: sleep(0)], ids=["yield_", "sleep(0)"])
+def test_one_that_yields_is_behind_those_that_can_run(give_way):
+    late = 0
+    for _ in range(2000):
+        begun = []
+        g = go(begun.append, True)
+        give_way()
+        late += not begun
+        g.join()
+    assert late == 0
+
+
 def test_order_of_sleepers():
     got = []
 
