@@ -100,5 +100,7 @@ def test_python_m(tmp_path):
     assert python_m(str(script), "fail").returncode == 3
     assert "script.py" in python_m("--help").stdout
     assert python_m("--wrong").returncode == 2
+    done = python_m(str(tmp_path / "missing.py"))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "can't open file" in done.stderr, done
     done = python_m("-m", "timeit", "-n1", "-r1", "pass")
     assert done.returncode == 0 and "loop" in done.stdout, done

@@ -73,8 +73,13 @@ def main(argv):
         path = argv[0]
         if sys.path:
             sys.path[0] = os.path.dirname(os.path.abspath(path))
-        with io.open_code(path) as file:
-            code = compile(file.read(), path, "exec")
+        try:
+            with io.open_code(path) as file:
+                source = file.read()
+        except OSError as error:
+            print("%s: can't open file %r: %s" % (sys.executable, path, error), file=sys.stderr)
+            return 2
+        code = compile(source, path, "exec")
         module = types.ModuleType("__main__")
         module.__file__ = path
         module.__builtins__ = builtins
