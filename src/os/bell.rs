@@ -1,5 +1,6 @@
 //! Bells, which end a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the system refuses eventfds.
 
+use super::file;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The descriptors of a bell, both non-blocking and close-on-exec. A copy doesn't own them.
@@ -18,7 +19,10 @@ impl Bell {
         // SAFETY: no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         match fd {
-            0.. => Ok(Bell { poll: fd, ring: fd }),
+            0.. => {
+                let fd = file::keep_for_library(fd);
+                Ok(Bell { poll: fd, ring: fd })
+            }
             // An old filter of system calls doesn't know eventfd2.
             _ if matches!(super::errno(), libc::ENOSYS | libc::EPERM | libc::EACCES) => {
                 Bell::of_pipe()
@@ -31,7 +35,10 @@ impl Bell {
         let mut ends = [0; 2];
         // SAFETY: room for two numbers.
         match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } {
-            0 => Ok(Bell { poll: ends[0], ring: ends[1] }),
+            0 => {
+                let [poll, ring] = ends.map(file::keep_for_library);
+                Ok(Bell { poll, ring })
+            }
             _ => Err(-super::errno()),
         }
     }

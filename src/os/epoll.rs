@@ -1,5 +1,6 @@
 //! epoll.
 
+use super::file;
 use super::time;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +25,7 @@ pub const NONE: Event = Event { events: 0, u64: 0 };
 pub fn create() -> Result<i32, i32> {
     let _errno = super::KeepErrno::new();
     // SAFETY: no pointers.
-    checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+    checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(file::keep_for_library)
 }
 
 fn checked(r: i32) -> Result<i32, i32> {

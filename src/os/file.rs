@@ -108,6 +108,26 @@ pub fn open(path: &CStr, flags: i32, mode: u32) -> i32 {
     answer(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) } as isize) as i32
 }
 
+/// The least number of a descriptor that the library keeps for itself. Lower numbers belong to the program: it may count
+/// on getting the lowest free number, or call with a number that it has just closed.
+const LOWEST_OWN: i32 = 512;
+
+/// Gives an open file of the library's own, close-on-exec, a number that the program is not likely to use: `fd`, or a
+/// number from [`LOWEST_OWN`] on instead, if the limit of open files (`RLIMIT_NOFILE`) allows that.
+pub fn keep_for_library(fd: i32) -> i32 {
+    let _errno = super::KeepErrno::new();
+    // SAFETY: no pointers; `fd` is the caller's, and the caller uses the result instead.
+    unsafe {
+        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, LOWEST_OWN) {
+            -1 => fd,
+            own => {
+                libc::syscall(libc::SYS_close, fd);
+                own
+            }
+        }
+    }
+}
+
 /// fsync(2), or fdatasync(2).
 pub fn sync(fd: i32, only_data: bool) -> isize {
     // SAFETY: no pointers.

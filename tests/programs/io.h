@@ -84,34 +84,38 @@ static inline void make_user_sockets(int *listener, int *client, struct sockaddr
     CHECK_GE(*client, 0);
 }
 
+/* Whether the epoll instance with this number has the file. */
+static inline int instance_has(const char *instance, int fd)
+{
+    char path[64], text[8192], want[32];
+    ssize_t len;
+    int info;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%s", instance);
+    info = open(path, O_RDONLY | O_CLOEXEC);
+    if (info < 0)
+        return 0;
+    len = read(info, text, sizeof text - 1);
+    close(info);
+    text[len < 0 ? 0 : len] = 0;
+    snprintf(want, sizeof want, "tfd: %8d ", fd);
+    return strstr(text, want) != NULL;
+}
+
 /* Whether a goroutine is about to wait for the file, or waits: it is in an epoll instance then. */
 static inline int is_in_an_instance(int fd)
 {
-    int n;
-    for (n = 0; n < 64; n++) {
-        char path[64], text[8192], want[32], *at;
-        ssize_t len;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", n);
-        len = readlink(path, text, sizeof text - 1);
-        if (len < 0 || !memmem(text, (size_t)len, "eventpoll", 9))
-            continue;
-        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", n);
-        len = open(path, O_RDONLY | O_CLOEXEC);
-        if (len < 0)
-            continue;
-        n = (int)len;
-        len = read(n, text, sizeof text - 1);
-        close(n);
-        if (len < 0)
-            continue;
-        text[len] = 0;
-        sscanf(path, "/proc/self/fdinfo/%d", &n);
-        snprintf(want, sizeof want, "tfd: %8d ", fd);
-        at = strstr(text, want);
-        if (at)
-            return 1;
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    int found = 0;
+    CHECK(dir != NULL);
+    while (!found && (e = readdir(dir))) {
+        char kind[64];
+        ssize_t len = readlinkat(dirfd(dir), e->d_name, kind, sizeof kind);
+        if (len > 0 && memmem(kind, (size_t)len, "eventpoll", 9))
+            found = instance_has(e->d_name, fd);
     }
-    return 0;
+    closedir(dir);
+    return found;
 }
 
 typedef void (*make_fn)(int fds[2]);

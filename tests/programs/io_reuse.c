@@ -388,6 +388,49 @@ GO_TEST(a_close_that_lingers_keeps_neither_its_number_nor_a_p)
     CHECK_EQ(gs_close(listener), 0);
 }
 
+/* ---- The numbers of the library's own files ---- */
+
+static void check_lowest_is(int lowest)
+{
+    int fd = open_eventfd();
+    CHECK_EQ(fd, lowest);
+    CHECK_EQ(close(fd), 0);
+}
+
+/* Waits on a file, so that the P or the thread that runs this gets what it needs for that. */
+static void wait_on_a_pipe(void *arg)
+{
+    int fds[2];
+    char c;
+    (void)arg;
+    make_pipe(fds);
+    CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_us(500)), -ETIMEDOUT);
+    close_both(fds);
+}
+
+static void *wait_on_a_pipe_on_thread(void *arg)
+{
+    wait_on_a_pipe(arg);
+    return NULL;
+}
+
+/* A program counts on getting the lowest free number, and a late caller of a closed file must not meet the library's. */
+GO_TEST(the_library_leaves_the_low_numbers_to_the_program)
+{
+    enum { MANY = 100 };
+    gs_g *g[MANY];
+    int i, lowest = open_eventfd(), before = gs_gomaxprocs(0);
+    CHECK_EQ(close(lowest), 0);
+    gs_gomaxprocs(before + 3);
+    for (i = 0; i < MANY; i++)
+        g[i] = go_ref(wait_on_a_pipe, NULL);
+    for (i = 0; i < MANY; i++)
+        join(g[i]);
+    go_join_thread(start_thread(wait_on_a_pipe_on_thread, NULL));
+    check_lowest_is(lowest);
+    gs_gomaxprocs(before);
+}
+
 /* ---- Calls that begin beside gs_close ---- */
 
 static int begin_now;
@@ -409,7 +452,7 @@ static void *read_when_told_on_thread(void *arg)
     return NULL;
 }
 
-/* Whoever calls in the middle of gs_close leaves in any case. A late caller may meet a file of the library. */
+/* Whoever calls in the middle of gs_close leaves in any case. A late caller meets no file of the library. */
 GO_TEST(whoever_calls_beside_gs_close_leaves)
 {
     uint64_t seed = random_seed();
