@@ -63,11 +63,30 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     if depth > 0 {
         return 0;
     }
+    // Nothing below calls a function, or the call is the last thing that happens: so no register needs to be saved.
+    let may_stay = !m.is_runner() || m.root.get() == g.as_ptr().cast_const();
+    if at_once || !may_stay || g.long_calls.get() == SURE || start::keeps_anything(m.p()) {
+        return begin_with_care(m, g, at_once);
+    }
+    note_begin(g);
+    mark(m);
+    0
+}
+
+/// [`enter_on`] where the P or the thread may be needed by others during the call.
+#[cold]
+#[inline(never)]
+fn begin_with_care(m: MRef, g: GRef, at_once: bool) -> i32 {
     let m = leave_runner(m, g);
-    g.since.set(clock::rough());
-    g.set_status(Status::Syscall);
+    note_begin(g);
     leave_p(m, g, at_once);
     0
+}
+
+#[inline(always)]
+fn note_begin(g: GRef) {
+    g.since.set(clock::rough());
+    g.set_status(Status::Syscall);
 }
 
 /// A thread that `gs_run` has borrowed must be able to go back when `gs_run`'s function ends. So other goroutines
@@ -105,7 +124,6 @@ fn move_away(m: MRef, g: GRef) -> MRef {
 }
 
 /// A call begins. `at_once`: hands the P off now, and not only when another goroutine needs it.
-#[inline(always)]
 fn leave_p(m: MRef, g: GRef, at_once: bool) {
     start::share_what_is_kept(m.p());
     let at_once = at_once || will_be_missed(m, g);
@@ -117,14 +135,10 @@ fn leave_p(m: MRef, g: GRef, at_once: bool) {
 
 /// Whether the call that begins will most likely last so long that sysmon would hand the P off, as the goroutine's last
 /// calls did. Then others need not wait for sysmon.
-#[inline(always)]
 fn will_be_missed(m: MRef, g: GRef) -> bool {
-    g.long_calls.get() == SURE && begins_another(m, g)
-}
-
-#[cold]
-#[inline(never)]
-fn begins_another(m: MRef, g: GRef) -> bool {
+    if g.long_calls.get() != SURE {
+        return false;
+    }
     g.left_at.set(time::now());
     let p = m.p();
     // The P's files and timers need an M that watches them from the moment of the call.

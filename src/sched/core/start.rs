@@ -27,10 +27,16 @@ pub fn work_added(near: Option<PRef>, node: usize) {
     }
 }
 
+/// Whether the P has kept work for itself that other M's could do.
+#[inline(always)]
+pub fn keeps_anything(p: PRef) -> bool {
+    !p.private.is_empty() && !p.alone.get()
+}
+
 /// The P makes no decisions for a while, so an M is woken for the work that it may have kept for itself.
 #[inline(always)]
 pub fn share_what_is_kept(p: PRef) {
-    if !p.private.is_empty() && !p.alone.get() {
+    if keeps_anything(p) {
         p.set_quick(false);
         work_added(None, p.node as usize);
     }
