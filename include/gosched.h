@@ -109,7 +109,9 @@ struct sockaddr;
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local
  * variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
- * waits while another computes and calls nothing of the library, see gs_lock_os_thread.
+ * waits while another computes and calls nothing of the library, see gs_lock_os_thread. A goroutine
+ * that isn't pinned leaves the thread before a call that is announced (gs_entersyscall,
+ * gs_blocking), so only a blocking call that isn't announced keeps the pinned ones waiting.
  */
 #define GS_SPAWN_PINNED (UINT32_C(1))
 

@@ -71,6 +71,56 @@ static void count_for_50_ms(void *turns)
     }
 }
 
+/* ---- A call blocks no goroutine that is pinned to the thread ---- */
+
+enum announcement { CALL, CALL_THAT_SURELY_BLOCKS, BLOCKING, ANNOUNCEMENTS };
+
+static int pinned_is_there, caller_begins;
+
+/* Ends the call of the goroutine that has come to the same thread. */
+static void end_the_call_pinned(void *arg)
+{
+    (void)arg;
+    SET(pinned_is_there, 1);
+    YIELD_UNTIL(GET(caller_begins));
+    CHECK_EQ(gs_sleep(MS), 0);
+    SET(flag, 1);
+}
+
+static void call_beside_a_pinned_one(void *arg)
+{
+    SET(caller_begins, 1);
+    if (*(enum announcement *)arg == BLOCKING) {
+        gs_blocking(block_on_system_stack, NULL);
+        return;
+    }
+    if (*(enum announcement *)arg == CALL)
+        gs_entersyscall();
+    else
+        gs_entersyscallblock();
+    block_until_flag();
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+GO_TEST(a_call_blocks_no_goroutine_that_is_pinned_to_the_thread)
+{
+    int procs = gs_gomaxprocs(1);
+    gs_spawn_opts pinned = GS_SPAWN_OPTS_INIT;
+    enum announcement a;
+    pinned.flags = GS_SPAWN_PINNED;
+    for (a = CALL; a < ANNOUNCEMENTS; a++) {
+        gs_g *g;
+        SET(flag, 0);
+        SET(pinned_is_there, 0);
+        SET(caller_begins, 0);
+        g = go_opts(end_the_call_pinned, NULL, &pinned);
+        YIELD_UNTIL(GET(pinned_is_there));
+        join(go_ref(call_beside_a_pinned_one, &a));
+        join(g);
+    }
+    gs_gomaxprocs(procs);
+}
+
 GO_TEST(another_has_many_turns_during_a_sleep_of_50_ms)
 {
     int procs = use_one_p(), turns = 0;

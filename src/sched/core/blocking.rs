@@ -64,7 +64,8 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         return 0;
     }
     // Nothing below calls a function, or the call is the last thing that happens: so no register needs to be saved.
-    let may_stay = !m.is_runner() || m.root.get() == g.as_ptr().cast_const();
+    let is_own = !m.is_runner() || m.root.get() == g.as_ptr().cast_const();
+    let may_stay = is_own && m.pinned_here.load(Ordering::Relaxed) == 0 || g.has(flags::BOUND);
     if at_once || !may_stay || g.long_calls.get() == SURE || start::keeps_anything(m.p()) {
         return begin_with_care(m, g, at_once);
     }
@@ -77,7 +78,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
 #[cold]
 #[inline(never)]
 fn begin_with_care(m: MRef, g: GRef, at_once: bool) -> i32 {
-    let m = leave_runner(m, g);
+    let m = find_own_thread(m, g);
     note_begin(g);
     leave_p(m, g, at_once);
     0
@@ -89,14 +90,9 @@ fn note_begin(g: GRef) {
     g.set_status(Status::Syscall);
 }
 
-/// A thread that `gs_run` has borrowed must be able to go back when `gs_run`'s function ends. So other goroutines
-/// neither block nor own the thread: they move to another thread first.
-fn leave_runner(m: MRef, g: GRef) -> MRef {
-    if m.is_runner() { move_if(m, g, flags::AVOID_RUNNER) } else { m }
-}
-
-/// As [`leave_runner`], for a goroutine that wants its thread for itself: it also leaves a thread to which goroutines
-/// are pinned, because these couldn't run any more.
+/// A goroutine that isn't pinned moves to another thread before it blocks or owns its own, if that thread is one of
+/// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; a thread to
+/// which goroutines are pinned, which could not run meanwhile, though the goroutine may wait for what they have.
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     move_if(m, g, flags::AVOID_RUNNER | flags::AVOID_PINNED)
 }
@@ -287,7 +283,7 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
         return unsafe { f(arg) };
     };
     let mut call = BlockingCall::new(f, arg);
-    if call.make(leave_runner(m, m.g())) {
+    if call.make(find_own_thread(m, m.g())) {
         call.exceptions.restore();
     }
     call.result
