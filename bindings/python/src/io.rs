@@ -302,10 +302,13 @@ impl Bytes {
     fn of_size(mut self, py: Python<'_>, size: usize) -> PyResult<Py<PyAny>> {
         // SAFETY: only this function knows the object; an error has taken it away.
         unsafe {
-            if py_ffi::PyBytes_Size(self.0) != size as isize
-                && _PyBytes_Resize(&raw mut self.0, size as isize) != 0
-            {
+            let room = py_ffi::PyBytes_Size(self.0) as usize;
+            if room != size && _PyBytes_Resize(&raw mut self.0, size as isize) != 0 {
                 return Err(PyErr::fetch(py));
+            }
+            if size > room {
+                // With MSG_TRUNC: the size of the datagram, of which no more than that was received.
+                self.at().cast::<u8>().add(room).write_bytes(0, size - room);
             }
             Ok(Bound::from_owned_ptr(py, std::mem::replace(&mut self.0, ptr::null_mut())).unbind())
         }

@@ -373,6 +373,27 @@ def test_sendfile_and_datagrams(tmp_path):
     """, tmp_path / "file")
 
 
+def test_sizes_of_recv():
+    run("""
+        import socket
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for size in (1, 100, 4095, 4096, 4097, 20000):
+            data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+            for room in (1, 4096, 4097, 65536):
+                a.send(data)
+                assert b.recv(room) == data[:room]
+                g = gosched.go(b.recv, room)
+                gosched.yield_()
+                a.send(data)
+                assert g.result() == data[:room]
+        # The size of the datagram, as the interpreter's own method gives it, and none of the memory behind the data.
+        a.send(b"x" * 100)
+        assert b.recv(10, socket.MSG_TRUNC) == b"x" * 10 + bytes(90)
+        a.close()
+        b.close()
+    """)
+
+
 def test_names():
     run("""
         import socket
