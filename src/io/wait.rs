@@ -75,7 +75,13 @@ pub fn until_done(
             && (may_be_done || file.may_be_shut())
             && is_shut(fd)
         {
-            return result;
+            // What came between the attempt and the shutdown is still there.
+            let Some(_used) = file.enter_again(generation) else { return CANCELED };
+            let last = attempt();
+            if woken {
+                file.pass_on(want.side);
+            }
+            return if last == EAGAIN { result } else { last };
         }
         in_vain += u32::from(may_be_done);
         if in_vain > IN_VAIN {

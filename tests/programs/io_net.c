@@ -340,6 +340,68 @@ GO_TEST(datagrams)
     CHECK_EQ(gs_close(sender), 0);
 }
 
+/* ---- The end of a connection ---- */
+
+static int ends_at_poll = -1, peer_that_ends, bytes_read;
+
+/* Sends the second byte and the end, unless that has happened. `fd`: of the readers. */
+static void send_the_rest(int fd)
+{
+    int expected = fd;
+    if (__atomic_compare_exchange_n(&ends_at_poll, &expected, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        CHECK_EQ(write(peer_that_ends, "2", 1), 1);
+        CHECK_EQ(close(peer_that_ends), 0);
+    }
+}
+
+/* glibc declares that poll only writes the events. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+/* The library's poll(2), too: data and the end of the connection come just before the library looks for the end. */
+int poll(struct pollfd *files, nfds_t n, int timeout)
+{
+    struct timespec t = {timeout / 1000, timeout % 1000 * MS};
+    if (n == 1 && files[0].events == POLLRDHUP)
+        send_the_rest(files[0].fd);
+    return (int)syscall(SYS_ppoll, files, n, timeout < 0 ? NULL : &t, NULL, 0);
+}
+
+#pragma GCC diagnostic pop
+
+static void read_a_byte(void *fd)
+{
+    char c = 0;
+    CHECK_EQ(gs_read(*(int *)fd, &c, 1, GS_FOREVER), 1);
+    ADD(bytes_read, 1);
+}
+
+/* The second of two readers is woken in vain as a rule, and looks for the end. */
+GO_TEST(what_comes_just_before_the_end_is_read)
+{
+    int round;
+    for (round = 0; round < 20; round++) {
+        int fds[2];
+        gs_g *g[2];
+        char c;
+        make_pair(fds);
+        SET(bytes_read, 0);
+        g[0] = go_ref(read_a_byte, &fds[0]);
+        g[1] = go_ref(read_a_byte, &fds[0]);
+        CHECK_EQ(gs_sleep(MS), 0);
+        peer_that_ends = fds[1];
+        SET(ends_at_poll, fds[0]);
+        CHECK_EQ(gs_write(fds[1], "1", 1, GS_FOREVER), 1);
+        YIELD_UNTIL(GET(bytes_read) > 0);
+        CHECK_EQ(gs_sleep(MS), 0);
+        send_the_rest(fds[0]);
+        join(g[0]);
+        join(g[1]);
+        CHECK_EQ(gs_read(fds[0], &c, 1, GS_FOREVER), 0);
+        CHECK_EQ(gs_close(fds[0]), 0);
+    }
+}
+
 static int shut[2];
 
 static void shut_it(void *arg)
