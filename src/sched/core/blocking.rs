@@ -143,6 +143,8 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
 }
 
 /// The call is over. `kept`: the M still has the P that it had before the call.
+#[cold]
+#[inline(never)]
 fn learn(g: GRef, kept: bool) {
     let long = match g.long_calls.get() {
         SURE if time::now() - g.left_at.get() < SHORT => 0,
@@ -170,14 +172,21 @@ fn mark(m: MRef) -> PRef {
 pub fn retake(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    let kept = old.take_back(m);
-    if g.long_calls.get() != 0 || !kept {
-        learn(g, kept);
+    if !old.take_back(m) {
+        return take_another_and_learn(m, g, old);
     }
-    if kept {
-        has_taken_back(m, old);
+    if g.long_calls.get() != 0 {
+        learn(g, true);
     }
-    kept || take_another(m, old)
+    has_taken_back(m, old);
+    true
+}
+
+#[cold]
+#[inline(never)]
+fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
+    learn(g, false);
+    take_another(m, old)
 }
 
 /// The P that this M left for its call is the M's again.
