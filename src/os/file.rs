@@ -128,6 +128,14 @@ pub fn keep_for_library(fd: i32) -> i32 {
     }
 }
 
+/// Makes room for the library's descriptors in the kernel's table. In a process with threads the kernel waits for some ms
+/// until it has made the table larger, so this comes before the first thread.
+pub fn make_room_for_library() {
+    if let Ok(fd) = super::epoll::create() {
+        super::epoll::close(fd);
+    }
+}
+
 /// fsync(2), or fdatasync(2).
 pub fn sync(fd: i32, only_data: bool) -> isize {
     // SAFETY: no pointers.

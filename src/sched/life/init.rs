@@ -8,7 +8,7 @@ use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
 use crate::os::thread::{NoCancel, SignalMask, Thread};
-use crate::os::{self, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
+use crate::os::{self, file, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
 use crate::sched::core::g0;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
@@ -261,6 +261,7 @@ impl Runtime {
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
         self.make_ps()?;
+        file::make_room_for_library();
         sysmon::start(self)
     }
 
