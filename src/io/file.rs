@@ -353,7 +353,8 @@ impl File {
         [&self.takers[0], &self.takers[1], &self.watchers]
     }
 
-    fn is_waited_for(&self) -> bool {
+    /// Whether a goroutine waits; a hint if the caller doesn't hold the lock.
+    pub fn is_waited_for(&self) -> bool {
         self.queues().iter().any(|q| !q.is_empty())
     }
 
@@ -465,8 +466,9 @@ impl File {
         self.happened[side as usize].fetch_add(1, Ordering::Release);
     }
 
-    /// sysmon calls this each few ms. Verifies the registration for a wait that relies on it and lasts. True: the file
-    /// must be verified next time, if the wait still lasts.
+    /// sysmon calls this each few ms. Verifies the registration for a wait that relies on it and lasts, also if the number
+    /// has turned out not to be the library's file since the wait began. True: the file must be verified next time, if
+    /// the wait still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
         let mut misled = None;
         let left = self.lock.with(|| {
@@ -493,16 +495,12 @@ impl File {
         left
     }
 
-    /// A goroutine that waits relies on what is known of the number. The caller has fenced since it queued.
+    /// A goroutine waits. If it relies on what is known of the number, sysmon verifies that. The caller holds the lock,
+    /// and has fenced since it queued.
     pub fn note_unverified(&self) {
-        if self.is_ours() && !TO_VERIFY.load(Ordering::Relaxed) {
+        if self.verified.get() != Verified::Yes && !TO_VERIFY.load(Ordering::Relaxed) {
             TO_VERIFY.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Whether [`File::verify`] could have something to do; a hint.
-    pub fn is_to_be_verified(&self) -> bool {
-        self.is_ours() && self.is_waited_for()
     }
 
     // Registration, with the lock held

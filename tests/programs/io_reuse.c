@@ -603,6 +603,35 @@ GO_TEST(a_blocking_pipe_in_place_of_a_socket_of_the_library)
     }
 }
 
+static void poll_for_input(void *arg)
+{
+    struct reader *r = arg;
+    r->result = gs_poll_fd(r->fd, POLLIN, r->deadline);
+}
+
+/* A goroutine waits for the pipe before any call has shown that the number is no socket now. */
+GO_TEST(a_wait_lasts_until_another_call_finds_a_pipe_in_place_of_a_socket)
+{
+    int used;
+    for (used = 0; used < 3; used++) {
+        int number = freed_number(used), fds[2];
+        struct reader r;
+        gs_g *g;
+        char c;
+        make_pipe(fds);
+        CHECK_EQ(fds[0], number);
+        r = reader_of(fds[0], GS_FOREVER);
+        g = go_ref(poll_for_input, &r);
+        settle();
+        CHECK_EQ(gs_read(fds[0], &c, 1, GS_NOWAIT), -EAGAIN);
+        CHECK_EQ(gs_write(fds[1], "p", 1, GS_FOREVER), 1);
+        join(g);
+        CHECK_EQ(r.result, POLLIN);
+        close_both(fds);
+        close_fillers();
+    }
+}
+
 static void accept_one(void *arg)
 {
     struct reader *r = arg;
