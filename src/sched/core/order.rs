@@ -16,8 +16,8 @@ use core::sync::atomic::Ordering;
 /// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
 pub const GLOBAL: u32 = 61;
 
-/// One decision in this number begins with the global queue even if goroutines hand over to each other and their turn
-/// isn't over.
+/// One decision in this number begins with the global queue even if goroutines hand over to each other. Their turn goes
+/// on afterwards: a count of decisions that ended turns would end those of quick goroutines sooner than others.
 pub const SURELY: u32 = GLOBAL * 8;
 
 /// Once in this number of decisions a goroutine is measured until it runs: two readings of the clock. A multiple of
@@ -128,7 +128,7 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
-    let ends_turn = tick.is_multiple_of(SURELY) || !hands_over || turn_is_over(p);
+    let ends_turn = !hands_over || turn_is_over(p);
     let task = match () {
         _ if (out_of_order || random_order) && ends_turn => {
             let task = now_and_then(m, p, tick);
@@ -137,6 +137,7 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
             }
             task
         }
+        _ if tick.is_multiple_of(SURELY) => next_global(p, tick / SURELY),
         _ if of_timer && !out_of_order => None,
         _ if hands_over && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
         _ => None,
@@ -216,9 +217,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let node = p.of_node();
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
-        // In turns, because each of the two queues may be fed without end.
-        0 if (tick / GLOBAL).is_multiple_of(2) => node.take_placed().or_else(|| node.runq.pop()),
-        0 => node.runq.pop().or_else(|| node.take_placed()),
+        0 => next_global(p, tick / GLOBAL),
         1 => next_shared(p, alone),
         // SAFETY: rings hold tasks.
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
@@ -234,6 +233,16 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         _ => 1 + tick / OTHERS % (QUEUES - 1),
     };
     (first..first + QUEUES).find_map(pick)
+}
+
+/// A task from the node's global queue, or one that was spawned for the node: in turns, because each of the two queues
+/// may be fed without end.
+fn next_global(p: PRef, turn: u32) -> Option<Task> {
+    let node = p.of_node();
+    match turn.is_multiple_of(2) {
+        true => node.take_placed().or_else(|| node.runq.pop()),
+        false => node.runq.pop().or_else(|| node.take_placed()),
+    }
 }
 
 /// The task in `runnext`, which runs in its predecessor's turn.

@@ -446,6 +446,8 @@ fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
         p.tick.store(SURELY - 1, Ordering::Relaxed);
         read_clock_next(p);
         assert_eq!(s.name(next_local(s.m, p)), Some(0));
+        // Their turn goes on.
+        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (local.to_word(), 0));
         assert_eq!(s.find(), Some(1));
     });
 }
