@@ -79,6 +79,7 @@ typedef struct gs_mpi_waiter_ {
     bool must;           /* a send or collective: neither MPI_Finalize nor anything else ends the wait */
     bool finished;       /* by MPI, with `result`; else it was withdrawn */
     bool withdraw;       /* atomic: the caller's deadline has passed, or the caller was cancelled */
+    bool gave_back;      /* a request that has not completed is the caller's again: the wait can't finish any more */
     int result;
     int count;           /* of requests, and where they and their statuses (or NULL) are */
     MPI_Request *requests;
@@ -267,6 +268,20 @@ static inline void gs_mpi_finish_waiter_(gs_mpi_waiter_ *w, gs_mpi_waiter_ **ove
     *over = w;
 }
 
+/* One of a waiter's requests is not tested any more. `withdraw` may be set while gs_mpi_sweep_ looks at the requests of
+ * one waiter, so it may give back some of them, and the others may complete before its next look. */
+static inline void gs_mpi_one_less_(gs_mpi_waiter_ *w, gs_mpi_waiter_ **over, int result)
+{
+    if (--w->left > 0)
+        return;
+    if (!w->gave_back) {
+        gs_mpi_finish_waiter_(w, over, result);
+    } else {
+        w->next = *over;
+        *over = w;
+    }
+}
+
 /* Takes over the waiters that were submitted since the last call. False: there were none. A waiter that can't be
  * taken over goes to those that are over. */
 static inline bool gs_mpi_take_news_(gs_mpi_state_type_ *m, gs_mpi_waiter_ **over)
@@ -318,8 +333,7 @@ static inline int gs_mpi_test_(gs_mpi_state_type_ *m, gs_mpi_waiter_ **over)
         for (int k = 0; k < m->n; k++) {
             gs_mpi_waiter_ *w = m->owners[k];
             w->requests[m->index[k]] = m->requests[k];
-            if (--w->left == 0)
-                gs_mpi_finish_waiter_(w, over, r);
+            gs_mpi_one_less_(w, over, r);
         }
         m->n = 0;
         return 1;
@@ -332,8 +346,7 @@ static inline int gs_mpi_test_(gs_mpi_state_type_ *m, gs_mpi_waiter_ **over)
         int error = r == MPI_ERR_IN_STATUS ? m->statuses[k].MPI_ERROR : MPI_SUCCESS;
         m->owners[at] = NULL;
         gs_mpi_completed_(w, m->index[at], m->requests[at], &m->statuses[k], error);
-        if (--w->left == 0)
-            gs_mpi_finish_waiter_(w, over, w->result);
+        gs_mpi_one_less_(w, over, w->result);
     }
     return done;
 }
@@ -353,10 +366,8 @@ static inline void gs_mpi_sweep_(gs_mpi_state_type_ *m, bool withdrawn, gs_mpi_w
         if (w == NULL)
             continue;
         if (withdrawn && gs_mpi_ends_early_(m, w)) {
-            if (--w->left == 0) {
-                w->next = *over;
-                *over = w;
-            }
+            w->gave_back = true;
+            gs_mpi_one_less_(w, over, 0);
             continue;
         }
         m->requests[kept] = m->requests[k];

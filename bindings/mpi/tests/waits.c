@@ -226,6 +226,59 @@ TEST(no_message_is_lost_where_a_receive_is_given_up)
     CHECK_EQ(next_expected, RACES);
 }
 
+/* ---- A wait that is given up while its first request completes ---- */
+
+enum { IMPATIENT = 6000 };
+static int over;
+
+/* Each wait that is given up makes the progress goroutine look through all that wait. */
+static void gives_up_for_ever(void *arg)
+{
+    int in;
+    (void)arg;
+    while (!GET(over))
+        CHECK_EQ(gs_mpi_recv(&in, 1, MPI_INT, rank, 31, WORLD, MPI_STATUS_IGNORE, gs_after_us(5)), -ETIMEDOUT);
+}
+
+static int asked;
+
+static void answers_about_when_the_wait_ends(void *arg)
+{
+    uint64_t s = 7;
+    (void)arg;
+    for (int k = 1; k <= IMPATIENT; k++) {
+        while (GET(asked) < k)
+            gs_yield();
+        for (int64_t until = gs_now() + 5000 + below(&s, 60000); gs_now() < until;)
+            gs_yield();
+        CHECK_EQ(gs_mpi_send(&k, 1, MPI_INT, rank, 32, WORLD), 0);
+    }
+}
+
+TEST(waitall_returns_0_only_when_all_have_completed)
+{
+    gs_g *others[] = {spawn(gives_up_for_ever, NULL), spawn(answers_about_when_the_wait_ends, NULL)};
+    for (int k = 1; k <= IMPATIENT; k++) {
+        int got[2] = {0, 0}, n;
+        MPI_Request r[2];
+        CHECK_EQ(MPI_Irecv(&got[0], 1, MPI_INT, rank, 32, WORLD, &r[0]), 0);
+        CHECK_EQ(MPI_Irecv(&got[1], 1, MPI_INT, rank, 33, WORLD, &r[1]), 0);
+        SET(asked, k);
+        while (r[0] != MPI_REQUEST_NULL) {
+            n = gs_mpi_waitall(2, r, MPI_STATUSES_IGNORE, gs_after_us(20));
+            CHECK_EQ(n, -ETIMEDOUT);
+            CHECK(r[1] != MPI_REQUEST_NULL);
+        }
+        CHECK_EQ(got[0], k);
+        CHECK_EQ(gs_mpi_send(&k, 1, MPI_INT, rank, 33, WORLD), 0);
+        CHECK_EQ(gs_mpi_waitall(2, r, MPI_STATUSES_IGNORE, GS_FOREVER), 0);
+        CHECK_EQ(got[1], k);
+    }
+    SET(over, 1);
+    for (int k = 0; k < LENGTH(others); k++)
+        join(others[k]);
+}
+
 /* ---- Plain threads ---- */
 
 static void *on_a_thread(void *arg)
