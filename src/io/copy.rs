@@ -1,8 +1,9 @@
 //! Opening files, bringing them to the disk, and copying between files within the kernel.
 
-use super::disk::{KeepsThread, off_p, until_uninterrupted};
+use super::disk::{KeepsThread, off_p};
 use super::ops::{self, Pause, without_sigpipe};
 use super::wait::is_past;
+use super::wait::until_uninterrupted;
 use crate::os::file::{self, End, FileKind};
 use crate::sched::core::blocking;
 use crate::sched::core::park::NOWAIT;

@@ -2,7 +2,7 @@
 //! is not in memory, and write what must reach the disk. Calls that only copy are made between entersyscall and
 //! exitsyscall.
 
-use super::wait::is_past;
+use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, Buffer};
 use crate::os::heap;
 use crate::sched::core::blocking;
@@ -114,15 +114,6 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: 
     let kept = if file::waits_for_disk(fd).1 { KeepsThread::ForLong } else { KeepsThread::Briefly };
     // SAFETY: the buffers are readable.
     off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
-}
-
-pub(super) fn until_uninterrupted(mut f: impl FnMut() -> isize) -> isize {
-    loop {
-        let r = f();
-        if r != -libc::EINTR as isize {
-            return r;
-        }
-    }
 }
 
 pub fn total(buffers: &[Buffer]) -> usize {

@@ -1,6 +1,7 @@
 //! One file descriptor: how many calls use it, which waiters wait for it, and in which epoll instance it is.
 //! `README.md` states the protocol.
 
+use crate::atomic::RelaxedCell;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, FileKind};
@@ -11,6 +12,7 @@ use crate::sched::core::park;
 use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::Runtime;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Waiter};
+use crate::word;
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -185,7 +187,8 @@ pub struct File {
     /// The runtime and the P in whose instance the file is; 0: in none.
     runtime: Cell<u32>,
     home: Cell<u16>,
-    verified: Cell<Verified>,
+    /// sysmon reads it without the lock.
+    verified: RelaxedCell<Verified>,
     /// Counts how often the file was added to an instance: the upper half of its events' data.
     registration: Cell<u32>,
     /// The takers, by their sides: an event wakes the first.
@@ -207,6 +210,8 @@ enum Verified {
     /// The goroutine still waited when sysmon came by.
     Overdue = 2,
 }
+
+word!([] Verified, AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
@@ -354,7 +359,7 @@ impl File {
     }
 
     /// Whether a goroutine waits; a hint if the caller doesn't hold the lock.
-    pub fn is_waited_for(&self) -> bool {
+    fn is_waited_for(&self) -> bool {
         self.queues().iter().any(|q| !q.is_empty())
     }
 
@@ -464,6 +469,11 @@ impl File {
     fn note_event(&self, side: Side) {
         // Release: pairs with the Acquire in `seen`.
         self.happened[side as usize].fetch_add(1, Ordering::Release);
+    }
+
+    /// For sysmon, without the lock: whether [`File::verify`] may have something to do.
+    pub fn is_to_be_verified(&self) -> bool {
+        self.verified.seen() != Verified::Yes && self.is_waited_for()
     }
 
     /// sysmon calls this each few ms. Verifies the registration for a wait that relies on it and lasts, also if the number

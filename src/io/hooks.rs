@@ -27,7 +27,7 @@ fn verify() -> bool {
     }
     table::each_chunk(|first, files| {
         for (fd, file) in (first..).zip(files) {
-            if file.is_waited_for() {
+            if file.is_to_be_verified() {
                 left |= file.verify(fd, rt);
             }
         }

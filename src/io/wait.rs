@@ -20,11 +20,21 @@ const PAUSE: i64 = 1_000_000;
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
 /// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
-const EINTR: isize = -libc::EINTR as isize;
 
 /// Whether the deadline has passed; I/O checks this before anything else.
 pub fn is_past(deadline: i64) -> bool {
     deadline != FOREVER && deadline != NOWAIT && deadline <= time::now()
+}
+
+/// Makes the system call again while a signal ends it.
+#[inline(always)]
+pub(super) fn until_uninterrupted(mut call: impl FnMut() -> isize) -> isize {
+    loop {
+        let result = call();
+        if result != -libc::EINTR as isize {
+            return result;
+        }
+    }
 }
 
 /// Calls `once`, a system call that doesn't wait, until it gives something else
@@ -41,12 +51,7 @@ pub fn until_done(
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
-    let mut attempt = || loop {
-        match once() {
-            EINTR => {}
-            result => break result,
-        }
-    };
+    let mut attempt = || until_uninterrupted(&mut once);
     let Some(mut used) = file.enter() else { return CANCELED };
     let generation = used.generation;
     // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
@@ -128,12 +133,7 @@ pub fn until_done(
 /// Whether the file is shut down for reading.
 #[cold]
 fn is_shut(fd: i32) -> bool {
-    let r = loop {
-        match file::poll_now(fd, libc::POLLRDHUP) {
-            EINTR => {}
-            r => break r,
-        }
-    };
+    let r = until_uninterrupted(|| file::poll_now(fd, libc::POLLRDHUP));
     r > 0 && r as i16 & libc::POLLRDHUP != 0
 }
 

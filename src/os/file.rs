@@ -121,6 +121,7 @@ pub fn keep_for_library(fd: i32) -> i32 {
         match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, LOWEST_OWN) {
             -1 => fd,
             own => {
+                // libc's close is a cancellation point: pthread_cancel would lose the number.
                 libc::syscall(libc::SYS_close, fd);
                 own
             }

@@ -64,9 +64,11 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         return 0;
     }
     // Nothing below calls a function, or the call is the last thing that happens: so no register needs to be saved.
-    let is_own = !m.is_runner() || m.root.get() == g.as_ptr().cast_const();
-    let may_stay = is_own && m.pinned_here.load(Ordering::Relaxed) == 0 || g.has(flags::BOUND);
-    if at_once || !may_stay || g.long_calls.get() == SURE || start::keeps_anything(m.p()) {
+    if at_once
+        || must_leave_thread(m, g)
+        || g.long_calls.get() == SURE
+        || start::keeps_anything(m.p())
+    {
         return begin_with_care(m, g, at_once);
     }
     note_begin(g);
@@ -93,27 +95,20 @@ fn note_begin(g: GRef) {
 /// A goroutine that isn't pinned moves to another thread before it blocks or owns its own, if that thread is one of
 /// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; a thread to
 /// which goroutines are pinned, which could not run meanwhile, though the goroutine may wait for what they have.
+#[inline(always)]
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
-    move_if(m, g, flags::AVOID_RUNNER | flags::AVOID_PINNED)
+    if must_leave_thread(m, g) { leave_thread(m, g) } else { m }
 }
 
-/// Moves the goroutine to another thread if it must avoid this one.
 #[inline(always)]
-fn move_if(m: MRef, g: GRef, avoid: u32) -> MRef {
-    if g.has(flags::BOUND) {
-        return m;
-    }
-    g.set_flag(avoid, true);
-    if !bound::avoids(g, m) {
-        g.set_flag(avoid, false);
-        return m;
-    }
-    move_away(m, g)
+fn must_leave_thread(m: MRef, g: GRef) -> bool {
+    (bound::is_borrowed(g, m) || bound::has_pinned(m)) && !g.has(flags::BOUND)
 }
 
 #[cold]
 #[inline(never)]
-fn move_away(m: MRef, g: GRef) -> MRef {
+fn leave_thread(m: MRef, g: GRef) -> MRef {
+    g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, true);
     g.set_status(Status::Runnable);
     // SAFETY: it is ours.
     unsafe { switch_away(m, yield_commit, g.address()) }

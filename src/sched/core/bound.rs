@@ -50,9 +50,20 @@ pub fn is_own(m: MRef, task: Task) -> bool {
 
 /// Whether the goroutine has asked not to run on an M like this next: see `flags::AVOID_RUNNER`, `flags::AVOID_PINNED`.
 pub fn avoids(g: GRef, m: MRef) -> bool {
-    let borrowed = m.is_runner() && m.root.get() != g.as_ptr().cast_const();
-    (g.has(flags::AVOID_RUNNER) && borrowed)
-        || (g.has(flags::AVOID_PINNED) && m.pinned_here.load(Ordering::Relaxed) > 0)
+    (g.has(flags::AVOID_RUNNER) && is_borrowed(g, m))
+        || (g.has(flags::AVOID_PINNED) && has_pinned(m))
+}
+
+/// Whether the goroutine runs on a thread that `gs_run` has borrowed for another goroutine, its root.
+#[inline(always)]
+pub fn is_borrowed(g: GRef, m: MRef) -> bool {
+    m.is_runner() && m.root.get() != g.as_ptr().cast_const()
+}
+
+/// Whether goroutines are pinned to the M's thread.
+#[inline(always)]
+pub fn has_pinned(m: MRef) -> bool {
+    m.pinned_here.load(Ordering::Relaxed) > 0
 }
 
 /// The goroutines that are bound to this locked M wait, and it has no P: sleeps until another M

@@ -404,8 +404,11 @@ impl Group {
     /// threads. The lock is held.
     fn add_runners(&self, rt: &Runtime) {
         if self.has_place_for_runner(rt) {
-            let runners = rt.ms_that(|m| is_in_run(m) && is_in_none(m));
-            let _joined = runners.into_iter().take_while(|&m| self.join_as_runner(m)).count();
+            for m in rt.ms_that(|m| is_in_run(m) && is_in_none(m)) {
+                if !self.join_as_runner(m) {
+                    break;
+                }
+            }
         }
     }
 
