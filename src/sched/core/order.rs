@@ -235,8 +235,8 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
-/// A task from the node's global queue, or one that was spawned for the node: in turns, because each of the two queues
-/// may be fed without end.
+/// A task of the node: from the global queue or of those spawned for the node. The queues take turns, because each may
+/// be fed without end.
 fn next_global(p: PRef, turn: u32) -> Option<Task> {
     let node = p.of_node();
     match turn.is_multiple_of(2) {
