@@ -63,6 +63,9 @@ void lgs_push(struct state *S, lua_State *L, struct shared *s);
 /* Pushes the userdata of a new object, which begins with struct shared, has size bytes, and is zero otherwise; the
    userdata has its first reference. lgs_boxed follows when the object is whole. */
 void *lgs_new(lua_State *L, size_t size, enum lgs_type type);
+/* Lua's collector sees only the userdata of an object. Tells it of `size` bytes that the object, which this state has
+   made, takes besides: the collector goes on as if Lua had allocated them. May call finalizers. */
+void lgs_charge(struct state *S, lua_State *L, size_t size);
 /* Remembers that the userdata on top of the stack is the state's for its object. */
 void lgs_boxed(lua_State *L);
 /* The object of argument arg, or an error. */
@@ -94,6 +97,7 @@ struct state {
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     size_t clean;        /* bytes that the state had after the last full collection */
+    size_t charged;      /* bytes of lgs_charge that the collector was not told of yet */
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
 };

@@ -25,6 +25,11 @@
 #define DIRTY (128 * 1024)
 /* ... and is not kept if it still has more than this. */
 #define TOO_LARGE (4 * 1024 * 1024)
+/* The collector is told of memory outside of Lua in steps of this many bytes. */
+#define CHARGE (16 * 1024)
+/* What a goroutine that has ended takes as long as it has a handle, in bytes: the library's descriptor and the copies of
+   its name, paths and result. */
+#define GOROUTINE 1024
 /* An error that was not asked for is printed after this time, in ns. */
 #define REPORT_AFTER SECOND
 /* All goroutines must have waited for this long, in ns, before that counts as a deadlock. */
@@ -40,7 +45,8 @@ struct goroutine {
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
     _Atomic bool joined;         /* a caller has been told how it ended, or waits to be */
-    struct goroutine *next_failed; /* in `failed` */
+    struct goroutine *next_failed, **at_failed; /* in `failed`: the next, and what points to this; NULL: not in it */
+    int64_t report_at;                          /* when its error is printed, by gs_now */
 };
 
 enum { G_RUNS, G_DONE, G_FAILED };
@@ -535,6 +541,18 @@ void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
     return s;
 }
 
+void lgs_charge(struct state *S, lua_State *L, size_t size)
+{
+    S->charged += size;
+    if (S->charged < CHARGE)
+        return;
+    size_t kib = S->charged / 1024;
+    S->charged %= 1024;
+    /* The program may have stopped the collector. */
+    if (lua_gc(L, LUA_GCISRUNNING))
+        lua_gc(L, LUA_GCSTEP, (int)kib);
+}
+
 void lgs_boxed(lua_State *L)
 {
     struct box *box = lua_touserdata(L, -1);
@@ -815,8 +833,11 @@ static void put_state(struct state *S)
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static size_t stack_size; /* what goroutines are spawned with; 0: the library's default */
 
+/* Goroutines whose error was not asked for yet, the oldest failure first; each a reference. One goroutine, the reporter,
+ * waits for all of them. */
 static gs_mutex failed_lock;
-static struct goroutine *failed; /* goroutines whose error was not asked for yet; each a reference */
+static struct goroutine *failed, **failed_end = &failed;
+static bool reporting; /* with failed_lock: there is a reporter */
 
 static void report(struct goroutine *g)
 {
@@ -826,34 +847,73 @@ static void report(struct goroutine *g)
             g->traceback ? g->traceback : "not enough memory");
 }
 
+/* The caller holds failed_lock. */
+static void remove_failed(struct goroutine *g)
+{
+    *g->at_failed = g->next_failed;
+    if (g->next_failed)
+        g->next_failed->at_failed = g->at_failed;
+    else
+        failed_end = g->at_failed;
+    g->at_failed = NULL;
+}
+
 /* Takes the goroutine out of `failed`; false: it isn't there. The reference is the caller's then. */
 static bool take_failed(struct goroutine *g)
 {
     gs_cancel_disable();
     (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
-    struct goroutine **p = &failed;
-    while (*p && *p != g)
-        p = &(*p)->next_failed;
-    bool found = *p != NULL;
+    bool found = g->at_failed != NULL;
     if (found)
-        *p = g->next_failed;
+        remove_failed(g);
     gs_mutex_unlock(&failed_lock);
     gs_cancel_enable();
     return found;
 }
 
-/* A goroutine's. */
-static void report_late(void *arg)
+/* A goroutine's: the reporter. */
+static void report_late(void *unused)
 {
-    struct goroutine *g = arg;
-    if (!atomic_load(&g->joined))
-        gs_sleep(REPORT_AFTER);
-    if (take_failed(g)) {
-        if (!atomic_load(&g->joined))
-            report(g);
-        lgs_release(&g->shared);
+    (void)unused;
+    for (;;) {
+        (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
+        struct goroutine *g = failed;
+        int64_t at = g ? g->report_at : 0;
+        bool due = g && at <= gs_now();
+        if (due)
+            remove_failed(g);
+        reporting = g != NULL;
+        gs_mutex_unlock(&failed_lock);
+        if (!g)
+            return;
+        if (due) {
+            if (!atomic_load(&g->joined))
+                report(g);
+            lgs_release(&g->shared);
+        } else {
+            (void)!gs_sleep_until(at);
+        }
     }
-    lgs_release(&g->shared);
+}
+
+/* A goroutine has failed: it is reported unless its error is asked for in time. */
+static void add_failed(struct goroutine *g)
+{
+    lgs_retain(&g->shared);
+    g->report_at = gs_now() + REPORT_AFTER;
+    (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
+    g->at_failed = failed_end;
+    *failed_end = g;
+    failed_end = &g->next_failed;
+    bool starts = !reporting;
+    reporting = true;
+    gs_mutex_unlock(&failed_lock);
+    if (starts && gs_spawn(report_late, NULL) != 0) {
+        /* The next failure tries again; else it is reported at the end. */
+        (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
+        reporting = false;
+        gs_mutex_unlock(&failed_lock);
+    }
 }
 
 /* At the end of the program: what has not been reported yet. */
@@ -1000,19 +1060,10 @@ static void run_goroutine(void *arg)
         lgs_release(g->done);
         g->done = NULL;
     }
-    if (status == G_FAILED) {
-        lgs_retain(&g->shared);
-        (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
-        g->next_failed = failed;
-        failed = g;
-        gs_mutex_unlock(&failed_lock);
-    }
+    /* Before the status says so: a caller of join that learns of the failure takes it out again. */
+    if (status == G_FAILED)
+        add_failed(g);
     atomic_store(&g->status, status);
-    if (status == G_FAILED) {
-        lgs_retain(&g->shared);
-        if (gs_spawn(report_late, g) != 0)
-            lgs_release(&g->shared); /* it is reported at the end */
-    }
     one_fewer_alive();
     lgs_release(&g->shared);
 }
@@ -1114,6 +1165,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     }
     lua_settop(L, top + 1);
     lgs_boxed(L);
+    lgs_charge(S, L, GOROUTINE);
     return 1;
 }
 

@@ -11,6 +11,11 @@
 /* What the elements of a channel are. */
 enum { VALUES, TIME, TICKS };
 
+/* What lgs_charge counts for a channel, in bytes: the objects, and the buffer up to this, as memory of a larger one is
+ * taken only when it is used. */
+#define CHAN 256
+#define CHAN_BUFFER (64 * 1024)
+
 struct chan {
     struct shared shared;
     uint8_t kind;
@@ -71,6 +76,8 @@ static int made_chan(lua_State *L, struct chan *c)
     if (!c->ch)
         return luaL_error(L, "no channel: not enough memory");
     lgs_boxed(L);
+    size_t buffer = gs_chan_cap(c->ch) * sizeof(struct value);
+    lgs_charge(lgs_state(L), L, CHAN + (buffer < CHAN_BUFFER ? buffer : CHAN_BUFFER));
     return 1;
 }
 

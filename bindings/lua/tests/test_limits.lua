@@ -116,6 +116,36 @@ end
 many(2000) rss() many(8000) rss()]], 8 * 1024)
 end
 
+-- Lua collects only when its heap has doubled: here after 100,000 handles, whose goroutines and channels take 100 MiB.
+function TestMemory.test_handles_count_with_what_they_hold_outside_of_lua()
+  flat([[
+local live = {}
+for i = 1, 200000 do live[i] = { i } end
+local function peak()
+  for line in io.lines("/proc/self/status") do
+    local kb = line:match("VmHWM:%s*(%d+)")
+    if kb then print(kb) end
+  end
+end
+collectgarbage() peak()
+for i = 1, 100000 do gs.go(type, i):join() gs.chan(8) end
+peak()]], 64 * 1024)
+end
+
+-- One goroutine waits until errors are to be printed, for all goroutines that have failed.
+function TestMemory.test_failed_goroutines_that_were_not_joined_are_no_goroutines()
+  local r = h.lua([[
+local gs = require "gosched"
+local wg = gs.waitgroup()
+for i = 1, 1000 do wg:go(error, "nothing") end
+wg:wait()
+gs.sleep(0.05)
+print(select(2, gs.dump():gsub("goroutine %d+ %[", "")) < 20)
+gs.sleep(1.5)]], { timeout = 4 * h.LONG })
+  lu.assertEquals({ r.code, r.out }, { 0, "true\n" })
+  lu.assertEquals(select(2, r.err:gsub(" failed: ", "")), 1000)
+end
+
 function TestMemory.test_a_large_heap_is_given_back()
   flat([[
 local function large() local t = {} for i = 1, 300000 do t[i] = { i } end end
