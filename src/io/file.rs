@@ -211,7 +211,7 @@ enum Verified {
     Overdue = 2,
 }
 
-word!([] Verified, AtomicU8);
+word!([] Verified, std::sync::atomic::AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
