@@ -7,13 +7,19 @@
 
 /*
  * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
- * not have heard of that signal.
+ * not have heard of that signal. The second try blocks all signals. Without that, signals which come faster than the
+ * kernel looks at many files would end every try.
  */
 #define LOOK(call) \
     __extension__({ \
-        int look_, errno_ = errno; \
-        while ((look_ = (call)) < 0 && errno == EINTR && TAKEN) \
-            ; \
+        int errno_ = errno, look_ = (call); \
+        if (look_ < 0 && errno == EINTR && TAKEN) { \
+            sigset_t all_, before_; \
+            sigfillset(&all_); \
+            pthread_sigmask(SIG_SETMASK, &all_, &before_); \
+            look_ = (call); \
+            pthread_sigmask(SIG_SETMASK, &before_, NULL); \
+        } \
         if (look_ >= 0) \
             errno = errno_; \
         look_; \
