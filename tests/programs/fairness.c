@@ -127,6 +127,22 @@ static void make_sem_pairs(struct noise *x, int procs)
     }
 }
 
+static void sleep_for_ever(void *arg)
+{
+    (void)arg;
+    while (!GET(stop))
+        CHECK_EQ(gs_sleep(300 * US), 0);
+}
+
+/* The sleepers run before the pairs' turns are over, so turns begin anew before they have lasted long. */
+static void make_pairs_beside_sleepers(struct noise *x, int procs)
+{
+    int i;
+    make_pairs(x, procs);
+    for (i = 0; i < procs; i++)
+        add_noise(x, sleep_for_ever, NULL);
+}
+
 static void end_noise(struct noise *x)
 {
     int i;
@@ -340,6 +356,11 @@ static void against(void (*make)(struct noise *, int))
 GO_TEST(ping_pong_over_channels_starves_no_third)
 {
     against(make_pairs);
+}
+
+GO_TEST(ping_pong_that_sleepers_interrupt_starves_no_third)
+{
+    against(make_pairs_beside_sleepers);
 }
 
 GO_TEST(ping_pong_over_semaphores_starves_no_third)

@@ -31,6 +31,10 @@ pub const OTHERS: u32 = 53;
 /// What events have made ready need not wait for its end.
 pub const TURN: i64 = 2_000_000;
 
+/// The other queues wait for goroutines that hand over to each other for this time at most, in ns. It bounds turns that
+/// begin anew before the clock ends them, because an event's goroutine ran in between.
+pub const OTHERS_WAIT: i64 = 2 * TURN;
+
 /// From this number of queued goroutines on, what they use doesn't stay in the first-level cache from turn to turn, so
 /// it is prefetched.
 const MANY: u32 = 16;
@@ -131,6 +135,7 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let ends_turn = !hands_over || turn_is_over(p);
     let task = match () {
         _ if (out_of_order || random_order) && ends_turn => {
+            p.pace.others_wait_since.set(0);
             let task = now_and_then(m, p, tick);
             if task.is_some() && !of_timer {
                 end_turn(p);
@@ -145,14 +150,17 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     task.or_else(|| next_in_order(m, p))
 }
 
-/// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`.
+/// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`, or the other queues have
+/// waited for `OTHERS_WAIT`.
 fn turn_is_over(p: PRef) -> bool {
-    let (turn, now) = (p.turn(), time::now());
-    if p.pace.turn.replace(turn) != turn {
-        p.pace.turn_seen_at.set(now);
-        return false;
+    let (turn, now, pace) = (p.turn(), time::now(), &p.pace);
+    if pace.turn.replace(turn) != turn {
+        pace.turn_seen_at.set(now);
     }
-    now - p.pace.turn_seen_at.get() >= TURN
+    if pace.others_wait_since.get() == 0 {
+        pace.others_wait_since.set(now);
+    }
+    now - pace.turn_seen_at.get() >= TURN || now - pace.others_wait_since.get() >= OTHERS_WAIT
 }
 
 /// Puts the goroutine in `runnext` behind the others, where a turn of its own awaits it.

@@ -3,7 +3,7 @@
 
 use super::g0::find_runnable;
 use super::netpoll::{self, EventClass, Found};
-use super::order::{GLOBAL, OTHERS, SURELY, TURN, next_local, now_and_then};
+use super::order::{GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
 use super::preempt::{Again, WAKE_UP, serve_elsewhere};
 use super::ready;
@@ -307,6 +307,29 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
 }
 
 #[test]
+fn turns_that_begin_anew_keep_the_other_queues_waiting_for_a_while_only() {
+    Stage::set(1, "flat", |s| {
+        let (low, local) = (s.task(), s.task());
+        let p = s.p(0);
+        p.of_node().low.push(low);
+        let decide = |n: u32| {
+            p.runnext.store(local.to_word(), Ordering::Relaxed);
+            p.tick.store(n * GLOBAL - 1, Ordering::Relaxed);
+            read_clock_next(p);
+            s.name(next_local(s.m, p))
+        };
+        assert_eq!(decide(1), Some(1));
+        let began = p.pace.others_wait_since.get();
+        // Another turn: the wait for it goes on.
+        assert_eq!(decide(2), Some(1));
+        assert_eq!(p.pace.others_wait_since.replace(began - OTHERS_WAIT), began);
+        assert_eq!(decide(3), Some(0));
+        assert_eq!(p.pace.others_wait_since.get(), 0);
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
 fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
     Stage::set(1, "flat", |s| {
         let (taken, next) = (s.task(), s.task());
@@ -513,7 +536,7 @@ fn n3_a_p_is_started_on_the_m_that_ran_it_last() {
         }
         s.p(1).last_m.store(ms[0].as_ptr(), Ordering::Relaxed);
         assert!(start::m_for(s.rt, s.p(1), false) == Some(ms[0]));
-        // It is not idle now: whoever went idle last is still warm.
+        // That M isn't idle now, so the M that went idle last, and is still warm, is taken.
         assert!(start::m_for(s.rt, s.p(1), false) == Some(ms[2]));
         assert!(node.take_idle_m(ms[1]));
         s.p(1).last_m.store(ptr::null_mut(), Ordering::Relaxed);

@@ -197,6 +197,8 @@ pub struct Pace {
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
+    /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
+    pub others_wait_since: Cell<i64>,
     /// See [`P::measure_next`].
     measures: Cell<bool>,
     measures_from: Cell<i64>,
