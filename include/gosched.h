@@ -1780,8 +1780,8 @@ int gs_set_max_threads(int n);
  * Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
  * NULL, is called on another goroutine's stack: it unlocks what gs_ready's
  * callers look at, and must not block; if it gives false the goroutine goes on at
- * once. Whoever wakes or cancels the goroutine meanwhile, it stays at rest until
- * commit has returned. g is good until the goroutine ends, or gs_retain it. With
+ * once. The goroutine stays at rest until commit has returned, even if it is woken
+ * or cancelled meanwhile. g is good until the goroutine ends, or gs_retain it. With
  * GS_NOWAIT, or a passed deadline, commit is not called.
  *
  * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the

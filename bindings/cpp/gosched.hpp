@@ -1848,7 +1848,7 @@ public:
         }
         friend bool operator!=(const iterator &a, const iterator &b) noexcept { return !(a == b); }
     };
-    /// The end where elements can't be copied: ranges want one that can.
+    /// The end of a range whose elements can't be copied: C++20's ranges want an end that can be copied.
     struct sentinel {
         friend bool operator==(const iterator &it, sentinel) noexcept { return it == iterator(); }
         friend bool operator!=(const iterator &it, sentinel) noexcept { return it != iterator(); }

@@ -72,7 +72,7 @@ impl SizeClass {
     }
 }
 
-/// A stack. Whoever holds the value owns the memory.
+/// A stack. The holder of the value owns the memory.
 #[derive(Clone, Copy)]
 pub struct Stack {
     /// The lowest byte of the reserved range: the guard's.

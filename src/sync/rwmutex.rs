@@ -27,7 +27,7 @@ impl RwMutex {
             self.lock.unlock();
             return 0;
         }
-        // Whoever wakes us has counted us in.
+        // The waker has counted this reader in.
         wait_in(&self.lock, &self.waiting_readers, deadline, Why::ReadLock)
     }
 

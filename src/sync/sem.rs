@@ -57,7 +57,7 @@ impl Sem {
             self.lock.unlock();
             return 0;
         }
-        // Whoever gives up may have been in the way of smaller requests.
+        // A waiter that gives up may have been in the way of smaller requests.
         wait_in_line(&self.lock, &self.queue, n as u64, deadline, Why::Semaphore, || self.grant())
     }
 

@@ -60,7 +60,7 @@ def measure(figure, count, work, unit="ns"):
 
 
 class Blocking:
-    """The workloads for libraries in which whoever waits just waits. Each names its means."""
+    """The workloads for libraries whose calls block. Each subclass names its own functions."""
 
     pair = None  # gives a channel as (put, get)
     buffer = None  # the same with a capacity of 1024

@@ -795,7 +795,7 @@ fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goroutine>) {
     }
 }
 
-/// Reports that wait for somebody who may ask for the error.
+/// Reports that are put off because a caller may still ask for the error.
 static LATE: AtomicU64 = AtomicU64::new(0);
 
 pub fn late_reports() -> u64 {
@@ -806,15 +806,15 @@ pub fn late_reports() -> u64 {
 const LATE_MOST: i64 = 20_000_000;
 const LATE_STEP: i64 = 500_000;
 
-/// Whether somebody asks for the error with which the goroutine has ended. Without a GIL who has started it runs at
-/// the same time, and may be about to: that is waited for a little.
+/// Whether a caller asks for the error with which the goroutine has ended. Without a GIL the goroutine's starter runs at
+/// the same time and may be about to ask, so this waits up to `LATE_MOST` for it.
 fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
     let (py, g) = (slf.py(), slf.get());
     let is_watched = || g.inner.with(py, |i| i.watched);
     if cfg!(Py_GIL_DISABLED) && !is_watched() {
         // SAFETY: no preconditions.
         let until = unsafe { gs_now() } + LATE_MOST;
-        // Nobody who has it could ask, or all that have it wait in join().
+        // False: no other reference is left, or the holders wait in join().
         let may_ask = || {
             // SAFETY: attached. One reference is the goroutine's own.
             let references = unsafe { py_ffi::Py_REFCNT(slf.as_ptr()) };
@@ -835,7 +835,7 @@ fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
     is_watched()
 }
 
-/// An exception for which nobody has asked.
+/// Reports an exception that no caller has asked for.
 fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
     let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));
     if let Err(e) = told {

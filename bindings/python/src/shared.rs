@@ -10,9 +10,9 @@ pub struct Shared<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: whoever uses the value has the GIL or the lock.
+// SAFETY: every access to the value holds the GIL or the lock.
 unsafe impl<T> Sync for Shared<T> {}
-// SAFETY: the same.
+// SAFETY: a thread that gets the value uses it with the GIL or the lock, as for `Sync`.
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {

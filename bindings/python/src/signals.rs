@@ -56,7 +56,7 @@ fn listen(fd: i32) {
     let (mut look_at, mut pause) = (0, FIRST_PAUSE);
     loop {
         if wait_for_pipe(fd, if interrupt.is_some() { look_at } else { GS_FOREVER }) {
-            // SAFETY: room for so many bytes.
+            // SAFETY: `numbers` has room for the bytes asked for.
             let n = unsafe { libc::read(fd, numbers.as_mut_ptr().cast(), numbers.len()) };
             if n <= 0 {
                 match std::io::Error::last_os_error().raw_os_error() {

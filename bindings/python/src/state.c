@@ -139,7 +139,7 @@ void gosched_state_interrupt(PyThreadState *ts)
 #if PY_VERSION_HEX >= 0x030D0000
     _Py_set_eval_breaker_bit(ts, _PY_SIGNALS_PENDING_BIT);
 #else
-    /* The mark is the interpreter's: whoever runs sees it. */
+    /* The mark is the interpreter's: the running thread state sees it, whichever that is. */
     (void)ts;
 #endif
 }
@@ -185,7 +185,7 @@ size_t gosched_state_stack(size_t usual)
 }
 
 #ifndef Py_GIL_DISABLED
-/* A state for a goroutine whose stack has so many bytes. NULL: no memory. */
+/* A state for a goroutine with a stack of stack_size bytes. NULL: no memory. */
 PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
 {
     PyThreadState *ts = make_state(interp);
@@ -363,7 +363,7 @@ static void keep_chunk(PyThreadState *ts)
     }
 }
 
-/* A new goroutine, on a stack of so many bytes, enters Python on the thread of ts. */
+/* A new goroutine, on a stack of stack_size bytes, enters Python on the thread of ts. */
 void gosched_frames_begin(struct gosched_frames *f, PyThreadState *ts, size_t stack_size)
 {
     size_t levels = stack_size / BYTES_PER_LEVEL;

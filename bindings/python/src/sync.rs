@@ -207,7 +207,7 @@ const TIMEOUT_MAX: f64 = 9223372036.0;
 /// A lock, as threading.Lock: any goroutine or thread may release it.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Lock {
-    /// Whether somebody has it.
+    /// Whether a goroutine or thread has it.
     queue: Queue<bool>,
 }
 

@@ -101,7 +101,7 @@ fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
     // Either the M sees `ASKED` at its next entry, or this thread sees that the M is inside.
     membarrier::all_threads();
     // Acquire: pairs with the Release where the M goes outside.
-    // An M that is outside in an announced system call runs no P, whoever has its old P: then the M has no P to lose.
+    // An M that is outside in an announced system call runs no P, whichever M has its old P: then the M has no P to lose.
     let holds =
         m.outside.load(Ordering::Acquire) == OUTSIDE && p.is_run_by(m) && runs_preemptible(m);
     let settles = if holds { claim::TAKEN } else { claim::NONE };

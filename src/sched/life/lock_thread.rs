@@ -33,7 +33,7 @@ impl Slots {
         let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
         self.queue.push(&waiter);
-        // Whoever gives a slot back leaves it to us.
+        // The goroutine that gives a slot back leaves it to this one.
         // SAFETY: the lock is held, and `unlock` releases it.
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }

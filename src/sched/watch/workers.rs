@@ -87,7 +87,7 @@ impl Workers {
                 self.jobs.set(self.jobs.get() - usize::from(!job.is_null()));
                 job
             });
-            // SAFETY: whoever has pushed it is parked until it is made ready.
+            // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
             let Some(job) = (unsafe { job.as_ref() }) else { return };
             // SAFETY: the caller alone has it, as it is out of the queue.
             unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
@@ -215,7 +215,7 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
     loop {
         let (job, more) = this.next();
         this.lock.unlock();
-        // SAFETY: whoever has pushed it is parked until it is made ready.
+        // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
         let Some(j) = (unsafe { job.as_ref() }) else { return ptr::null_mut() };
         if more {
             this.start_one(rt());

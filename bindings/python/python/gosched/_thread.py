@@ -55,7 +55,7 @@ def _ident_of(goroutine):
 
 
 class _Sentinel:
-    """The lock that says whether a thread runs: whoever joins the thread acquires it.
+    """The lock that says whether a thread runs: a join of the thread acquires it.
 
     A lock is handed to the goroutine that has waited for it the longest, and would look held to
     the others. This one is free for all, once it was released.

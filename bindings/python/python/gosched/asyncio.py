@@ -152,8 +152,8 @@ class _Executor(_futures.Executor):
 _SIGINT_OF_RUNNERS = getattr(getattr(_asyncio, "Runner", None), "_on_sigint", None)
 
 
-# Whether all goroutines run in one thread. Else one that wakes a loop may run beside the loop's, which wake() of its
-# selector takes to stand still.
+# Whether all goroutines run in one thread. If not, a goroutine that wakes a loop may run at the same time as the loop's
+# goroutine, which wake() of the loop's selector takes to stand still.
 _is_one_thread = getattr(_sys, "_is_gil_enabled", lambda: True)()
 
 
