@@ -276,6 +276,50 @@ TEST(the_only_thread_may_be_locked)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
+static int call_pipe[2];
+
+static void read_in_a_call(void *arg)
+{
+    char b;
+    (void)arg;
+    gs_entersyscall();
+    CHECK_EQ(read(call_pipe[0], &b, 1), 1);
+    gs_exitsyscall();
+}
+
+static void write_in_a_call(void *arg)
+{
+    (void)arg;
+    gs_entersyscall();
+    CHECK_EQ(write(call_pipe[1], "x", 1), 1);
+    gs_exitsyscall();
+}
+
+static void join_both_ends(void *arg)
+{
+    gs_g *reader = go_ref(read_in_a_call, NULL);
+    (void)arg;
+    CHECK_EQ(gs_sleep(10 * MS), 0);
+    join(go_ref(write_in_a_call, NULL));
+    join(reader);
+}
+
+/* The only thread of the library's own waits in a call for what a goroutine on gs_run's thread is to do, in a call too. */
+TEST(at_the_limit_a_call_begins_on_the_thread_of_gs_run)
+{
+    gs_config cfg = GS_CONFIG_INIT;
+    int i;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    cfg.max_threads = 1;
+    CHECK_EQ(gs_init(&cfg), 0);
+    CHECK_EQ(pipe(call_pipe), 0);
+    for (i = 0; i < 20; i++)
+        CHECK_EQ(gs_run(join_both_ends, NULL), 0);
+    close(call_pipe[0]);
+    close(call_pipe[1]);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 TEST(raising_the_limit_lets_waiting_work_go_on)
 {
     check_child_succeeds("a_limit_that_is_raised");

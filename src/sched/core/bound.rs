@@ -184,7 +184,8 @@ fn move_off(m: MRef, g: GRef) {
     if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
         return give_it(other);
     }
-    let is_to_stay = g.has(flags::UNBORN | flags::AVOID_PINNED);
+    // A newborn that is pinned, or a goroutine that locks, is bound to the thread from now on. A call only blocks it.
+    let is_to_stay = g.has(flags::UNBORN) || g.lock_depth.get() > 0;
     if rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
         // There will be no new thread. The goroutine can stay beside pinned goroutines, which run while it is parked.
         let beside = g.has(flags::AVOID_PINNED);
