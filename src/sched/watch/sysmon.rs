@@ -291,7 +291,10 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
             acted |= check_p(rt, p, seen, now);
         }
     }
-    world::forget_answered(rt);
+    // Both allocate, and hold the lock of the list of M's meanwhile.
+    if !is_forking() {
+        world::forget_answered(rt);
+    }
     if now - strays.0 >= STRAYS && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
