@@ -332,7 +332,10 @@ pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     if netpoll::is_neglected(home) {
         netpoll::poll(m, home);
     }
-    steal::take_share(&home.inbox, p, 2)
+    let task = steal::take_share(&home.inbox, p, 2)?;
+    // The new tick gives the task a time slice of its own: the goroutine before it had run for `WAKE_UP`.
+    order::next_tick(p);
+    Some(task)
 }
 
 /// Prepares the process for the signal of this runtime.
