@@ -145,7 +145,13 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         _ if tick.is_multiple_of(SURELY) => next_global(p, tick / SURELY),
         _ if of_timer && !out_of_order => None,
         _ if hands_over && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
-        _ => None,
+        _ => {
+            // Where no goroutines hand over, the usual order gets to what events have made ready.
+            if !hands_over {
+                p.pace.events.set(p.pace.events.get().saturating_sub(1));
+            }
+            None
+        }
     };
     task.or_else(|| next_in_order(m, p))
 }
