@@ -277,15 +277,18 @@ pub fn make_spare(rt: &Runtime, node: usize) -> bool {
 
 /// [`new_m`] without its checks. Notes whether the system gives threads.
 fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
+    // If as many threads as there are P's are in `thread_start`, where they may wait for a lock, one more thread would
+    // wait too. That says nothing about whether the system has threads.
+    if handler::threads_starting() >= rt.procs() {
+        return None;
+    }
     let m = make_m(rt, node, is_spare);
     rt.lacks_threads.store(m.is_none(), Ordering::Relaxed);
     m
 }
 
 fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
-    // If as many threads as there are P's are in `thread_start`, where they may wait for a lock, one more thread would
-    // wait too.
-    if handler::threads_starting() >= rt.procs() || !rt.count_m_in() {
+    if !rt.count_m_in() {
         return None;
     }
     let Some(m) = rt.add_m(node) else {
