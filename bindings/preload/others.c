@@ -318,9 +318,49 @@ ON_THREADS_STACK(int, 0, gethostbyaddr_r,
 
 IN_KERNEL(int, pause, (void), ())
 IN_KERNEL(int, sigsuspend, (const sigset_t *mask), (mask))
-WAITS_ELSEWHERE(int, sigwait, (const sigset_t *set, int *sig), (set, sig))
-WAITS_ELSEWHERE(int, sigwaitinfo, (const sigset_t *set, siginfo_t *info), (set, info))
-WAITS_ELSEWHERE(int, sigtimedwait, (const sigset_t *set, siginfo_t *info, const struct timespec *t), (set, info, t))
+
+/*
+ * Takes a signal that is pending already. A signal may be pending for the caller's thread alone (raise, SIGPIPE of a
+ * write), so the thread that waits for the caller would not see that signal. 0: none is pending, or the arguments are
+ * wrong.
+ */
+static int pending_here(const sigset_t *set, siginfo_t *info)
+{
+    const struct timespec none = {0, 0};
+    int before = errno, sig = real.sigtimedwait(set, info, &none);
+    errno = before;
+    return sig > 0 ? sig : 0;
+}
+
+EXPORT int sigwait(const sigset_t *set, int *sig)
+{
+    COUNTED(sigwait);
+    int pending = TAKEN ? pending_here(set, NULL) : 0;
+    if (pending != 0) {
+        *sig = pending;
+        return 0;
+    }
+    return TAKEN ? ELSEWHERE(real.sigwait, (set, sig)) : real.sigwait(set, sig);
+}
+
+EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info)
+{
+    COUNTED(sigwaitinfo);
+    int pending = TAKEN ? pending_here(set, info) : 0;
+    if (pending != 0)
+        return pending;
+    return TAKEN ? ELSEWHERE(real.sigwaitinfo, (set, info)) : real.sigwaitinfo(set, info);
+}
+
+EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *t)
+{
+    COUNTED(sigtimedwait);
+    int pending = TAKEN ? pending_here(set, info) : 0;
+    if (pending != 0)
+        return pending;
+    return TAKEN ? ELSEWHERE(real.sigtimedwait, (set, info, t)) : real.sigtimedwait(set, info, t);
+}
+
 WAITS_ELSEWHERE(ssize_t, msgrcv, (int id, void *msg, size_t n, long type, int flags), (id, msg, n, type, flags))
 WAITS_ELSEWHERE(int, msgsnd, (int id, const void *msg, size_t n, int flags), (id, msg, n, flags))
 WAITS_ELSEWHERE(int, semop, (int id, struct sembuf *ops, size_t n), (id, ops, n))

@@ -858,7 +858,8 @@ static void sleeping(void)
     SAY_ERROR(clock_nanosleep(12345, 0, &ms5, NULL));
 }
 
-static pid_t child(int status)
+/* It ends soon after *lives has been closed. */
+static pid_t child_while(int status, int *lives)
 {
     int p[2];
     HOLDS(pipe(p) == 0);
@@ -870,17 +871,27 @@ static pid_t child(int status)
             usleep(15000);
         _exit(status);
     }
-    close(p[0]), close(p[1]);
+    close(p[0]);
+    *lives = p[1];
+    return pid;
+}
+
+static pid_t child(int status)
+{
+    int lives;
+    pid_t pid = child_while(status, &lives);
+    close(lives);
     return pid;
 }
 
 static void children(void)
 {
-    int status = 0;
+    int status = 0, lives;
     struct rusage usage;
     siginfo_t info = {0};
-    pid_t pid = child(3);
+    pid_t pid = child_while(3, &lives);
     SAY(waitpid(pid, &status, WNOHANG));
+    close(lives);
     SAY(waitpid(pid, &status, 0) == pid);
     SAY(WEXITSTATUS(status));
     SAY(waitpid(pid, &status, 0));
@@ -1304,6 +1315,14 @@ static void signals(void)
     SAY(sigwaitinfo(&set, &info) == SIGUSR1);
     end(&t);
     SAY(sigtimedwait(&set, &info, &ms20));
+    /* Those that are pending for the thread alone. */
+    HOLDS(raise(SIGUSR1) == 0);
+    SAY_ERROR(sigwait(&set, &got));
+    HOLDS(raise(SIGUSR1) == 0);
+    SAY(sigwaitinfo(&set, &info) == SIGUSR1);
+    HOLDS(raise(SIGUSR1) == 0);
+    SAY(sigtimedwait(&set, &info, &ms20) == SIGUSR1);
+    SAY(sigtimedwait(&set, &info, &(struct timespec){0, 0}));
 }
 
 struct message {
