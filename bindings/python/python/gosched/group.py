@@ -24,8 +24,9 @@ class Group:
     """
 
     def __init__(self):
-        # Guards the attributes. Nothing waits while it is held, so it is no goroutine's lock.
-        self._lock = _originals.allocate_lock()
+        # Guards the attributes against goroutines of other threads. On one thread a signal handler or a finalizer may
+        # use the group in the middle of a section that holds the lock, so the lock is the thread's and nests.
+        self._lock = _originals.RLockType()
         self._alive = set()
         self._errors = []
         self._empty = Event()
