@@ -139,8 +139,8 @@ local gs = require "gosched"
 local wg = gs.waitgroup()
 for i = 1, 1000 do wg:go(error, "nothing") end
 wg:wait()
-gs.sleep(0.05)
-print(select(2, gs.dump():gsub("goroutine %d+ %[", "")) < 20)
+repeat gs.sleep(0.001) until select(2, gs.dump():gsub("goroutine %d+ %[", "")) < 20
+print(true)
 gs.sleep(1.5)]], { timeout = 4 * h.LONG })
   lu.assertEquals({ r.code, r.out }, { 0, "true\n" })
   lu.assertEquals(select(2, r.err:gsub(" failed: ", "")), 1000)
