@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from patched import run
+from patched import PRELUDE, run
 
 
 def test_subprocess():
@@ -313,3 +313,15 @@ def test_locks_that_processes_share(tmp_path):
     """)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
+
+
+def test_goroutines_that_wait_for_one_child_hold_nothing_up():
+    for prelude in (PRELUDE, PRELUDE.replace("patch.patch_all()", "")):
+        run("""
+            from gosched import subprocess
+            child = subprocess.Popen(["sleep", "0.1"])
+            waiting = [gosched.go(child.wait) for _ in range(3)]
+            with Beside():
+                gosched.sleep(0.02)
+            assert [g.result() for g in waiting] == [0, 0, 0]
+        """, prelude=prelude)

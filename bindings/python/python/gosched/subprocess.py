@@ -19,7 +19,12 @@ _std_wait = _std.Popen._wait
 
 def _wait(self, timeout):
     """Popen._wait: waits for the end of the child instead of asking every now and then."""
-    if self.returncode is not None or timeout is None or timeout <= 0:
+    if self.returncode is None and timeout is None:
+        # Before Popen's own wait, which holds a lock meanwhile: where threading isn't patched that lock blocks the thread,
+        # and so all goroutines, if two of them wait.
+        os._wait_child(self.pid)
+        return _std_wait(self, None)
+    if self.returncode is not None or timeout <= 0:
         return _std_wait(self, timeout)
     deadline = _monotonic() + timeout
     if os._wait_child(self.pid, timeout) is None:
