@@ -351,6 +351,9 @@ fn recv_to(
     if fd < 0 {
         return Err(errors::of_os(libc::EBADF));
     }
+    if n == 0 {
+        return Ok(0);
+    }
     let timeout = Timeout::after(timeout)?;
     if flags != 0 || timeout == Timeout::Never || !was_short(py, fd) {
         // SAFETY: the buffer has room for as many bytes as the call says.

@@ -23,6 +23,64 @@ def test_echo_leaves_the_thread_free():
     """)
 
 
+def test_waitall_waits_for_all_bytes_of_streams_that_are_taken():
+    run("""
+        import socket, time
+        def halves(read):
+            a, b = socket.socketpair()
+            with a, b:
+                b.send(b"hello")
+                gosched.go(lambda: (time.sleep(0.05), b.send(b"world"), b.shutdown(socket.SHUT_WR)))
+                return read(a)
+        buffer = bytearray(12)
+        assert halves(lambda a: a.recv_into(buffer, 10, socket.MSG_WAITALL)) == 10
+        assert buffer == b"helloworld\\0\\0"
+        # The end comes before all.
+        assert halves(lambda a: a.recv_into(buffer, 0, socket.MSG_WAITALL)) == 10
+        def peek_first(a):
+            return a.recv(10, socket.MSG_PEEK | socket.MSG_WAITALL)[:5], a.recv(10, socket.MSG_WAITALL)
+        assert halves(peek_first) == (b"hello", b"helloworld")
+        def into_too_little(a):
+            try:
+                a.recv_into(bytearray(2), 3, socket.MSG_WAITALL)
+            except ValueError:
+                return a.recv(10, socket.MSG_WAITALL)
+        assert halves(into_too_little) == b"helloworld"
+        to, sender = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        with to, sender:
+            to.bind(("127.0.0.1", 0))
+            for word in b"one", b"two":
+                sender.sendto(word, to.getsockname())
+            assert to.recv(100, socket.MSG_WAITALL) == b"one" and to.recv(100) == b"two"
+    """)
+
+
+def test_nothing_is_waited_for_without_room():
+    run("""
+        import socket
+        a, b = socket.socketpair()
+        with a, b:
+            assert a.recv_into(bytearray()) == 0
+    """)
+
+
+def test_select_takes_any_iterables():
+    run("""
+        import select, socket, time
+        a, b = socket.socketpair()
+        with a, b:
+            gosched.go(lambda: (time.sleep(0.05), b.send(b"x")))
+            with Beside():
+                assert select.select((s for s in [a]), iter([]), map(int, []), 10) == ([a], [], [])
+        try:
+            select.select(1, [], [])
+        except TypeError as e:
+            assert "arguments 1-3 must be sequences" in str(e)
+        else:
+            assert False
+    """)
+
+
 def test_sockets_of_before_and_classes_made_before_are_cooperative():
     run("""
         import socket, ssl

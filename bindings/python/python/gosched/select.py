@@ -38,6 +38,11 @@ def select(rlist, wlist, xlist, timeout=None, /):
             raise TypeError("timeout must be a float or None")
         if timeout < 0:
             raise ValueError("timeout must be non-negative")
+    # They are looked at more than once, and may be iterators.
+    try:
+        rlist, wlist, xlist = list(rlist), list(wlist), list(xlist)
+    except TypeError:
+        raise TypeError("arguments 1-3 must be sequences") from None
     found = _select_now(rlist, wlist, xlist)
     if timeout == 0 or any(found):
         _checkpoint()

@@ -82,6 +82,7 @@ _c_detach = _base.detach
 
 _DONTWAIT = _socket.MSG_DONTWAIT
 _WAITALL = _socket.MSG_WAITALL
+_PEEK = _socket.MSG_PEEK
 _IN_PROGRESS = (_errno.EINPROGRESS, _errno.EALREADY)
 
 
@@ -317,7 +318,7 @@ class _Methods:
         if flags:
             if flags & _DONTWAIT:
                 return _c_recv(self, bufsize, flags)
-            if flags & _WAITALL:
+            if _waits_for_all(self, flags):
                 return _recv_all(self, bufsize, flags & ~_WAITALL, timeout)
         if bufsize <= 0:
             return _c_recv(self, bufsize, flags)
@@ -330,6 +331,8 @@ class _Methods:
         if timeout == 0 or flags & _DONTWAIT:
             _checkpoint()
             return _c_recv_into(self, buffer, nbytes, flags)
+        if flags and _waits_for_all(self, flags):
+            return _recv_all_into(self, buffer, nbytes, flags & ~_WAITALL, timeout)
         if nbytes == 0:
             return _recv_into(_c_fileno(self), buffer, flags, timeout)
         return _retry(self, _wait_read, timeout, _c_recv_into, buffer, nbytes, flags)
@@ -448,6 +451,31 @@ def _timeout_for(self, args, index):
     if len(args) > index and isinstance(args[index], int) and args[index] & _DONTWAIT:
         return 0
     return timeout
+
+
+def _waits_for_all(self, flags):
+    """Whether a call with these flags waits until all bytes are there: not to peek, and not for datagrams."""
+    return flags & _WAITALL and not flags & _PEEK and self.type == _socket.SOCK_STREAM
+
+
+def _recv_all_into(self, buffer, size, flags, timeout):
+    deadline = None if timeout is None else _monotonic() + timeout
+    with memoryview(buffer) as whole, whole.cast("B") as view:
+        if size < 0 or size > len(view):
+            return _c_recv_into(self, buffer, size, flags)  # says what is wrong
+        size, got = size or len(view), 0
+        while got < size:
+            with view[got:size] as rest:
+                try:
+                    n = _recv_into(_c_fileno(self), rest, flags, _until(self, deadline))
+                except OSError:
+                    if got:
+                        break
+                    raise
+            if n == 0:
+                break
+            got += n
+    return got
 
 
 def _recv_all(self, size, flags, timeout):
