@@ -185,6 +185,11 @@ impl<S, const N: usize> Queues<S, N> {
 }
 
 /// The timeout of an `acquire` as that of `threading`'s locks.
+/// Python's own locks take any number, and older programs say `acquire(0)`.
+fn truth(blocking: &Bound<'_, PyAny>) -> PyResult<bool> {
+    blocking.is_truthy()
+}
+
 fn lock_timeout(blocking: bool, timeout: f64) -> PyResult<Timeout> {
     if !blocking {
         if timeout != -1.0 {
@@ -266,12 +271,12 @@ impl Lock {
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire(&self, py: Python<'_>, blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
         self.take(py, lock_timeout(blocking, timeout)?)
     }
 
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire_lock(&self, py: Python<'_>, blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire_lock(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
         self.acquire(py, blocking, timeout)
     }
 
@@ -417,7 +422,7 @@ impl RLock {
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire(&self, py: Python<'_>, blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
         self.take(py, lock_timeout(blocking, timeout)?)
     }
 
@@ -463,6 +468,9 @@ impl RLock {
         // A condition's caller holds the lock again, whatever was thrown at it meanwhile.
         let mut thrown = Ok(());
         while let Err(e) = self.lock.take(py, Timeout::Forever) {
+            if worker::is_over() {
+                return Err(e);
+            }
             thrown = Err(e);
         }
         self.held.with(py, |h| *h = (state.1, state.0));
@@ -546,7 +554,7 @@ impl Semaphore {
 
     /// Takes one unit; waits for it if blocking, at most timeout seconds. Whether it has one.
     #[pyo3(signature = (blocking=true, timeout=None))]
-    fn acquire(&self, py: Python<'_>, blocking: bool, timeout: Option<f64>) -> PyResult<bool> {
+    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: Option<f64>) -> PyResult<bool> {
         if !blocking && timeout.is_some() {
             return Err(errors::value("can't specify timeout for non-blocking acquire"));
         }

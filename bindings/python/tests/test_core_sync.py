@@ -22,6 +22,16 @@ def kind(request):
     return request.param
 
 
+@pytest.mark.parametrize("make", [Lock, RLock, Semaphore])
+def test_acquire_takes_numbers_as_python_s_does(make):
+    lock = make()
+    assert lock.acquire(1) is True
+    assert go(lock.acquire, 0).result() is False
+    assert go(lock.acquire, blocking=0).result() is False
+    lock.release()
+    assert lock.acquire(2) is True
+
+
 def test_lock(kind):
     lock = kind()
     assert lock.acquire() is True
