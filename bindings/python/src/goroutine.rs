@@ -673,7 +673,11 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
         i.call.take()
     });
     let outcome = match g.take_thrown(py) {
-        Some(e) => Err(e),
+        Some(e) => {
+            // What it was given ends with it, before its thread state does.
+            drop(call);
+            Err(e)
+        }
         None => call.map_or_else(|| Ok(py.None()), |call| perform(py, call)),
     };
     if g.is_lost() {
