@@ -271,12 +271,22 @@ impl Lock {
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = truth)] blocking: bool,
+        timeout: f64,
+    ) -> PyResult<bool> {
         self.take(py, lock_timeout(blocking, timeout)?)
     }
 
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire_lock(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire_lock(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = truth)] blocking: bool,
+        timeout: f64,
+    ) -> PyResult<bool> {
         self.acquire(py, blocking, timeout)
     }
 
@@ -422,7 +432,12 @@ impl RLock {
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
-    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: f64) -> PyResult<bool> {
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = truth)] blocking: bool,
+        timeout: f64,
+    ) -> PyResult<bool> {
         self.take(py, lock_timeout(blocking, timeout)?)
     }
 
@@ -554,7 +569,12 @@ impl Semaphore {
 
     /// Takes one unit; waits for it if blocking, at most timeout seconds. Whether it has one.
     #[pyo3(signature = (blocking=true, timeout=None))]
-    fn acquire(&self, py: Python<'_>, #[pyo3(from_py_with = truth)] blocking: bool, timeout: Option<f64>) -> PyResult<bool> {
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = truth)] blocking: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
         if !blocking && timeout.is_some() {
             return Err(errors::value("can't specify timeout for non-blocking acquire"));
         }
