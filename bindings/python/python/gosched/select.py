@@ -31,6 +31,11 @@ def _fileno(fd):
     return fd.fileno()
 
 
+def _sequence(fds):
+    """What can be read several times: the list itself, as a `fileno` method may shorten the list meanwhile."""
+    return fds if isinstance(fds, (list, tuple)) else list(fds)
+
+
 def select(rlist, wlist, xlist, timeout=None, /):
     """Wait until one or more file descriptors are ready, as select.select() does."""
     if timeout is not None:
@@ -38,9 +43,8 @@ def select(rlist, wlist, xlist, timeout=None, /):
             raise TypeError("timeout must be a float or None")
         if timeout < 0:
             raise ValueError("timeout must be non-negative")
-    # They are looked at more than once, and may be iterators.
     try:
-        rlist, wlist, xlist = list(rlist), list(wlist), list(xlist)
+        rlist, wlist, xlist = _sequence(rlist), _sequence(wlist), _sequence(xlist)
     except TypeError:
         raise TypeError("arguments 1-3 must be sequences") from None
     found = _select_now(rlist, wlist, xlist)
