@@ -716,6 +716,45 @@ static fd_set *only_file(int fd)
     return &files;
 }
 
+/* A set that ends where the memory does. */
+static fd_set *set_at_end(int fd)
+{
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    HOLDS(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    fd_set *set = (fd_set *)(pages + 4096 - sizeof(fd_set));
+    FD_SET(fd, set);
+    return set;
+}
+
+/* select is asked for all files that there might be: more than a set has room for. */
+static void large_selects(void)
+{
+    struct rlimit limit, before;
+    struct timeval ms20 = {0, 20000};
+    int p[2], q[2];
+    char b[20];
+    task t;
+    HOLDS(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    limit = before;
+    limit.rlim_cur = limit.rlim_max;
+    HOLDS(setrlimit(RLIMIT_NOFILE, &limit) == 0 && getdtablesize() > 2 * FD_SETSIZE);
+    HOLDS(pipe(p) == 0 && pipe(q) == 0);
+    fd_set *in = set_at_end(p[0]), *except = set_at_end(q[0]);
+    SAY(select(getdtablesize(), in, NULL, except, &ms20));
+    SAY(FD_ISSET(p[0], in) + FD_ISSET(q[0], except));
+    for (int i = 0; i < 2; i++) {
+        FD_SET(p[0], in);
+        FD_SET(q[0], except);
+        begin(&t, write_soon, &p[1]);
+        SAY(i == 0 ? select(getdtablesize(), in, NULL, NULL, NULL) : pselect(INT_MAX, in, NULL, except, NULL, NULL));
+        end(&t);
+        SAY(FD_ISSET(p[0], in));
+        HOLDS(read(p[0], b, sizeof b) == 10);
+    }
+    HOLDS(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    close(p[0]), close(p[1]), close(q[0]), close(q[1]);
+}
+
 static void several(void)
 {
     int p[2], q[2], e = epoll_create1(0), ready;
@@ -1435,7 +1474,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(looking), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
