@@ -478,22 +478,48 @@ static bool rest_waits(struct waiting *w, const struct iovec *iov, size_t n, ssi
 }
 
 /*
- * After a write that was tried and has taken `done` bytes: the rest, as a call that waits would do it. errno is as
- * after that call; the result is how much was written, or -1 if nothing was.
+ * After a write that was tried and has taken `done` bytes: the rest, as a call that waits would do it. What happens
+ * to the rest shows in how much was written. errno stays.
  */
 #define WRITE_THE_REST(w, iov, n, done, call, plain) \
-    while ((done) > 0 && !(w)->by_kernel) { \
-        struct iovec rest_[AT_ONCE]; \
-        int k_ = rest_of(iov, n, (size_t)(done), rest_); \
-        if (k_ == 0 || (size_t)(done) >= MOST) \
-            break; \
-        struct iovec *of = rest_; \
-        int parts = k_; \
-        ssize_t more_ = UNTIL_DONE(ssize_t, w, POLLOUT, SO_SNDTIMEO, call, plain); \
-        if (more_ <= 0) \
-            break; \
-        (done) += more_; \
-    }
+    do { \
+        int before_ = errno; \
+        while ((done) > 0 && !(w)->by_kernel) { \
+            struct iovec rest_[AT_ONCE]; \
+            int k_ = rest_of(iov, n, (size_t)(done), rest_); \
+            if (k_ == 0 || (size_t)(done) >= MOST) \
+                break; \
+            struct iovec *of = rest_; \
+            int parts = k_; \
+            ssize_t more_ = UNTIL_DONE(ssize_t, w, POLLOUT, SO_SNDTIMEO, call, plain); \
+            if (more_ <= 0) \
+                break; \
+            (done) += more_; \
+        } \
+        errno = before_; \
+    } while (0)
+
+/*
+ * The rest of what is sent to a socket. In the kernel a call that has sent something raises no SIGPIPE, and leaves the
+ * socket's error to the next call. A send would take the error, so poll looks first whether the connection is there.
+ * POLLERR doesn't tell: a message in the socket's error queue sets it too.
+ */
+static ssize_t send_rest(struct waiting *w, struct iovec *of, int parts, int flags)
+{
+    struct pollfd one = {w->file.fd, 0, 0};
+    struct msghdr msg = {.msg_iov = of, .msg_iovlen = (size_t)parts};
+    if (poll(&one, 1, 0) > 0 && (one.revents & POLLHUP))
+        return failed(EPIPE);
+    return real.sendmsg(w->file.fd, &msg, flags | MSG_NOSIGNAL);
+}
+#define SEND_THE_REST(w, iov, n, done, flags) \
+    WRITE_THE_REST(w, iov, n, done, send_rest(w, of, parts, (flags) | MSG_DONTWAIT), send_rest(w, of, parts, flags))
+
+static bool is_socket(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
+}
 
 /* `ours`: as of do_readv. */
 static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
@@ -504,7 +530,11 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, pwritev2(w.file.fd, iov, n, -1, RWF_NOWAIT),
                            real.writev(w.file.fd, iov, n));
     if (r > 0) {
-        if (rest_waits(&w, iov, (size_t)n, r))
+        if (!rest_waits(&w, iov, (size_t)n, r))
+            ;
+        else if (is_socket(w.file.fd))
+            SEND_THE_REST(&w, iov, (size_t)n, r, 0);
+        else
             WRITE_THE_REST(&w, iov, (size_t)n, r, pwritev2(w.file.fd, of, parts, -1, RWF_NOWAIT),
                            real.writev(w.file.fd, of, parts));
     } else if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
@@ -514,9 +544,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
             r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, &msg, MSG_DONTWAIT),
                            real.writev(w.file.fd, iov, n));
             if (rest_waits(&w, iov, (size_t)n, r))
-                WRITE_THE_REST(&w, iov, (size_t)n, r,
-                               real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), MSG_DONTWAIT),
-                               real.writev(w.file.fd, of, parts));
+                SEND_THE_REST(&w, iov, (size_t)n, r, 0);
         } else if (how == HOW_KERNEL && ours && iov->iov_len <= PIPE_BUF) {
             r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is room for this many bytes */
         } else if (how == HOW_KERNEL) {
@@ -735,8 +763,7 @@ static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const str
                            real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
                            real.sendto(w.file.fd, buf, n, flags, to, len));
     if (rest_waits(&w, &iov, 1, r))
-        WRITE_THE_REST(&w, &iov, 1, r, real.send(w.file.fd, of->iov_base, of->iov_len, flags | MSG_DONTWAIT),
-                       real.send(w.file.fd, of->iov_base, of->iov_len, ((void)parts, flags)));
+        SEND_THE_REST(&w, &iov, 1, r, flags);
     leave_file(&w.file);
     return r;
 #undef counts
@@ -768,9 +795,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
                            real.sendmsg(w.file.fd, msg, flags));
     if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* what was sent with it has gone with the first bytes */
-        WRITE_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r,
-                       real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), flags | MSG_DONTWAIT),
-                       real.sendmsg(w.file.fd, (&(struct msghdr){.msg_iov = of, .msg_iovlen = (size_t)parts}), flags));
+        SEND_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r, flags);
     leave_file(&w.file);
     return r;
 }

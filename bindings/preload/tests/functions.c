@@ -586,6 +586,91 @@ static int listen_on_loopback(void)
     return listener;
 }
 
+/* Reads some of what comes, then resets the connection. */
+static void read_and_reset(void *arg)
+{
+    struct linger none = {1, 0};
+    soon();
+    HOLDS(recv(*(int *)arg, buffer, 100000, MSG_WAITALL) == 100000);
+    soon();
+    HOLDS(setsockopt(*(int *)arg, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+    close(*(int *)arg);
+}
+
+static void read_and_close(void *arg)
+{
+    soon();
+    HOLDS(read(*(int *)arg, buffer, 20000) > 0);
+    soon();
+    close(*(int *)arg);
+}
+
+static bool sigpipe_is_pending(void)
+{
+    sigset_t pending, pipe;
+    const struct timespec none = {0, 0};
+    int before = errno;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    HOLDS(sigpending(&pending) == 0);
+    bool yes = sigismember(&pending, SIGPIPE);
+    while (sigtimedwait(&pipe, NULL, &none) > 0)
+        ;
+    errno = before;
+    return yes;
+}
+
+/* The peer goes away while a call sends. The next call tells the error, and raises the signal. */
+static void partial_sends(void)
+{
+    enum { ALL = 32 << 20 };
+    char *all = calloc(1, ALL);
+    struct iovec two[2] = {{all, ALL / 2}, {all, ALL / 2}};
+    struct msghdr msg = {.msg_iov = two, .msg_iovlen = 2};
+    sigset_t pipes, before;
+    sigemptyset(&pipes);
+    sigaddset(&pipes, SIGPIPE);
+    HOLDS(all != NULL && pthread_sigmask(SIG_BLOCK, &pipes, &before) == 0 && signal(SIGPIPE, SIG_DFL) == SIG_IGN);
+    for (int kind = 0; kind < 3; kind++)
+        for (int call = 0; call < 4; call++) {
+            int s[2];
+            task t;
+            ssize_t n = 0;
+            if (kind == 0) {
+                int listener = listen_on_loopback();
+                s[1] = socket(AF_INET, SOCK_STREAM, 0);
+                HOLDS(connect(s[1], (struct sockaddr *)&loopback, sizeof loopback) == 0);
+                HOLDS((s[0] = accept(listener, NULL, NULL)) >= 0);
+                close(listener);
+            } else if (kind == 1) {
+                HOLDS(socketpair(AF_UNIX, SOCK_STREAM, 0, s) == 0);
+            } else if (call < 2) {
+                HOLDS(pipe(s) == 0);
+            } else {
+                break;
+            }
+            begin(&t, kind == 0 ? read_and_reset : read_and_close, &s[0]);
+            errno = 77; /* which stays */
+            switch (call) {
+            case 0: n = write(s[1], all, ALL); break;
+            case 1: n = writev(s[1], two, 2); break;
+            case 2: n = send(s[1], all, ALL, 0); break;
+            case 3: n = sendmsg(s[1], &msg, 0); break;
+            }
+            HOLDS(errno == 77);
+            SAY(n > 0 && n < ALL);
+            SAY(sigpipe_is_pending());
+            end(&t);
+            for (int i = 0; i < 2; i++) {
+                SAY(write(s[1], all, 1));
+                SAY(sigpipe_is_pending());
+            }
+            close(s[1]);
+        }
+    HOLDS(signal(SIGPIPE, SIG_IGN) == SIG_DFL && pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    free(all);
+}
+
 static atomic_int accepts;
 
 static void accept_on(void *arg)
@@ -1474,7 +1559,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(connecting), TEST(several_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
