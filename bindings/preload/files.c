@@ -51,33 +51,47 @@ static void file_unlock(struct file_bucket *b)
     gs_preempt_enable();
 }
 
+static void begin_to_wait(struct file *f, struct file_waiter *w)
+{
+    struct file_bucket *b = file_bucket(f->fd);
+    *w = (struct file_waiter){.fd = f->fd};
+    file_lock(b);
+    w->next = b->first;
+    b->first = w;
+    atomic_fetch_add(&b->waiting, 1);
+    file_unlock(b);
+}
+
+/* Whether the number was closed meanwhile: then the file has another number now. */
+static bool end_of_wait(struct file *f, struct file_waiter *w)
+{
+    struct file_bucket *b = file_bucket(w->fd);
+    struct file_waiter **at;
+    file_lock(b);
+    for (at = &b->first; *at != NULL && *at != w; at = &(*at)->next)
+        ;
+    if (*at != NULL) {
+        *at = w->next;
+        atomic_fetch_sub(&b->waiting, 1);
+    }
+    file_unlock(b);
+    if (w->moved == NULL)
+        return false;
+    leave_file(f);
+    f->moved = w->moved;
+    f->fd = w->moved->fd;
+    return true;
+}
+
 /* As wait_for_file. With a buffer: receives into the buffer by gs_recv, and gives what gs_recv gives. */
 static ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *into, gs_deadline deadline)
 {
     for (;;) {
-        struct file_bucket *b = file_bucket(f->fd);
-        struct file_waiter w = {.fd = f->fd}, **at;
-        file_lock(b);
-        w.next = b->first;
-        b->first = &w;
-        atomic_fetch_add(&b->waiting, 1);
-        file_unlock(b);
+        struct file_waiter w;
+        begin_to_wait(f, &w);
         ssize_t r = into != NULL ? gs_recv(f->fd, into->iov_base, into->iov_len, 0, deadline)
                                  : gs_poll_fd(f->fd, events, deadline);
-        file_lock(b);
-        for (at = &b->first; *at != NULL && *at != &w; at = &(*at)->next)
-            ;
-        if (*at != NULL) {
-            *at = w.next;
-            atomic_fetch_sub(&b->waiting, 1);
-        }
-        file_unlock(b);
-        if (w.moved == NULL)
-            return r;
-        leave_file(f);
-        f->moved = w.moved;
-        f->fd = w.moved->fd;
-        if (r != -ECANCELED && (r < 0 || into != NULL))
+        if (!end_of_wait(f, &w) || (r != -ECANCELED && (r < 0 || into != NULL)))
             return r;
         /* The number was closed, or something has happened as well: try again. */
     }
@@ -966,13 +980,16 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
     struct turn *turn = enter_turn(fd);
     if (turn == NULL)
         return KERNEL(real.accept4(fd, from, len, flags));
+    struct file_waiter for_turn; /* close may come before the turn does */
+    begin_to_wait(&w.file, &for_turn);
     error = -gs_mutex_lock(&turn->mutex, w.deadline);
+    end_of_wait(&w.file, &for_turn);
     if (error == 0) {
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        struct pollfd ready = {.fd = w.file.fd, .events = POLLIN};
         if (poll(&ready, 1, 0) == 0) {
             int listens = 1;
             socklen_t size = sizeof listens;
-            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+            getsockopt(w.file.fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
             if (listens) {
                 PARKS;
                 error = wait_for_file(&w.file, POLLIN, w.deadline, NULL);

@@ -737,6 +737,56 @@ static void several_listeners(void)
     close(was);
 }
 
+static atomic_int accepted;
+
+static void accept_and_count(void *arg)
+{
+    accept_on(arg);
+    atomic_fetch_add(&accepted, 1);
+}
+
+/* Tasks that accept keep their listener when its number becomes another's, also those whose turn has not come. */
+static void closed_listeners(void)
+{
+    enum { TASKS = 3 };
+    for (int way = 0; way < 2; way++) {
+        task tasks[TASKS], t;
+        int listener = listen_on_loopback(), other, spare;
+        struct sockaddr_in first = loopback, second;
+        atomic_store(&accepts, 0);
+        atomic_store(&accepted, 0);
+        for (int i = 0; i < TASKS; i++)
+            begin(&tasks[i], accept_and_count, &listener);
+        while (atomic_load(&accepts) < TASKS)
+            usleep(100);
+        soon();
+        if (way == 0) {
+            close(listener);
+            HOLDS((other = listen_on_loopback()) == listener);
+        } else {
+            HOLDS((spare = listen_on_loopback()) >= 0);
+            HOLDS((other = dup2(spare, listener)) == listener);
+            close(spare);
+        }
+        second = loopback;
+        loopback = first;
+        for (int i = 0; i < TASKS; i++) {
+            begin(&t, connect_and_close, NULL);
+            end(&t);
+        }
+        for (int i = 0; i < 2000 && atomic_load(&accepted) < TASKS; i++)
+            usleep(1000);
+        SAY(atomic_load(&accepted));
+        loopback = second;
+        for (int i = atomic_load(&accepted); i < TASKS; i++) /* whoever accepts on it must not */
+            connect_and_close(NULL);
+        for (int i = 0; i < TASKS; i++)
+            end(&tasks[i]);
+        SAY(poll(&(struct pollfd){.fd = other, .events = POLLIN}, 1, 0));
+        close(other);
+    }
+}
+
 static void connecting(void)
 {
     int listener = socket(AF_INET, SOCK_STREAM, 0), fd;
@@ -1559,7 +1609,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
