@@ -26,9 +26,11 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -294,8 +296,9 @@ void wake_lockers(const void *addr);
 void wake_waiter(struct bucket *b, struct waiter *w);
 void waiters_in_child(void);
 
-/* files.c, sync.c */
+/* files.c, others.c, sync.c */
 void files_in_child(void);
+void others_in_child(void);
 void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);

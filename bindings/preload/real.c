@@ -54,6 +54,7 @@ static struct {
 #define raw_read(fd, buf, n) syscall(SYS_read, fd, buf, n)
 #define raw_write(fd, buf, n) syscall(SYS_write, fd, buf, n)
 #define raw_pread64(fd, buf, n, at) syscall(SYS_pread64, fd, buf, n, at)
+#define raw_pthread_sigmask(how, set, before) (int)syscall(SYS_rt_sigprocmask, how, set, before, 8)
 #define raw_close(fd) (int)syscall(SYS_close, fd)
 
 #define F(result, name, params, args) \
@@ -434,6 +435,7 @@ static void in_child(void)
     if (gs_self) {
         waiters_in_child();
         files_in_child();
+        others_in_child();
         sync_in_child();
     }
 }

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -1094,6 +1095,52 @@ static void children(void)
     SAY(WEXITSTATUS(status));
 }
 
+/*
+ * The signals that a program blocks which a task starts: those that main has blocked, also on the library's threads.
+ * Some shells clear the mask first: dash does, bash doesn't.
+ */
+static void starting(void)
+{
+    char command[300], line[100], *grep[] = {"grep", "SigBlk", "/proc/self/status", NULL};
+    const char *path = in_directory("blocked");
+    posix_spawn_file_actions_t into;
+    posix_spawnattr_t attr;
+    sigset_t set;
+    FILE *f;
+    pid_t pid;
+    int status = 0;
+    snprintf(command, sizeof command, "grep SigBlk /proc/self/status >%s", path);
+    SAY(system(command));
+    HOLDS((f = fopen(path, "r")) != NULL && fgets(line, sizeof line, f) != NULL);
+    fclose(f);
+    printf("    system: %s", line);
+    SAY((f = popen("grep SigBlk /proc/self/status", "r")) != NULL);
+    HOLDS(fgets(line, sizeof line, f) != NULL);
+    SAY(pclose(f));
+    printf("    popen: %s", line);
+    SAY(popen("true", "nonsense") == NULL);
+    posix_spawnattr_init(&attr);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    posix_spawnattr_setsigmask(&attr, &set);
+    posix_spawn_file_actions_init(&into);
+    posix_spawn_file_actions_addopen(&into, 1, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; i < 4; i++) {
+        posix_spawnattr_setflags(&attr, i == 3 ? POSIX_SPAWN_SETSIGMASK : 0);
+        if (i == 0)
+            SAY(posix_spawn(&pid, "/bin/grep", &into, NULL, grep, environ));
+        else
+            SAY(posix_spawnp(&pid, "grep", &into, i == 1 ? NULL : &attr, grep, environ));
+        SAY(waitpid(pid, &status, 0) == pid);
+        HOLDS(status == 0 && (f = fopen(path, "r")) != NULL && fgets(line, sizeof line, f) != NULL);
+        fclose(f);
+        printf("    %d: %s", i, line);
+    }
+    SAY(posix_spawnp(&pid, "no-such-program", &into, NULL, grep, environ));
+    posix_spawn_file_actions_destroy(&into);
+    posix_spawnattr_destroy(&attr);
+}
+
 static void names(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -1609,7 +1656,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
