@@ -30,7 +30,7 @@ TEST(a_plain_thread_needs_no_runtime)
         CHECK_EQ(r.result, 1);
         close_both(fds);
     }
-    CHECK_EQ(count_threads(), 1);
+    NAP_UNTIL(count_threads() == 1); /* an ended thread may be listed for a moment */
 }
 
 TEST(gs_close_wakes_plain_threads)

@@ -259,7 +259,7 @@ TEST(any_order_of_starts_stops_and_forks)
         ;
     CHECK_EQ(GET(ran), GET(spawned));
     CHECK_EQ(GET(destroyed), GET(values));
-    CHECK_EQ(count_threads(), 1);
+    NAP_UNTIL(count_threads() == 1); /* an ended thread may be listed for a moment */
     CHECK_EQ(count_fds(), fds);
     CHECK_EQ(gs_key_delete(key), 0);
 }

@@ -43,7 +43,7 @@ TEST(shutdown_without_a_runtime_gives_0)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     CHECK_EQ(gs_shutdown(GS_NOWAIT), 0);
     CHECK_EQ(gs_shutdown(1), 0);
-    CHECK_EQ(count_threads(), 1);
+    NAP_UNTIL(count_threads() == 1);
 }
 
 TEST(first_call_starts_the_runtime)
@@ -90,7 +90,7 @@ static void check_refused(const gs_config *c)
 {
     long threads = count_threads();
     CHECK_EQ(gs_init(c), -EINVAL);
-    CHECK_EQ(count_threads(), threads);
+    CHECK_LE(count_threads(), threads); /* an ended thread may have been listed for a moment */
 }
 
 /* Each bad config is refused, and the one after it is taken: nothing was half done. */
