@@ -988,6 +988,13 @@ pub fn yield_(py: Python<'_>) -> PyResult<()> {
     if let Some(e) = raised() {
         return Err(e);
     }
+    _give_way(py);
+    raised().map_or(Ok(()), Err)
+}
+
+/// As yield_(), but raises nothing.
+#[pyfunction]
+pub fn _give_way(py: Python<'_>) {
     let turns = worker::turns();
     park::call(py, || {
         for _ in 0..YIELDS {
@@ -998,7 +1005,6 @@ pub fn yield_(py: Python<'_>) -> PyResult<()> {
             }
         }
     });
-    raised().map_or(Ok(()), Err)
 }
 
 /// Waits for this number of seconds; for 0 it lets other goroutines run.

@@ -62,14 +62,14 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         goroutine::go goroutine::spawn goroutine::_spawn_first goroutine::current goroutine::main goroutine::get_ident
-        goroutine::yield_ goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
+        goroutine::yield_ goroutine::_give_way goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
         goroutine::goroutines goroutine::num_goroutines
         channel::select channel::after channel::_ticker channel::_ticker_stop
         blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py watch::_busy
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
-        signals::_listen signals::_wait_for_signal signals::_interrupt_main
+        signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts
         worker::_check_signals worker::_finalize worker::_is_ending worker::_forked state::_before_fork state::_after_fork
     }
     #[cfg(Py_GIL_DISABLED)]

@@ -128,6 +128,17 @@ pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Whether system calls that the signal interrupts go on: see `signal.siginterrupt`.
+#[pyfunction]
+pub fn _restarts(number: i32) -> bool {
+    // SAFETY: zeros are an action, and it is only read.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &raw mut action) == 0
+            && action.sa_flags & libc::SA_RESTART != 0
+    }
+}
+
 /// Starts the thread that reads the pipe.
 #[pyfunction]
 pub fn _listen(fd: i32) -> PyResult<()> {

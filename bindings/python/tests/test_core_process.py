@@ -176,6 +176,44 @@ def test_signal_handlers_that_raise():
     assert outcome.status == 0 and outcome.out == "'from the handler'\nNone\n", outcome
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_signal_handlers_that_raise_while_a_goroutine_computes(when):
+    """That goroutine goes on, and the main one has the exception at once."""
+    outcome = run("""
+        import gosched, os, signal, sys, time
+        def handler(n, f):
+            sys.exit(3)
+        def begin():
+            gosched.go(print, "begun").join()
+        if sys.argv[1] == "after":
+            begin()
+        assert signal.signal(signal.SIGUSR1, handler) == signal.SIG_DFL
+        signal.signal(signal.SIGALRM, lambda n, f: None)
+        signal.siginterrupt(signal.SIGALRM, False)
+        begin()
+        assert signal.getsignal(signal.SIGUSR1) is handler
+        assert gosched._gosched._restarts(signal.SIGALRM) and not gosched._gosched._restarts(signal.SIGUSR1)
+        def compute():
+            gosched.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            end = time.monotonic() + 20
+            while time.monotonic() < end and not seen:
+                pass
+            print("computed")
+        seen = []
+        g = gosched.go(compute)
+        try:
+            gosched.sleep(40)
+        except SystemExit:
+            seen.append(1)
+            assert not g.done()
+            g.result()
+            assert signal.signal(signal.SIGUSR1, signal.SIG_DFL) is handler
+            raise
+    """, when, status=3)
+    assert outcome.out.endswith("begun\ncomputed\n"), outcome
+
+
 def test_signal_handlers_that_wait():
     outcome = interrupt("""
         import gosched, signal

@@ -6,6 +6,7 @@ import signal
 from _thread import get_ident as _thread_ident
 
 from . import _gosched
+from . import _originals
 
 #: the ends of the pipe that wakes the thread; None: not started
 _pipe = None
@@ -33,6 +34,62 @@ def _on_interrupt(number, frame):
     _gosched._interrupt_main()
 
 
+class _Handler:
+    """A handler of signals whose exceptions are the main goroutine's, whichever it has interrupted."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler):
+        self.handler = handler
+
+    def __call__(self, number, frame):
+        main = _gosched.main()
+        if main is None or _gosched.get_ident() == _thread_ident():
+            return self.handler(number, frame)
+        try:
+            self.handler(number, frame)
+        except BaseException as error:
+            main.throw(error)
+            # The goroutine that runs may compute for long.
+            _gosched._give_way()
+
+
+def _unwrapped(handler):
+    if type(handler) is _Handler:
+        return handler.handler
+    if handler is _on_interrupt:
+        return signal.default_int_handler
+    return handler
+
+
+def _signal(signalnum, handler):
+    """Set the handler of a signal. Returns the handler that it had."""
+    if callable(handler) and handler is not _on_interrupt and type(handler) is not _Handler:
+        handler = _Handler(handler)
+    return _unwrapped(_originals.signal_signal(signalnum, handler))
+
+
+def _getsignal(signalnum):
+    """The handler of a signal."""
+    return _unwrapped(_originals.getsignal(signalnum))
+
+
+# What they are in gosched.signal, and in signal once the main thread has begun to run goroutines.
+_signal.__name__ = _signal.__qualname__ = "signal"
+_getsignal.__name__ = _getsignal.__qualname__ = "getsignal"
+
+
+def _wrap_handlers():
+    """The handlers that are set already are as those that are set from now on."""
+    for number in signal.valid_signals():
+        handler = _originals.getsignal(number)
+        if callable(handler) and handler is not _on_interrupt and type(handler) is not _Handler:
+            restarts = _gosched._restarts(number)
+            _originals.signal_signal(number, _Handler(handler))
+            if restarts:
+                signal.siginterrupt(number, False)
+
+
 _std_set_wakeup_fd = signal.set_wakeup_fd
 
 
@@ -53,6 +110,9 @@ def _adapt():
     functools.update_wrapper(_on_interrupt, signal.default_int_handler)
     signal.default_int_handler = _on_interrupt
     signal.set_wakeup_fd = _set_wakeup_fd
+    # What a handler raises is the main goroutine's.
+    signal.signal = _signal
+    signal.getsignal = _getsignal
 
 
 def start():
@@ -78,10 +138,11 @@ def start():
     watcher = _gosched._spawn_first(_watch, name="gosched-signals")
     watcher.add_done_callback(lambda g: None)
     if signal.default_int_handler is not _on_interrupt:
-        is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        is_default = _originals.getsignal(signal.SIGINT) is signal.default_int_handler
         _adapt()
         if is_default:
-            signal.signal(signal.SIGINT, _on_interrupt)
+            _originals.signal_signal(signal.SIGINT, _on_interrupt)
+        _wrap_handlers()
 
 
 def _settle():

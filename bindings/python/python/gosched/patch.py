@@ -279,8 +279,12 @@ def patch_signal(record):
     """Make the waits for signals cooperative."""
     import signal
 
+    from . import _originals
     from . import signal as ours
 
+    if signal.signal is ours.signal:
+        # Since the start of the goroutines. Modules may have taken the names before.
+        signal.signal, signal.getsignal = _originals.signal_signal, _originals.getsignal
     for name in ours._NAMES:
         record.set(signal, name, getattr(ours, name))
 

@@ -15,42 +15,8 @@ _take_names(_std, globals())
 _POLL = 0.005
 
 
-class _Handler:
-    """A handler of signals whose exceptions are the main goroutine's, whichever it has interrupted."""
-
-    __slots__ = ("handler",)
-
-    def __init__(self, handler):
-        self.handler = handler
-
-    def __call__(self, number, frame):
-        main = _gosched.main()
-        if main is None or _gosched.current() is main:
-            return self.handler(number, frame)
-        try:
-            self.handler(number, frame)
-        except BaseException as error:
-            main.throw(error)
-
-
-def _unwrapped(handler):
-    if type(handler) is _Handler:
-        return handler.handler
-    if handler is _signals._on_interrupt:
-        return _std.default_int_handler
-    return handler
-
-
-def signal(signalnum, handler):
-    """Set the handler of a signal. Returns the handler that it had."""
-    if callable(handler):
-        handler = _Handler(handler)
-    return _unwrapped(_originals.signal_signal(signalnum, handler))
-
-
-def getsignal(signalnum):
-    """The handler of a signal."""
-    return _unwrapped(_originals.getsignal(signalnum))
+signal = _signals._signal
+getsignal = _signals._getsignal
 
 
 def pause():
