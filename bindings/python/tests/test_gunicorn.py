@@ -295,3 +295,44 @@ def test_a_new_worker_leaves_the_listeners_of_the_others_alone(tmp_path):
             assert "a listener that blocks" not in server.text()
             assert time.monotonic() < deadline, server.text()
             time.sleep(0.05)
+
+
+def test_a_connection_that_ends_before_go_returns_gives_its_slot_back(monkeypatch):
+    # As on a Python without a GIL, when the client leaves at once.
+    import gosched
+    from gosched import gunicorn
+
+    class Listener:
+        def __init__(self):
+            self.left = 3
+
+        def getsockname(self):
+            return ("127.0.0.1", 1)
+
+        def accept(self):
+            worker.alive = self.left > 1
+            self.left -= 1
+            a, b = socket.socketpair()
+            b.close()
+            return a, None
+
+    def go(fn, *args):
+        goroutine = gosched.go(fn, *args)
+        goroutine.join()
+        return goroutine
+
+    class Config:
+        is_ssl = False
+        workers = 1
+
+    worker = gunicorn.GoschedWorker.__new__(gunicorn.GoschedWorker)
+    worker.alive, worker.cfg, worker.connections, worker._newborn = True, Config, {}, set()
+    worker._slots = gosched.Semaphore(3)
+    seen = []
+    worker.handle = lambda listener, client, address: (seen.append(list(worker.connections)), client.close())
+    worker.wake = lambda: None
+    monkeypatch.setattr(gunicorn._gosched, "go", go)
+    worker._accept(Listener())
+    assert [len(ids) for ids in seen] == [1, 1, 1]
+    assert not worker.connections and not worker._newborn
+    assert worker._slots.value == 3

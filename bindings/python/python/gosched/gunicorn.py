@@ -109,6 +109,8 @@ class GoschedWorker(AsyncWorker):
         from .socket import _wait_on
 
         self.connections = {}
+        # Those whose goroutine has not begun.
+        self._newborn = set()
         self._slots = _gosched.Semaphore(self.worker_connections)
         acceptors = []
         for listener in self.sockets:
@@ -152,7 +154,7 @@ class GoschedWorker(AsyncWorker):
         for connection in list(self.connections.values()):
             if connection.idle:
                 connection.end_input()
-        while self.connections and not self._quit:
+        while (self._newborn or self.connections) and not self._quit:
             left = deadline - time.monotonic()
             if left <= 0:
                 self.log.warning("Worker graceful timeout (pid:%s)", self.pid)
@@ -173,11 +175,12 @@ class GoschedWorker(AsyncWorker):
             try:
                 client, address = listener.accept()
                 client.setblocking(True)
-                goroutine = _gosched.go(self._serve, name, client, address)
-                self.connections[goroutine.id] = _Connection(client, goroutine)
+                self._newborn.add(client)
+                _gosched.go(self._serve, name, client, address)
             except OSError as e:
                 self._slots.release()
                 if client is not None:
+                    self._newborn.discard(client)
                     client.close()
                 if e.errno in _EXHAUSTED:
                     _gosched.sleep(_EXHAUSTED_DELAY)
@@ -190,16 +193,18 @@ class GoschedWorker(AsyncWorker):
                 _gosched.yield_()
 
     def _serve(self, listener, client, address):
-        ident = _gosched.get_ident()
+        me = _gosched.current()
+        connection = self.connections[me.id] = _Connection(client, me)
+        self._newborn.discard(client)
         try:
             if self.cfg.is_ssl:
-                client = self.connections[ident].sock = ssl_wrap_socket(client, self.cfg)
+                client = connection.sock = ssl_wrap_socket(client, self.cfg)
             self.handle(listener, client, address)
         except OSError as e:
             self.log.debug("Error of the connection: %s", e)
             client.close()
         finally:
-            del self.connections[ident]
+            self.connections.pop(me.id, None)
             self._slots.release()
             if not self.alive:
                 self.wake()
