@@ -55,6 +55,37 @@ def test_waitall_waits_for_all_bytes_of_streams_that_are_taken():
     """)
 
 
+def test_waitall_of_recvfrom():
+    run("""
+        import socket, time
+        def halves(read, timeout=None, seconds=0.05):
+            a, b = socket.socketpair()
+            with a, b:
+                a.settimeout(timeout)
+                b.send(b"hello")
+                g = gosched.go(lambda: (time.sleep(seconds), b.send(b"world"), b.shutdown(socket.SHUT_WR)))
+                got = read(a)
+                g.join()
+                return got
+        assert halves(lambda a: a.recvfrom(10, socket.MSG_WAITALL))[0] == b"helloworld"
+        # The end, or that of the time, comes before all.
+        assert halves(lambda a: a.recvfrom(12, socket.MSG_WAITALL))[0] == b"helloworld"
+        assert halves(lambda a: a.recvfrom(10, socket.MSG_WAITALL), 0.01, 1)[0] == b"hello"
+        buffer = bytearray(12)
+        assert halves(lambda a: a.recvfrom_into(buffer, 10, socket.MSG_WAITALL))[0] == 10
+        assert buffer == b"helloworld\\0\\0"
+        assert halves(lambda a: a.recvfrom_into(buffer, 0, socket.MSG_WAITALL))[0] == 10
+        assert halves(lambda a: a.recvfrom_into(buffer, 0, socket.MSG_WAITALL), 0.01, 1)[0] == 5
+        to, sender = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        with to, sender:
+            to.bind(("127.0.0.1", 0))
+            sender.bind(("127.0.0.1", 0))
+            for word in b"one", b"two":
+                sender.sendto(word, to.getsockname())
+            assert to.recvfrom(100, socket.MSG_WAITALL) == (b"one", sender.getsockname())
+    """)
+
+
 def test_nothing_is_waited_for_without_room():
     run("""
         import socket

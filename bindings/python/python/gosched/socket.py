@@ -339,11 +339,17 @@ class _Methods:
 
     def recvfrom(self, *args):
         """recvfrom(buffersize[, flags]) -> (data, address)"""
+        if len(args) == 2 and isinstance(args[1], int) and _waits_for_all(self, args[1]):
+            timeout = _timeout_for(self, args, 1)
+            if timeout != 0:
+                return _recvfrom_all(self, args[0], args[1] & ~_WAITALL, timeout)
         return _retry(self, _wait_read, _timeout_for(self, args, 1), _c_recvfrom, *args)
 
     def recvfrom_into(self, buffer, nbytes=0, flags=0):
         """Receive into a buffer -> (number of bytes, address)"""
         timeout = _timeout_for(self, (flags,), 0)
+        if timeout != 0 and flags and _waits_for_all(self, flags):
+            return _recvfrom_all_into(self, buffer, nbytes, flags & ~_WAITALL, timeout)
         return _retry(self, _wait_read, timeout, _c_recvfrom_into, buffer, nbytes, flags)
 
     def recvmsg(self, *args):
@@ -493,6 +499,31 @@ def _recv_all(self, size, flags, timeout):
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
+
+
+def _recvfrom_all(self, size, flags, timeout):
+    deadline = None if timeout is None else _monotonic() + timeout
+    data, address = _retry(self, _wait_read, timeout, _c_recvfrom, size, flags)
+    if 0 < len(data) < size:
+        try:
+            data += _recv_all(self, size - len(data), flags, _until(self, deadline))
+        except OSError:
+            pass  # the next call says so
+    return data, address
+
+
+def _recvfrom_all_into(self, buffer, size, flags, timeout):
+    deadline = None if timeout is None else _monotonic() + timeout
+    got, address = _retry(self, _wait_read, timeout, _c_recvfrom_into, buffer, size, flags)
+    with memoryview(buffer) as whole, whole.cast("B") as view:
+        size = size or len(view)
+        if 0 < got < size:
+            with view[got:size] as rest:
+                try:
+                    got += _recv_all_into(self, rest, 0, flags, _until(self, deadline))
+                except OSError:
+                    pass  # the next call says so
+    return got, address
 
 
 def _connect(self, address, timeout):
