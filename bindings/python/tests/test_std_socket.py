@@ -86,6 +86,35 @@ def test_waitall_of_recvfrom():
     """)
 
 
+def test_a_descriptor_stays_non_blocking_when_the_timeout_goes():
+    run("""
+        import os, socket
+        from gosched import socket as ours
+        a, b = socket.socketpair()
+        set_timeout, seen = ours._c_settimeout, []
+        def watched(sock, value):
+            set_timeout(sock, value)
+            seen.append(os.get_blocking(sock.fileno()))
+        ours._c_settimeout = watched
+        with a, b:
+            a.send(b"x")
+            assert b.recv(1) == b"x"
+            for value in 5, None, 0.5, None:
+                b.settimeout(value)
+                assert b.gettimeout() == value
+            b.settimeout(3)
+            b.setblocking(True)
+            assert b.gettimeout() is None and not os.get_blocking(b.fileno())
+            assert True not in seen
+        try:
+            b.settimeout(None)
+        except OSError:
+            pass
+        else:
+            assert False
+    """)
+
+
 def test_nothing_is_waited_for_without_room():
     run("""
         import socket

@@ -213,6 +213,10 @@ class _Methods:
     def settimeout(self, value, /):
         """Set a timeout in seconds for the blocking operations. None: none; 0: don't block."""
         mode = self._closed
+        if value is None and type(mode) is _Mode and _c_fileno(self) != -1:
+            # CPython's would have the descriptor block for a moment, and the thread in the calls of others.
+            mode.timeout = None
+            return
         _c_settimeout(self, value)
         if type(mode) is _Mode:
             timeout = _c_gettimeout(self)
