@@ -117,10 +117,11 @@ pub fn wait_write(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<boo
     Ok(wait_events(py, fd, OUT, Timeout::after(timeout)?)? != 0)
 }
 
-/// Wakes all that wait for a file, which is about to be closed: they get OSError(EBADF).
+/// Wakes all that wait for a file, which is about to be closed: they get OSError(EBADF). Whether there were any.
 #[pyfunction]
-pub fn cancel_fd(py: Python<'_>, fd: i32) {
-    let Ok(fd) = usize::try_from(fd) else { return };
+pub fn cancel_fd(py: Python<'_>, fd: i32) -> bool {
+    let Ok(fd) = usize::try_from(fd) else { return false };
+    let mut found = false;
     loop {
         // One after the other: the list may change meanwhile.
         let who = WAITING.with(py, |all| {
@@ -135,9 +136,10 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) {
             }
             None
         });
+        found |= who.is_some();
         match who {
             Some(handle) => goroutine::cancel(py, handle),
-            None => return,
+            None => return found,
         }
     }
 }

@@ -317,6 +317,44 @@ def test_signals_wake_the_thread_after_others_had_its_wakeup_fd():
     )
 
 
+@pytest.mark.parametrize("where", ["before select", "before the wait"])
+def test_a_goroutine_that_wakes_the_loop_just_before_it_waits(where, monkeypatch):
+    # There a finalizer, or the handler of a signal, may give way to it.
+    loop = gosched.asyncio.new_event_loop()
+    wakers = []
+
+    def give_way():
+        # Twice, as several may wake it.
+        while wakers:
+            gosched.go(loop.call_soon_threadsafe, wakers.pop()).join()
+
+    def after_giving_way(fn):
+        def call(*args):
+            give_way()
+            return fn(*args)
+
+        return call
+
+    if where == "before select":
+        monkeypatch.setattr(loop._selector, "select", after_giving_way(loop._selector.select))
+    else:
+        monkeypatch.setattr(gosched.asyncio, "_wait_read", after_giving_way(gosched.asyncio._wait_read))
+
+    async def main():
+        future = loop.create_future()
+        await asyncio.sleep(0)
+        wakers.extend([lambda: None, lambda: future.set_result("woken")])
+        return await asyncio.wait_for(future, 20)
+
+    try:
+        began = time.monotonic()
+        for _ in range(3):
+            assert loop.run_until_complete(main()) == "woken"
+        assert time.monotonic() - began < 10
+    finally:
+        loop.close()
+
+
 @_PATCHES
 def test_subprocesses(patch):
     _check(

@@ -64,34 +64,41 @@ _wait_read = _gosched.wait_read
 class _Selector(_selectors.EpollSelector):
     """Parks the goroutine while it waits, and lets others run when it needn't."""
 
-    # Whether a goroutine waits in select(); whether another has called wake() for what it would wait for.
+    # Whether a goroutine waits in select(), or is about to; whether another has called wake() since the last select(),
+    # for what the next one would wait for.
     _is_parked = False
     _is_woken = False
 
     def wake(self):
-        """Ends the wait of a goroutine of this thread, or its next one."""
+        """Ends the wait of a goroutine of this thread, or its next one. False: it can't, as the wait is about to
+        begin: a finalizer or the handler of a signal has given way there."""
         self._is_woken = True
-        if self._is_parked:
-            self._is_parked = False
-            _gosched.cancel_fd(self._selector.fileno())
+        if not self._is_parked:
+            return True
+        self._is_parked = False
+        return _gosched.cancel_fd(self._selector.fileno())
 
     def _park(self, timeout):
-        # Nothing else runs in this thread between the first line and the wait but handlers of signals, which
-        # use the loop's pipe.
-        if not self._is_woken:
-            self._is_parked = True
-            try:
+        self._is_parked = True
+        try:
+            if not self._is_woken:
                 return _wait_read(self._selector.fileno(), timeout)
-            except OSError as error:
-                if not self._is_woken or error.errno != _errno.EBADF:
-                    raise  # the selector was closed
-            finally:
-                self._is_parked = False
+        except OSError as error:
+            if not self._is_woken or error.errno != _errno.EBADF:
+                raise  # the selector was closed
+        finally:
+            self._is_parked = False
         return False
 
     def select(self, timeout=None):
+        try:
+            return self._select(timeout)
+        finally:
+            # The loop looks at what it has to do from here on, but not just before the call.
+            self._is_woken = False
+
+    def _select(self, timeout):
         poll = super().select
-        self._is_woken = False
         if timeout is not None and timeout <= 0:
             _yield()
             return poll(0)
@@ -180,9 +187,8 @@ class EventLoop(_asyncio.SelectorEventLoop):
 
     def _write_to_self(self):
         # Called for what other goroutines and threads have put into the queue.
-        if self._goroutine is not None and _is_one_thread and _gosched.current() is not None:
-            self._selector.wake()
-        else:
+        is_near = self._goroutine is not None and _is_one_thread and _gosched.current() is not None
+        if not (is_near and self._selector.wake()):
             super()._write_to_self()
 
     def run_forever(self):
