@@ -7,7 +7,7 @@ use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::worker;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyOSError};
+use pyo3::exceptions::{PyBufferError, PyOSError, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -461,9 +461,15 @@ pub fn recv_into(
     timeout: Option<f64>,
 ) -> PyResult<usize> {
     let py = buffer.py();
-    let buffer = buffer_of(buffer)?;
-    let (at, n) = bytes_of(&buffer, true)?;
+    let Ok(bytes) = buffer_of(buffer).and_then(|b| Ok((bytes_of(&b, true)?, b))) else {
+        // As CPython's socket.
+        return Err(PyTypeError::new_err(format!(
+            "recv_into() argument 1 must be read-write bytes-like object, not {}",
+            buffer.get_type().name()?
+        )));
+    };
     // The buffer stays meanwhile.
+    let ((at, n), _buffer) = bytes;
     recv_to(py, fd, at as *mut c_void, n.min(i32::MAX as usize), flags, timeout)
 }
 

@@ -86,6 +86,25 @@ def test_waitall_of_recvfrom():
     """)
 
 
+def test_arguments_of_the_wrong_type():
+    run("""
+        import _socket, socket
+        std = _socket.socket
+        def said(fn, *args):
+            try:
+                fn(*args)
+            except TypeError as e:
+                return str(e)
+        a, b = socket.socketpair()
+        with a, b:
+            for args in ("x",), (1.5,), (None,), (1, "x"), (1, None), ("x", socket.MSG_WAITALL):
+                assert said(a.recv, *args) == said(std.recv, a, *args) is not None, args
+            for args in (b"abc",), ("abc",), (3,), (bytearray(3), "x"), (bytearray(3), 0, "x"), (b"abc", 0, socket.MSG_WAITALL), \
+                    (3, 0, socket.MSG_WAITALL), (memoryview(bytearray(4))[::2],):
+                assert said(a.recv_into, *args) == said(std.recv_into, a, *args) is not None, args
+    """)
+
+
 def test_a_descriptor_stays_non_blocking_when_the_timeout_goes():
     run("""
         import os, socket

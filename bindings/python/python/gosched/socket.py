@@ -19,6 +19,7 @@ import socket as _std
 import sys as _sys
 import types as _types
 from _socket import socket as _base
+from operator import index as _index
 from time import monotonic as _monotonic
 
 from . import _gosched
@@ -319,27 +320,35 @@ class _Methods:
         if timeout == 0:
             _checkpoint()
             return _c_recv(self, bufsize, flags)
-        if flags:
-            if flags & _DONTWAIT:
+        try:
+            if flags:
+                if flags & _DONTWAIT:
+                    return _c_recv(self, bufsize, flags)
+                if _waits_for_all(self, flags):
+                    return _recv_all(self, bufsize, flags & ~_WAITALL, timeout)
+            if bufsize <= 0:
                 return _c_recv(self, bufsize, flags)
-            if _waits_for_all(self, flags):
-                return _recv_all(self, bufsize, flags & ~_WAITALL, timeout)
-        if bufsize <= 0:
-            return _c_recv(self, bufsize, flags)
-        return _recv(_c_fileno(self), bufsize, flags, timeout)
+            return _recv(_c_fileno(self), bufsize, flags, timeout)
+        except TypeError:
+            _check_integers(bufsize, flags)
+            raise
 
     def recv_into(self, buffer, nbytes=0, flags=0):
         """Receive up to nbytes bytes (0: as many as fit) into a buffer."""
         mode = self._closed
         timeout = mode.timeout if type(mode) is _Mode else _enter(self)
-        if timeout == 0 or flags & _DONTWAIT:
-            _checkpoint()
-            return _c_recv_into(self, buffer, nbytes, flags)
-        if flags and _waits_for_all(self, flags):
-            return _recv_all_into(self, buffer, nbytes, flags & ~_WAITALL, timeout)
-        if nbytes == 0:
-            return _recv_into(_c_fileno(self), buffer, flags, timeout)
-        return _retry(self, _wait_read, timeout, _c_recv_into, buffer, nbytes, flags)
+        try:
+            if timeout == 0 or flags & _DONTWAIT:
+                _checkpoint()
+                return _c_recv_into(self, buffer, nbytes, flags)
+            if flags and _waits_for_all(self, flags):
+                return _recv_all_into(self, buffer, nbytes, flags & ~_WAITALL, timeout)
+            if nbytes == 0:
+                return _recv_into(_c_fileno(self), buffer, flags, timeout)
+            return _retry(self, _wait_read, timeout, _c_recv_into, buffer, nbytes, flags)
+        except TypeError:
+            _check_integers(nbytes, flags)
+            raise
 
     def recvfrom(self, *args):
         """recvfrom(buffersize[, flags]) -> (data, address)"""
@@ -463,6 +472,14 @@ def _timeout_for(self, args, index):
     return timeout
 
 
+def _check_integers(*values):
+    for value in values:
+        try:
+            _index(value)
+        except TypeError as error:
+            raise error from None
+
+
 def _waits_for_all(self, flags):
     """Whether a call with these flags waits until all bytes are there: not to peek, and not for datagrams."""
     return flags & _WAITALL and not flags & _PEEK and self.type == _socket.SOCK_STREAM
@@ -470,8 +487,12 @@ def _waits_for_all(self, flags):
 
 def _recv_all_into(self, buffer, size, flags, timeout):
     deadline = None if timeout is None else _monotonic() + timeout
-    with memoryview(buffer) as whole, whole.cast("B") as view:
-        if size < 0 or size > len(view):
+    try:
+        whole = memoryview(buffer)
+    except TypeError:
+        return _c_recv_into(self, buffer, size, flags)  # says what is wrong
+    with whole, whole.cast("B") as view:
+        if size < 0 or size > len(view) or view.readonly:
             return _c_recv_into(self, buffer, size, flags)  # says what is wrong
         size, got = size or len(view), 0
         while got < size:
