@@ -209,6 +209,8 @@ fn lock_timeout(blocking: bool, timeout: f64) -> PyResult<Timeout> {
 /// The longest timeout that `threading` takes, in seconds: `threading.TIMEOUT_MAX`.
 const TIMEOUT_MAX: f64 = 9223372036.0;
 
+// The classes here take any arguments in `__new__`, and check them in `__init__`: that of a subclass may have others.
+
 /// A lock, as threading.Lock: any goroutine or thread may release it.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Lock {
@@ -223,6 +225,10 @@ fn take_lock(is_locked: &mut bool, _waiting: [u32; 1]) -> bool {
 }
 
 impl Lock {
+    fn unlocked() -> Lock {
+        Lock { queue: Queue::new(false) }
+    }
+
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
         self.queue.wait(py, 0, timeout, take_lock).map_err(|(e, was_given)| {
             if was_given {
@@ -265,9 +271,12 @@ impl Lock {
 #[pymethods]
 impl Lock {
     #[new]
-    fn new() -> Lock {
-        Lock { queue: Queue::new(false) }
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Lock {
+        Lock::unlocked()
     }
+
+    fn __init__(&self) {}
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
     #[pyo3(signature = (blocking=true, timeout=-1.0))]
@@ -427,7 +436,7 @@ impl RLock {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> RLock {
-        RLock { held: Shared::new((0, 0)), lock: Lock::new() }
+        RLock { held: Shared::new((0, 0)), lock: Lock::unlocked() }
     }
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
@@ -559,12 +568,18 @@ impl Semaphore {
 #[pymethods]
 impl Semaphore {
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Semaphore {
+        Semaphore { queue: Queue::new(1) }
+    }
+
     #[pyo3(signature = (value=1))]
-    fn new(value: i64) -> PyResult<Semaphore> {
+    fn __init__(&self, py: Python<'_>, value: i64) -> PyResult<()> {
         if value < 0 {
             return Err(errors::value("semaphore initial value must be >= 0"));
         }
-        Ok(Semaphore { queue: Queue::new(value) })
+        self.queue.with(py, |units, _| *units = value);
+        Ok(())
     }
 
     /// Takes one unit; waits for it if blocking, at most timeout seconds. Whether it has one.
@@ -619,9 +634,12 @@ pub struct Event {
 #[pymethods]
 impl Event {
     #[new]
-    fn new() -> Event {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Event {
         Event { queue: Queue::new(false) }
     }
+
+    fn __init__(&self) {}
 
     /// Whether it is set.
     fn is_set(&self, py: Python<'_>) -> bool {
@@ -661,9 +679,12 @@ pub struct WaitGroup {
 #[pymethods]
 impl WaitGroup {
     #[new]
-    fn new() -> WaitGroup {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> WaitGroup {
         WaitGroup { queue: Queue::new(0) }
     }
+
+    fn __init__(&self) {}
 
     /// Adds n, which may be negative, to the counter. ValueError: it would be below 0.
     #[pyo3(signature = (n=1))]
@@ -730,9 +751,12 @@ fn pass_on(held: &mut i64, [readers, writers]: [u32; 2], after_writer: bool) -> 
 #[pymethods]
 impl RWMutex {
     #[new]
-    fn new() -> RWMutex {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> RWMutex {
         RWMutex { queues: Queues::new(0) }
     }
+
+    fn __init__(&self) {}
 
     /// Takes it for writing; waits at most timeout seconds. Whether it is held.
     #[pyo3(signature = (timeout=None))]

@@ -524,6 +524,38 @@ def test_weakrefs_and_subclasses():
         assert ref() is None
 
 
+def test_subclasses_with_arguments_of_their_own():
+    for kind in (Lock, RLock, Event, WaitGroup, Semaphore, RWMutex):
+        class Named(kind):
+            def __init__(self, name, *, size=1):
+                super().__init__()
+                self.name = name
+
+        assert Named("a").name == Named(name="b", size=2).name.replace("b", "a") == "a"
+
+    class Seats(Semaphore):
+        def __init__(self, name, n):
+            super().__init__(n)
+
+    seats = Seats("a", 2)
+    assert seats.value == 2 and seats.acquire() and seats.acquire() and not seats.acquire(False)
+    with pytest.raises(ValueError):
+        Seats("a", -1)
+    assert Semaphore().value == 1 and Semaphore(5).value == Semaphore(value=5).value == 5
+    for kind in (Lock, Event, WaitGroup, RWMutex):
+        class Same(kind):
+            pass
+
+        for cls in (kind, Same):
+            with pytest.raises(TypeError):
+                cls(1)
+            with pytest.raises(TypeError):
+                cls(size=1)
+    for args in ((1, 2), ("x",)):
+        with pytest.raises(TypeError):
+            Semaphore(*args)
+
+
 def test_dropped_while_locked():
     for _ in range(1000):
         Lock().acquire()
