@@ -2,10 +2,7 @@
 //! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it;
 //! it is started when it is first needed.
 
-use crate::os::{
-    file, futex,
-    thread::{self},
-};
+use crate::os::{file, futex, thread, time};
 use crate::sched::who::inspector::{ABSENT, BLOCKED, FAILED, Inspector, NOT_BLOCKED, THERE};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ffi::c_void;
@@ -42,14 +39,18 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             this.service.leave();
             return ptr::null_mut();
         }
-        // Acquire: pairs with the Release in `is_blocked`.
+        // Acquire: pairs with the Release in `Inspector::ask`.
         let id = this.thread.swap(0, Ordering::Acquire);
         if id != 0 {
             let blocked = has_own_table && thread::is_blocked(id);
             let answer = if blocked { BLOCKED } else { NOT_BLOCKED };
-            // Release: pairs with the Acquire in `is_blocked`.
-            this.answer.store(answer, Ordering::Release);
+            this.answered_at.store(time::now(), Ordering::Relaxed);
+            // SeqCst: pairs with `wait_for_answer`, which sees the answer or has noted before that it is late.
+            this.answer.store(answer, Ordering::SeqCst);
             futex::wake(&this.answer, 1);
+            if this.is_late.swap(false, Ordering::SeqCst) {
+                rt.sysmon.wake();
+            }
         }
         this.service.sleep(note, -1);
     }

@@ -1,9 +1,9 @@
 //! How a thread asks the inspector. `watch::inspector` is what the inspector does.
 
 use super::runtime::Runtime;
-use crate::os::{futex, spin::SpinLock, thread::Thread};
+use crate::os::{futex, spin::SpinLock, thread::Thread, time};
 use crate::sched::words::service::Service;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, Ordering};
 
 /// Values of `Inspector::state`.
 pub const ABSENT: u8 = 0;
@@ -20,15 +20,27 @@ pub const BLOCKED: u32 = 1;
 
 pub const NOT_BLOCKED: u32 = 2;
 
+/// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
+const PATIENCE: i64 = 200_000;
+
+/// An answer that is older, in ns, says too little of the present.
+const OLD: i64 = 100_000;
+
 pub struct Inspector {
     pub state: AtomicU8,
     /// A thread has asked before the inspector was there.
     pub needed: AtomicBool,
-    /// Held by the asker until it has its answer.
+    /// Held by a thread that asks, for `PATIENCE` at most.
     pub asking: SpinLock,
-    /// The kernel's number of the thread in question; 0: none.
+    /// The question, or 0: the kernel's number of the thread in question. The inspector takes it.
     pub thread: AtomicI32,
+    /// The thread of the last question if nobody has used its answer, else 0. Under `asking`.
+    asked: AtomicI32,
+    /// The answer to the last question, and the time of the answer in ns, which is written before.
     pub answer: AtomicU32,
+    pub answered_at: AtomicI64,
+    /// A thread has stopped waiting for the answer: the inspector wakes sysmon, which asks again.
+    pub is_late: AtomicBool,
     /// No thread asks any more.
     pub ends: AtomicBool,
     pub service: Service,
@@ -41,7 +53,10 @@ impl Inspector {
             needed: AtomicBool::new(false),
             asking: SpinLock::new(),
             thread: AtomicI32::new(0),
+            asked: AtomicI32::new(0),
             answer: AtomicU32::new(NONE_YET),
+            answered_at: AtomicI64::new(0),
+            is_late: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             service: Service::new(),
         }
@@ -53,7 +68,7 @@ impl Inspector {
         self.state.load(Ordering::Acquire) == THERE
     }
 
-    /// See [`Service::end`]. No asker is left: an asker waits for its answer.
+    /// See [`Service::end`]. No thread asks any more.
     pub fn end(&self) -> Option<Thread> {
         // Release: pairs with the Acquire in `main`.
         self.ends.store(true, Ordering::Release);
@@ -76,18 +91,50 @@ impl Inspector {
         if !self.asking.try_lock() {
             return None;
         }
-        self.answer.store(NONE_YET, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `main`.
-        self.thread.store(id, Ordering::Release);
-        self.service.wake();
-        let answer = loop {
-            // Acquire: pairs with the Release in `main`.
-            match self.answer.load(Ordering::Acquire) {
-                NONE_YET => futex::wait(&self.answer, NONE_YET, -1),
-                answer => break answer,
-            };
-        };
+        let answer = self.ask(id);
         self.asking.unlock();
-        Some(answer == BLOCKED)
+        answer.map(|answer| answer == BLOCKED)
+    }
+
+    /// Waits for `PATIENCE` at most: the inspector may get no CPU for some ms, and sysmon has other P's to look after. A
+    /// later call gets an answer that comes late, if the answer is new enough by then. Under `asking`.
+    fn ask(&self, id: i32) -> Option<u32> {
+        let began = time::now();
+        let deadline = began + PATIENCE;
+        loop {
+            let asked = self.asked.load(Ordering::Relaxed);
+            if asked == 0 {
+                self.asked.store(id, Ordering::Relaxed);
+                self.answer.store(NONE_YET, Ordering::Relaxed);
+                // Release: pairs with the Acquire in `main`.
+                self.thread.store(id, Ordering::Release);
+                self.service.wake();
+            }
+            let answer = self.wait_for_answer(deadline)?;
+            self.asked.store(0, Ordering::Relaxed);
+            let is_new = self.answered_at.load(Ordering::Relaxed) >= began - OLD;
+            if asked == 0 || asked == id && is_new {
+                return Some(answer);
+            }
+            // It was the answer to an earlier question.
+        }
+    }
+
+    /// `None`: the deadline has passed.
+    fn wait_for_answer(&self, deadline: i64) -> Option<u32> {
+        let answered = || {
+            // Acquire: pairs with the store in `main`. SeqCst: see below.
+            Some(self.answer.load(Ordering::SeqCst)).filter(|&answer| answer != NONE_YET)
+        };
+        loop {
+            if let Some(answer) = answered() {
+                return Some(answer);
+            }
+            if !futex::wait(&self.answer, NONE_YET, deadline) {
+                // SeqCst: pairs with `main`: this thread sees the answer, or the inspector sees that it is late.
+                self.is_late.store(true, Ordering::SeqCst);
+                return answered();
+            }
+        }
     }
 }
