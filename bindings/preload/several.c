@@ -53,7 +53,7 @@ static int poll_has_found(struct pollfd *only, int events)
     return only->revents != 0;
 }
 
-/* `look` has found nothing. */
+/* Nothing was found by `look`, or there is only one file and nothing was looked for yet. */
 static int wait_several(struct several *s)
 {
     if (!can_park())
@@ -61,8 +61,10 @@ static int wait_several(struct several *s)
     int epoll = -1, in_vain = 0, r = 0;
     struct file f = {.fd = s->one};
     while (r == 0) {
-        if (s->deadline != GS_FOREVER && gs_now() >= s->deadline)
+        if (s->deadline != GS_FOREVER && gs_now() >= s->deadline) {
+            r = s->look(s);
             break;
+        }
         if (debug)
             count_parked(s->tally);
         int error, found = 0;
@@ -154,11 +156,22 @@ static int add_poll(struct several *s, int epoll)
     return 0;
 }
 
+/*
+ * Whether the array is in the frame of the caller's caller or near it, as the array of a function that waits for one
+ * file mostly is. Then the array can be read, and the first call of the kernel is that of gs_poll_fd.
+ */
+static bool is_near(const struct pollfd *fds, const char *frame)
+{
+    return (uintptr_t)fds - (uintptr_t)frame < 512;
+}
+
 static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct counts *c)
 {
     struct several s = {.tally = c, .look = look_poll, .add = add_poll, .one = -1, .none = true,
                         .deadline = deadline, .fds = fds, .n = n};
-    int before = errno, r = LOOK(real.poll(fds, n, 0)); /* which checks the array before it is read */
+    int before = errno, r = 0;
+    if (n != 1 || !is_near(fds, __builtin_frame_address(0)) || fds[0].fd < 0)
+        r = LOOK(real.poll(fds, n, 0)); /* which checks the array before it is read */
     if (r != 0)
         return r;
     nfds_t files = 0;
