@@ -3,6 +3,7 @@
 use super::group;
 use super::hooks;
 use super::owner::{acquire_p, release_p, take_idle_p};
+use super::preempt;
 use super::ready;
 use super::start::{give, new_m};
 use super::stop::{take_gift, wait_for_gift};
@@ -111,7 +112,16 @@ pub fn give_pinned_away(m: MRef) {
 pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     let task = Task::goroutine(g);
     // A goroutine that waits in the handler is the only task for which its M may get a P.
-    if g.has(flags::INTERRUPTED) || owner.sleeps_locked.swap(false, Ordering::AcqRel) {
+    if g.has(flags::INTERRUPTED) {
+        // An idle M learns from this when it can take the P for an event.
+        let p = m.p();
+        preempt::computes_from_now(p);
+        if p.pace.events.get() > 0 && p.has_work() {
+            p.let_event_wait();
+        }
+        return give_own_p(m, owner, Some(task));
+    }
+    if owner.sleeps_locked.swap(false, Ordering::AcqRel) {
         return give_own_p(m, owner, Some(task));
     }
     owner.pinned.push(task);

@@ -26,6 +26,7 @@ use crate::sched::who::p::{P, PRef, PStatus, count};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
+use core::iter;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -88,7 +89,14 @@ unsafe fn queue_for_p(g: usize) {
 
 /// Takes the P from the M that runs it, if that M is outside, as `to`.
 fn take(p: PRef, m: MRef, to: PStatus) -> bool {
-    rt().taking.with(|| take_alone(p, m, to))
+    // A thread that takes another P just now doesn't keep this thread waiting, which may be a handler of the host's in the
+    // middle of that.
+    let taking = &rt().taking;
+    taking.try_lock() && {
+        let taken = take_alone(p, m, to);
+        taking.unlock();
+        taken
+    }
 }
 
 fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
@@ -156,13 +164,6 @@ fn computes(p: PRef) -> bool {
         m.outside.load(Ordering::Relaxed) == OUTSIDE
             && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
     })
-}
-
-/// Whether a signal would stop the goroutine on this P at once. A goroutine in the library needs none.
-pub fn can_be_interrupted(p: PRef) -> bool {
-    p.runner()
-        .filter(|m| m.outside.load(Ordering::Relaxed) == OUTSIDE)
-        .is_none_or(|m| may_be_interrupted(m) && thread::is_on_cpu(m.tid.load(Ordering::Relaxed)))
 }
 
 /// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
@@ -252,9 +253,8 @@ pub const WAKE_UP: i64 = 500_000;
 /// An event looks at this number of P's beside its home for a P that a system call has left, or that can be preempted.
 const OTHERS_LOOKED_AT: usize = 4;
 
-/// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or it
-/// preempts a goroutine that has run for `WAKE_UP`: on `p`, or on another P if the goroutine on `p` can't be preempted
-/// now. Otherwise sysmon does so at its next look.
+/// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or the P of a
+/// goroutine that has run for `WAKE_UP`. Otherwise sysmon acts at its next look.
 #[cold]
 #[inline(never)]
 pub fn for_event(rt: &Runtime, p: PRef) {
@@ -266,61 +266,80 @@ pub fn for_event(rt: &Runtime, p: PRef) {
         return start::hand_off(left);
     }
     let now = time::now();
+    if !world::is_stopping() && take_for_event(rt, p, now, Heir::IdleM).is_some() {
+        return;
+    }
     match p.stands_since() {
         // It makes short calls, so it answers soon. No signal: that could end a call which begins just now.
         i64::MAX if p.has_made_calls() => world::ask(p, attention::SLICE),
         // It has switched since it was last looked at.
         i64::MAX => p.seen_at(now),
         since if now - since >= WAKE_UP => {
-            let here = || {
-                world::ask(p, attention::SLICE);
-                interrupt(rt, p) == Sent::Yes
-            };
-            let known = rt.preempt_signal != 0 && computes(p);
-            if !(known && here() || serve_elsewhere(rt, p, now, Again::No)) {
-                rt.sysmon.wake();
-            }
+            world::ask(p, attention::SLICE);
+            rt.sysmon.wake();
         }
-        _ => {
-            serve_elsewhere(rt, p, now, Again::No);
-        }
+        _ => {}
     }
 }
 
-/// Whether [`serve_elsewhere`] sends another signal to a P that has had one for the same home.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Again {
-    Yes,
-    No,
+/// Whether events get P's of goroutines that compute.
+pub fn takes_for_events(rt: &Runtime) -> bool {
+    rt.preempt_signal != 0 && !rt.cooperative && membarrier::is_there()
 }
 
-/// Lets another P of the node serve the events of `p`: the goroutine on `p` has only begun, is not to be preempted, or
-/// its thread is on no CPU just now, often because the caller's thread has taken that CPU. The other P has no work of its own, and its goroutine
-/// has run for `WAKE_UP` and is on a CPU: it gets the signal. False: there is no such P.
-pub fn serve_elsewhere(rt: &Runtime, p: PRef, now: i64, again: Again) -> bool {
-    if rt.preempt_signal == 0 {
+/// Which M gets a P that is taken for an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Heir {
+    /// An idle M: the P is handed off.
+    IdleM,
+    /// The caller, who is an M.
+    Taker,
+}
+
+/// Takes a P of the node for an event of `p`: `p` itself or another P, whose goroutine is known to have run for `WAKE_UP`.
+#[must_use]
+pub fn take_for_event(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
+    let stands = |q: &PRef| {
+        let since = q.stands_since();
+        since != i64::MAX && now - since >= WAKE_UP
+    };
+    let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
+    iter::once(p).chain(others).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
+}
+
+/// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
+/// ready before anything else. The goroutine goes on without a P, as a stray. It gets the signal if it is on a CPU, else
+/// from the inspector.
+///
+/// A signal to the M that has the P would serve the event as well, but only when the kernel runs that M's thread. To find
+/// out whether it does, a thread reads that thread's CPU clock, and Linux then ends the thread's turn if the turn is over.
+#[must_use]
+pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) -> bool {
+    let is_outside = |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE;
+    let Some(m) = q.runner().filter(|m| is_outside(m) && may_be_interrupted(*m)) else {
+        return false;
+    };
+    let has_heir = heir == Heir::Taker || handler::keep_a_spare(rt, q);
+    if !(takes_for_events(rt) && has_heir && take(q, m, PStatus::Idle)) {
         return false;
     }
-    let home = u32::from(p.id) + 1;
-    let requests = |q: PRef| q.attention.load(Ordering::Relaxed);
-    let others = || rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
-    let is_asked =
-        |q: PRef| q.serves.load(Ordering::Relaxed) == home && requests(q) & attention::SLICE != 0;
-    if let Some(q) = others().find(|&q| is_asked(q)) {
-        return again == Again::No || (computes(q) && interrupt(rt, q) == Sent::Yes);
+    q.taken_at.store(now, Ordering::Relaxed);
+    if q != home {
+        q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
     }
-    let stands = |q: PRef| {
-        let since = q.stands_since();
-        since != i64::MAX && now - since >= WAKE_UP && !q.has_work() && requests(q) == 0
-    };
-    let Some(q) = others().find(|&q| stands(q) && computes(q)) else { return false };
-    // Before the request, whose answer reads it.
-    q.serves.store(home, Ordering::Relaxed);
-    world::ask(q, attention::SLICE);
-    interrupt(rt, q) == Sent::Yes
+    if heir == Heir::IdleM {
+        start::hand_off(q);
+    }
+    if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+        interrupt_stray(rt, m);
+    } else {
+        // Blocked, or displaced.
+        rt.inspector.stop_stray(m);
+    }
+    true
 }
 
-/// On g0: makes the events ready that this P was asked to serve ([`serve_elsewhere`]), as a thief would. The first that
+/// On g0: makes the events ready that this P serves ([`take_to_serve`]), as a thief would. The first that
 /// waited in the inbox is the caller's.
 #[cold]
 #[inline(never)]
@@ -677,15 +696,27 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         m.claim.store(claim::TAKEN, Ordering::Release);
         return false;
     }
-    // The new tick tells sysmon that the P has another goroutine, with a time slice of its own. The goroutine runs
-    // undisturbed for as long as others had the P since a preempted goroutine last ran on it.
-    let (p, now) = (m.p(), time::now());
-    order::next_tick(p);
-    let others_had = (now - p.taken_at.load(Ordering::Relaxed)).clamp(0, rt().slice);
-    p.seen_at(now + others_had);
+    computes_from_now(m.p());
     m.bind_to(m.p().node as usize);
     switch::assign(m, m.p(), g);
     true
+}
+
+/// A preempted goroutine runs on this P from now on; the caller owns the P. The new tick tells sysmon that the P has another
+/// goroutine, with a time slice of its own. The goroutine runs undisturbed for as long as others had the P since a
+/// preempted goroutine last ran there. The thread that gives the P calls this, and then the goroutine's thread, which may
+/// wait for a CPU in between.
+pub fn computes_from_now(p: PRef) {
+    let (now, event_waits) = (time::now(), p.event_waits());
+    order::next_tick(p);
+    let taken_at = p.taken_at.swap(0, Ordering::Relaxed);
+    if taken_at != 0 {
+        p.others_had.store((now - taken_at).clamp(0, rt().slice), Ordering::Relaxed);
+    }
+    p.seen_at(now + p.others_had.load(Ordering::Relaxed));
+    if event_waits {
+        p.let_event_wait();
+    }
 }
 
 /// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
@@ -695,20 +726,24 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     if rt.preempt_signal == 0 {
         return 0;
     }
-    let is_stray = |m: &MRef| {
-        m.claim.load(Ordering::Acquire) == claim::TAKEN
-            && m.outside.load(Ordering::Relaxed) == OUTSIDE
-            && may_be_interrupted(*m)
-            // A thread that waits for a CPU is found once it has one.
-            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
-    };
     let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
-    if lost.is_empty() || !rt.template.is_ready(rt) {
-        return 0;
+    let some = lost.iter().cycle().skip(from % lost.len().max(1)).take(most.min(lost.len()));
+    // A thread that waits for a CPU is found once it has one.
+    let computing = some.copied().filter(|m| thread::is_on_cpu(m.tid.load(Ordering::Relaxed)));
+    computing.filter(|&m| interrupt_stray(rt, m)).count()
+}
+
+/// Sends the signal to this M's thread, which is not blocked, if the thread runs the user's code without a P.
+pub fn interrupt_stray(rt: &Runtime, m: MRef) -> bool {
+    // Acquire: pairs with the Release where the M goes outside.
+    let is_stray = m.claim.load(Ordering::Acquire) == claim::TAKEN
+        && m.outside.load(Ordering::Relaxed) == OUTSIDE
+        && may_be_interrupted(m)
+        && rt.template.is_ready(rt);
+    if is_stray {
+        thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
-    let some = lost.iter().cycle().skip(from % lost.len()).take(most.min(lost.len()));
-    let strays = some.copied().filter(is_stray);
-    strays.map(|m| thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal)).count()
+    is_stray
 }
 
 /// Whether a thread runs the user's code that has lost its P and must not get the signal.

@@ -227,6 +227,7 @@ pub fn hand_off(p: PRef) {
 fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let node = p.of_node();
     let others = p.attention.load(Ordering::Relaxed) != 0
+        || p.serves.load(Ordering::Relaxed) != 0
         || p.has_work()
         || !node.high.is_empty()
         || !node.runq.is_empty()

@@ -3,8 +3,10 @@
 use super::bound::give_pinned_away;
 use super::netpoll::{self, Post, Woken};
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
+use super::preempt::{self, Heir};
 use super::steal::work_for_thieves;
 use super::timers;
+use super::world;
 use crate::os::time;
 use crate::sched::who::m::MRef;
 use crate::sched::who::p::{PRef, PStatus};
@@ -93,7 +95,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             return answer_notification(rt, m, woken, &post);
         }
         // A file or a timer is ready. This M takes its P, if that is still idle.
-        if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_timer(rt)) {
+        if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_event(rt)) {
             acquire_p(m, p);
             woken.deliver(m, &post);
             post.leave();
@@ -123,11 +125,16 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
     }
 }
 
-/// Takes an idle P with a timer that is due.
+/// Takes an idle P with a timer that is due, or a P whose goroutine computes while an event waits.
 #[must_use]
-fn take_p_with_timer(rt: &Runtime) -> Option<PRef> {
+fn take_p_with_event(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
-    rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p))
+    let idle = rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p));
+    let take = |p| preempt::take_for_event(rt, p, now, Heir::Taker);
+    if idle.is_some() || world::is_stopping() {
+        return idle;
+    }
+    rt.ps().filter(|p| p.next_event() <= now).find_map(take)
 }
 
 /// The M was wanted before it slept, and has left its pool: it looks for a P, or leaves. True: it has a P, or is to

@@ -3,20 +3,20 @@
 
 use super::g0::find_runnable;
 use super::netpoll::{self, EventClass, Found};
-use super::order::{GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, next_local, now_and_then};
+use super::order::{self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
-use super::preempt::{Again, WAKE_UP, serve_elsewhere};
+use super::preempt::{Heir, WAKE_UP, computes_from_now, take_for_event};
 use super::ready;
 use super::start;
 use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
 use super::world;
 use crate::numa::{NumaNode, Topology};
 use crate::os::cpu::{self, CpuSet};
-use crate::os::{thread, time};
+use crate::os::{membarrier, thread, time};
 use crate::sched::life::init;
 use crate::sched::who::attention;
-use crate::sched::who::g::{GRef, Status};
-use crate::sched::who::m::{self, MRef};
+use crate::sched::who::g::{GRef, Status, flags};
+use crate::sched::who::m::{self, MRef, claim};
 use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, count, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
@@ -24,7 +24,7 @@ use crate::sched::who::task::{Newborn, Task, TaskKind};
 use crate::sched::words::config::{Config, ConfigRequest};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::Ordering;
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -356,61 +356,52 @@ fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
 
 #[test]
 fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
-    let (done, id) = (AtomicBool::new(false), AtomicI32::new(0));
-    let computes = || {
-        id.store(thread::id(), Ordering::Relaxed);
-        while !done.load(Ordering::Relaxed) {
-            core::hint::spin_loop();
-        }
-    };
-    let check = |s: &mut Stage| {
+    membarrier::set_up();
+    Stage::set(2, "flat", |s| {
         let (event, own) = (s.task(), s.task());
         let (p, home) = (s.p(0), s.p(1));
         // SAFETY: the descriptor is new.
         let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
-        while id.load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-        s.m.tid.store(id.load(Ordering::Relaxed), Ordering::Relaxed);
+        s.m.tid.store(thread::id(), Ordering::Relaxed);
         s.m.curg.set(g.as_ptr());
         s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
-        let asks = || {
-            serve_elsewhere(s.rt, home, time::now(), Again::No);
-            p.serves.load(Ordering::Relaxed) != 0
-        };
+        let take = || take_for_event(s.rt, home, time::now(), Heir::Taker);
         assert!(home.inbox.try_push(event));
         p.seen_at(time::now());
-        assert!(!asks(), "its goroutine has just begun");
+        assert!(take().is_none(), "its goroutine has just begun");
         p.seen_at(time::now() - 2 * WAKE_UP);
-        assert!(p.private.push(own.to_word()));
-        assert!(!asks(), "it has work of its own");
-        assert!(p.private.pop_front(true).is_some());
-        // The thread may wait for a CPU for a while.
-        let watchdog = time::now() + 60_000_000_000;
-        while !asks() {
-            assert!(time::now() < watchdog);
-        }
-        assert_eq!(p.attention.swap(0, Ordering::Relaxed), attention::SLICE);
-        assert!(p.private.push(own.to_word()));
+        s.m.outside.store(m::INSIDE, Ordering::Relaxed);
+        assert!(take().is_none(), "its goroutine is in the library");
+        s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
+        g.set_flag(flags::NOPREEMPT, true);
+        assert!(take().is_none(), "its goroutine is not to be preempted");
+        g.set_flag(flags::NOPREEMPT, false);
+        assert!(take() == Some(p));
+        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert!(take().is_none(), "no M runs it now");
+
+        // The M that gets the P.
+        s.m.claim.store(claim::NONE, Ordering::Relaxed);
         s.m.outside.store(m::INSIDE, Ordering::Relaxed);
         s.m.curg.set(ptr::null());
+        acquire_p(s.m, p);
+        assert!(p.private.push(own.to_word()));
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
         assert_eq!(p.serves.load(Ordering::Relaxed), 0);
-    };
-    std::thread::scope(|threads| {
-        threads.spawn(computes);
-        // Also if a check fails.
-        let _ends = OnDrop(|| done.store(true, Ordering::Relaxed));
-        Stage::set(2, "flat", check);
     });
 }
 
-struct OnDrop<F: Fn()>(F);
-
-impl<F: Fn()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
+#[test]
+fn an_event_that_a_preempted_goroutine_keeps_waiting_is_known_until_the_next_decision() {
+    Stage::set(1, "flat", |s| {
+        let p = s.p(0);
+        assert_eq!(p.next_event(), i64::MAX);
+        p.let_event_wait();
+        computes_from_now(p);
+        assert_eq!(p.next_event(), 0);
+        order::next_tick(p);
+        assert_eq!(p.next_event(), i64::MAX);
+    });
 }
 
 #[test]

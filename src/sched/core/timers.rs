@@ -7,11 +7,12 @@
 //! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no thread is made.
 
 use super::park::{Block, ready_all};
+use super::preempt;
 use super::start;
-use crate::os::{heap, spin::SpinLock};
+use crate::os::{heap, spin::SpinLock, time};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
-use crate::sched::who::p::{self, PStatus};
+use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{self, Inside, Runtime, rt};
 use crate::sched::who::timer::{Added, After, Entry, Fire, NoMemory, Target, Timer, Timers, pop};
 use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
@@ -414,28 +415,48 @@ pub fn left_early(home: u16) {
     }
 }
 
-/// When the first timer of an idle P is due, in ns; `i64::MAX`: never.
+/// When the first timer of an idle P is due, in ns; `i64::MAX`: never. A P that was given to an M which doesn't run yet is
+/// that M's.
 pub fn next_of_idle_ps() -> i64 {
-    next_of(|status| status == PStatus::Idle)
+    next_of(|p| p.of_node().is_idle_p(p))
 }
 
 /// When the first timer of a P is due that is neither idle nor running, in ns: its M is in a system call, or the world
 /// is stopped.
 pub fn next_of_left_ps() -> i64 {
-    next_of(|status| !matches!(status, PStatus::Idle | PStatus::Running))
+    next_of(|p| !matches!(p.status(), PStatus::Idle | PStatus::Running))
 }
 
-fn next_of(which: impl Fn(PStatus) -> bool) -> i64 {
-    let ps = rt().ps().filter(|p| which(p.status()));
-    ps.map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
+fn next_of(which: impl Fn(PRef) -> bool) -> i64 {
+    rt().ps().filter(|&p| which(p)).map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
+}
+
+/// An M that could not take a P for an event tries again after this time, in ns.
+const TRY_AGAIN: i64 = 250_000;
+
+/// When an M must wake for events of P's whose goroutines compute, in ns: when an event is due and its P may be taken.
+fn next_of_computing_ps(rt: &Runtime) -> i64 {
+    if !preempt::takes_for_events(rt) {
+        return i64::MAX;
+    }
+    let when = |p: PRef| match (p.next_event(), p.stands_since()) {
+        (i64::MAX, _) | (_, i64::MAX) => i64::MAX,
+        (next, since) => next.max(since + preempt::WAKE_UP),
+    };
+    match rt.ps().map(when).min() {
+        None | Some(i64::MAX) => i64::MAX,
+        Some(when) if when > time::now() => when,
+        Some(_) => time::now() + TRY_AGAIN,
+    }
 }
 
 impl Runtime {
-    /// An M is about to sleep. Gives when it must wake for timers of idle P's, in ns, and makes it the timer watcher;
-    /// -1 if there is no such timer, or another M wakes in time.
+    /// An M is about to sleep. Gives when it must wake for timers, in ns, and makes it the timer watcher; -1 if there is no
+    /// such timer, or another M wakes in time. The timers are those of idle P's, and of P's whose goroutines compute.
+    /// sysmon looks after the latter, too, but when all CPUs compute the kernel may let sysmon wait for some ms.
     pub fn watch(&self, m: MRef) -> i64 {
         self.watch.with(|| {
-            let next = next_of_idle_ps();
+            let next = next_of_idle_ps().min(next_of_computing_ps(self));
             if next == i64::MAX || next >= self.watching_until.load(Ordering::Relaxed) {
                 return -1;
             }

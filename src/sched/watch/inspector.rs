@@ -3,6 +3,7 @@
 //! it is started when it is first needed.
 
 use crate::os::{file, futex, thread, time};
+use crate::sched::core::preempt;
 use crate::sched::who::inspector::{ABSENT, BLOCKED, FAILED, Inspector, NOT_BLOCKED, THERE};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ffi::c_void;
@@ -50,6 +51,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             futex::wake(&this.answer, 1);
             if this.is_late.swap(false, Ordering::SeqCst) {
                 rt.sysmon.wake();
+            }
+        }
+        for m in this.take_strays() {
+            if has_own_table && !thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
+                preempt::interrupt_stray(rt, m);
             }
         }
         this.service.sleep(note, -1);

@@ -11,7 +11,7 @@ use crate::sched::core::netpoll;
 use crate::sched::core::order;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
-use crate::sched::core::preempt::{self, Again, BACK, Doing, Sent, WAKE_UP};
+use crate::sched::core::preempt::{self, BACK, Doing, Heir, Sent, WAKE_UP};
 use crate::sched::core::stacks;
 use crate::sched::core::start;
 use crate::sched::core::steal;
@@ -49,8 +49,6 @@ const STRAYS: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
-/// An event that another P is to serve has this time, in ns, until sysmon acts again.
-const SERVED: i64 = 250_000;
 /// How often sysmon counts the free stacks that were not needed lately, in ns. It gives the memory of `TRIM_AT_ONCE` such
 /// stacks back at once, which costs 1 us each or more, and of the next after `TRIM_PAUSE` ns.
 const TRIM: i64 = 100_000_000;
@@ -79,8 +77,6 @@ struct WatchedP {
     /// When sysmon asks next what the P's thread does, and how long after that again.
     check: i64,
     delay: i64,
-    /// Since when another P is to serve the events of this P, in ns.
-    served: i64,
     /// When this P must be checked again at the latest.
     next: i64,
 }
@@ -97,7 +93,6 @@ impl WatchedP {
             asked: false,
             check: now + CHECK,
             delay: CHECK,
-            served: i64::MIN / 2,
             next: i64::MAX,
         }
     }
@@ -381,11 +376,11 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
         // A goroutine is preempted for an event, or for a goroutine that has returned, only after it has run for a while.
         if status == PStatus::Running {
             // The goroutine makes short calls or hands over, so it answers without a signal.
-            if next_event(p) <= now && now - seen.slice >= WAKE_UP && !seen.asked {
+            if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
                 seen.asked = true;
                 world::ask(p, attention::SLICE);
             }
-            let for_event = next_event(p).max(seen.slice + WAKE_UP);
+            let for_event = p.next_event().max(seen.slice + WAKE_UP);
             let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
             if known != i64::MAX && next <= now {
                 seen.check = now;
@@ -396,12 +391,12 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
         if status != PStatus::Syscall {
             return false;
         }
-        if next_event(p) <= now {
+        if p.next_event() <= now {
             return retake(rt, p, now - seen.since);
         }
         // sysmon takes the P for other work only if it sees the same call twice. At the usual distance most calls would
         // be over by then, so the second check comes sooner.
-        seen.next = seen.next.min(next_event(p));
+        seen.next = seen.next.min(p.next_event());
         if p.has_work() || steal::work_anywhere(rt) {
             seen.next = seen.next.min(now + SHORTEST);
         }
@@ -435,7 +430,7 @@ fn poll_if_due(p: PRef, now: i64) {
 /// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
 /// P's thread does, less and less often. True: something was done.
 fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
-    let event = next_event(p);
+    let event = p.next_event();
     let is_back = goroutine_is_back(rt, p);
     let due = event <= now || is_back;
     // A spinning M takes that work, timers of other P's included.
@@ -458,15 +453,14 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     };
     let must_ask = due && now >= yields && !seen.asked;
     let looks = now >= seen.check || must_ask;
-    // The goroutine can't be preempted now. Often this very thread has just taken its CPU.
-    if event <= now && (now < yields || (looks && !preempt::can_be_interrupted(p))) {
-        if now - seen.served >= SERVED && preempt::serve_elsewhere(rt, p, now, Again::Yes) {
-            seen.served = now;
-        }
-        if now - seen.served < SERVED {
-            seen.next = seen.next.max(seen.served + SERVED);
-            return false;
-        }
+    // The event gets the P of a goroutine that has run long enough: here in this turn, or elsewhere.
+    let serve = || {
+        (now >= yields && preempt::take_to_serve(rt, p, p, now, Heir::IdleM))
+            || preempt::take_for_event(rt, p, now, Heir::IdleM).is_some()
+    };
+    if event <= now && serve() {
+        // Not true: the next event doesn't come sooner for that, so sysmon need not look more often.
+        return false;
     }
     if !looks {
         return false;
@@ -499,12 +493,6 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
             false
         }
     }
-}
-
-/// When the next event comes for which the goroutine on the P is preempted, in ns: 0 if the event waits already,
-/// `i64::MAX` if none is known.
-fn next_event(p: PRef) -> i64 {
-    if p.inbox.is_empty() { p.timers.next() } else { 0 }
 }
 
 /// Whether a goroutine that is back from a system call waits for a P of the node.

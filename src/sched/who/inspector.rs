@@ -1,9 +1,13 @@
 //! How a thread asks the inspector. `watch::inspector` is what the inspector does.
 
+use super::m::{M, MRef};
 use super::runtime::Runtime;
 use crate::os::{futex, spin::SpinLock, thread::Thread, time};
 use crate::sched::words::service::Service;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering,
+};
 
 /// Values of `Inspector::state`.
 pub const ABSENT: u8 = 0;
@@ -26,6 +30,9 @@ const PATIENCE: i64 = 200_000;
 /// An answer that is older, in ns, says too little of the present.
 const OLD: i64 = 100_000;
 
+/// The number of strays that may wait for the inspector. sysmon finds others.
+const STRAYS: usize = 4;
+
 pub struct Inspector {
     pub state: AtomicU8,
     /// A thread has asked before the inspector was there.
@@ -41,6 +48,8 @@ pub struct Inspector {
     pub answered_at: AtomicI64,
     /// A thread has stopped waiting for the answer: the inspector wakes sysmon, which asks again.
     pub is_late: AtomicBool,
+    /// M's whose threads are to get the preemption signal unless they are blocked.
+    strays: [AtomicPtr<M>; STRAYS],
     /// No thread asks any more.
     pub ends: AtomicBool,
     pub service: Service,
@@ -57,6 +66,7 @@ impl Inspector {
             answer: AtomicU32::new(NONE_YET),
             answered_at: AtomicI64::new(0),
             is_late: AtomicBool::new(false),
+            strays: [const { AtomicPtr::new(ptr::null_mut()) }; STRAYS],
             ends: AtomicBool::new(false),
             service: Service::new(),
         }
@@ -94,6 +104,31 @@ impl Inspector {
         let answer = self.ask(id);
         self.asking.unlock();
         answer.map(|answer| answer == BLOCKED)
+    }
+
+    /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
+    /// thread is not blocked.
+    pub fn stop_stray(&self, m: MRef) {
+        // The first question of sysmon starts the inspector.
+        if !self.is_there() {
+            return;
+        }
+        let put = |slot: &AtomicPtr<M>| {
+            // Release: pairs with the Acquire in `take_strays`.
+            slot.compare_exchange(ptr::null_mut(), m.as_ptr(), Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        };
+        if self.strays.iter().any(put) {
+            self.service.wake();
+        }
+    }
+
+    /// For the inspector: takes the M's out that `stop_stray` has put in.
+    pub fn take_strays(&self) -> impl Iterator<Item = MRef> {
+        // Acquire: pairs with the Release in `stop_stray`.
+        let taken = self.strays.iter().map(|slot| slot.swap(ptr::null_mut(), Ordering::Acquire));
+        // SAFETY: M's stay mapped until shutdown, which ends the inspector first.
+        taken.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
     /// Waits for `PATIENCE` at most: the inspector may get no CPU for some ms, and sysmon has other P's to look after. A

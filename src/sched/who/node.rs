@@ -216,7 +216,7 @@ impl Node {
     }
 
     /// Whether a P is in the set of idle P's; a hint.
-    fn is_idle_p(&self, p: PRef) -> bool {
+    pub fn is_idle_p(&self, p: PRef) -> bool {
         let (word, bit) = self.idle_bit(p);
         word.load(Ordering::Relaxed) & bit != 0
     }

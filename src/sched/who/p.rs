@@ -162,11 +162,15 @@ pub struct P {
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
     /// The P whose events this P serves at its next decision on g0, as its number plus 1; 0: none. Written by the thread
-    /// that asks this P to end its turn for such an event: see `preempt::serve_elsewhere`.
+    /// that takes this P for such an event: see `preempt::take_to_serve`.
     pub serves: AtomicU32,
     seen_at: AtomicI64,
-    /// When the P was last taken from a goroutine that computed, in ns.
+    /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.
     pub taken_at: AtomicI64,
+    /// In the decision before this tick, a goroutine that an event has made ready was left waiting behind such a goroutine.
+    event_waits_at: AtomicU32,
+    /// For how long others had the P between two such goroutines, in ns.
+    pub others_had: AtomicI64,
 
     /// The M that held the P last. seed: N3
     pub last_m: AtomicPtr<M>,
@@ -314,6 +318,8 @@ impl P {
             serves: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
             taken_at: AtomicI64::new(0),
+            event_waits_at: AtomicU32::new(0),
+            others_had: AtomicI64::new(0),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: PStats::default(),
             gang: gang::Column::new(),
@@ -380,6 +386,25 @@ impl P {
         let seen = self.seen_tick.load(Ordering::Acquire);
         let stands = seen == self.tick.load(Ordering::Relaxed) && !self.has_made_calls();
         if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
+    }
+
+    /// When the next event comes for which the goroutine on the P is preempted, in ns: 0 if the event waits already,
+    /// `i64::MAX` if none is known.
+    pub fn next_event(&self) -> i64 {
+        let waits = !self.inbox.is_empty() || self.event_waits();
+        if waits { 0 } else { self.timers.next() }
+    }
+
+    /// Whether a goroutine that an event has made ready waits behind the goroutine on the P.
+    pub fn event_waits(&self) -> bool {
+        self.event_waits_at.load(Ordering::Relaxed)
+            == self.tick.load(Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// [`P::event_waits`] until the next decision.
+    pub fn let_event_wait(&self) {
+        let tick = self.tick.load(Ordering::Relaxed);
+        self.event_waits_at.store(tick.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether a system call has begun on the P since [`P::seen_at`] was last called.
