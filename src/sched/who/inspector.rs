@@ -41,7 +41,7 @@ pub struct Inspector {
     pub asking: SpinLock,
     /// The question, or 0: the kernel's number of the thread in question. The inspector takes it.
     pub thread: AtomicI32,
-    /// The thread of the last question if nobody has used its answer, else 0. Under `asking`.
+    /// The thread of the last question until its answer is used, else 0. Under `asking`.
     asked: AtomicI32,
     /// The answer to the last question, and the time of the answer in ns, which is written before.
     pub answer: AtomicU32,
