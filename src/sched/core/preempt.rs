@@ -334,7 +334,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
         interrupt_stray(rt, m);
     } else {
         // Blocked, or displaced.
-        rt.inspector.stop_stray(m);
+        rt.inspector.stop_stray(rt, m);
     }
     true
 }

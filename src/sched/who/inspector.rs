@@ -92,9 +92,7 @@ impl Inspector {
             THERE => {}
             FAILED => return Some(false),
             _ => {
-                if !self.needed.swap(true, Ordering::AcqRel) {
-                    rt.sysmon.wake();
-                }
+                self.need(rt);
                 return None;
             }
         }
@@ -106,12 +104,18 @@ impl Inspector {
         answer.map(|answer| answer == BLOCKED)
     }
 
+    /// Lets sysmon start the thread, unless that was tried before.
+    fn need(&self, rt: &Runtime) {
+        if !self.needed.swap(true, Ordering::AcqRel) {
+            rt.sysmon.wake();
+        }
+    }
+
     /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
     /// thread is not blocked.
-    pub fn stop_stray(&self, m: MRef) {
-        // The first question of sysmon starts the inspector.
+    pub fn stop_stray(&self, rt: &Runtime, m: MRef) {
         if !self.is_there() {
-            return;
+            return self.need(rt);
         }
         let put = |slot: &AtomicPtr<M>| {
             // Release: pairs with the Acquire in `take_strays`.
