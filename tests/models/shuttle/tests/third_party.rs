@@ -19,6 +19,7 @@ use shuttle_models::sched::who::attention;
 use shuttle_models::sched::who::g::flags;
 use shuttle_models::sched::who::p::PStatus;
 use shuttle_models::sched::who::runtime;
+use shuttle_models::sched::who::waiter::Why;
 use shuttle_models::sync::Sem;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ enum Look {
     Members,
     /// Preempts the goroutine.
     Slices,
+    /// Takes the P of a goroutine that is in the user's code for events of another P, and lets idle M's do so, too.
+    Events,
     /// Interrupts those that have lost their P.
     Strays,
 }
@@ -78,13 +81,27 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             world::ask(p, attention::SLICE);
             preempt::interrupt(rt, p);
         }
+        Look::Events => {
+            let now = os::time::now();
+            p.seen_at(now - 2 * preempt::WAKE_UP);
+            let home = rt.ps_after(p, 1).next().unwrap_or(p);
+            let _ = preempt::take_to_serve(rt, p, home, now, preempt::Heir::IdleM);
+        }
         Look::Strays => {
             preempt::interrupt_strays(rt, 0, 8);
         }
     }
 }
 
-const ALL: &[Look] = &[Look::Slices, Look::Blocks, Look::Slices, Look::Calls, Look::Strays];
+const ALL: &[Look] = &[
+    Look::Slices,
+    Look::Events,
+    Look::Blocks,
+    Look::Slices,
+    Look::Calls,
+    Look::Events,
+    Look::Strays,
+];
 
 /// Announces a call that lasts this long.
 fn call(ns: i64) {
@@ -362,6 +379,57 @@ fn a_fork_waits_for_no_goroutine_in_the_handler_on_one_p() {
 #[test]
 fn a_fork_waits_for_no_goroutine_in_the_handler_on_two_ps() {
     check(1500, || a_fork_beside_one_in_the_handler(2));
+}
+
+/// Events take P's from goroutines that compute, block without a word or are about to enter the library: a plain thread
+/// releases a semaphore, timers are due, and idle M's and two threads like sysmon act for them. Each P has one owner, and
+/// each event gets its goroutine a P.
+fn events_take_ps(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let begin = |f: Box<dyn Fn(&Owners) + Send>| {
+            let (owners, ends) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..2 {
+                    f(&owners);
+                    inside(|| owners.visit());
+                }
+                ends.add(1);
+            });
+        };
+        let units = Units::new();
+        let taken = units.clone();
+        begin(Box::new(move |_| taken.take()));
+        begin(Box::new(|_| {
+            let _ = inside(|| park::sleep_until(os::time::now() + 30_000, Why::Sleep));
+        }));
+        begin(Box::new(|_| user_code()));
+        begin(Box::new(|_| block(20_000)));
+        let source = Plain::start(move || {
+            for _ in 0..2 {
+                units.give();
+                os::time::sleep(20_000);
+            }
+        });
+        let others = [
+            source,
+            play_sysmon(20, &[Look::Events, Look::Events, Look::Strays]),
+            play_sysmon(20, &[Look::Events, Look::Blocks, Look::Slices]),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 4);
+}
+
+#[test]
+fn events_take_the_only_p_from_goroutines_in_the_users_code() {
+    check(2000, || events_take_ps(1));
+}
+
+#[test]
+fn events_take_ps_from_goroutines_in_the_users_code() {
+    check(2000, || events_take_ps(2));
 }
 
 /// Members of a group compute, call and fork, and no signal may stop them. Third parties take their P's, also as if the
