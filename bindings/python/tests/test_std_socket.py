@@ -88,13 +88,14 @@ def test_waitall_of_recvfrom():
 
 def test_arguments_of_the_wrong_type():
     run("""
-        import _socket, socket
+        import _socket, socket, sys
         std = _socket.socket
         def said(fn, *args):
             try:
                 fn(*args)
             except TypeError as e:
-                return str(e)
+                # Python 3.9 words the errors of each format of arguments otherwise.
+                return str(e) if sys.version_info >= (3, 10) else type(e)
         a, b = socket.socketpair()
         with a, b:
             for args in ("x",), (1.5,), (None,), (1, "x"), (1, None), ("x", socket.MSG_WAITALL):
