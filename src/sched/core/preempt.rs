@@ -287,6 +287,12 @@ pub fn takes_for_events(rt: &Runtime) -> bool {
     rt.preempt_signal != 0 && !rt.cooperative && membarrier::is_there()
 }
 
+/// Whether events may get this P: not from a goroutine that the signal must not stop. A preempted goroutine's thread may
+/// be about to run the P.
+pub fn may_lose_p(p: PRef) -> bool {
+    p.runner().is_none_or(may_be_interrupted)
+}
+
 /// Which M gets a P that is taken for an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Heir {

@@ -443,7 +443,7 @@ fn next_of_computing_ps(rt: &Runtime) -> i64 {
         (i64::MAX, _) | (_, i64::MAX) => i64::MAX,
         (next, since) => next.max(since + preempt::WAKE_UP),
     };
-    match rt.ps().map(when).min() {
+    match rt.ps().filter(|&p| preempt::may_lose_p(p)).map(when).min() {
         None | Some(i64::MAX) => i64::MAX,
         Some(when) if when > time::now() => when,
         Some(_) => time::now() + TRY_AGAIN,
