@@ -62,6 +62,7 @@ struct Machine {
     woken: Vec<u64>,
     of_thread: Vec<Thread>,
     handler: Option<Handler>,
+    keeps_boundary: bool,
 }
 
 thread_local! {
@@ -233,6 +234,15 @@ pub fn sleep(ns: i64) {
 /// Whether the thread with this number sleeps.
 pub fn sleeps(id: i32) -> bool {
     with(|m| m.sleepers.iter().any(|s| s.task == id as usize))
+}
+
+/// From here on the model's goroutines enter the library for each call of it. A P may be taken only from such a goroutine.
+pub fn keep_boundary() {
+    with(|m| m.keeps_boundary = true);
+}
+
+pub fn keeps_boundary() -> bool {
+    with(|m| m.keeps_boundary)
 }
 
 /// Has this function called when a signal is delivered.

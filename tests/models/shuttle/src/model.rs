@@ -223,6 +223,7 @@ pub fn yield_now() {
 
 /// What a goroutine does in the library, as a function of the C API does it.
 pub fn inside<R>(f: impl FnOnce() -> R) -> R {
+    machine::keep_boundary();
     let entered = boundary::Entered::new();
     let result = f();
     drop(entered);
@@ -256,6 +257,7 @@ pub fn fork() {
 
 /// From here on goroutines may be made to wait in the handler.
 pub fn prepare_preemption() {
+    machine::keep_boundary();
     let template = &runtime::rt().template;
     while !template.is_there() {
         template.is_ready(runtime::rt());

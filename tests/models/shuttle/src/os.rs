@@ -414,8 +414,9 @@ pub mod c_heap {
 pub mod membarrier {
     pub fn set_up() {}
 
+    /// Without it no P is taken from a goroutine in the user's code. Most models call the library as the library does.
     pub fn is_there() -> bool {
-        true
+        crate::machine::keeps_boundary()
     }
 
     pub fn all_threads() {

@@ -22,7 +22,7 @@ use shuttle_models::sched::who::p::{PRef, PStatus};
 use shuttle_models::sched::who::runtime::{self, rt};
 use shuttle_models::sched::who::timer;
 use shuttle_models::sync::{Sem, WaitGroup};
-use shuttle_models::{os, time};
+use shuttle_models::{machine, os, time};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -218,6 +218,7 @@ fn a_p_taken_from_one_that_is_outside_has_one_owner() {
 
 /// What sysmon does with a P whose M it has found blocked.
 fn take_and_hand_off(p: PRef) {
+    machine::keep_boundary();
     if let Some(m) = p.runner()
         && preempt::take_blocked(runtime::rt(), p, m, PStatus::Idle)
     {
