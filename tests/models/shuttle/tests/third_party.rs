@@ -130,20 +130,23 @@ fn lender(n: usize, f: impl Fn() -> Box<dyn FnOnce() + Send> + Send + 'static) -
     })
 }
 
+/// Begins a goroutine that does this twice and needs its P after each time.
+fn go_twice(owners: &Arc<Owners>, ends: &Arc<Count>, f: impl Fn(&Owners) + Send + 'static) {
+    let (owners, ends) = (owners.clone(), ends.clone());
+    go(move || {
+        for _ in 0..2 {
+            f(&owners);
+            inside(|| owners.visit());
+        }
+        ends.add(1);
+    });
+}
+
 fn all_at_once(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
         prepare_preemption();
-        let begin = |f: fn(&Owners)| {
-            let (owners, ends) = (owners.clone(), ends.clone());
-            go(move || {
-                for _ in 0..2 {
-                    f(&owners);
-                    inside(|| owners.visit());
-                }
-                ends.add(1);
-            });
-        };
+        let begin = |f: fn(&Owners)| go_twice(&owners, &ends, f);
         begin(|_| call(10_000));
         begin(|_| block(20_000));
         begin(|owners| {
@@ -388,24 +391,14 @@ fn events_take_ps(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
         prepare_preemption();
-        let begin = |f: Box<dyn Fn(&Owners) + Send>| {
-            let (owners, ends) = (owners.clone(), ends.clone());
-            go(move || {
-                for _ in 0..2 {
-                    f(&owners);
-                    inside(|| owners.visit());
-                }
-                ends.add(1);
-            });
-        };
         let units = Units::new();
         let taken = units.clone();
-        begin(Box::new(move |_| taken.take()));
-        begin(Box::new(|_| {
+        go_twice(&owners, &ends, move |_| taken.take());
+        go_twice(&owners, &ends, |_| {
             let _ = inside(|| park::sleep_until(os::time::now() + 30_000, Why::Sleep));
-        }));
-        begin(Box::new(|_| user_code()));
-        begin(Box::new(|_| block(20_000)));
+        });
+        go_twice(&owners, &ends, |_| user_code());
+        go_twice(&owners, &ends, |_| block(20_000));
         let source = Plain::start(move || {
             for _ in 0..2 {
                 units.give();
