@@ -305,10 +305,7 @@ pub enum Heir {
 /// Takes a P of the node for an event of `p`: `p` itself or another P, whose goroutine is known to have run for `WAKE_UP`.
 #[must_use]
 pub fn take_for_event(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
-    let stands = |q: &PRef| {
-        let since = q.stands_since();
-        since != i64::MAX && now - since >= WAKE_UP
-    };
+    let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= WAKE_UP;
     let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
     iter::once(p).chain(others).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
 }
@@ -325,8 +322,11 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     let Some(m) = q.runner().filter(|m| is_outside(m) && may_be_interrupted(*m)) else {
         return false;
     };
-    let has_heir = heir == Heir::Taker || handler::keep_a_spare(rt, q);
-    if !(takes_for_events(rt) && has_heir && take(q, m, PStatus::Idle)) {
+    let take = || match heir {
+        Heir::IdleM => take_outside(rt, q, m, PStatus::Idle),
+        Heir::Taker => take(q, m, PStatus::Idle),
+    };
+    if !(takes_for_events(rt) && take()) {
         return false;
     }
     q.taken_at.store(now, Ordering::Relaxed);

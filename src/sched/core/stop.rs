@@ -94,7 +94,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         if woken.notified || !node.leave_idle_ms(m) {
             return answer_notification(rt, m, woken, &post);
         }
-        // A file or a timer is ready. This M takes its P, if that is still idle.
+        // A file or a timer is ready. This M takes its P, if that is still idle, or a P whose goroutine computes.
         if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_event(rt)) {
             acquire_p(m, p);
             woken.deliver(m, &post);
@@ -130,10 +130,10 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
 fn take_p_with_event(rt: &Runtime) -> Option<PRef> {
     let now = time::now();
     let idle = rt.ps().find(|&p| p.timers.next() <= now && rt.take_idle_p(p));
-    let take = |p| preempt::take_for_event(rt, p, now, Heir::Taker);
     if idle.is_some() || world::is_stopping() {
         return idle;
     }
+    let take = |p| preempt::take_for_event(rt, p, now, Heir::Taker);
     rt.ps().filter(|p| p.next_event() <= now).find_map(take)
 }
 

@@ -445,8 +445,10 @@ fn next_of_computing_ps(rt: &Runtime) -> i64 {
     };
     match rt.ps().filter(|&p| preempt::may_lose_p(p)).map(when).min() {
         None | Some(i64::MAX) => i64::MAX,
-        Some(when) if when > time::now() => when,
-        Some(_) => time::now() + TRY_AGAIN,
+        Some(when) => {
+            let now = time::now();
+            if when > now { when } else { now + TRY_AGAIN }
+        }
     }
 }
 

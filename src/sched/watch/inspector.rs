@@ -1,6 +1,6 @@
 //! The inspector: a thread that reads under /proc what the kernel knows of other threads. It has a table of file
-//! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it;
-//! it is started when it is first needed.
+//! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it,
+//! and it stops strays that are not blocked. It is started when it is first needed.
 
 use crate::os::{file, futex, thread, time};
 use crate::sched::core::preempt;
