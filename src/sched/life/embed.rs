@@ -78,6 +78,9 @@ pub fn ready(g: GRef) -> bool {
     }
 }
 
+/// How long [`stop`] sleeps before it checks again whether strays still run the user's code, in ns.
+const STRAY_PAUSE: i64 = 100_000;
+
 /// The goroutine or thread that has stopped the world, by its `m::caller`; 0: the world runs.
 static STOPPER: AtomicU64 = AtomicU64::new(0);
 
@@ -100,7 +103,7 @@ pub fn stop() -> i32 {
     let _: world::Stopped = world::stop();
     // Goroutines that have lost their P, in a block or as a member of a group that computes, may run without a P.
     while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 || preempt::computes_without_p(rt()) {
-        time::sleep(100_000);
+        time::sleep(STRAY_PAUSE);
     }
     disable_preemption();
     STOPPER.store(m::caller(), Ordering::Relaxed);

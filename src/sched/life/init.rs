@@ -130,10 +130,11 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
 /// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, and nothing has
 /// changed. `-EDEADLK`: called by a goroutine.
 pub fn shutdown(deadline: i64) -> i32 {
+    // A goroutine can't shut the runtime down: shutdown joins threads, and waits for goroutines.
     if m::current().is_some() {
         return -libc::EDEADLK;
     }
-    // A goroutine can't: shutdown joins threads, and waits for goroutines.
+    // pthread_cancel(3) must not end this thread meanwhile.
     let _lives = NoCancel::new();
     loop {
         let Some(inside) = Inside::enter_if_there() else { return 0 };
@@ -173,6 +174,9 @@ pub fn shutdown(deadline: i64) -> i32 {
         return 0;
     }
 }
+
+/// How long shutdown sleeps before it counts the goroutines again, in ns.
+const DRAIN_RECHECK: i64 = 10_000_000;
 
 impl Runtime {
     /// Bytes that [`Runtime::new`] allocates, or more.
@@ -255,8 +259,6 @@ impl Runtime {
         }
     }
 
-    // P's
-
     /// Its P's and its first thread.
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
@@ -280,12 +282,8 @@ impl Runtime {
         Ok(())
     }
 
-    // M's
-
-    // Goroutines
-
     /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. False: a goroutine has been spawned
-    /// in the last moment, and threads inside may wait for a thread outside.
+    /// at the last moment, and threads inside may wait for a thread outside.
     fn all_have_left(&self) -> bool {
         while self.goroutines() == 0 {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
@@ -313,7 +311,7 @@ impl Runtime {
                 break -libc::EAGAIN;
             }
             // A goroutine that ended before it could see the flag wakes no waiter.
-            let recheck = time::now() + 10_000_000;
+            let recheck = time::now() + DRAIN_RECHECK;
             if deadline != -1 && time::now() >= deadline {
                 break -libc::ETIMEDOUT;
             }
@@ -326,10 +324,6 @@ impl Runtime {
         }
         result
     }
-
-    // Timers
-
-    // The end
 
     /// Ends every thread; there are no goroutines. Gives the threads that don't use the runtime any more but may still
     /// run destructors of the user's thread-specific values.
@@ -379,8 +373,6 @@ fn shuffled(n: usize) -> Vec<usize> {
     }
     order
 }
-
-// fork
 
 #[cfg(test)]
 mod tests {
