@@ -63,7 +63,7 @@ pub trait Word: Copy {
     unsafe fn store(to: *mut Self, value: Self);
 }
 
-/// Makes a type a [`Word`]: this atomic has its size and alignment.
+/// Makes a type a `Word`: this atomic has its size and alignment.
 #[macro_export]
 macro_rules! word {
     ([$($of:ident)?] $t:ty, $atomic:ty) => {

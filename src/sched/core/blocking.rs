@@ -63,7 +63,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     if depth > 0 {
         return 0;
     }
-    // Nothing below calls a function, or the call is the last thing that happens: so no register needs to be saved.
+    // The fast path below calls no function except in tail position, so the compiler saves no registers.
     if at_once
         || must_leave_thread(m, g)
         || g.long_calls.get() == SURE
@@ -92,9 +92,9 @@ fn note_begin(g: GRef) {
     g.set_status(Status::Syscall);
 }
 
-/// A goroutine that isn't pinned moves to another thread before it blocks or owns its own, if that thread is one of
-/// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; a thread to
-/// which goroutines are pinned, which could not run meanwhile, though the goroutine may wait for what they have.
+/// A goroutine that isn't pinned moves to another thread before it blocks or locks its thread, if that thread is one of
+/// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; or a thread
+/// to which goroutines are pinned, which could not run meanwhile although the goroutine may wait for what they hold.
 #[inline(always)]
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     if must_leave_thread(m, g) { leave_thread(m, g) } else { m }
@@ -110,7 +110,7 @@ fn must_leave_thread(m: MRef, g: GRef) -> bool {
 fn leave_thread(m: MRef, g: GRef) -> MRef {
     g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, true);
     g.set_status(Status::Runnable);
-    // SAFETY: it is ours.
+    // SAFETY: `yield_commit` takes the address of a goroutine, which this M runs and so owns.
     unsafe { switch_away(m, yield_commit, g.address()) }
 }
 
@@ -392,7 +392,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         m.stash.set(Some(Task::goroutine(g)));
     } else {
         hooks::leave_entered(m);
-        // SAFETY: it is ours.
+        // SAFETY: this runs on g0, and this M owns the goroutine.
         unsafe { queue_for_p(g.address()) };
     }
 }

@@ -73,7 +73,7 @@ impl Entered {
     }
 }
 
-/// What a function that may switch gives to `arch::resumable`, which expects these two words in registers.
+/// What a function that may switch returns to `arch::call_resumable`, which expects these two words in registers.
 #[repr(C)]
 pub struct Returning {
     result: isize,

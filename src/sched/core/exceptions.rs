@@ -102,7 +102,7 @@ fn save_unsaved(m: MRef) {
         // SAFETY: the goroutine doesn't return from `Unsaved::wait` before it is told.
         let unsaved = unsafe { &*unsaved };
         m.cxa.find_all();
-        // SAFETY: until then the goroutine doesn't read this.
+        // SAFETY: the goroutine reads `saved` only after `is_saved` is set, below.
         m.cxa.take(unsafe { &mut *unsaved.saved.get() });
         let note = &raw const unsaved.is_saved;
         // Release: pairs with the Acquire in `wait`. The record may be gone from here on.

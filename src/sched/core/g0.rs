@@ -33,7 +33,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A goroutine that has run this number of times in a row away from the node of its stack takes the stack along.
+/// After a goroutine has run this number of times in a row on a node other than its stack's, its stack is moved to that
+/// node.
 const REMOTE_RUNS: u16 = 8;
 
 /// The life of an M on g0: runs goroutines until the thread is to leave.
@@ -220,7 +221,7 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
         return None;
     }
     make_due_ready(m, p);
-    // The P has queues of its own, to which this M doesn't get.
+    // A locked M never serves the P's own queues. So once in `OTHERS` decisions it gives the P up if tasks wait.
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
         return None;
     }
@@ -244,7 +245,7 @@ fn stop_spinning(m: MRef) {
     }
 }
 
-/// Fires the timers of the own P that are due and polls its files if that is due. Goroutines that these make ready run
+/// Fires the timers of the M's own P that are due, and polls its files if a poll is due. Goroutines made ready here run
 /// before the turn of the goroutines in `runnext` is over.
 #[inline(always)]
 fn make_due_ready(m: MRef, p: PRef) {
@@ -269,7 +270,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     let (rt, p) = (rt(), m.p());
     // Timers and files that are due, for the queues below.
     make_due_ready(m, p);
-    // Events of another P, for which this P was asked to end a turn.
+    // Events of another P: this P was taken from its M to serve them (`P::serves`).
     if p.serves.load(Ordering::Relaxed) != 0
         && let Some(task) = preempt::take_events_to_serve(rt, m, p)
     {

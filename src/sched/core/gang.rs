@@ -247,6 +247,8 @@ fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
 /// The P stops looking for gangs, unless a turn has just begun.
 fn turn_is_over(p: PRef) {
     p.gang.filling.store(false, Ordering::Relaxed);
+    // SeqCst: pairs with `activate`, which stores `turn` and then sets `GANG`. Either this thread sees the new turn
+    // below, or `activate` sets the bit after this.
     p.attention.fetch_and(!attention::GANG, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if p.gang.turn().is_some() {

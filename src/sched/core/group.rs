@@ -1,5 +1,5 @@
-//! Worker groups: a few threads on one of which each goroutine of the group begins and, being
-//! pinned, stays. For runtimes that are tied to threads. `THREADS.md`, "Worker groups".
+//! Worker groups: a goroutine of a group begins on one of the group's few threads and, because it is pinned, stays
+//! there. For runtimes that are tied to threads. `THREADS.md`, "Worker groups".
 //!
 //! A member is an ordinary M that has joined the group; it runs other goroutines too.
 
@@ -32,8 +32,8 @@ pub fn unlock_all() {
     ALL.unlock();
 }
 
-/// A group of `n` threads, 1 to [`LARGEST`], of which `runners` are threads that call `gs_run`. `None`: no
-/// memory.
+/// A group of `n` threads, 1 to `who::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there
+/// is no memory.
 pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     let mut members = Vec::new();
     if !heap::reserve(&mut members, n) {
@@ -70,7 +70,8 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     Some(group)
 }
 
-/// Frees a group. `-EBUSY`: goroutines of it are there; `-EINVAL`: it is none, or was freed.
+/// Frees a group. `-EBUSY`: a goroutine of the group has not ended; `-EINVAL`: `group` is no group, or was freed
+/// before.
 ///
 /// # Safety
 /// `group` is not used any more after 0.
@@ -122,10 +123,10 @@ fn is_in_run(m: &M) -> bool {
     m.is_runner() && !m.root_done.load(Ordering::Relaxed)
 }
 
-/// A thread is in `gs_run`: it joins a group that has a place for it, if it is in none, and each group whose goroutines
-/// wait for such a thread, because beside any other group they would wait for ever. Groups whose goroutines wait come
-/// first. Then come groups of this runtime and new groups, and last those of a former runtime, or of a parent, of whose
-/// threads the child of a fork has only one.
+/// A thread is in `gs_run`. If it is in no group, it joins a group that has a place for such a thread. It also joins
+/// each group whose goroutines wait for such a thread, because no other such thread may ever come. Groups whose
+/// goroutines wait come first. Last come groups that were used with a former runtime, or before a fork by the parent,
+/// whose threads the child does not have.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
     let join = || {
         ALL.with(|all| {
@@ -149,7 +150,7 @@ fn is_in_none(m: &M) -> bool {
     m.group.load(Ordering::Relaxed).is_null()
 }
 
-/// The thread leaves the runtime: what was to begin on it begins on another one.
+/// The thread leaves the runtime and its groups: goroutines that were to begin on it begin on another thread.
 pub fn leave(m: MRef) {
     // Another thread may be making a thread of `gs_run` a member just now.
     if !m.is_runner() && is_in_none(&m) {
@@ -237,7 +238,8 @@ pub fn pass_on(m: MRef, g: GRef) {
         Some(member)
     });
     match member {
-        // If it stays awake, a member that has gone to sleep meanwhile takes the task from it.
+        // If that member was awake, another member that has gone to sleep meanwhile gets the P and takes the task from
+        // it.
         Some(member) => {
             if !bound::wake_owner(m, member)
                 && let Some(other) = group.members().find(|&other| take_idle(rt, other))
@@ -451,7 +453,7 @@ pub fn begun(g: GRef) {
     g.set_flag(flags::GROUP, false);
 }
 
-/// Whether a goroutine is to wait for a member.
+/// Whether the goroutine has not begun yet, and this M isn't a member that may begin it.
 pub fn is_elsewhere(m: MRef, g: GRef) -> bool {
     g.has(flags::GROUP) && !may_begin(m, g)
 }

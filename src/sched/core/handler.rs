@@ -64,7 +64,7 @@ pub fn any_in_handler(rt: &Runtime) -> Option<(MRef, Task)> {
     task.or_else(|| gang::any_in_handler(rt)).map(with_its_m)
 }
 
-/// Ends the wait of a goroutine in the signal handler without a P.
+/// Lets a goroutine that waits in the signal handler go on without a P.
 pub fn let_go(m: MRef, task: Task) {
     m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
     m.handed.set(Some(task));

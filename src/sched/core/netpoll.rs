@@ -29,7 +29,9 @@ const TICKS: u32 = 128;
 const LEAST_TICKS: u32 = 4;
 /// How long a busy P aims to go between two polls, in ns, within `LEAST_TICKS` and `TICKS`.
 const POLL_GAP: i64 = 40_000;
-/// What a poll finds queues behind the work that waits, so the next poll may wait until this part of the queue has run.
+/// After a poll that found goroutines, the P makes a decision for one in this number of the tasks in its shared queue
+/// before it polls again, but at most `TICKS` decisions: what the next poll finds would queue behind these tasks
+/// anyway.
 const PART_OF_QUEUE: u32 = 4;
 /// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's (in a node's).
 const BELL: u64 = u64::MAX;
@@ -49,7 +51,7 @@ pub struct FileHooks {
 
 static HOOKS: AtomicPtr<FileHooks> = AtomicPtr::new(ptr::null_mut());
 
-/// Tells the poller what to do with events; always the same.
+/// Sets the functions that the poller calls for events. Each call passes one and the same table.
 pub fn set_hooks(hooks: &'static FileHooks) {
     HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
 }
@@ -177,7 +179,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         None => {
             let (fd, bell) = make_epoll_with_bell()?;
             node.poll.bell.store(Some(bell));
-            // Release: the bell goes along.
+            // Release: pairs with the Acquire in `NodePoll::epoll`; the bell goes along.
             node.poll.epoll.store(fd, Ordering::Release);
             fd
         }
@@ -191,6 +193,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     p.poll.bell.store(Some(bell));
     // Release: pairs with the Acquire in `Poll::epoll`; the bell goes along.
     p.poll.epoll.store(fd, Ordering::Release);
+    // Release: pairs with the Acquire loads of `polls` in `Post::find` and `PollerWatch::check`.
     rt.polls.store(true, Ordering::Release);
     Ok(())
 }
@@ -421,7 +424,7 @@ impl<'a> Post<'a> {
             .map_or(Post::Note, Post::Node)
     }
 
-    /// Whether events of others wake the M here.
+    /// Whether events of P's files have to wake an M that sleeps at this post. Such an M is taken out of its pool last.
     pub fn is_needed(&self) -> bool {
         !matches!(self, Post::Note)
     }

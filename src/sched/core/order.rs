@@ -16,12 +16,13 @@ use core::sync::atomic::Ordering;
 /// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
 pub const GLOBAL: u32 = 61;
 
-/// One decision in this number begins with the global queue even if goroutines hand over to each other. Their turn goes
-/// on afterwards: a count of decisions that ended turns would end those of quick goroutines sooner than others.
+/// One decision in this number takes its task from the global queue even while goroutines hand over to each other
+/// through `runnext`. This decision does not end their turn: if turns ended after a number of decisions, goroutines
+/// that switch quickly would get shorter turns.
 pub const SURELY: u32 = GLOBAL * 8;
 
-/// Once in this number of decisions a goroutine is measured until it runs: two readings of the clock. A multiple of
-/// [`GLOBAL`], since only unusual decisions ask.
+/// Once in this number of decisions the scheduler measures how long a goroutine waits from ready to running, which
+/// takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual decisions check this.
 const MEASURED: u32 = GLOBAL * 17;
 
 /// One decision in this number begins with another queue that could starve.
@@ -35,12 +36,13 @@ pub const TURN: i64 = 2_000_000;
 /// begin anew before the clock ends them, because an event's goroutine ran in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
-/// From this number of queued goroutines on, what they use doesn't stay in the first-level cache from turn to turn, so
-/// it is prefetched.
+/// With at least this number of tasks left in a ring, the next goroutines are prefetched: their data does not stay in
+/// the L1 cache from turn to turn.
 const MANY: u32 = 16;
 
-/// The next task of the own P, for a direct switch. The caller may hold the lock of the object that it is about to wait
-/// for, so this wakes no goroutine and no M: when a timer or the poller is due it gives `None`, and g0 serves them.
+/// The next task of the M's own P, for a direct switch. The caller may hold the lock of the object that it is about to
+/// wait for, so this wakes no goroutine and no M. When a timer or the poller is due this returns `None`, and g0 serves
+/// them.
 #[inline(always)]
 pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
@@ -91,7 +93,7 @@ pub fn own_timer_is_due(p: PRef) -> bool {
     next <= now
 }
 
-/// The next task of the own P, on g0.
+/// The next task of the M's own P, on g0.
 pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
     match () {
@@ -169,7 +171,8 @@ fn turn_is_over(p: PRef) -> bool {
     now - pace.turn_seen_at.get() >= TURN || now - pace.others_wait_since.get() >= OTHERS_WAIT
 }
 
-/// Puts the goroutine in `runnext` behind the others, where a turn of its own awaits it.
+/// Ends the turn of the goroutines that hand over through `runnext`: moves the goroutine there to the end of the shared
+/// queue.
 pub fn end_turn(p: PRef) {
     if let Some(task) = empty_runnext(p, p.alone.get()) {
         ready::push_shared(p, task);
@@ -237,7 +240,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
         3 => m.pinned.pop(),
         4 => node.high.pop(),
-        // A goroutine that was preempted just now would keep those waiting for which it was preempted.
+        // A goroutine that was preempted just now must not run before the goroutines for which it was preempted.
         5 => node.preempted.pop_if(preempt::has_waited),
         _ => node.low.pop(),
     };
@@ -249,8 +252,8 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
-/// A task of the node: from the global queue or of those spawned for the node. The queues take turns, because each may
-/// be fed without end.
+/// A task of the node, from its global queue or from the tasks that were spawned for it. The two queues come first
+/// alternately, because either may be refilled without end.
 fn next_global(p: PRef, turn: u32) -> Option<Task> {
     let node = p.of_node();
     match turn.is_multiple_of(2) {
@@ -303,12 +306,12 @@ pub fn fetch_next_shared(p: PRef, taken: &Taken) {
     }
 }
 
-/// Prefetches for the two goroutines that run next, which were in the caches long ago: of the first its stack, of the
-/// second its descriptor, which says where its stack is.
+/// Prefetches for the next two goroutines, which last ran long ago: the stack of the first, and the descriptor of the
+/// second, which holds the address of its stack.
 #[inline(always)]
 pub fn fetch(first: usize, second: usize) {
     arch::prefetch(second);
-    // SAFETY: at worst a task that has left the ring, whose memory stays mapped, or 0.
+    // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
     if let Some(TaskKind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
         g.fetch_stack();
     }

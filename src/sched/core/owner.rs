@@ -19,9 +19,9 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     // Counted before it is in the set: the thread that takes it out of the set counts it out.
     rt.idle.p_idle();
     p.of_node().add_idle_p(p);
-    // Pairs with the fence in `Idle::work_added`: either the adder of work finds
-    // the P in the set, or the caller finds the work. And with the one in
-    // `netpoll::wait_begins`.
+    // Pairs with the fences in `Idle::work_added` and `ready::push_to_node`: either the adder of work finds the P in
+    // the set, or the caller finds the work. Also pairs with the fences in `netpoll::wait_begins` and
+    // `netpoll::stop_attending`.
     fence(Ordering::SeqCst);
     netpoll::runner_left(p);
     if world::is_stopping() {

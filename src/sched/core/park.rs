@@ -197,8 +197,9 @@ pub unsafe fn unlock(lock: usize) {
 /// A blocking operation of the caller, goroutine or thread.
 pub struct Block {
     parker: *const Parker,
-    /// 0: no claim needed.
+    /// The park's number; 0: no claim is needed.
     number: u64,
+    /// In ns on CLOCK_MONOTONIC, or [`FOREVER`].
     deadline: i64,
 }
 
@@ -289,7 +290,7 @@ impl Block {
     }
 
     /// Parks the caller. `unlock(arg)` releases the locks of the queues that the caller is in, once the caller can be
-    /// woken. When the park ends for another reason than a waker, the caller must take its waiters out of the queues.
+    /// woken. If no waker ended the park, the caller must take its waiters out of the queues.
     ///
     /// # Safety
     /// The caller holds what `unlock` releases; `unlock` doesn't block.
@@ -334,14 +335,14 @@ impl Block {
         }
         let g = parker.g();
         g.set_status(Status::Waiting);
-        // SAFETY: it parks a goroutine, so one runs this.
+        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an M.
         let m = unsafe { m::must_current() };
         if self.number == 0 {
             if m.p().alone.get() {
-                // SAFETY: the caller holds what it releases.
+                // SAFETY: the caller holds the locks that `unlock(arg)` releases.
                 switch::switch_away_alone(m, || unsafe { unlock(arg) });
             } else {
-                // SAFETY: the caller holds what it releases.
+                // SAFETY: the caller holds the locks that `unlock(arg)` releases.
                 unsafe { switch::switch_away(m, unlock, arg) };
             }
             return Cause::Woken;
@@ -379,7 +380,7 @@ impl Block {
             arg: 0,
             leave: None,
         });
-        // SAFETY: it parks a goroutine, so one runs this.
+        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an M.
         let m = unsafe { m::must_current() };
         // SAFETY: the frame with `hand` stays until the commit has published the park.
         unsafe { switch::switch_away(m, commit_by_hand, &raw const hand as usize) };
@@ -399,7 +400,7 @@ impl Block {
             parker.counted.set(blocked::thread_blocks());
         }
         let _waits = WaitsInside::begin();
-        // SAFETY: the caller holds what it releases.
+        // SAFETY: the caller holds the locks that `unlock(arg)` releases.
         unsafe { unlock(arg) };
         // Acquire: pairs with the Release in `Parker::ready`.
         while parker.note.load(Ordering::Acquire) == 0 {
@@ -408,7 +409,7 @@ impl Block {
             {
                 return Cause::TimedOut;
             }
-            // A waker has claimed the park in the last moment, and is about to write the note.
+            // A waker has claimed the park at the last moment, and is about to write the note.
         }
         Cause::Woken
     }

@@ -87,10 +87,10 @@ unsafe fn queue_for_p(g: usize) {
     unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
 }
 
-/// Takes the P from the M that runs it, if that M is outside, as `to`.
+/// Takes the P from the M that runs it, if that M is outside. `to`: the P's new status.
 fn take(p: PRef, m: MRef, to: PStatus) -> bool {
-    // A thread that takes another P just now doesn't keep this thread waiting, which may be a handler of the host's in the
-    // middle of that.
+    // `try_lock`: this thread may be in a signal handler of the host's that has interrupted the holder of the lock, so
+    // waiting could never end.
     let taking = &rt().taking;
     taking.try_lock() && {
         let taken = take_alone(p, m, to);
@@ -225,6 +225,7 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
 /// What has become of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
+    /// The signal was sent, or is not needed: the thread is in the library, and sees the request itself.
     Yes,
     /// An idle M must be there first.
     NotYet,
@@ -250,7 +251,8 @@ pub fn make_room(rt: &Runtime, p: PRef) -> bool {
 /// of events gets at most half of the P.
 pub const WAKE_UP: i64 = 500_000;
 
-/// An event looks at this number of P's beside its home for a P that a system call has left, or that can be preempted.
+/// For an event, the thread that makes it ready checks this number of P's besides the event's home, for a P that a
+/// system call has left or that can be preempted.
 const OTHERS_LOOKED_AT: usize = 4;
 
 /// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or the P of a
@@ -270,7 +272,8 @@ pub fn for_event(rt: &Runtime, p: PRef) {
         return;
     }
     match p.stands_since() {
-        // It makes short calls, so it answers soon. No signal: that could end a call which begins just now.
+        // The goroutine there makes short calls, so it answers soon. No signal: a signal could end a call that begins
+        // just now.
         i64::MAX if p.has_made_calls() => world::ask(p, attention::SLICE),
         // It has switched since it was last looked at.
         i64::MAX => p.seen_at(now),
@@ -287,8 +290,8 @@ pub fn takes_for_events(rt: &Runtime) -> bool {
     rt.preempt_signal != 0 && !rt.cooperative && membarrier::is_there()
 }
 
-/// Whether events may get this P: not from a goroutine that the signal must not stop. A preempted goroutine's thread may
-/// be about to run the P.
+/// Whether events may get this P: not if its goroutine must not be stopped by the signal. True also if no M runs the P:
+/// the thread of a preempted goroutine may be about to run it.
 pub fn may_lose_p(p: PRef) -> bool {
     p.runner().is_none_or(may_be_interrupted)
 }
@@ -467,9 +470,9 @@ fn show_registers(m: MRef, context: *mut c_void) {
 /// registers. On a busy machine 100 ms were too short.
 const SHOWS_WITHIN: i64 = 1_000_000_000;
 
-/// With the world stopped: makes every goroutine show its registers that is in the user's code on a thread, in a system
-/// call or in a block that it has not announced. A signal is the only way to the registers: a thread can't read what the
-/// kernel keeps for another thread of its process.
+/// With the world stopped: makes goroutines show their registers if they are in the user's code on a thread, in a
+/// system call or in a block that was not announced. A signal is the only way to these registers: a thread can't read
+/// what the kernel keeps for another thread of its process.
 pub fn show_all_registers(rt: &Runtime) {
     let me = m::current();
     if rt.preempt_signal == 0 {
@@ -586,7 +589,7 @@ pub fn wait_for_stopper(pause: i64) {
     {
         let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
         // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
-        // SAFETY: it only writes there.
+        // SAFETY: `getcontext` writes only to `context`.
         unsafe { libc::getcontext(context.as_mut_ptr()) };
         m.context.set(context.as_mut_ptr().cast());
         give_away(m, None);
@@ -752,7 +755,7 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) -> bool {
     is_stray
 }
 
-/// Whether a thread runs the user's code that has lost its P and must not get the signal.
+/// Whether a thread that has lost its P, and must not get the signal, runs the user's code.
 pub fn computes_without_p(rt: &Runtime) -> bool {
     let computes = |m: &MRef| {
         let id = m.tid.load(Ordering::Relaxed);

@@ -16,8 +16,8 @@ use crate::sched::words::ring::Ring;
 use core::iter;
 use core::sync::atomic::{Ordering, fence};
 
-/// Makes a goroutine runnable, which the caller owns. Its registers are saved, or, on a P that is alone, will be before
-/// that P takes it from a queue. goready.
+/// Makes a goroutine that the caller owns runnable. The goroutine's registers are saved, or, on a P that is alone, will
+/// be saved before that P takes the goroutine from a queue. Go's `goready`.
 #[inline(always)]
 pub fn ready(g: GRef, when: When) {
     g.set_status(Status::Runnable);
@@ -78,6 +78,7 @@ fn set_runnext(p: PRef, task: Task) {
         // Thieves only take something out. Release: pairs with a thief's Acquire, which then sees the goroutine.
         p.runnext.store(task.to_word(), Ordering::Release);
     } else {
+        // Release: as above. Acquire: pairs with the Release that stored the former successor, which is pushed below.
         let before = p.runnext.swap(task.to_word(), Ordering::AcqRel);
         // SAFETY: it holds a task or 0.
         if let Some(before) = unsafe { Task::from_word(before) } {
@@ -194,8 +195,8 @@ pub fn push_global(task: Task, prio: i8) {
     rt.push(node, task, prio);
 }
 
-/// Pushes the task to the front of the own work, where others may steal it, and wakes an M unless thieves would leave
-/// the task anyway.
+/// Pushes the task to the newest end of the P's private queue, where thieves may take it. Wakes an M, unless thieves
+/// would leave the task to the P (`P::keeps`).
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
@@ -313,7 +314,7 @@ fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     }
 }
 
-/// Gives a goroutine that others may hold to the queues, from anywhere.
+/// Makes a goroutine runnable by way of a global queue. The caller may be any thread, with a P or without.
 pub fn ready_global(g: GRef) {
     g.set_status(Status::Runnable);
     push_global(Task::goroutine(g), g.priority.get());

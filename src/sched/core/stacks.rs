@@ -78,7 +78,7 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
         rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         let stack = stack?;
         if stack.home() != node.id {
-            // The stack has moved to this node; `put` sends it home.
+            // The stack's memory was moved to this node: the stack goes back to its home node's pool, without memory.
             rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
             return None;
         }

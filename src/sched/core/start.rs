@@ -167,7 +167,7 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
         m.given_at.store(time::now(), Ordering::Relaxed);
     }
     m.notify();
-    // Otherwise the M would have to wake sysmon, before it runs a goroutine.
+    // sysmon is woken here: otherwise the M would have to wake it before it runs its first goroutine.
     if p.is_some() {
         rt().sysmon.wake_if_long_asleep();
     }
@@ -180,7 +180,7 @@ pub fn nudge(m: MRef) {
     }
 }
 
-/// Makes the P idle, which the caller owns, until sysmon finds or makes an M for it.
+/// Makes the P, which the caller owns, idle until sysmon finds or makes an M for it.
 fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     make_idle(rt, p);
     ask_for_m(rt);
@@ -193,8 +193,8 @@ pub fn ask_for_m(rt: &Runtime) {
     rt.sysmon.wake();
 }
 
-/// Passes a P on, which the caller owns, because its M can't run it: another M runs it if there is work, else the P
-/// becomes idle. handoffp.
+/// Passes on a P that the caller owns and whose M can't run it: another M runs the P if there is work, else the P
+/// becomes idle. Go's `handoffp`.
 pub fn hand_off(p: PRef) {
     let rt = rt();
     count(&p.stats.handoffs, 1);

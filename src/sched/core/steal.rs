@@ -17,10 +17,12 @@ const MANY_AT_ONCE: usize = 128;
 /// Rounds over all victims before a thief gives up.
 const STEAL_ROUNDS: u32 = 4;
 
-/// What it costs to steal, in ns: to wake the thief, and what the thief then misses in its caches.
+/// What a theft costs, in ns: waking the thief, and the thief's cache misses afterwards. Thieves leave a P its few
+/// goroutines if the P gets to all of them in this time.
 pub const STEAL_TIME: i64 = 5_000;
 
-/// A fair share of the own node's global queue: one to run, the rest for later.
+/// Takes a fair share of the global queue of the P's node: returns one task, and puts the rest into the P's shared
+/// queue. If that queue is empty: a task that was spawned for the node, else a goroutine that was preempted.
 pub fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1))

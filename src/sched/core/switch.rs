@@ -91,7 +91,7 @@ impl ThreadState {
         let m = match left.m.cxa.is_clean() {
             true => {
                 let g = left.m.g();
-                // SAFETY: the switch has just given it.
+                // SAFETY: `switch_to` has just returned this `Left`, which is settled once, here.
                 unsafe { switch_to(left, g, next, here, false).settle() }
             }
             false => switch_in_exception(left, next, here),
@@ -115,7 +115,7 @@ fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef
         } else {
             next
         };
-        // SAFETY: the switch has just given it.
+        // SAFETY: `switch_to` has just returned this `Left`, which is settled once, here.
         unsafe { switch_to(left, g, next, here, false).settle() }
     })
 }

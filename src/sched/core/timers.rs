@@ -1,8 +1,8 @@
 //! Timers: a heap for each P. The P's owner fires due entries between goroutines; other threads do when the owner
 //! can't. seed: N6
 //!
-//! An entry is never taken out before its time. It carries a number, and is dead when its target's number has moved on.
-//! When half of a heap's entries are dead the heap is swept.
+//! Stopping a timer leaves its entry in the heap. An entry carries a number, and is dead once its target has another
+//! number. When more than half of a heap's entries are dead, a sweep takes them out.
 //!
 //! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no thread is made.
 
@@ -104,7 +104,7 @@ impl Timer {
         self.lock.with(|| self.deactivate())
     }
 
-    /// The lock is held.
+    /// The caller holds the timer's lock.
     fn deactivate(&self) -> bool {
         let number = self.number.load(Ordering::Relaxed);
         if number & 1 == 0 {
@@ -115,7 +115,7 @@ impl Timer {
         true
     }
 
-    /// The lock is held.
+    /// The caller holds the timer's lock.
     fn count_call(&self) {
         let number = rt().number;
         if self.runs_in.replace(number) != number {
@@ -161,9 +161,9 @@ impl Timer {
         unsafe { Timer::release(timer) };
     }
 
-    /// Stops the timer, and waits until its function doesn't run. True: it was still to fire, before the call or
-    /// meanwhile, because its function or another thread had started it again. Fails with `-EDEADLK` if the timer's own
-    /// function calls this, and then nothing has changed. Otherwise fails as a wait does, and then the timer is
+    /// Stops the timer, and waits until its function isn't running. True: the timer was still to fire, before the call
+    /// or meanwhile, because its function or another thread had started it again. Fails with `-EDEADLK` if the timer's
+    /// own function calls this, and then nothing has changed. Otherwise fails as a wait does, and then the timer is
     /// stopped.
     pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
         let caller = m::current_g();

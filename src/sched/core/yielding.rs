@@ -49,7 +49,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     Some(state.over_switch(left, next, &mut here))
 }
 
-/// For a goroutine that yields on a P that is alone: queues it before it is left (see [`switch_away_alone`]), and gives
+/// For a goroutine that yields on a P that is alone: queues it before it is left (see `switch::switch_away_alone`), and gives
 /// the next goroutine. Only if all queued goroutines are in the queue of those that yield.
 #[inline(always)]
 #[must_use]
@@ -100,6 +100,6 @@ pub fn give_way() {
         }
     }
     m.g().set_status(Status::Runnable);
-    // SAFETY: it is ours.
+    // SAFETY: `yield_commit` takes the address of a goroutine, which this M runs and so owns.
     unsafe { switch_away(m, yield_commit, m.g().address()) };
 }

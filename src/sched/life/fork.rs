@@ -18,7 +18,7 @@ use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// The thread that forks holds the lock of [`World`]. Used with `LIFE` held.
+/// The thread that forks holds the lock of `World`. Used with `LIFE` held.
 pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 
 /// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.

@@ -26,7 +26,8 @@ use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A value of [`M::returns_to`](crate::sched::who::m::M::returns_to) that is no address, but known.
+/// A value of [`M::returns_to`](crate::sched::who::m::M::returns_to) for a goroutine that has ended: no return address
+/// equals it, and it is not 0, which stands for unknown.
 const NOWHERE: usize = 1;
 
 /// The first thing that runs on a goroutine's stack.
@@ -148,8 +149,8 @@ pub unsafe fn end_attached(m: MRef, save: *mut usize) {
     unsafe { switch::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
 }
 
-/// The end of a goroutine that is referenced, is `gs_run`'s, has a thread of its own, or whose descriptor and stack go
-/// to different nodes.
+/// The end of a goroutine that is shared (`G::shared`), has a flag of [`flags::ENDS_SPECIALLY`], or whose M is asked to
+/// go to g0 for each goroutine (`M::by_g0`).
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) -> ! {

@@ -1,8 +1,9 @@
 //! Goroutines that own their thread. seed: S9
 //!
-//! A locked thread runs that goroutine and, while it is parked, those that are pinned to the same
-//! thread; it doesn't serve the timers that would wake them. So of the library's threads
-//! one is never locked: a goroutine that wants to lock the last one waits until another is unlocked.
+//! A locked thread runs that goroutine and, while that goroutine is parked, the goroutines that are pinned to the same
+//! thread. When none of these is ready the thread gives its P up and sleeps, so it does not fire the timers that would
+//! wake them. Therefore one of the library's threads is never locked: a goroutine that wants to lock the last one waits
+//! until another is unlocked.
 
 use crate::sched::core::blocking;
 use crate::sched::core::park::{self, Block};
@@ -38,7 +39,7 @@ impl Slots {
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
-    /// As many may be locked as the limit of threads says by now.
+    /// Lets goroutines that wait for a slot lock a thread, as many as the limit of threads now allows.
     fn let_in(&self) {
         let next = || {
             self.lock.with(|| {
@@ -48,7 +49,7 @@ impl Slots {
             })
         };
         while let Some(waiter) = next() {
-            // SAFETY: popped, so ours.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
@@ -63,13 +64,13 @@ impl Slots {
             next
         });
         if let Some(waiter) = next {
-            // SAFETY: popped, so ours.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
 }
 
-/// The limit of threads is another one.
+/// The limit of threads has changed.
 pub fn limit_changed() {
     rt().locked.let_in();
 }
@@ -94,8 +95,8 @@ fn needs_slot(m: MRef) -> bool {
     !m.is_runner()
 }
 
-/// From now on only this thread runs the goroutine, and nothing else. Nests.
-/// LockOSThread.
+/// From now on only this thread runs the calling goroutine, and the thread runs no goroutine that isn't bound to it.
+/// Nests. Go's `LockOSThread`.
 pub fn lock() {
     let Some(g) = m::current_g() else {
         PLAIN.set(PLAIN.get() + 1);
@@ -106,9 +107,9 @@ pub fn lock() {
     if depth == 0 {
         // SAFETY: there is a current goroutine, so this is an M's thread.
         let here = unsafe { m::must_current() };
-        // A slot is a thread's: a goroutine that stays here, where it is not needed or another pinned
-        // goroutine has it, must not wait for one. The others take it before they look for a thread,
-        // because they may have to wait.
+        // A slot belongs to a thread. A goroutine that stays on this thread takes none if the thread needs none, or if
+        // another goroutine has locked the thread already. Any other goroutine takes a slot before it looks for a
+        // thread, because it may have to wait for the slot.
         let stays = g.has(flags::BOUND) || here.root.get() == g.as_ptr().cast_const();
         let took = !(stays && (here.is_locked() || !needs_slot(here)));
         if took {

@@ -29,7 +29,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     run_root(|_| spawn::create_root(f, arg, pc))
 }
 
-/// The calling thread is an M until the goroutine has ended that `create` makes for it.
+/// Makes the calling thread an M until the goroutine that `create` makes for it has ended.
 pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     let _errno = KeepErrno::new();
     let _lives = NoCancel::new();

@@ -53,8 +53,8 @@ impl Options<'_> {
     };
 }
 
-/// Spawns `f(arg)`; `pc` is where. It may be stolen at once, and with one P runs
-/// when the caller parks. `-ENOMEM` when there is no memory. go f(arg).
+/// Spawns `f(arg)`. `pc`: the return address of the call, for reports. Another P may steal the goroutine at once; with
+/// one P it runs when the caller parks. `-ENOMEM`: there is no memory. Go's `go f(arg)`.
 #[inline(always)]
 pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     spawn_on(m::current(), f, arg, pc)
@@ -168,7 +168,7 @@ fn create(
     g.creator.set(id_of(m::current_g()));
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
-    // A pinned one would keep a thread that `gs_run` has borrowed.
+    // A pinned goroutine would keep a thread that `gs_run` has borrowed.
     let avoids = options.flags & flags::PINNED != 0 && options.workers.is_none();
     let avoid = if avoids { flags::AVOID_RUNNER } else { 0 };
     g.flags.set(options.flags | flags::UNBORN | avoid);
@@ -190,7 +190,8 @@ fn create(
     if let Some(workers) = options.workers {
         group::spawned(g, workers);
     }
-    // A name and a gang need the end that frees them.
+    // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which frees the name and
+    // leaves the gang.
     if options.referenced || options.name.is_some() || options.gang.is_some() {
         g.shared.set(true);
         g.refs.store(1 + u32::from(options.referenced), Ordering::Relaxed);
@@ -231,8 +232,8 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     Ok(g)
 }
 
-/// A pointer to the goroutine gets out: from now on all its waits are claimed.
-/// Called by itself.
+/// A pointer to the goroutine gets out: from now on all its waits are claimed. Called by the goroutine itself, or
+/// before it first runs.
 pub fn share(g: GRef) {
     if !g.shared.get() {
         g.refs.store(1, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! What the scheduler has counted. One thread at a time writes a P's counters, and any thread may read them: a sum is a
-//! little older or newer than the next.
+//! What the scheduler has counted. One thread at a time writes a P's counters, and any thread may read them, so a sum
+//! over several P's is no exact snapshot.
 
 use crate::sched::who::p::{self, PStatus, RUN_WAITS};
 use crate::sched::who::runtime::{Runtime, try_rt};
 use core::array;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the whole runtime, or of a node.
+/// The counters of the whole runtime, or of one node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Stats {
     /// Goroutines that there are; of a node: that wait in its queues to run.
@@ -42,13 +42,13 @@ pub fn read() -> Stats {
     all
 }
 
-/// Of a node; `None`: there is no such.
+/// The counters of a node; `None`: there is no such node.
 pub fn read_node(node: usize) -> Option<Stats> {
     let rt = try_rt()?;
     (node < rt.nodes.len()).then(|| of_node(rt, node))
 }
 
-/// How often P's of a node have stolen from a node; `None`: there is no such.
+/// How often P's of a node have stolen from a node; `None`: one of the nodes does not exist.
 pub fn read_steals(node: usize, from: usize) -> Option<u64> {
     let rt = try_rt()?;
     Some(rt.nodes.get(node)?.steals_from.get(from)?.load(Ordering::Relaxed))

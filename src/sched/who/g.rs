@@ -23,7 +23,7 @@ use core::sync::atomic::{
 pub mod flags {
     /// After its first run it stays on one thread.
     pub const PINNED: u32 = 1;
-    /// Never preempted by a signal.
+    /// Never preempted: neither by the signal nor at the end of a time slice. Keeps its P even if it blocks its thread.
     pub const NOPREEMPT: u32 = 2;
     /// Never stopped by the preemption signal. If its thread blocks, its P is taken nevertheless.
     pub const NOSIGNAL: u32 = 4;
@@ -92,9 +92,8 @@ pub mod end {
     pub const DONE: u32 = 1;
 }
 
-/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or
-/// longer, while there is a reference), so that timers and wakers with a
-/// stale pointer find a generation that is not theirs.
+/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or longer, while there is a reference). So
+/// a timer or waker with a stale pointer finds a park number that is not its own.
 ///
 /// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
 /// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.

@@ -127,7 +127,9 @@ pub struct M {
     bound_to: Cell<usize>,
     /// The M of `gs_run`: the thread belongs to the caller and goes back when `root_done` is set.
     pub runner: AtomicBool,
+    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's.
     pub root: Cell<*const G>,
+    /// `root` has ended: the thread goes back to its owner.
     pub root_done: AtomicBool,
     /// What `gs_attach` has made for the thread, or null. The thread's goroutine is `root`.
     pub attachment: RelaxedCell<*const Attachment>,
@@ -381,7 +383,7 @@ impl M {
 
     /// Ends the sleep of the M, or its next one.
     pub fn notify(&self) {
-        // Release: pairs with the Acquire in `sleep`; `next_p` and `stash` go along.
+        // Release: pairs with the Acquire in `take_note`; `next_p`, `handed` and `next_spinning` go along.
         self.note.store(1, Ordering::Release);
         // Pairs with the fence in `sleeps_in`.
         fence(Ordering::SeqCst);

@@ -15,9 +15,10 @@ use crate::stack::{self, Warm};
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// How long other nodes leave a node what was spawned for it at most, in ns: while its P's run, and while a thread is
-/// on its way to one of its P's.
+/// The longest [`Runtime::theft_time`](super::runtime::Runtime::theft_time), in ns: how long at most other nodes leave
+/// alone a task that was spawned for this node.
 pub const LONGEST_THEFT: i64 = 5_000_000;
+/// How long other nodes leave such a task alone, in ns, while a thread is on its way to one of the node's P's.
 const LONGEST_WAKING: i64 = 20_000_000;
 
 /// Priorities as `gosched.h` names them.
@@ -61,9 +62,9 @@ pub struct Node {
     pub ps: Ps,
     idle_ps: [AtomicU64; MAX / 64],
     idle_ms: Locked<Vec<MRef>>,
-    /// Descriptors without a stack, and descriptors with a warm stack of the default size.
+    /// Descriptors without a stack. This pool owns the memory of all descriptors that the node has made.
     pub gs: Pool<G>,
-    /// Descriptors in `gs_with_stack` come from `gs` of any node.
+    /// Descriptors with a warm stack of the default size. They come from `gs` of any node.
     pub gs_with_stack: Pool<G>,
     pub with_stack: Warm,
     pub newborns: Pool<Newborn>,

@@ -153,7 +153,7 @@ pub struct P {
     /// Descriptors with a warm stack of the default size.
     pub free_gs: Cache<G, FREE_GS>,
     pub newborns: Cache<Newborn, NEWBORNS>,
-    /// Ids that goroutines begun here get next, and where they end.
+    /// The ids for goroutines that begin here: the next id, and the end of the range (exclusive).
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
 
@@ -167,9 +167,11 @@ pub struct P {
     seen_at: AtomicI64,
     /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.
     pub taken_at: AtomicI64,
-    /// In the decision before this tick, a goroutine that an event has made ready was left waiting behind such a goroutine.
+    /// The tick of the next decision, if until then a goroutine of an event waits behind a preempted goroutine: see
+    /// [`P::event_waits`].
     event_waits_at: AtomicU32,
-    /// For how long others had the P between two such goroutines, in ns.
+    /// For how long other goroutines had the P before the preempted goroutine that ran here last, in ns; at most a time
+    /// slice.
     pub others_had: AtomicI64,
 
     /// The M that held the P last. seed: N3
@@ -191,8 +193,9 @@ pub struct Pace {
     tick: Cell<u32>,
     /// The clock is read after this number of decisions, 1 to [`CLOCK`].
     every: Cell<u32>,
-    /// A timer was due when the clock was last read, and the time before as well.
+    /// A timer was due when the clock was last read.
     was_due: Cell<bool>,
+    /// A timer was due at each of the last two readings.
     is_behind: Cell<bool>,
     /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
@@ -267,7 +270,7 @@ fn wait_class(ns: i64) -> usize {
     ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
 }
 
-/// Up to this number of goroutines are few.
+/// A quick P keeps its private goroutines from thieves if it has at most this number of them.
 const FEW: usize = 8;
 /// A P that was seen to be quick counts as quick for this number of decisions.
 const QUICK: u32 = 4096;
@@ -346,7 +349,7 @@ impl P {
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
         let is_goroutine = |i| {
-            // SAFETY: at worst a task that has left the ring, whose memory stays mapped, or 0.
+            // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
             let task = unsafe { Task::from_word(self.private.oldest(i)) };
             task.is_some_and(Task::has_run)
         };

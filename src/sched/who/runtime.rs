@@ -31,9 +31,9 @@ use core::{iter, ptr};
 
 pub static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
-/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. To wake a thread takes 16 to 27 us
-/// here, and what the goroutine then misses in its caches about as long; a busy or emulated machine takes far
-/// longer.
+/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. Waking a thread takes 16 to 27 us on the
+/// development machine, and the thread's cache misses afterwards take about as long. A busy or emulated machine takes
+/// far longer.
 pub const SHORTEST_THEFT: i64 = 50_000;
 
 /// Held while a runtime is made or ended.
@@ -104,10 +104,10 @@ pub struct Runtime {
     pub slice: i64,
     /// The signal that asks a thread to give its P away; 0: none.
     pub preempt_signal: i32,
-    /// No M takes a P from a goroutine that keeps it.
+    /// Cooperative mode: no thread takes a P from a goroutine that doesn't call the library.
     pub cooperative: bool,
-    /// What a thread of the library's own runs, with its M: `core::g0::thread_main`. The code that
-    /// starts threads is called by that function in turn, so it is passed in.
+    /// The function that each of the library's own threads runs, with its M: `core::g0::thread_main`. That function
+    /// calls the code that starts threads, so this code can't import it and gets it here.
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
     /// Held while a P is taken from an M: see [`preempt`](crate::sched::core::preempt).
     pub taking: SpinLock,
@@ -129,8 +129,11 @@ pub struct Runtime {
     /// Whether an epoll instance has been made, and the lock for making one.
     pub polls: AtomicBool,
     pub making_polls: SpinLock,
+    /// Guards `watcher` and `watching_until`.
     pub watch: SpinLock,
+    /// The timer watcher: the idle M that wakes for the next timer; null: there is none.
     pub watcher: AtomicPtr<M>,
+    /// When the timer watcher wakes, in ns; `i64::MAX`: there is no timer watcher.
     pub watching_until: AtomicI64,
     /// The copies of the C++ runtime.
     pub copies: cxa::Copies,
@@ -163,8 +166,9 @@ unsafe impl Send for Ms {}
 ///
 /// Not `unsafe`, because the fact holds for whole rooms, and each call would repeat it. All code of the rooms runs on
 /// an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin), or on a plain thread that has
-/// [`Inside`]. [`shutdown`] takes the runtime away only when no thread of the first two kinds is left, and no thread is
-/// inside. Code that may run on other threads asks [`try_rt`]. Tests without `--release` check that there is a runtime.
+/// [`Inside`]. `life::init::shutdown` takes the runtime away only when no thread of the first two kinds is left, and no
+/// thread is inside. Code that may run on other threads asks [`try_rt`]. Tests without `--release` check that there is a
+/// runtime.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
     let rt = RUNTIME.load(Ordering::Relaxed);
@@ -375,15 +379,16 @@ impl Runtime {
         self.theft_time.load(Ordering::Relaxed)
     }
 
-    /// A thread has run this time, in ns, after it was notified: learns from that.
+    /// Updates `theft_time`: a notified thread took `took` ns until it ran.
     pub fn learn_theft_time(&self, took: i64) {
         let before = self.theft_time.load(Ordering::Relaxed);
         let now = (before * 7 + 2 * took) / 8;
         self.theft_time.store(now.clamp(SHORTEST_THEFT, LONGEST_THEFT), Ordering::Relaxed);
     }
 
-    /// Counts one more thread of the library's own, unless the limit is reached. Above the limit one unlocked thread is
-    /// allowed: locked threads neither run other goroutines nor fire timers.
+    /// Counts one more thread of the library's own, unless the limit is reached. If all threads below the limit are
+    /// locked, one more is allowed: a locked thread runs only the goroutines that are bound to it, and fires no timers
+    /// while it sleeps.
     pub fn count_m_in(&self) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed).max(self.locked.taken() + 1);
         let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);

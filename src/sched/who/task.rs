@@ -238,7 +238,7 @@ impl Fifo {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
-    /// Takes the oldest task, if `wanted` agrees to it.
+    /// Takes the oldest task, if `is_it` agrees to it.
     #[must_use]
     pub fn pop_if(&self, is_it: impl FnOnce(&Task) -> bool) -> Option<Task> {
         if self.is_empty() {
@@ -247,7 +247,7 @@ impl Fifo {
         self.with(|q| q.head.filter(is_it).and_then(|_| q.pop()))
     }
 
-    /// Takes the oldest task that `wanted` agrees to; the others stay in order.
+    /// Takes the oldest task that `is_it` agrees to; the others stay in order.
     #[must_use]
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
         self.with(|q| {

@@ -15,15 +15,17 @@ pub struct Timer {
     pub lock: SpinLock,
     /// The number of the start under way; odd while it is to fire.
     pub number: AtomicU64,
-    /// The user's reference and one for each entry in a heap.
+    /// References: the user's, one for each entry in a heap, one for each counted call, and one for each caller that
+    /// waits in `stop_and_wait`.
     pub refs: AtomicU32,
     /// The P whose heap has the entry of the start under way. This and `period` are used with the lock held.
     pub home: Cell<u16>,
     /// The period in ns; 0: fires once.
     pub period: Cell<i64>,
-    /// How many calls of the function have been decided and have not returned, each with a reference, and the number of
-    /// the runtime that makes them: the child of a fork doesn't. These and `waiters` are used with the lock held.
+    /// The number of calls of the function that have been decided and have not returned. Each has a reference. Used
+    /// with the lock held, as are `runs_in` and `waiters`.
     pub runs: Cell<u32>,
+    /// The number of the runtime that makes these calls. The child of a fork makes none of them.
     pub runs_in: Cell<u32>,
     /// Goroutines and threads that wait until there are no such calls.
     pub waiters: UnsafeCell<WaitQueue>,
@@ -96,8 +98,11 @@ impl Target {
 
 #[derive(Clone, Copy)]
 pub struct Entry {
+    /// When it is due, in ns on CLOCK_MONOTONIC.
     pub when: i64,
+    /// The number that the target must still have: else the entry is dead.
     pub number: u64,
+    /// A timer, to which the entry has a reference, or the parker of a goroutine.
     pub target: Target,
 }
 
@@ -157,12 +162,14 @@ impl Timers {
         self.heap.with(|heap| {
             let r = f(heap);
             let next = heap.first().map_or(i64::MAX, |e| e.when);
+            // Release: pairs with the Acquire in `Timers::next`.
             self.next.store(next, Ordering::Release);
             r
         })
     }
 
-    /// When the first is due, in ns; `i64::MAX`: never.
+    /// When the first timer of the heap is due, in ns; `i64::MAX`: there is none. Acquire: pairs with the Release in
+    /// `Timers::with`.
     #[inline(always)]
     pub fn next(&self) -> i64 {
         self.next.load(Ordering::Acquire)

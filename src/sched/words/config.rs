@@ -92,8 +92,8 @@ impl ConfigRequest<'_> {
     }
 }
 
-/// 0 is none. Those that a fault raises, and those that can't be caught, are
-/// taken.
+/// Whether the signal may preempt goroutines; 0 stands for none. Refused: signals that a fault raises, signals that
+/// can't be caught, and the C library's own (32 to SIGRTMIN - 1).
 fn may_be_signal(n: i32) -> bool {
     n == 0
         || ((1..=libc::SIGRTMAX()).contains(&n)

@@ -18,7 +18,7 @@ pub fn is_forking() -> bool {
     FORKING.load(Ordering::SeqCst) || SYSMON_ABSTAINS.load(Ordering::Relaxed)
 }
 
-/// Whether a thread forks: it waits for everything that must not be under way then.
+/// Whether a thread forks now. That thread waits until everything that must not be under way during a fork has ended.
 pub fn forks() -> bool {
     FORKING.load(Ordering::SeqCst)
 }

@@ -1,5 +1,5 @@
 //! Memory for descriptors and records. It is never given back before shutdown, so a stale pointer to a descriptor still
-//! points at a descriptor, whose generation says that the pointer is stale.
+//! points at a descriptor, whose park number says that the pointer is stale.
 //!
 //! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses and no links. Another P has
 //! most likely used what is free, so a list through the free objects themselves would cost a cache miss for each, one
