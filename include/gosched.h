@@ -185,14 +185,23 @@ struct sockaddr;
 #define GS_G_ENDED (0)
 
 /**
- * gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
+ * gs_g_info.state: the goroutine can run, and waits for a P.
  */
 #define GS_G_RUNNABLE (1)
 
+/**
+ * gs_g_info.state: the goroutine runs; in gs_foreach_g only the caller does.
+ */
 #define GS_G_RUNNING (2)
 
+/**
+ * gs_g_info.state: the goroutine waits; gs_g_info.wait_reason says for what.
+ */
 #define GS_G_WAITING (3)
 
+/**
+ * gs_g_info.state: the goroutine is in a system call that it has announced.
+ */
 #define GS_G_SYSCALL (4)
 
 /**
@@ -626,7 +635,8 @@ typedef struct gs_stats {
      */
     uint64_t switches;
     /**
-     * How often a P went to another thread, because its own was blocked.
+     * How often a P was passed to another thread: its own thread was blocked or left, its
+     * goroutine was preempted, or the next goroutine was bound to that thread.
      */
     uint64_t handoffs;
     /**
@@ -686,12 +696,11 @@ int gs_init_for(int version,
                 const struct gs_config *cfg);
 
 /**
- * Runs f(arg) as a goroutine and makes the calling thread run goroutines until
- * it has ended; other goroutines may then still be there. Several threads may do
- * so at once. The thread's signal mask stays as it is; its timer slack
- * (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards. So is its
- * alternate signal stack, in whose place it has a larger one meanwhile if its
- * own is small (below 64 KiB and what the kernel saves).
+ * Runs f(arg) as a goroutine and makes the calling thread run goroutines until f's goroutine has
+ * ended; other goroutines may then still be there. Several threads may call gs_run at once. The
+ * thread's signal mask stays as it is. During the call the thread's timer slack
+ * (PR_SET_TIMERSLACK) is 1 ns; and if its alternate signal stack is smaller than 64 KiB plus what
+ * the kernel saves, the thread has a larger one. Both are restored afterwards.
  *
  * It returns as soon as f has ended and the goroutine that the thread runs by
  * then, if any, has called the library or ended. A goroutine that computes or blocks on
@@ -707,7 +716,8 @@ int gs_init_for(int version,
  * gives no memory or thread (see gs_init). f has not run if it is not 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_run(gs_fn f, void *arg);
+int gs_run(gs_fn f,
+           void *arg);
 
 /**
  * gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
@@ -1011,8 +1021,8 @@ void *gs_getspecific(gs_key key);
 GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
 
 /**
- * Frees a channel and what is in it. It may be freed as soon as one's own last
- * call on it has returned, even if a partner is still leaving its call.
+ * Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
+ * on it has returned, even if a partner is still leaving its call.
  *
  * 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -1089,7 +1099,7 @@ size_t gs_chan_cap(const struct gs_chan *c);
  */
 int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 
-/* ---- Mutexes and other meeting points ---- */
+/* ---- Mutexes and other synchronisation objects ---- */
 
 /**
  * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
@@ -1222,23 +1232,24 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
- * 1: it was still to fire, and won't; 0: it has fired or was stopped (its
+ * Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
  * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_stop(struct gs_timer *t);
 
 /**
- * Stops it and waits until its function doesn't run: then what the function uses can be freed.
- * Until it returns, a start that the function or another thread makes meanwhile
- * is stopped too. Any number may wait for one timer.
+ * Stops the timer and waits until its function isn't running: then what the function uses can be
+ * freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
+ * meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
  *
  * 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
  * (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
  * still runs; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_timer_stop_wait(struct gs_timer *t, gs_deadline deadline);
+int gs_timer_stop_wait(struct gs_timer *t,
+                       gs_deadline deadline);
 
 /**
  * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
@@ -1875,19 +1886,20 @@ int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *c
 int gs_dump(int fd);
 
 /**
- * Has f(ctx) called on a thread of the library when all goroutines wait and
- * nothing can wake any of them, in place of the report and abort; NULL: those
- * again. f must not block nor end the runtime; when it returns, the runtime goes on
- * waiting, and calls it again only after something has run. 0.
+ * Sets a function that a thread of the library calls, f(ctx), when all goroutines wait and nothing
+ * can wake any of them, in place of the report and the abort; NULL restores these. f must not
+ * block nor end the runtime. When f returns, the runtime goes on waiting, and calls f again only
+ * after something has run. 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
+int gs_set_deadlock_handler(void (*f)(void *ctx),
+                            void *ctx);
 
 /**
- * As long as a hold is kept, something outside of the library's sight can wake goroutines (another
- * process, a signal handler, an event loop that is not a thread of this process): it is no
- * deadlock then that all wait. Nests; one for all threads. In the child of a fork there are none.
- * 0. Goroutines, plain threads and signal handlers; never switches.
+ * While a hold is kept, something that the library can't see may wake goroutines (another process,
+ * a signal handler, an event loop that is not a thread of this process). So the library reports no
+ * deadlock while all goroutines wait. Holds nest, and all threads share one count. The child of a
+ * fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
  */
 int gs_hold(void);
 
@@ -2093,7 +2105,7 @@ int gs_stats_node(int node, struct gs_stats *out);
  */
 int64_t gs_stats_steals(int node, int from);
 
-/* ---- Within the caller ---- */
+/* ---- Inline fast paths ---- */
 
 #if defined(__GNUC__) && !defined(GS_NO_INLINE)
 /*
@@ -2187,7 +2199,7 @@ static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
 #define gs_once_do(...) gs_once_do_inline(__VA_ARGS__)
 #endif
 
-/* Who calls them by these names says for which header. */
+/* A program that calls gs_init or gs_run by these names passes the version of its header. */
 #define gs_init(...) gs_init_for(GS_VERSION, __VA_ARGS__)
 #define gs_run(...) gs_run_for(GS_VERSION, __VA_ARGS__)
 

@@ -48,8 +48,8 @@ pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
     Chan::new(elem_size, cap).map_or(core::ptr::null_mut(), |c| Box::into_raw(c).cast())
 }
 
-/// Frees a channel and what is in it. It may be freed as soon as one's own last
-/// call on it has returned, even if a partner is still leaving its call.
+/// Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
+/// on it has returned, even if a partner is still leaving its call.
 ///
 /// 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
 ///

@@ -79,10 +79,13 @@ pub extern "C" fn gs_start_the_world() -> c_int {
 
 /// gs_g_info.state: it has ended. gs_foreach_g shows none of these.
 pub const GS_G_ENDED: c_int = 0;
-/// gs_g_info.state: it can run, runs (the caller), waits, is in a system call.
+/// gs_g_info.state: the goroutine can run, and waits for a P.
 pub const GS_G_RUNNABLE: c_int = 1;
+/// gs_g_info.state: the goroutine runs; in gs_foreach_g only the caller does.
 pub const GS_G_RUNNING: c_int = 2;
+/// gs_g_info.state: the goroutine waits; gs_g_info.wait_reason says for what.
 pub const GS_G_WAITING: c_int = 3;
+/// gs_g_info.state: the goroutine is in a system call that it has announced.
 pub const GS_G_SYSCALL: c_int = 4;
 
 /// A goroutine, as gs_foreach_g and gs_g_info_read show it.
@@ -244,10 +247,10 @@ pub extern "C" fn gs_dump(fd: c_int) -> c_int {
     dump::dump(fd)
 }
 
-/// Has f(ctx) called on a thread of the library when all goroutines wait and
-/// nothing can wake any of them, in place of the report and abort; NULL: those
-/// again. f must not block nor end the runtime; when it returns, the runtime goes on
-/// waiting, and calls it again only after something has run. 0.
+/// Sets a function that a thread of the library calls, f(ctx), when all goroutines wait and nothing
+/// can wake any of them, in place of the report and the abort; NULL restores these. f must not
+/// block nor end the runtime. When f returns, the runtime goes on waiting, and calls f again only
+/// after something has run. 0.
 ///
 /// # Safety
 /// Calling `f` with `ctx`, on another thread, is the caller's business.
@@ -261,10 +264,10 @@ pub unsafe extern "C" fn gs_set_deadlock_handler(
     0
 }
 
-/// As long as a hold is kept, something outside of the library's sight can wake goroutines (another
-/// process, a signal handler, an event loop that is not a thread of this process): it is no
-/// deadlock then that all wait. Nests; one for all threads. In the child of a fork there are none.
-/// 0. Goroutines, plain threads and signal handlers; never switches.
+/// While a hold is kept, something that the library can't see may wake goroutines (another process,
+/// a signal handler, an event loop that is not a thread of this process). So the library reports no
+/// deadlock while all goroutines wait. Holds nest, and all threads share one count. The child of a
+/// fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_hold() -> c_int {
     deadlock::hold();

@@ -196,12 +196,11 @@ unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
     })
 }
 
-/// Runs f(arg) as a goroutine and makes the calling thread run goroutines until
-/// it has ended; other goroutines may then still be there. Several threads may do
-/// so at once. The thread's signal mask stays as it is; its timer slack
-/// (PR_SET_TIMERSLACK) is 1 ns meanwhile, and as before afterwards. So is its
-/// alternate signal stack, in whose place it has a larger one meanwhile if its
-/// own is small (below 64 KiB and what the kernel saves).
+/// Runs f(arg) as a goroutine and makes the calling thread run goroutines until f's goroutine has
+/// ended; other goroutines may then still be there. Several threads may call gs_run at once. The
+/// thread's signal mask stays as it is. During the call the thread's timer slack
+/// (PR_SET_TIMERSLACK) is 1 ns; and if its alternate signal stack is smaller than 64 KiB plus what
+/// the kernel saves, the thread has a larger one. Both are restored afterwards.
 ///
 /// It returns as soon as f has ended and the goroutine that the thread runs by
 /// then, if any, has called the library or ended. A goroutine that computes or blocks on

@@ -28,7 +28,8 @@ pub struct gs_stats {
     pub threads: u64,
     /// How often goroutines were switched to. 0 for a node.
     pub switches: u64,
-    /// How often a P went to another thread, because its own was blocked.
+    /// How often a P was passed to another thread: its own thread was blocked or left, its
+    /// goroutine was preempted, or the next goroutine was bound to that thread.
     pub handoffs: u64,
     /// How often work was stolen: from P's of the node, from the queue of another node,
     /// from P's of another node.

@@ -1,8 +1,8 @@
-//! Mutexes and other meeting points.
+//! Mutexes and other synchronisation objects.
 //!
-//! The objects are the user's memory, valid when all bytes are zero, and may be
-//! freed as soon as one's own last call on them has returned. They may not be
-//! copied or moved while a goroutine or thread waits in them.
+//! The objects are the user's memory, valid when all bytes are zero. A thread may free an object as
+//! soon as its own last call on the object has returned. An object may not be copied or moved while
+//! a goroutine or thread waits in it.
 
 use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;

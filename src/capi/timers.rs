@@ -33,7 +33,7 @@ pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) ->
     }
 }
 
-/// 1: it was still to fire, and won't; 0: it has fired or was stopped (its
+/// Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
 /// function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
 ///
 /// # Safety
@@ -45,9 +45,9 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
 }
 
-/// Stops it and waits until its function doesn't run: then what the function uses can be freed.
-/// Until it returns, a start that the function or another thread makes meanwhile
-/// is stopped too. Any number may wait for one timer.
+/// Stops the timer and waits until its function isn't running: then what the function uses can be
+/// freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
+/// meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
 ///
 /// 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
 /// (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function

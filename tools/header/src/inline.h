@@ -1,4 +1,4 @@
-/* ---- Within the caller ---- */
+/* ---- Inline fast paths ---- */
 
 #if defined(__GNUC__) && !defined(GS_NO_INLINE)
 /*
@@ -92,7 +92,7 @@ static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
 #define gs_once_do(...) gs_once_do_inline(__VA_ARGS__)
 #endif
 
-/* Who calls them by these names says for which header. */
+/* A program that calls gs_init or gs_run by these names passes the version of its header. */
 #define gs_init(...) gs_init_for(GS_VERSION, __VA_ARGS__)
 #define gs_run(...) gs_run_for(GS_VERSION, __VA_ARGS__)
 
