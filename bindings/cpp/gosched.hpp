@@ -633,8 +633,8 @@ inline std::invoke_result_t<F, Args...> blocking(F &&f, Args &&...args)
     return here.out.value.take();
 }
 
-/// Between its beginning and its end the goroutine's P may be used by others: gs_entersyscall. For calls of the
-/// system that may block. In between a call of this library that blocks, blocks the thread.
+/// While an object of this class lives, others may use the goroutine's P: gs_entersyscall. For system calls
+/// that may block. A call of this library that blocks meanwhile blocks the thread.
 class syscall_section {
 public:
     syscall_section() noexcept { (void)gs_entersyscall(); }
@@ -724,7 +724,7 @@ public:
     call &operator=(const call &) = delete;
 };
 
-/// What a goroutine and its handle share. Whichever is done with it last destroys it.
+/// What a goroutine and its handle share. Of the two, the side that is done last destroys it.
 class go_base {
     std::atomic<unsigned> flags_{0};
     void (*destroy_)(go_base *);
@@ -736,8 +736,8 @@ protected:
 public:
     enum : unsigned {
         ended = 1,     ///< the goroutine is done with it
-        dropped = 2,   ///< the handle is
-        unheeded = 4,  ///< and it was destroyed while an exception was in flight: its own is not asked for
+        dropped = 2,   ///< the handle is done with it
+        unheeded = 4,  ///< the handle was destroyed while an exception was in flight: don't report the goroutine's own
     };
 
     go_base(const go_base &) = delete;
@@ -758,7 +758,8 @@ class go_result : public go_base {
 public:
     outcome<T> out;
 
-    /// The last side: an exception that can't be taken any more is not passed over.
+    /// Called by the side that is done last. Ends the program if the goroutine's exception was never taken,
+    /// unless that was a cancel, or the handle was destroyed during another exception.
     void end() noexcept
     {
 #if GS_HPP_EXCEPTIONS
@@ -803,12 +804,13 @@ public:
 
 /// A goroutine that returns a T; it can be waited for. Made by gs::go, moved and not copied.
 ///
-/// Destroying the handle doesn't wait: it detaches, as `go f()` in Go does, so that gs::go(f) as a statement
-/// doesn't wait for f. (gs::task_group waits.) But an exception must not get lost. If one leaves the
-/// goroutine, and get() isn't called before the handle is destroyed, the program ends by std::terminate, as
-/// when one leaves an std::thread, whichever of the two comes first. Not so if the goroutine ends because it
-/// was cancelled (std::errc::operation_canceled), or if the handle is destroyed by an exception, which is
-/// on its way to say that something went wrong.
+/// Destroying the handle doesn't wait: it detaches the goroutine, as `go f()` in Go does. So gs::go(f) as a
+/// statement doesn't wait for f. (gs::task_group waits.)
+///
+/// An exception must not get lost. If an exception leaves the goroutine and get() isn't called before the
+/// handle is destroyed, the program ends by std::terminate, whichever comes first. There are two cases in
+/// which it doesn't: the goroutine ended because it was cancelled (std::errc::operation_canceled), or the
+/// handle is destroyed by an exception in flight, which reports the failure already.
 ///
 /// A handle is used by one goroutine or thread at a time. Goroutines and plain threads.
 template <class T = void>
@@ -871,8 +873,8 @@ public:
         return out.take("gs::goroutine::get");
     }
 
-    /// Every call of it that would block, now or later, fails with std::errc::operation_canceled. It goes on until
-    /// it returns, or lets that exception through.
+    /// Cancels the goroutine: each of its calls that would block, now or later, fails with
+    /// std::errc::operation_canceled. The goroutine goes on until it returns or lets that exception through.
     void cancel() const { detail::must(gs_cancel(g_), "gs::goroutine::cancel"); }
 
     /// What the destructor does. Nothing for an empty handle.
@@ -1000,7 +1002,7 @@ inline result<void> go(detached_t, const options &o, F &&f, Args &&...args)
     return detail::start_loose(&n, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-// ---- Mutexes and other meeting points ----
+// ---- Mutexes and other synchronisation objects ----
 
 /// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any may
 /// unlock it. Goroutines and plain threads.
@@ -2569,8 +2571,8 @@ public:
     task_group() noexcept = default;
     task_group(const task_group &) = delete;
     task_group &operator=(const task_group &) = delete;
-    /// Cancels the members that are left and waits for them. Exceptions that wait() was not called for are dropped:
-    /// leaving without wait() is the way of an exception of one's own.
+    /// Cancels the members that are left and waits for them. Drops their exceptions if wait() was not called:
+    /// most likely another exception is in flight.
     ~task_group()
     {
         cancel();

@@ -47,7 +47,7 @@ struct Job {
 
 // SAFETY: `call` and `outcome` are used with the GIL held, `done` by the library.
 unsafe impl Sync for Job {}
-// SAFETY: the same.
+// SAFETY: what a job holds is used with the GIL held, or by the library, on any thread.
 unsafe impl Send for Job {}
 
 /// The function of a native goroutine.
@@ -87,7 +87,8 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
 /// `f` is not called, and the answer is false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     BRIEF.fetch_add(1, Ordering::SeqCst);
-    // Either the end of Python sees that, or we see it.
+    // SeqCst: pairs with `_finalize`. Either the end of Python sees `BRIEF`, or this thread sees that the end has
+    // begun.
     let answer = !worker::is_ending() && {
         // SAFETY: a plain thread, which has no state.
         let gil = unsafe { gosched_state_ensure() };

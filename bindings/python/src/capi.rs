@@ -113,7 +113,8 @@ pub fn collect(py: Python<'_>) {
         // SAFETY: no other thread has the handle any more, and it has a reference to the object.
         let handle = unsafe { Box::from_raw(next) };
         next = handle.next;
-        // SAFETY: the same.
+        // SAFETY: the handle owned a reference to the object, which goes with it; `py` shows that the caller has the
+        // GIL.
         drop(unsafe { Bound::from_owned_ptr(py, handle.object) });
     }
 }
@@ -121,7 +122,7 @@ pub fn collect(py: Python<'_>) {
 unsafe extern "C" fn chan_get(object: *mut py_ffi::PyObject, format: *const c_char) -> *mut Handle {
     // SAFETY: the caller has the GIL, and a reference to the object.
     let (py, format) = unsafe { (Python::assume_attached(), CStr::from_ptr(format)) };
-    // SAFETY: the same.
+    // SAFETY: the caller has a reference to the object until this returns.
     let object = unsafe { Borrowed::from_ptr(py, object) };
     collect(py);
     let found = || -> PyResult<*mut Handle> {

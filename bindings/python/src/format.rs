@@ -102,7 +102,7 @@ impl Format {
         self.size
     }
 
-    /// Whether C values of the two are the same.
+    /// Whether values of both formats have one C layout.
     pub fn matches(&self, other: &Format) -> bool {
         self.fields == other.fields
     }

@@ -26,7 +26,8 @@ const LEAST_STACK: usize = 256 << 10;
 /// The main interpreter, in which the module was imported.
 static INTERPRETER: AtomicPtr<py_ffi::PyInterpreterState> = AtomicPtr::new(ptr::null_mut());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// All goroutines that have begun and not ended, the main one not: borrowed, for each keeps itself alive.
+/// All goroutines except the main one that have begun and not ended. Borrowed pointers: each goroutine keeps its own
+/// object alive.
 static ALL: Shared<Vec<*const Goroutine>> = Shared::new(Vec::new());
 /// Goroutines that were spawned and have not ended.
 static ALIVE: AtomicU64 = AtomicU64::new(0);
@@ -80,7 +81,7 @@ pub struct Goroutine {
     /// The `sync::forks` of the process that made it.
     forks: u32,
     inner: Shared<Inner>,
-    /// Whether it has ended.
+    /// Goroutines and threads that wait for its end; the state: whether it has ended.
     joiners: Queue<bool>,
 }
 
@@ -129,7 +130,7 @@ impl Goroutine {
         }
     }
 
-    /// It is one of the parent's, of which this process was forked: here it doesn't run.
+    /// Whether the goroutine belongs to the parent that forked this process: it doesn't run here.
     #[inline(always)]
     fn is_lost(&self) -> bool {
         self.forks != forks()
@@ -183,7 +184,7 @@ impl Goroutine {
         if self.inner.with(py, |i| i.status == Status::Done) {
             return Ok(());
         }
-        Err(Cancelled::new_err("the goroutine is one of the process that has forked this one"))
+        Err(Cancelled::new_err("the goroutine belongs to the process that forked this one"))
     }
 
     fn wait_for_end(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -236,7 +237,7 @@ impl Goroutine {
             let held = self.inner.with(py, |i| {
                 // SAFETY: null, or the state of a goroutine that has not ended.
                 let state = unsafe { i.state.as_ref()? };
-                // SAFETY: the same.
+                // SAFETY: the lock of `inner` is held, so the goroutine doesn't end.
                 Some(unsafe { state.hold() }.then_some(ptr::from_ref(state)))
             });
             match held {
@@ -258,7 +259,7 @@ impl Goroutine {
         }
     }
 
-    /// Has it call the handlers of signals soon. It runs.
+    /// Makes the goroutine, which runs now, call the handlers of signals soon.
     pub fn look_for_signals(&self, py: Python<'_>) {
         self.inner.with(py, |i| {
             // SAFETY: null, or the state of a goroutine that doesn't end before `inner` is free again.
@@ -1067,7 +1068,7 @@ pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
     worker::main(py).into_iter().chain(others).collect()
 }
 
-/// The one of them for which `f`, which is quick, gives true.
+/// The goroutine for which `f` gives true. `f` must be quick: it may run with the lock of the list held.
 pub fn find(py: Python<'_>, f: impl Fn(&Goroutine) -> bool) -> Option<Py<Goroutine>> {
     let main = worker::main(py).filter(|g| f(g.get()));
     main.or_else(|| {

@@ -51,7 +51,7 @@ pub enum Ended {
     Dropped,
 }
 
-/// On the main thread, when it doesn't run goroutines: signals are looked for as often, in ns.
+/// How often the main thread checks for signals while it waits and runs no goroutines, in ns.
 const LOOK_FOR_SIGNALS: i64 = 50_000_000;
 
 /// Calls `f`, which waits until its deadline, without the GIL; raises what others have thrown at the

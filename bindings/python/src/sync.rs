@@ -49,8 +49,8 @@ struct Queued<S, const N: usize> {
     forks: u32,
 }
 
-/// A state, and goroutines and threads that wait for a change of it, in `N` queues, in each in the order in which
-/// they came.
+/// A state, and `N` queues of goroutines and threads that wait for it to change. Each queue is first come,
+/// first served.
 pub struct Queues<S, const N: usize>(Shared<Queued<S, N>>);
 
 /// One queue.
@@ -78,9 +78,9 @@ impl<S, const N: usize> Queues<S, N> {
         self.queued(py, |q| f(&mut q.state, q.queues.each_ref().map(Waiters::waiting)))
     }
 
-    /// Nothing if `ready` says so, called as by `with`; else waits in queue number `at` until it is woken. False:
-    /// the time is up. With an exception: whether it has been woken all the same, and has to pass on what it was
-    /// woken for.
+    /// Returns at once if `ready`, called as by `with`, gives true. Otherwise the caller waits in queue
+    /// number `at` until it is woken. `Ok(false)`: the time is up. `Err((e, woken))`: an exception ended the
+    /// wait; `woken` says that the caller was also woken, and has to pass the wake-up on.
     #[inline(always)]
     pub fn wait(
         &self,
@@ -103,11 +103,12 @@ impl<S, const N: usize> Queues<S, N> {
             return Err((e, false));
         }
         if timeout == Timeout::Never {
-            // For those who try again and again.
+            // A caller that polls in a loop must give way now and then.
             park::checkpoint(py);
             return Ok(false);
         }
-        // Once more: it may be ready by now, and from here on who makes it so sees who waits.
+        // Checks once more: the state may be ready by now. From here on a thread that makes it ready sees
+        // this waiter.
         let sem = self.queued(py, |q| {
             if ready(&mut q.state, q.queues.each_ref().map(Waiters::waiting)) {
                 return None;
@@ -135,7 +136,7 @@ impl<S, const N: usize> Queues<S, N> {
             is_late
         });
         if take {
-            // Who wakes it may not have come to the semaphore yet.
+            // The waker may not have released the semaphore yet.
             // SAFETY: on this goroutine, around the call.
             park::call(py, || unsafe {
                 gs_cancel_disable();

@@ -1,12 +1,12 @@
 //! The threads that run goroutines of Python.
 //!
-//! The first thread that uses one becomes such a thread, if it is the main thread of the process: it is
-//! attached (`gs_attach`), and what it runs from there on is the main goroutine. Where another thread is
-//! first a thread is made for them. With a GIL that is the only one. The goroutines belong to a worker group of
-//! that one thread.
+//! The first thread that uses a goroutine becomes such a thread, if it is the main thread of the process.
+//! That thread is attached (`gs_attach`), and what it runs from then on is the main goroutine. If another
+//! thread is first, a thread is made for goroutines. With a GIL there is only this one thread. The goroutines
+//! belong to a worker group of that thread.
 //!
-//! Without a GIL, and with several P's, there is besides a worker group of as many threads as there are P's.
-//! All goroutines begin there, but for those that handle signals.
+//! Without a GIL, and with several P's, there is also a second worker group, of as many threads as there are
+//! P's. All goroutines begin there, except those that handle signals.
 
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
@@ -405,7 +405,8 @@ mod parallel {
             }
             for i in before..n.min(ROOM.load(Ordering::Relaxed)) {
                 begin_thread(i)?;
-                // Release: who sees the thread finds it attached.
+                // Release: pairs with the Acquire in `has_threads`. A thread that sees the new count finds thread `i`
+                // attached.
                 COUNT.store(i + 1, Ordering::Release);
             }
             Ok(())
@@ -461,10 +462,10 @@ fn stay_attached(tell: impl FnOnce(i32)) {
 
 /// Memory that waits for its thread.
 ///
-/// Without a GIL an object of which another thread gives the last reference back is freed by the thread that has made
-/// it, the next time that this one runs Python code. A thread of goroutines may have nothing to run for long. So
-/// a goroutine on the first thread looks at the others, a while after some goroutine has left Python, and wakes those
-/// for which objects wait. Where nothing happens it sleeps.
+/// Without a GIL, an object belongs to the thread that made it. If another thread drops the last reference, the owner
+/// frees the object the next time that the owner runs Python code. A thread of goroutines may have nothing to run for a
+/// long time. So, a while after some goroutine has left Python, a goroutine on the first thread checks the other
+/// threads, and wakes those for which objects wait. It sleeps while no goroutine leaves Python.
 #[cfg(Py_GIL_DISABLED)]
 mod settling {
     use super::*;
@@ -482,7 +483,7 @@ mod settling {
     /// A goroutine has left Python since the last look.
     static HAS_LEFT: AtomicBool = AtomicBool::new(false);
     static WAKE: Wake = Wake(UnsafeCell::new(gs_sem::new()));
-    /// Those of the goroutine that looks, which doesn't wake itself.
+    /// The frames of the goroutine that checks the threads: it doesn't wake itself.
     static LOOKER: AtomicPtr<Frames> = AtomicPtr::new(ptr::null_mut());
 
     /// A goroutine has left Python.
@@ -667,8 +668,9 @@ pub fn _is_ending() -> bool {
     is_ending()
 }
 
-/// Python has ended, for goroutines: none but the main one enters it any more. Where they run on the main
-/// thread that is when Python takes itself down; before, functions of atexit may use them.
+/// Whether Python has ended for goroutines: from then on only the main goroutine enters it. If goroutines run
+/// on the main thread, that is when Python finalizes itself: until then functions of atexit may use
+/// goroutines.
 pub fn is_over() -> bool {
     is_ending() && (!is_main_worker() || state::is_finalizing())
 }
@@ -684,7 +686,8 @@ fn is_main_worker() -> bool {
     !MAIN.load(Ordering::Relaxed).is_null() || WORKER.load(Ordering::Relaxed) == 0
 }
 
-/// For a goroutine that is about to enter Python: if that is over it waits for ever.
+/// For a goroutine that is about to enter Python: if Python has ended for goroutines, the goroutine waits for
+/// ever.
 #[inline(always)]
 pub fn stop_if_finalizing() {
     if is_ending() {
@@ -750,7 +753,7 @@ const PATIENCE: i64 = 1_000_000_000;
 fn leave_python(py: Python<'_>) {
     // SAFETY: no preconditions.
     let until = unsafe { gs_now() } + PATIENCE;
-    // SAFETY: the same.
+    // SAFETY: `gs_now` has no preconditions.
     while all().iter().any(|w| w.busy_at().is_some()) && unsafe { gs_now() } < until {
         state::outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
     }

@@ -118,7 +118,7 @@ class Ticker:
         return self.channel.recv_case()
 
     def stop(self):
-        """No more ticks; who waits for one goes on waiting."""
+        """Sends no more ticks. A goroutine that waits for a tick goes on waiting."""
         _gosched._ticker_stop(self.channel)
 
     def __iter__(self):
@@ -137,7 +137,7 @@ def ticker(seconds):
 
 
 class Once:
-    """Does something once, as sync.Once: do() returns when it has been done, by whom ever."""
+    """Does something once, as sync.Once: do() returns when it has been done, by this caller or another."""
 
     def __init__(self):
         self._lock = Lock()
