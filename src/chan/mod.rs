@@ -131,7 +131,7 @@ impl Chan {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether a waiter is in a queue of the channel.
+    /// Whether a goroutine or thread waits in the channel, or was woken and has not left its call yet.
     pub fn is_waited_for(&self) -> bool {
         self.lock.with(|| self.receivers.inside.get() > 0 || self.senders.inside.get() > 0)
     }

@@ -8,7 +8,8 @@ use crate::os::bell::Bell;
 use crate::sched::who::runtime;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many plain threads can wait with a bell at the same time; others poll every few ms.
+/// The number of plain threads that can wait with a bell at one time. Any further thread looks again every 10 ms
+/// (`wait::SLICE`).
 const BELLS: usize = 1024;
 
 /// In a place of [`ALL`]: a thread waits with the bell.

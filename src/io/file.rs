@@ -123,9 +123,9 @@ mod shortness {
     pub const UNKNOWN: u8 = 0;
     /// Nothing is left, and an event will follow when more comes.
     pub const EMPTY: u8 = 1;
-    /// Nothing.
+    /// A short read means nothing: there may be more.
     pub const NOTHING: u8 = 2;
-    /// Nothing, and the file may be shut down for reading: epoll has said so.
+    /// As `NOTHING`, and the file may be shut down for reading: epoll has said so.
     pub const SHUT: u8 = 3;
 }
 
@@ -405,7 +405,7 @@ impl File {
         }
         let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
-            // SAFETY: popped, so ours.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(waiter, crate::sched::who::waiter::When::Soon) };
         }
     }
@@ -425,7 +425,8 @@ impl File {
     pub fn remove_thread(&self, waiter: &PlainWaiter) -> bool {
         self.lock.with(|| {
             let mut at = &self.threads;
-            // SAFETY: who is in the list waits until it has taken itself out.
+            // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on its stack is
+            // there.
             while let Some(w) = unsafe { at.get().as_ref() } {
                 if ptr::eq(w, waiter) {
                     at.set(w.next.get());
@@ -476,9 +477,9 @@ impl File {
         self.verified.seen() != Verified::Yes && self.is_waited_for()
     }
 
-    /// sysmon calls this each few ms. Verifies the registration for a wait that relies on it and lasts, also if the number
-    /// has turned out not to be the library's file since the wait began. True: the file must be verified next time, if
-    /// the wait still lasts.
+    /// sysmon calls this every `VERIFY_EVERY` (50 ms) while the poller is in use. Verifies the registration for a wait
+    /// that relies on it and lasts, also if the number has turned out not to be the library's file since the wait
+    /// began. True: the file must be verified next time, if the wait still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
         let mut misled = None;
         let left = self.lock.with(|| {
@@ -555,7 +556,7 @@ impl File {
     /// Visits the plain threads that wait. The caller holds the lock.
     fn wake_threads(&self, reason: Reason) {
         let mut t = self.threads.get();
-        // SAFETY: who is in the list waits until it has taken itself out.
+        // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on its stack is there.
         while let Some(w) = unsafe { t.as_ref() } {
             w.closed.set(w.closed.get() | (reason == Reason::Closed));
             if let Some(bell) = w.bell {

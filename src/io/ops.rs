@@ -57,8 +57,9 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     }
 }
 
-/// Makes sure that a system call on a file that is no socket doesn't block. `Err`: the system call must not be made.
-/// The number may have become another file, so the kernel is asked each time.
+/// Calls `f`, which makes a system call on a file that is no socket, if the call won't block. Otherwise returns a
+/// negative errno value or [`OTHER_KIND`], without calling `f`. The number may have become another file, so the kernel
+/// is asked each time.
 fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
     match file::is_nonblocking(fd) {
         Ok(true) => f(),

@@ -103,9 +103,8 @@ impl Topology {
         t
     }
 
-    /// Reorders the nodes (`order[new] = old`). Seed 003: processes that all
-    /// filled the first node first would overload it, so each has an order of
-    /// its own.
+    /// Reorders the nodes (`order[new] = old`). Processes that all filled the first node first would overload it, so
+    /// each has an order of its own. seed: N10
     pub fn reorder(&mut self, order: &[usize]) {
         self.nodes = order.iter().map(|&i| self.nodes[i].clone()).collect();
         self.distances =

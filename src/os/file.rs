@@ -256,8 +256,8 @@ pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     unsafe { libc::ppoll(both.as_mut_ptr(), 2, timeout, ptr::null()) != 0 }
 }
 
-/// Keeps SIGPIPE from the calling thread while it writes to a file that is no socket. Dropping this consumes a SIGPIPE
-/// that the write has raised.
+/// Keeps SIGPIPE from the calling thread while it writes to a file that is no socket. [`NoSigpipe::consume`] takes a
+/// SIGPIPE that the write has raised; dropping this restores the signal mask.
 pub struct NoSigpipe {
     before: Option<libc::sigset_t>,
 }

@@ -186,8 +186,8 @@ pub unsafe fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
     unsafe { BATCHES.advise(ranges, one) };
 }
 
-/// Gives an advice for many ranges with one system call (Linux 6.13). A tool such as valgrind may print a warning each
-/// time, so this is tried only until it fails once.
+/// Advises the kernel on many ranges of memory with one system call (Linux 6.13). A tool such as valgrind may print a
+/// warning each time, so this is tried only until it fails once.
 struct Batches {
     advice: i32,
     cannot: AtomicBool,

@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicU32, Ordering, spin_loop};
 
-/// A lock for sections of some ten instructions. It is one word, zero when
+/// A lock for sections of about ten instructions. It is one word, zero when
 /// free, so it may live in zeroed memory that belongs to the user.
 ///
 /// A waiter spins, then gives up its CPU, then sleeps, because the holder may have lost its CPU in the middle. No

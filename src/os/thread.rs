@@ -119,8 +119,8 @@ fn block_signals() -> SignalMask {
     before
 }
 
-/// Names the calling thread (15 characters at most) and asks the kernel for
-/// exact timeouts on it.
+/// Names the calling thread (15 characters at most), turns pthread_cancel(3) off on it for good, and asks the kernel
+/// for exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
     // pthread_cancel(3) is off for good: only the library ends the thread.
     core::mem::forget(NoCancel::new());

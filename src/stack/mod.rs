@@ -30,8 +30,9 @@ pub const GUARD: usize = 4 * PAGE;
 pub const MAX: usize = 1 << 30;
 /// Bytes of a stack unless the user says otherwise, guard included.
 pub const DEFAULT: usize = 256 << 10;
-/// The smallest stack that works, in bytes: enough for a signal frame and a `printf`.
+/// Log2 of the bytes of the smallest stack, guard included: 32 KiB is enough for a signal frame and a `printf`.
 const MIN_CLASS: u32 = 15;
+/// Log2 of the bytes of the largest stack: [`MAX`] and its guard, rounded up.
 const MAX_CLASS: u32 = 31;
 const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
 /// How many stacks a slab has: the first slab of a class is small, later slabs are not.

@@ -46,7 +46,7 @@ impl Cond {
         let waiter = self.queue.pop();
         self.lock.unlock();
         if let Some(w) = waiter {
-            // SAFETY: popped, so ours.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(w, When::NextIfFree) };
         }
     }

@@ -1,4 +1,4 @@
-//! Locks and other meeting points. Each object is memory of the user's, valid
+//! Locks and other synchronisation objects. Each object is memory of the user's, valid
 //! when all its bytes are zero, and has a [`SpinLock`] for its few words.
 //!
 //! Lifetime: a call that releases an object wakes waiters only after its last access

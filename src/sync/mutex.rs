@@ -289,7 +289,7 @@ impl Mutex {
         }
         self.lock.unlock();
         for waiter in [Some(first), second].into_iter().flatten() {
-            // SAFETY: popped, so ours.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(waiter, When::NextIfFree) };
         }
         true

@@ -1,4 +1,4 @@
-//! Doing a thing once.
+//! A function that runs once, however many callers ask for it: Go's `sync.Once`.
 
 use super::wait_in;
 use crate::os::spin::SpinLock;

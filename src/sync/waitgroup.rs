@@ -1,4 +1,4 @@
-//! Waiting for a number of things to be done.
+//! A counter that goroutines and threads wait on until it is 0: Go's `sync.WaitGroup`.
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
