@@ -395,7 +395,7 @@ typedef struct gs_case {
 
 /**
  * A mutex, with the normal and the starvation mode of Go's. It is not tied to
- * a goroutine: any may unlock it. All bytes zero: unlocked. sync.Mutex.
+ * a goroutine: any may unlock it. All bytes zero: unlocked. Go's sync.Mutex.
  */
 typedef struct gs_mutex {
     uint64_t opaque[4];
@@ -403,21 +403,21 @@ typedef struct gs_mutex {
 
 /**
  * A lock for many readers or one writer; new readers wait while a writer waits.
- * All bytes zero: unlocked. sync.RWMutex.
+ * All bytes zero: unlocked. Go's sync.RWMutex.
  */
 typedef struct gs_rwmutex {
     uint64_t opaque[8];
 } gs_rwmutex;
 
 /**
- * A condition variable. All bytes zero: a condition variable without waiters. sync.Cond.
+ * A condition variable. All bytes zero: a condition variable without waiters. Go's sync.Cond.
  */
 typedef struct gs_cond {
     uint64_t opaque[4];
 } gs_cond;
 
 /**
- * A counter to wait for. All bytes zero: 0. sync.WaitGroup.
+ * A counter to wait for. All bytes zero: 0. Go's sync.WaitGroup.
  */
 typedef struct gs_waitgroup {
     uint64_t opaque[6];
@@ -431,7 +431,7 @@ typedef struct gs_sem {
 } gs_sem;
 
 /**
- * Does something once. All bytes zero: not done yet. sync.Once.
+ * Does something once. All bytes zero: not done yet. Go's sync.Once.
  */
 typedef struct gs_once {
     uint64_t opaque[6];
@@ -942,7 +942,7 @@ uint64_t gs_id(const struct gs_g *g);
 /**
  * Lets others run: the goroutine goes behind all that can run on its P. As in Go, about one
  * decision in 30 begins with another queue, so that none starves: then the caller may be the next
- * to run, before others. On a plain thread: sched_yield. Gosched.
+ * to run, before others. On a plain thread: sched_yield. Go's Gosched.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_yield(void);
@@ -952,7 +952,7 @@ void gs_yield(void);
  * goroutine-local values run, those of C++ objects on its stack do not, and an
  * exception that it handles is lost. In
  * gs_run's function it makes gs_run return 0. On a plain thread, or between
- * gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+ * gs_entersyscall and gs_exitsyscall, it does nothing. Go's Goexit.
  * May switch; not async-signal-safe.
  */
 void gs_exit(void);
@@ -960,7 +960,7 @@ void gs_exit(void);
 /**
  * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
  * it has not slept (see GS_FOREVER).
- * Goroutines and plain threads. time.Sleep.
+ * Goroutines and plain threads. Go's time.Sleep.
  * May switch; not async-signal-safe.
  */
 int gs_sleep(gs_duration ns);
@@ -974,7 +974,7 @@ int gs_sleep_until(gs_deadline deadline);
 
 /**
  * How many goroutines there are: those that have not run yet, and gs_run's,
- * included. NumGoroutine.
+ * included. Go's NumGoroutine.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 size_t gs_num_goroutines(void);
@@ -1015,7 +1015,7 @@ void *gs_getspecific(gs_key key);
 /**
  * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
  * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
- * memory. Free it with gs_chan_free. make(chan T, cap).
+ * memory. Free it with gs_chan_free. Go's make(chan T, cap).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
@@ -1070,19 +1070,19 @@ int gs_chan_take(struct gs_chan *c,
 
 /**
  * Closes the channel: sends fail from now on, receives once it is drained; all
- * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+ * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. Go's close(c).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_close(struct gs_chan *c);
 
 /**
- * How many elements are in the channel now; 0 for NULL. len(c).
+ * How many elements are in the channel now; 0 for NULL. Go's len(c).
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_len(const struct gs_chan *c);
 
 /**
- * How many it can hold; 0 for NULL. cap(c).
+ * How many it can hold; 0 for NULL. Go's cap(c).
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_cap(const struct gs_chan *c);
@@ -1090,7 +1090,7 @@ size_t gs_chan_cap(const struct gs_chan *c);
 /**
  * Does one of n operations: if several can be done, each with the same chance;
  * if none, the first that can be. Its result is in cases[i].result. With n = 0,
- * or only NULL channels, it waits for the deadline. select.
+ * or only NULL channels, it waits for the deadline. Go's select.
  *
  * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
  * cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
@@ -1226,14 +1226,14 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 /**
  * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
  * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
- * time.AfterFunc.
+ * Go's time.AfterFunc.
  * May switch; not async-signal-safe.
  */
 struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
  * Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
- * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
+ * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's Timer.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_stop(struct gs_timer *t);
@@ -1254,7 +1254,7 @@ int gs_timer_stop_wait(struct gs_timer *t,
 /**
  * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
  * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
- * -EAGAIN: it is as before. Timer.Reset.
+ * -EAGAIN: it is as before. Go's Timer.Reset.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_reset(struct gs_timer *t, gs_duration ns);
@@ -1268,7 +1268,7 @@ int gs_timer_free(struct gs_timer *t);
 /**
  * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
  * after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
- * NULL: no memory. time.After.
+ * NULL: no memory. Go's time.After.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
@@ -1276,14 +1276,14 @@ GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 /**
  * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
  * nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
- * no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+ * no memory. gs_ticker_stop it, or just gs_chan_free it. Go's time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
  * No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
- * channel of gs_ticker_start or gs_after. Ticker.Stop.
+ * channel of gs_ticker_start or gs_after. Go's Ticker.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_ticker_stop(struct gs_chan *c);
@@ -1461,7 +1461,7 @@ int gs_close(int fd);
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
  * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
- * net.Listen.
+ * Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
@@ -1473,7 +1473,7 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
  *
  * The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
  * gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
- * -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
+ * -EINVAL: host is NULL. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK
@@ -1502,7 +1502,7 @@ int gs_udp_bind(const char *host,
  *
  * The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
  * code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
- * Goroutines and plain threads. net.Dial.
+ * Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
 int gs_udp_connect(const char *host,
@@ -1517,7 +1517,7 @@ int gs_udp_connect(const char *host,
  *
  * The socket; -EADDRINUSE: the path is there, whether a socket listens or not, or the name is
  * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
- * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+ * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 int gs_unix_listen(const char *path,
@@ -1530,7 +1530,7 @@ int gs_unix_listen(const char *path,
  *
  * The socket; -ECONNREFUSED: the path is there, but no socket listens; -ENOENT: it isn't; other
  * errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
- * gs_unix_listen. Goroutines and plain threads. net.Dial.
+ * gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
 int gs_unix_connect(const char *path,
@@ -1621,7 +1621,7 @@ ssize_t gs_splice(int fd_in,
  * The number of bytes, short only at the end of the file or with GS_NOWAIT;
  * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
  * offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
- * threads. os.File.ReadAt.
+ * threads. Go's os.File.ReadAt.
  * May switch; not async-signal-safe.
  */
 ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
@@ -1630,7 +1630,7 @@ ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline
  * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
  *
  * The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
- * threads. os.File.WriteAt.
+ * threads. Go's os.File.WriteAt.
  * May switch; not async-signal-safe.
  */
 ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, gs_deadline deadline);
@@ -1674,14 +1674,14 @@ int gs_last_error(void);
  * The goroutine is about to make a system call that may block: until
  * gs_exitsyscall its P may be used by others. In between the thread counts as a
  * plain one: a call of this library that blocks, blocks the thread. Nests. On a
- * plain thread it does nothing. 0. entersyscall.
+ * plain thread it does nothing. 0. Go's entersyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscall(void);
 
 /**
  * gs_entersyscall for a call that surely blocks for long: the P is given up at once.
- * gs_exitsyscall ends this too. 0. entersyscallblock.
+ * gs_exitsyscall ends this too. 0. Go's entersyscallblock.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscallblock(void);
@@ -1689,7 +1689,7 @@ int gs_entersyscallblock(void);
 /**
  * The system call is over; the goroutine goes on when it has a P again. errno
  * stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
- * exitsyscall.
+ * Go's exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);
@@ -1713,7 +1713,7 @@ long gs_syscall(long nr, ...);
  *
  * The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
  * far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
- * option. Goroutines and plain threads. os.Process.Wait.
+ * option. Goroutines and plain threads. Go's os.Process.Wait.
  * May switch; not async-signal-safe.
  */
 pid_t gs_waitpid(pid_t pid,
@@ -1732,7 +1732,7 @@ pid_t gs_waitpid(pid_t pid,
  *
  * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
  * NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
- * -ENFILE, -ENOMEM. Goroutines and plain threads. signal.Notify.
+ * -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
  * May switch; not async-signal-safe.
  */
 int gs_signal_wait(const void *set,
@@ -1753,13 +1753,13 @@ void *gs_blocking(void *(*f)(void *arg), void *arg);
  * that are pinned to the thread run there while this one is parked. If the goroutine
  * ends while locked the thread ends too (unless it is gs_run's caller's, or others
  * are pinned to it). Nests.
- * 0. LockOSThread.
+ * 0. Go's LockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_lock_os_thread(void);
 
 /**
- * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
+ * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. Go's UnlockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_unlock_os_thread(void);
@@ -1768,19 +1768,19 @@ int gs_unlock_os_thread(void);
  * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
  * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
  * n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
- * can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
+ * can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
  * May switch; not async-signal-safe.
  */
 int gs_gomaxprocs(int n);
 
 /**
- * Sets how many threads the library may start to run goroutines, and gives the former
+ * Sets how many threads the library may start to run goroutines, and returns the former
  * number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
  * goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
  * while a goroutine has locked the first.
  * Threads that there are already stay. Each goroutine that is preempted by a signal,
  * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
- * gs_init). debug.SetMaxThreads.
+ * gs_init). Go's debug.SetMaxThreads.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_max_threads(int n);
@@ -1796,14 +1796,14 @@ int gs_set_max_threads(int n);
  * GS_NOWAIT, or a passed deadline, commit is not called.
  *
  * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
- * thread until the deadline (commit gets NULL). gopark.
+ * thread until the deadline (commit gets NULL). Go's gopark.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
 
 /**
  * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
- * several callers one gets 0. Goroutines and plain threads. goready.
+ * several callers one gets 0. Goroutines and plain threads. Go's goready.
  * May switch; not async-signal-safe.
  */
 int gs_ready(struct gs_g *g);
@@ -1820,14 +1820,14 @@ int gs_ready(struct gs_g *g);
  * from lists that belong to the thread.
  *
  * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
- * several take turns. stopTheWorld.
+ * several take turns. Go's stopTheWorld.
  * Not async-signal-safe.
  */
 int gs_stop_the_world(void);
 
 /**
  * Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
- * caller has not stopped the world. startTheWorld.
+ * caller has not stopped the world. Go's startTheWorld.
  * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_start_the_world(void);

@@ -32,7 +32,7 @@ impl<T: Word> RelaxedCell<T> {
         unsafe { T::store(self.0.get(), value) };
     }
 
-    /// Owner: sets it and gives what it was.
+    /// Owner: sets it and returns what it was.
     #[inline(always)]
     pub fn replace(&self, value: T) -> T {
         let old = self.get();

@@ -40,7 +40,7 @@ pub fn is_on() -> bool {
 /// Where a context's stack is: its lowest address and its size.
 pub type Bounds = (usize, usize);
 
-/// The running context is about to switch to the stack `to`. Gives what the context must pass to [`arrived`] when it
+/// The running context is about to switch to the stack `to`. Returns what the context must pass to [`arrived`] when it
 /// resumes. `for_ever`: it never will.
 #[cold]
 pub fn leaving(to: Bounds, for_ever: bool) -> *mut c_void {

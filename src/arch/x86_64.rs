@@ -572,7 +572,7 @@ pub unsafe fn tls_set(v: usize) {
 }
 
 /// Tells Valgrind that `lo..hi` is a stack, so that a switch is not taken for a
-/// huge frame; gives an id for [`valgrind_forget`]. A few no-ops otherwise.
+/// huge frame; returns an id for [`valgrind_forget`]. A few no-ops otherwise.
 pub fn valgrind_register(lo: usize, hi: usize) -> usize {
     valgrind_request([0x1501, lo, hi, 0, 0, 0])
 }
@@ -657,7 +657,7 @@ macro_rules! with_seventh_argument {
 }
 pub(crate) use with_seventh_argument;
 
-/// Makes a system call. Gives its result, or a negative errno value. errno stays.
+/// Makes a system call. Returns its result, or a negative errno value. errno stays.
 ///
 /// # Safety
 /// The arguments are what the system call needs.

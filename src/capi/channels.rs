@@ -39,7 +39,7 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
 
 /// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
 /// holds cap of them; 0: a send waits for its receive. NULL: too large, or no
-/// memory. Free it with gs_chan_free. make(chan T, cap).
+/// memory. Free it with gs_chan_free. Go's make(chan T, cap).
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
@@ -188,7 +188,7 @@ unsafe extern "C" fn wait_in_at(
 }
 
 /// Closes the channel: sends fail from now on, receives once it is drained; all
-/// that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. close(c).
+/// that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. Go's close(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
     unsafe { given(c) }.map_or(EINVAL, Chan::close)
 }
 
-/// How many elements are in the channel now; 0 for NULL. len(c).
+/// How many elements are in the channel now; 0 for NULL. Go's len(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
     unsafe { given(c) }.map_or(0, Chan::len)
 }
 
-/// How many it can hold; 0 for NULL. cap(c).
+/// How many it can hold; 0 for NULL. Go's cap(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
 
 /// Does one of n operations: if several can be done, each with the same chance;
 /// if none, the first that can be. Its result is in cases[i].result. With n = 0,
-/// or only NULL channels, it waits for the deadline. select.
+/// or only NULL channels, it waits for the deadline. Go's select.
 ///
 /// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
 /// cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of

@@ -19,7 +19,7 @@ use core::ptr;
 /// GS_NOWAIT, or a passed deadline, commit is not called.
 ///
 /// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
-/// thread until the deadline (commit gets NULL). gopark.
+/// thread until the deadline (commit gets NULL). Go's gopark.
 ///
 /// # Safety
 /// Calling `commit` with `arg` is the caller's business.
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn gs_park(
 }
 
 /// Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
-/// several callers one gets 0. Goroutines and plain threads. goready.
+/// several callers one gets 0. Goroutines and plain threads. Go's goready.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 /// from lists that belong to the thread.
 ///
 /// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
-/// several take turns. stopTheWorld.
+/// several take turns. Go's stopTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
     let _entered = Entered::without_giving_way();
@@ -70,7 +70,7 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
 }
 
 /// Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
-/// caller has not stopped the world. startTheWorld.
+/// caller has not stopped the world. Go's startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
     let _entered = Entered::without_giving_way();

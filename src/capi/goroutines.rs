@@ -419,7 +419,7 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 
 /// Lets others run: the goroutine goes behind all that can run on its P. As in Go, about one
 /// decision in 30 begins with another queue, so that none starves: then the caller may be the next
-/// to run, before others. On a plain thread: sched_yield. Gosched.
+/// to run, before others. On a plain thread: sched_yield. Go's Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
     let entered = Entered::new();
@@ -431,7 +431,7 @@ pub extern "C" fn gs_yield() {
 /// goroutine-local values run, those of C++ objects on its stack do not, and an
 /// exception that it handles is lost. In
 /// gs_run's function it makes gs_run return 0. On a plain thread, or between
-/// gs_entersyscall and gs_exitsyscall, it does nothing. Goexit.
+/// gs_entersyscall and gs_exitsyscall, it does nothing. Go's Goexit.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
@@ -442,7 +442,7 @@ pub extern "C" fn gs_exit() {
 
 /// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
 /// it has not slept (see GS_FOREVER).
-/// Goroutines and plain threads. time.Sleep.
+/// Goroutines and plain threads. Go's time.Sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep(ns: gs_duration) -> c_int {
     let _entered = Entered::new();
@@ -458,7 +458,7 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
 }
 
 /// How many goroutines there are: those that have not run yet, and gs_run's,
-/// included. NumGoroutine.
+/// included. Go's NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();

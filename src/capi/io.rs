@@ -379,7 +379,7 @@ unsafe fn given<'a>(s: *const c_char) -> Option<&'a CStr> {
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
 /// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
-/// net.Listen.
+/// Go's net.Listen.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -397,7 +397,7 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
 ///
 /// The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
 /// gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
-/// -EINVAL: host is NULL. Goroutines and plain threads. net.Dial.
+/// -EINVAL: host is NULL. Goroutines and plain threads. Go's net.Dial.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -437,7 +437,7 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
 ///
 /// The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
 /// code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
-/// Goroutines and plain threads. net.Dial.
+/// Goroutines and plain threads. Go's net.Dial.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -459,7 +459,7 @@ pub unsafe extern "C" fn gs_udp_connect(
 ///
 /// The socket; -EADDRINUSE: the path is there, whether a socket listens or not, or the name is
 /// taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
-/// "@"; -EMFILE, -ENFILE. Goroutines and plain threads. net.Listen.
+/// "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> 
 ///
 /// The socket; -ECONNREFUSED: the path is there, but no socket listens; -ENOENT: it isn't; other
 /// errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
-/// gs_unix_listen. Goroutines and plain threads. net.Dial.
+/// gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -618,7 +618,7 @@ pub unsafe extern "C" fn gs_splice(
 /// The number of bytes, short only at the end of the file or with GS_NOWAIT;
 /// -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
 /// offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
-/// threads. os.File.ReadAt.
+/// threads. Go's os.File.ReadAt.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
@@ -641,7 +641,7 @@ pub unsafe extern "C" fn gs_pread(
 /// Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
 ///
 /// The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
-/// threads. os.File.WriteAt.
+/// threads. Go's os.File.WriteAt.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.

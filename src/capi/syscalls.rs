@@ -16,7 +16,7 @@ use libc::{pid_t, siginfo_t, sigset_t};
 /// The goroutine is about to make a system call that may block: until
 /// gs_exitsyscall its P may be used by others. In between the thread counts as a
 /// plain one: a call of this library that blocks, blocks the thread. Nests. On a
-/// plain thread it does nothing. 0. entersyscall.
+/// plain thread it does nothing. 0. Go's entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
     let _entered = Entered::new();
@@ -24,7 +24,7 @@ pub extern "C" fn gs_entersyscall() -> c_int {
 }
 
 /// gs_entersyscall for a call that surely blocks for long: the P is given up at once.
-/// gs_exitsyscall ends this too. 0. entersyscallblock.
+/// gs_exitsyscall ends this too. 0. Go's entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
     let _entered = Entered::new();
@@ -33,7 +33,7 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
 
 /// The system call is over; the goroutine goes on when it has a P again. errno
 /// stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
-/// exitsyscall.
+/// Go's exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {
     let _entered = Entered::new();
@@ -79,7 +79,7 @@ unsafe extern "C" fn system_call(
 ///
 /// The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
 /// far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
-/// option. Goroutines and plain threads. os.Process.Wait.
+/// option. Goroutines and plain threads. Go's os.Process.Wait.
 ///
 /// # Safety
 /// `status` is null or writable.
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn gs_waitpid(
 ///
 /// The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
 /// NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
-/// -ENFILE, -ENOMEM. Goroutines and plain threads. signal.Notify.
+/// -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
 ///
 /// # Safety
 /// `set` is null or a set; `info` is null or writable.
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn gs_blocking(
 /// that are pinned to the thread run there while this one is parked. If the goroutine
 /// ends while locked the thread ends too (unless it is gs_run's caller's, or others
 /// are pinned to it). Nests.
-/// 0. LockOSThread.
+/// 0. Go's LockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_lock_os_thread() -> c_int {
     let _entered = Entered::new();
@@ -163,7 +163,7 @@ pub extern "C" fn gs_lock_os_thread() -> c_int {
     0
 }
 
-/// Undoes one gs_lock_os_thread. 0; -EPERM: there was none. UnlockOSThread.
+/// Undoes one gs_lock_os_thread. 0; -EPERM: there was none. Go's UnlockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_unlock_os_thread() -> c_int {
     let _entered = Entered::new();
@@ -173,7 +173,7 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
 /// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
 /// the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
 /// n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
-/// can't be started (see gs_init). Goroutines and plain threads. GOMAXPROCS.
+/// can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     let _entered = Entered::new();
@@ -186,13 +186,13 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     }
 }
 
-/// Sets how many threads the library may start to run goroutines, and gives the former
+/// Sets how many threads the library may start to run goroutines, and returns the former
 /// number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
 /// goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
 /// while a goroutine has locked the first.
 /// Threads that there are already stay. Each goroutine that is preempted by a signal,
 /// or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
-/// gs_init). debug.SetMaxThreads.
+/// gs_init). Go's debug.SetMaxThreads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     let _entered = Entered::new();

@@ -21,7 +21,7 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 
 /// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
-/// time.AfterFunc.
+/// Go's time.AfterFunc.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();
@@ -34,7 +34,7 @@ pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) ->
 }
 
 /// Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
-/// function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Timer.Stop.
+/// function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's Timer.Stop.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: gs_deadl
 
 /// Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
 /// fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
-/// -EAGAIN: it is as before. Timer.Reset.
+/// -EAGAIN: it is as before. Go's Timer.Reset.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
 
 /// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
 /// after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
-/// NULL: no memory. time.After.
+/// NULL: no memory. Go's time.After.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
@@ -104,7 +104,7 @@ pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
 
 /// A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
 /// nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
-/// no memory. gs_ticker_stop it, or just gs_chan_free it. time.NewTicker.
+/// no memory. gs_ticker_stop it, or just gs_chan_free it. Go's time.NewTicker.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
@@ -113,7 +113,7 @@ pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
 }
 
 /// No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
-/// channel of gs_ticker_start or gs_after. Ticker.Stop.
+/// channel of gs_ticker_start or gs_after. Go's Ticker.Stop.
 ///
 /// # Safety
 /// `c` is null or a channel.

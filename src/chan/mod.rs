@@ -15,7 +15,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::alloc::{Layout, dealloc};
 
-/// A channel of elements of a fixed size. hchan.
+/// A channel of elements of a fixed size. Go's `hchan`.
 pub struct Chan {
     lock: SpinLock,
     /// Written under the lock; read without it as a hint.
@@ -244,7 +244,7 @@ impl Chan {
     }
 
     /// Sends a copy of `*elem`: 0, or `-EPIPE` (closed). `None`: [`Chan::wait`] is next,
-    /// and the lock is held. chansend.
+    /// and the lock is held. Go's `chansend`.
     ///
     /// # Safety
     /// `elem` has the element size.
@@ -259,7 +259,7 @@ impl Chan {
     }
 
     /// Receives into `*elem`, or drops the element if it is null: 0, or `-EPIPE` (closed
-    /// and drained; `*elem` is zeroed). `None`: as [`Chan::try_send`]. chanrecv.
+    /// and drained; `*elem` is zeroed). `None`: as [`Chan::try_send`]. Go's `chanrecv`.
     ///
     /// # Safety
     /// `elem` has room for an element, or is null.
@@ -306,7 +306,7 @@ impl Chan {
         }
     }
 
-    /// Closes the channel and wakes all waiters. `-EPIPE`: it was closed already. closechan.
+    /// Closes the channel and wakes all waiters. `-EPIPE`: it was closed already. Go's `closechan`.
     pub fn close(&self) -> i32 {
         self.lock.lock();
         if self.is_closed() {

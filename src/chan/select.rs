@@ -69,8 +69,8 @@ impl<T> PerCase<T> {
 }
 
 /// Does one of the cases, chosen with equal chances among those that can be
-/// done; gives its number and the result of the operation. Fails with the
-/// reason why it can't wait. selectgo.
+/// done; returns its number and the result of the operation. Fails with the
+/// reason why it can't wait. Go's `selectgo`.
 ///
 /// # Safety
 /// The elements are as for the single operations.

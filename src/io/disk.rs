@@ -1,6 +1,6 @@
 //! Files on disks. They are always "ready", and then the thread sleeps in the kernel. So the pool's threads read what
-//! is not in memory, and write what must reach the disk. Calls that only copy are made between entersyscall and
-//! exitsyscall.
+//! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
+//! `exitsyscall`.
 
 use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, Buffer};

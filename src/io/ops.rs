@@ -320,7 +320,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     }
 }
 
-/// What an attempt to connect gives when it must be made again later.
+/// What an attempt to connect returns when it must be made again later.
 const NO_ROOM: isize = isize::MIN;
 
 /// Pauses of growing length, where no event says when to try again.

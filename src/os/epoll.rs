@@ -54,8 +54,8 @@ fn control(epoll: i32, op: i32, fd: i32, events: u32, data: u64) -> Result<(), i
     checked(unsafe { libc::epoll_ctl(epoll, op, fd, &mut event) }).map(drop)
 }
 
-/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Gives how many there are; 0 also after
-/// a signal.
+/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Returns how many there are; 0 also
+/// after a signal.
 pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
     /// The kernel is older than epoll_pwait2 (5.11), or a filter refuses it.
     static MISSING: AtomicBool = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! System calls on file descriptors. Each function gives what the system call gives, or a negative errno value.
+//! System calls on file descriptors. Each function returns what the system call returns, or a negative errno value.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;

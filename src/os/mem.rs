@@ -78,7 +78,8 @@ fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = us
     unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
 }
 
-/// Moves the touched pages of a range to a NUMA node; addresses stay. Gives how many pages are on that node afterwards.
+/// Moves the touched pages of a range to a NUMA node; addresses stay. Returns how many pages are on that node
+/// afterwards.
 pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     const MPOL_MF_MOVE: i32 = 2;
     /// How many pages one system call moves.

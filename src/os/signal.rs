@@ -107,7 +107,7 @@ fn bit(sig: i32) -> Mask {
     1 << (sig - 1)
 }
 
-/// Makes it the calling thread's mask; gives the former mask. Async-signal-safe.
+/// Makes it the calling thread's mask; returns the former mask. Async-signal-safe.
 fn set_mask(mask: Mask) -> Mask {
     let mut before: Mask = 0;
     // SAFETY: two words of the size that is passed.

@@ -1,4 +1,4 @@
-//! System calls on sockets. Each function gives what the system call gives, or a negative errno value; none of them
+//! System calls on sockets. Each function returns what the system call returns, or a negative errno value; none of them
 //! waits, none raises SIGPIPE.
 
 use super::file::Buffer;

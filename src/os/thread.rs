@@ -89,7 +89,7 @@ impl SignalMask {
     }
 }
 
-/// Lets one signal reach the calling thread; gives the former mask.
+/// Lets one signal reach the calling thread; returns the former mask.
 pub fn unblock(signal: i32) -> SignalMask {
     let before = SignalMask::current();
     // SAFETY: the set is filled before it is changed and used.
@@ -103,7 +103,7 @@ pub fn unblock(signal: i32) -> SignalMask {
     before
 }
 
-/// Blocks every signal of the calling thread except those that a fault raises; gives the former mask.
+/// Blocks every signal of the calling thread except those that a fault raises; returns the former mask.
 fn block_signals() -> SignalMask {
     let before = SignalMask::current();
     // SAFETY: the set is filled before it is changed and used.
@@ -139,7 +139,7 @@ impl NoCancel {
         NoCancel(NoCancel::set(DISABLE))
     }
 
-    /// Gives the former state.
+    /// Returns the former state.
     fn set(state: i32) -> i32 {
         let mut before = 0;
         // SAFETY: `before` is writable; the call concerns only the calling thread.

@@ -297,7 +297,7 @@ impl StackPool {
     }
 
     /// Takes back several stacks, and gives their memory to the system. The stacks stay usable and their guards armed.
-    /// Gives how many there were.
+    /// Returns how many there were.
     pub fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
         const AT_ONCE: usize = 64;
         let mut count = 0;
@@ -331,7 +331,7 @@ impl StackPool {
         self.with(|p| p.free.iter().any(|f| f.count.has_spare()))
     }
 
-    /// Gives the memory of up to `most` of these stacks back, least recently used first. Gives how many.
+    /// Gives the memory of up to `most` of these stacks back, least recently used first. Returns how many.
     pub fn trim(&self, most: usize) -> usize {
         let coldest = || {
             self.with(|p| {
@@ -347,7 +347,7 @@ impl StackPool {
 
 impl StackPool {
     /// Moves the memory of a stack of this pool, from `from` up, to the node `node`, which is `os_node` for the system.
-    /// Addresses stay. Gives the moved stack, and how many pages had been touched.
+    /// Addresses stay. Returns the moved stack, and how many pages had been touched.
     pub fn migrate(&self, stack: Stack, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
         let pages = mem::move_to_node(from, stack.hi() - from, os_node);
         (self.bound_to(Stack { node, ..stack }, os_node), pages)
@@ -448,7 +448,7 @@ pub fn configure(force_mprotect: bool, budget: usize) {
     BUDGET.store(budget, Ordering::Relaxed);
 }
 
-/// Arms the guards of a new slab; gives how many of them are mappings.
+/// Arms the guards of a new slab; returns how many of them are mappings.
 ///
 /// # Safety
 /// `count` stacks of `size` bytes are reserved there, and not used yet.

@@ -5,7 +5,7 @@ use crate::os::spin::SpinLock;
 use crate::sched::core::park::{Block, ready_all, unlock};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 
-/// gs_cond. sync.Cond.
+/// gs_cond. Go's `sync.Cond`.
 #[repr(C)]
 pub struct Cond {
     lock: SpinLock,

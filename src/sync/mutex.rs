@@ -56,7 +56,7 @@ fn haste(waiter: &Waiter) -> Haste {
 const _: () = assert!(LOCKED == 1 && QUEUED == 2 && STARVING == 8);
 const _: () = assert!(core::mem::offset_of!(Mutex, state) == 0);
 
-/// gs_mutex. sync.Mutex.
+/// gs_mutex. Go's `sync.Mutex`.
 #[repr(C)]
 pub struct Mutex {
     state: AtomicU32,

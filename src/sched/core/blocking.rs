@@ -39,7 +39,7 @@ const PS_CHECKED: usize = 8;
 /// for a P.
 const YIELDS: u32 = 16;
 
-/// The running goroutine may be about to block its thread. Does nothing on a plain thread. entersyscall.
+/// The running goroutine may be about to block its thread. Does nothing on a plain thread. Go's `entersyscall`.
 pub fn enter() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, false),
@@ -48,7 +48,7 @@ pub fn enter() -> i32 {
 }
 
 /// [`enter`] for a call that surely blocks, and for long: the P is free at once.
-/// entersyscallblock.
+/// Go's `entersyscallblock`.
 pub fn enter_block() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, true),
@@ -231,7 +231,7 @@ fn try_again(m: MRef) -> bool {
     })
 }
 
-/// The block is over. `-EPERM` if none had begun. exitsyscall.
+/// The block is over. `-EPERM` if none had begun. Go's `exitsyscall`.
 pub fn exit() -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
     let g = m.g();
@@ -276,7 +276,7 @@ pub unsafe fn queue_for_p(g: usize) {
     }
 }
 
-/// Calls `f(arg)` on the thread's own stack with the P released; gives what `f` returns, and its errno. On a plain
+/// Calls `f(arg)` on the thread's own stack with the P released; returns what `f` returns, and its errno. On a plain
 /// thread, or in such a call already, just calls `f`.
 ///
 /// # Safety

@@ -108,7 +108,7 @@ impl Drop for Entered {
     }
 }
 
-/// The M uses its P from here on, without a check whether it still has it. Gives where the caller was.
+/// The M uses its P from here on, without a check whether it still has it. Returns where the caller was.
 #[inline(always)]
 pub fn go_inside(m: MRef) -> u8 {
     let from = m.outside.load(Ordering::Relaxed);
@@ -118,7 +118,8 @@ pub fn go_inside(m: MRef) -> u8 {
     from
 }
 
-/// The library runs from here on. Gives where the caller was, inside or outside, and the M on which the caller is now.
+/// The library runs from here on. Returns where the caller was, inside or outside, and the M on which the caller is
+/// now.
 #[inline(always)]
 pub fn come_in(m: MRef) -> (u8, MRef) {
     let from = go_inside(m);

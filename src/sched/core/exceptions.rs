@@ -57,7 +57,7 @@ impl Unsaved {
 }
 
 /// Leaves the running goroutine by `switch`, and takes its exceptions along. `switch` gets whether it must go to g0.
-/// Gives the M on which the goroutine goes on.
+/// Returns the M on which the goroutine goes on.
 pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
     if !m.blocking.get().is_null() {
         // In `gs_blocking` the thread stays the goroutine's, for the function on g0.
@@ -111,7 +111,7 @@ fn save_unsaved(m: MRef) {
     });
 }
 
-/// The goroutine ends in the middle of its function: its exceptions are lost. Gives the M on which it goes on.
+/// The goroutine ends in the middle of its function: its exceptions are lost. Returns the M on which it goes on.
 pub fn forget(m: MRef) -> MRef {
     if m.cxa.is_clean() {
         return m;

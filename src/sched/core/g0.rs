@@ -71,7 +71,7 @@ pub fn run(m: MRef) {
     group::leave(m);
 }
 
-/// The next goroutine for this M; `None`: the thread leaves. schedule.
+/// The next goroutine for this M; `None`: the thread leaves. Go's `schedule`.
 #[inline(always)]
 pub fn next(m: MRef) -> Option<GRef> {
     loop {

@@ -331,7 +331,7 @@ impl Gangs {
         });
     }
 
-    /// For sysmon: changes the row if it is time, and interrupts goroutines that have to give way. Gives when sysmon
+    /// For sysmon: changes the row if it is time, and interrupts goroutines that have to give way. Returns when sysmon
     /// must call this again, in ns.
     pub fn tick(&self, rt: &Runtime, now: i64) -> i64 {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -350,7 +350,7 @@ impl Gangs {
         next
     }
 
-    /// Begins the next row if it is time, and adds the gangs that fit to the row under way. Gives when it must be
+    /// Begins the next row if it is time, and adds the gangs that fit to the row under way. Returns when it must be
     /// called again, in ns.
     fn update_row(&self, rt: &Runtime, now: i64) -> i64 {
         if world::is_stopping() {
@@ -467,7 +467,7 @@ fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
 }
 
 /// Begins the turn of all gangs that are ready and fit in side by side, in the order of the list; they go to its end.
-/// Gives how many slices they need to run all their members.
+/// Returns how many slices they need to run all their members.
 fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let mut slices = 0;
     let count = m.iter().count();

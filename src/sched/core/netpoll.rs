@@ -314,7 +314,7 @@ pub fn ticks_between_polls(p: PRef) -> u32 {
 }
 
 /// Polls the instance of `of`, which is the caller's own P or another. The goroutines that waited for what has happened
-/// become ready on the caller's P. On g0. Gives how many there are.
+/// become ready on the caller's P. On g0. Returns how many there are.
 pub fn poll(m: MRef, of: PRef) -> usize {
     let p = m.p();
     let before = of.poll.last_poll();

@@ -41,7 +41,7 @@ pub fn is_claimed(m: MRef) -> bool {
 }
 
 /// The M, which is inside now, keeps its P, or gets another if it has lost its P.
-/// Gives the M on which the goroutine runs then.
+/// Returns the M on which the goroutine runs then.
 pub fn find_p(m: MRef) -> MRef {
     if !is_claimed(m) || keeps(m) {
         return m;
@@ -374,7 +374,7 @@ pub fn set_up(rt: &Runtime) {
     }
 }
 
-/// Lets the signal reach the calling thread; gives the former mask, unless there
+/// Lets the signal reach the calling thread; returns the former mask, unless there
 /// is no signal.
 pub fn allow() -> Option<thread::SignalMask> {
     let signal = rt().preempt_signal;
@@ -730,7 +730,7 @@ pub fn computes_from_now(p: PRef) {
 
 /// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
 /// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
-/// with number `from`, and gives how many signals it has sent.
+/// with number `from`, and returns how many signals it has sent.
 pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
     if rt.preempt_signal == 0 {
         return 0;

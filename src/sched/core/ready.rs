@@ -330,7 +330,7 @@ impl Runtime {
         start::work_added(None, taken);
     }
 
-    /// [`Runtime::push`] without announcing the task; gives the node that has it.
+    /// [`Runtime::push`] without announcing the task; returns the node that has it.
     pub fn push_quietly(&self, node: usize, task: Task, priority: i8) -> usize {
         if priority == priority::MEMBER {
             gang::push_quietly(self, task);

@@ -87,7 +87,7 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     n
 }
 
-/// Moves up to `most` descriptors with stacks that a node keeps to `to`. Gives how many there were.
+/// Moves up to `most` descriptors with stacks that a node keeps to `to`. Returns how many there were.
 fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
     let n = node.gs_with_stack.give_existing(most, to);
     node.with_stack.taken(n);

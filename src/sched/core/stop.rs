@@ -56,7 +56,7 @@ pub fn take_gift(m: MRef) {
 
 /// The M has no P and nothing to do: sleeps until another M gives it a P, or until
 /// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
-/// stopm.
+/// Go's `stopm`.
 pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];

@@ -19,8 +19,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 /// Leaves the running goroutine for the next goroutine, or for g0. The context that runs next calls `commit(arg)`,
-/// after the registers are saved. Returns when the goroutine is resumed, maybe on another thread, and gives the M
-/// there.
+/// after the registers are saved. Returns when the goroutine is resumed, maybe on another thread: the M there.
 ///
 /// # Safety
 /// `commit` may be called with `arg` then.
@@ -51,7 +50,7 @@ pub fn successor(m: MRef) -> Option<Task> {
 }
 
 /// For an M with hooks, on g0: chooses the next task before the goroutine that has left is published. The task waits in
-/// the stash. Gives its goroutine if that can be switched to as it is.
+/// the stash. Returns its goroutine if that can be switched to as it is.
 pub fn choose_early(m: MRef) -> Option<GRef> {
     if m.p.get().is_null() || m.is_locked() || m.is_attached() {
         return None;
@@ -85,7 +84,7 @@ impl ThreadState {
         ThreadState { errno: unsafe { *m.errno.get() } }
     }
 
-    /// Leaves the running goroutine, and gives the state to the thread that resumes it. Gives the M there.
+    /// Leaves the running goroutine, and gives the state to the thread that resumes it. Returns the M there.
     #[inline(always)]
     pub fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
         let m = match left.m.cxa.is_clean() {
@@ -102,7 +101,7 @@ impl ThreadState {
     }
 }
 
-/// Leaves a goroutine that has or may have exceptions; gives the M that resumes it.
+/// Leaves a goroutine that has or may have exceptions; returns the M that resumes it.
 #[cold]
 #[inline(never)]
 fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef {
@@ -150,7 +149,7 @@ impl Left {
         }
     }
 
-    /// Leaves the running context for another. When a context switches back, gives what that context tells.
+    /// Leaves the running context for another. When a context switches back, returns what that context tells.
     ///
     /// # Safety
     /// As for [`arch::switch`].
@@ -161,7 +160,7 @@ impl Left {
         unsafe { Left::from_words(arch::switch(save, to, self.into_words(), here)) }
     }
 
-    /// Calls the commit of the goroutine that has just been left; gives the M.
+    /// Calls the commit of the goroutine that has just been left; returns the M.
     ///
     /// # Safety
     /// A switch has just given it to the caller: the context that made it has been left.

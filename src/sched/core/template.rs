@@ -1,6 +1,6 @@
 //! The template thread makes threads while a goroutine waits in the signal handler. That goroutine may have a lock of
 //! the C library that `pthread_create` takes. No M waits for the template thread. `PREEMPTION.md` has the protocol.
-//! startTemplateThread.
+//! Go's `startTemplateThread`.
 
 use super::start;
 use crate::os::thread;

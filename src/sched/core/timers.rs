@@ -305,7 +305,7 @@ impl Entry {
 const RETRY: i64 = 1_000_000;
 
 impl Timers {
-    /// Fires all due entries. Gives how many were alive.
+    /// Fires all due entries. Returns how many were alive.
     pub fn run(&self, now: i64) -> usize {
         let mut fired = 0;
         while self.next() <= now {
@@ -415,8 +415,8 @@ pub fn left_early(home: u16) {
     }
 }
 
-/// When the first timer of an idle P is due, in ns; `i64::MAX`: never. A P that was given to an M which doesn't run yet is
-/// that M's.
+/// When the first timer of an idle P is due, in ns; `i64::MAX`: never. A P that was given to an M which doesn't run yet
+/// is that M's.
 pub fn next_of_idle_ps() -> i64 {
     next_of(|p| p.of_node().is_idle_p(p))
 }
@@ -453,9 +453,10 @@ fn next_of_computing_ps(rt: &Runtime) -> i64 {
 }
 
 impl Runtime {
-    /// An M is about to sleep. Gives when it must wake for timers, in ns, and makes it the timer watcher; -1 if there is no
-    /// such timer, or another M wakes in time. The timers are those of idle P's, and of P's whose goroutines compute.
-    /// sysmon looks after the latter, too, but when all CPUs compute the kernel may let sysmon wait for some ms.
+    /// An M is about to sleep. Returns when it must wake for timers, in ns, and makes it the timer watcher; -1 if there
+    /// is no such timer, or another M wakes in time. The timers are those of idle P's, and of P's whose goroutines
+    /// compute. sysmon looks after the latter, too, but when all CPUs compute the kernel may let sysmon wait for some
+    /// ms.
     pub fn watch(&self, m: MRef) -> i64 {
         self.watch.with(|| {
             let next = next_of_idle_ps().min(next_of_computing_ps(self));

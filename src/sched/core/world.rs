@@ -309,7 +309,7 @@ fn retire(p: PRef, to: PRef) {
     netpoll::runner_left(p);
 }
 
-/// Sets GOMAXPROCS and gives the former value; `n <= 0` only asks. `-ENOMEM`.
+/// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`.
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
     let before = rt.procs() as i32;

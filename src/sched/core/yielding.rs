@@ -15,8 +15,8 @@ use crate::sched::who::p::PRef;
 use crate::sched::who::task::Task;
 use core::sync::atomic::Ordering;
 
-/// Gives the P to other goroutines for a while, if there are any. `m` is the M of this thread. Gives the M on which the
-/// caller resumes. Gosched.
+/// Gives the P to other goroutines for a while, if there are any. `m` is the M of this thread. Returns the M on which
+/// the caller resumes. Go's `Gosched`.
 #[inline(always)]
 pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     let Some(m) = m.filter(|&m| is_on_goroutine(m)) else {
@@ -49,8 +49,8 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
     Some(state.over_switch(left, next, &mut here))
 }
 
-/// For a goroutine that yields on a P that is alone: queues it before it is left (see `switch::switch_away_alone`), and gives
-/// the next goroutine. Only if all queued goroutines are in the queue of those that yield.
+/// For a goroutine that yields on a P that is alone: queues it before it is left (see `switch::switch_away_alone`), and
+/// gives the next goroutine. Only if all queued goroutines are in the queue of those that yield.
 #[inline(always)]
 #[must_use]
 fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {

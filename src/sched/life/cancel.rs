@@ -17,7 +17,7 @@ pub fn is_cancelled() -> bool {
     m::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
 }
 
-/// Takes a cancel of the caller back. Gives whether it was cancelled.
+/// Takes a cancel of the caller back. Returns whether it was cancelled.
 pub fn take_back() -> bool {
     // SeqCst: pairs with `cancel`, so that the next wait sees a cancel that comes after this.
     m::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))

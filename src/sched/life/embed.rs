@@ -28,7 +28,7 @@ struct Parked {
     arg: *mut c_void,
 }
 
-/// Parks the caller until `ready`. gopark.
+/// Parks the caller until `ready`. Go's `gopark`.
 ///
 /// # Safety
 /// `commit` may be called with `arg` and doesn't block.
@@ -69,7 +69,7 @@ unsafe fn committed(parked: usize) -> bool {
     p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) })
 }
 
-/// Wakes a goroutine that parks by hand. False: it doesn't park by hand now. goready.
+/// Wakes a goroutine that parks by hand. False: it doesn't park by hand now. Go's `goready`.
 pub fn ready(g: GRef) -> bool {
     // Acquire: pairs with the Release in `park::commit_by_hand`.
     match g.hand_park.load(Ordering::Acquire) {
@@ -210,7 +210,7 @@ impl GSnapshot {
     }
 }
 
-/// Copies the name of a goroutine into `to`, cut so that a NUL fits in too. Gives its whole length.
+/// Copies the name of a goroutine into `to`, cut so that a NUL fits in too. Returns its whole length.
 ///
 /// # Safety
 /// The goroutine has not ended, or the caller has a reference.

@@ -52,8 +52,8 @@ pub extern "C" fn before_fork() {
     heap::lock();
 }
 
-/// Locks `LIFE`. If the caller could fork in a stopped world, also keeps others from stopping the world. Gives whether
-/// it does.
+/// Locks `LIFE`. If the caller could fork in a stopped world, also keeps others from stopping the world. Returns
+/// whether it does.
 ///
 /// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
 /// The stopper itself has the lock already.

@@ -63,7 +63,7 @@ fn m_or_end() -> MRef {
     m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
 
-/// Ends the running goroutine, which is on this M, from anywhere. Goexit.
+/// Ends the running goroutine, which is on this M, from anywhere. Go's `Goexit`.
 pub fn exit_current(m: MRef) -> ! {
     let m = exceptions::forget(m);
     if m.g().has(flags::ATTACHED) {
@@ -82,7 +82,7 @@ pub fn exit_current(m: MRef) -> ! {
     unsafe { arch::restart(stack.top(), next.f, next.arg) }
 }
 
-/// Ends the running goroutine. Returns only if the next goroutine is a newborn that gets this stack; gives the M.
+/// Ends the running goroutine. Returns only if the next goroutine is a newborn that gets this stack: the M.
 #[inline(always)]
 fn end_current(mut m: MRef) -> MRef {
     let g = m.g();
@@ -121,7 +121,7 @@ fn end_current(mut m: MRef) -> MRef {
     unsafe { switch::leave_for(m, g, commit_end, next, &mut here) }
 }
 
-/// Undoes what the goroutine has left undone; gives the M.
+/// Undoes what the goroutine has left undone; returns the M.
 #[cold]
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {
@@ -161,7 +161,7 @@ fn end_special(m: MRef, g: GRef) -> ! {
     unsafe { switch::leave_for(m, g, commit_special_end, next, &mut here) }
 }
 
-/// Ends the goroutine's ties to its M, its gang and its group; gives the task that runs next.
+/// Ends the goroutine's ties to its M, its gang and its group; returns the task that runs next.
 fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if g.has(flags::PINNED) {
         count_pinned(m, -1);

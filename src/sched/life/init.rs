@@ -325,8 +325,8 @@ impl Runtime {
         result
     }
 
-    /// Ends every thread; there are no goroutines. Gives the threads that don't use the runtime any more but may still
-    /// run destructors of the user's thread-specific values.
+    /// Ends every thread; there are no goroutines. Returns the threads that don't use the runtime any more but may
+    /// still run destructors of the user's thread-specific values.
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);

@@ -133,7 +133,7 @@ pub fn lock() {
     }
 }
 
-/// Undoes one lock; `-EPERM` when there is none. UnlockOSThread.
+/// Undoes one lock; `-EPERM` when there is none. Go's `UnlockOSThread`.
 pub fn unlock() -> i32 {
     let Some(g) = m::current_g() else {
         return match PLAIN.get() {

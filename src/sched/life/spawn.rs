@@ -122,7 +122,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// Spawns `f(arg)` with options; gives the descriptor, with a reference for the
+/// Spawns `f(arg)` with options; returns the descriptor, with a reference for the
 /// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
     let m = m::with_p();

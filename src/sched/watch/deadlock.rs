@@ -84,7 +84,7 @@ impl Watch {
         (self.delay, self.suspected) = (FIRST, None);
     }
 
-    /// Checks once. Gives the time of the next check, in ns (-1: no goroutine waits, so none is needed).
+    /// Checks once. Returns the time of the next check, in ns (-1: no goroutine waits, so none is needed).
     pub fn check(&mut self, rt: &Runtime) -> i64 {
         if rt.goroutines() == 0 {
             return -1;

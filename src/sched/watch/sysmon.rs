@@ -235,7 +235,7 @@ fn decisions(rt: &Runtime) -> u32 {
 
 /// Sleeps until a P is started, or until `end` (ns); watches for deadlock meanwhile, less and
 /// less often. It doesn't sleep if the P's have made decisions since `before`: a goroutine may have run, and need sysmon,
-/// between sysmon's check and the moment from which threads wake sysmon. Gives whether a P was started.
+/// between sysmon's check and the moment from which threads wake sysmon. Returns whether a P was started.
 fn sleep_deep(
     rt: &Runtime,
     note: u32,
@@ -508,7 +508,8 @@ fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
 }
 
 /// Takes the P of an M in a system call that sysmon has seen before, if something needs the P, no P is idle, or the call
-/// has lasted for `SYSCALL_GRACE`. `lasted`: since sysmon saw the call first, in ns. True: something needed the P. retake.
+/// has lasted for `SYSCALL_GRACE`. `lasted`: since sysmon saw the call first, in ns. True: something needed the P.
+/// Go's `retake`.
 /// seed: S7
 fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
     let needed = p.has_work()

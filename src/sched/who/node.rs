@@ -241,7 +241,7 @@ impl Node {
         self.idle_ps[..procs.div_ceil(64)].iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes any idle P of the node and gives its number. `procs`: how many P's the runtime has.
+    /// Takes any idle P of the node and returns its number. `procs`: how many P's the runtime has.
     #[must_use]
     pub fn take_any_idle_p(&self, procs: usize) -> Option<usize> {
         for (i, word) in self.idle_ps[..procs.div_ceil(64)].iter().enumerate() {

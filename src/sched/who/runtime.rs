@@ -436,7 +436,7 @@ impl Runtime {
         }
     }
 
-    /// Sets the limit of threads and gives the former limit; `n <= 0` only asks.
+    /// Sets the limit of threads and returns the former limit; `n <= 0` only asks.
     pub fn set_max_threads(&self, n: i32) -> i32 {
         let before = self.max_ms.load(Ordering::Relaxed);
         if n > 0 {

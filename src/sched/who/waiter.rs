@@ -64,7 +64,7 @@ pub enum When {
     Soon,
 }
 
-/// What a goroutine waits for, as reports say it. waitReason.
+/// What a goroutine waits for, as reports say it. Go's `waitReason`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Why {
@@ -90,7 +90,7 @@ pub enum Why {
 word!([] Why, std::sync::atomic::AtomicU8);
 
 impl Why {
-    /// In Go's words, where Go has some. waitReasonStrings.
+    /// In Go's words, where Go has some. Go's `waitReasonStrings`.
     pub fn reason(self) -> &'static CStr {
         match self {
             Why::Receive => c"chan receive",
@@ -163,7 +163,7 @@ impl Parker {
         }
     }
 
-    /// Begins a park that needs a claim; gives its number, which is not 0.
+    /// Begins a park that needs a claim; returns its number, which is not 0.
     pub fn arm(&self) -> u64 {
         let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
         self.claim.store(number << claim::BITS | claim::ARMING, Ordering::Relaxed);

@@ -61,7 +61,7 @@ impl<T, const N: usize> Cache<T, N> {
         NonNull::new(self.item(last).get())
     }
 
-    /// Gives the `n` objects that were freed first, or all if there are fewer.
+    /// Returns the `n` objects that were freed first, or all if there are fewer.
     fn give_oldest(&self, n: usize, to: impl FnMut(NonNull<T>)) {
         let len = self.len.get();
         let n = n.min(len);
@@ -107,7 +107,7 @@ impl<T: Pooled> Pool<T> {
         self.with(|inner| (0..n).map_while(|_| inner.get()).for_each(|item| to.push(item)));
     }
 
-    /// Takes out up to `n` free objects, and makes none. Gives how many.
+    /// Takes out up to `n` free objects, and makes none. Returns how many.
     pub fn give_existing(&self, n: usize, to: impl FnMut(NonNull<T>)) -> usize {
         self.with(|inner| (0..n).map_while(|_| inner.free.pop()).map(to).count())
     }
@@ -136,7 +136,7 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// Ends the pool. Gives the chunks with an object that `keep` agrees to: these stay mapped.
+    /// Ends the pool. Returns the chunks with an object that `keep` agrees to: these stay mapped.
     pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
         let chunks = &mut self.inner.get_mut().memory.chunks;
         // SAFETY: as in `for_each`.

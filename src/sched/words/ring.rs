@@ -159,7 +159,7 @@ impl Ring {
         self.take_back(alone).map(|taken| taken.entry)
     }
 
-    /// [`Ring::pop_back`] that also gives the entry's place and how many are left.
+    /// [`Ring::pop_back`] that also returns the entry's place and how many are left.
     #[inline(always)]
     #[must_use]
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
@@ -221,7 +221,7 @@ impl Ring {
         self.take_front(alone).map(|taken| taken.entry)
     }
 
-    /// [`Ring::pop_front`] that also gives the entry's place and how many are left.
+    /// [`Ring::pop_front`] that also returns the entry's place and how many are left.
     #[inline(always)]
     #[must_use]
     pub fn take_front(&self, alone: bool) -> Option<Taken> {
@@ -284,7 +284,7 @@ impl Ring {
     }
 
     /// Thief: claims up to `most(length)` of the oldest entries and gives them
-    /// to `take`, oldest first. Gives how many there were.
+    /// to `take`, oldest first. Returns how many there were.
     fn claim(&self, most: impl FnOnce(usize) -> usize, mut take: impl FnMut(usize)) -> usize {
         let head = self.head(Ordering::Relaxed);
         if head.claimed() {
@@ -321,7 +321,7 @@ impl Ring {
     }
 
     /// Thief, which owns `into`: moves the older half of the entries there, but
-    /// gives one of them back at once. Gives it and how many were taken.
+    /// gives one of them back at once. Returns it and how many were taken.
     pub fn steal_half(&self, into: &Ring) -> Option<(usize, usize)> {
         let room = into.room() + 1;
         let mut first = 0;
