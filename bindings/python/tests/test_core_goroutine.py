@@ -135,10 +135,12 @@ def test_run():
 
 
 def test_join():
-    g = go(sleep, 0.05)
+    event = Event()
+    g = go(event.wait)
     assert g.join(0.001) is False
     assert g.join(0) is False
     assert not g.done()
+    event.set()
     assert g.join() is True
     assert g.join(0) is True and g.done()
 
