@@ -266,7 +266,7 @@ unsafe fn options(
     }
     let workers = o.workers.cast::<Group>().cast_const();
     let is_pinned = o.flags & GS_SPAWN_PINNED != 0 && o.node < 0 && o.priority == GS_PRIO_NORMAL;
-    if !(workers.is_null() || is_pinned && group::is_one(workers)) {
+    if !(workers.is_null() || is_pinned && group::is_live(workers)) {
         return Err(EINVAL);
     }
     // SAFETY: null, or a group, which the caller keeps as long as there are goroutines of it.

@@ -186,10 +186,13 @@ fn set_slack(ns: c_ulong) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
+/// The turn of the CPU that [`ask_for_short_turns`] asks for, in ns: the shortest that the kernel gives.
+const SHORT_TURN: u64 = 100_000;
+
 /// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for short turns: EEVDF gives the
-/// thread a deadline of `ns`. Kernels before 6.12 ignore this, and then the thread may wait for 4 ms behind a thread
-/// that computes.
-pub fn ask_for_short_turns(ns: u64) {
+/// thread a deadline of [`SHORT_TURN`]. Kernels before 6.12 ignore this, and then the thread may wait for 4 ms behind a
+/// thread that computes.
+pub fn ask_for_short_turns() {
     let _errno = super::KeepErrno::new();
     let size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: all bytes zero are valid; it has only numbers.
@@ -205,7 +208,7 @@ pub fn ask_for_short_turns(ns: u64) {
             // Threads that this thread starts don't inherit the setting. (The flag would also reset a negative nice
             // value in them, so a thread with a negative value doesn't ask.)
             attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-            attributes.sched_runtime = ns;
+            attributes.sched_runtime = SHORT_TURN;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
         }
     }

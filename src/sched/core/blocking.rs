@@ -164,7 +164,7 @@ fn mark(m: MRef) -> PRef {
 /// Takes a P again: the old P if no other M has it, else an idle P. If it finds none the M counts as in a system call
 /// until its goroutine is queued.
 #[inline(always)]
-pub fn retake(m: MRef, g: GRef) -> bool {
+pub fn take_p_again(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     if !old.take_back(m) {
@@ -244,7 +244,7 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if retake(m, g) || try_again(m) {
+    if take_p_again(m, g) || try_again(m) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -387,7 +387,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if retake(m, g) || try_again(m) {
+    if take_p_again(m, g) || try_again(m) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {

@@ -212,7 +212,8 @@ fn move_off(m: MRef, g: GRef) {
     // borrowed thread would be lost when the thread goes back, so it stays only if there is no other thread at all.
     let gives_none = rt.lacks_threads.load(Ordering::Relaxed) || is_forking();
     let has_none = rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0;
-    if if is_to_stay { has_none } else { gives_none } {
+    let stays = if is_to_stay { has_none } else { gives_none };
+    if stays {
         g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
         m.stash.set(Some(task));
     } else {

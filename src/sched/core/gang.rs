@@ -161,7 +161,7 @@ fn call(p: PRef) {
 pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     let was_member = has_left(p);
     let Some(gang) = p.gang.turn() else {
-        turn_is_over(p);
+        stop_looking(p);
         return None;
     };
     if is_time_for_low(p)
@@ -245,7 +245,7 @@ fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
 }
 
 /// The P stops looking for gangs, unless a turn has just begun.
-fn turn_is_over(p: PRef) {
+fn stop_looking(p: PRef) {
     p.gang.filling.store(false, Ordering::Relaxed);
     // SeqCst: pairs with `activate`, which stores `turn` and then sets `GANG`. Either this thread sees the new turn
     // below, or `activate` sets the bit after this.
@@ -507,7 +507,7 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     };
     // Idle P's first, then any P without a turn.
     for p in ps().filter(|&p| is_idle(p)).chain(ps()).take(columns) {
-        // Release: pairs with the Acquire in `Column::turn`. SeqCst: pairs with `turn_is_over`.
+        // Release: pairs with the Acquire in `Column::turn`. SeqCst: pairs with `stop_looking`.
         p.gang.turn.store(ptr::from_ref(gang).cast_mut(), Ordering::Release);
         p.attention.fetch_or(attention::GANG, Ordering::SeqCst);
         if !is_idle(p) {

@@ -112,7 +112,7 @@ pub fn ended() {
 }
 
 /// Whether this is a group that was not freed.
-pub fn is_one(group: *const Group) -> bool {
+pub fn is_live(group: *const Group) -> bool {
     ALL.with(|all| {
         all.iter().any(|g| ptr::eq(&raw const **g, group) && !g.freed.load(Ordering::Relaxed))
     })
@@ -202,7 +202,7 @@ pub fn spawned(g: GRef, group: &'static Group) {
 }
 
 /// The goroutine has ended.
-pub fn one_ended(g: GRef) {
+pub fn member_ended(g: GRef) {
     if let Some(group) = (!g.group.get().is_null()).then(|| of_g(g)) {
         g.group.set(ptr::null());
         // Release: pairs with the Acquire in `free`.

@@ -64,7 +64,7 @@ fn replace_p(m: MRef) -> bool {
     debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
     m.old_p.set(m.p.get());
     m.p.set(ptr::null());
-    blocking::retake(m, m.g())
+    blocking::take_p_again(m, m.g())
 }
 
 /// Whether the M still has the P that another thread asks for.

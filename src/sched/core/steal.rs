@@ -162,11 +162,11 @@ fn turns_out_quick(victim: PRef) -> bool {
     }
     let (decisions, took) = watch(victim);
     let queued = victim.private.len().max(1) as i64;
-    let is = i64::from(decisions) * STEAL_TIME >= queued * took;
-    if is {
+    let is_quick = i64::from(decisions) * STEAL_TIME >= queued * took;
+    if is_quick {
         victim.set_quick(true);
     }
-    is
+    is_quick
 }
 
 /// How many decisions a P makes in a few us, and how many ns these were: the thief that watches may lose its CPU.
@@ -238,5 +238,5 @@ fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool, placed: impl Fn(&Node
 /// Whether an M of this node that looks for work would find something to do.
 pub fn more_for_thieves(node: usize) -> bool {
     let rt = rt();
-    work_for_thieves(rt, node) || rt.lacks_watcher()
+    work_for_thieves(rt, node) || rt.lacks_timer_watcher()
 }

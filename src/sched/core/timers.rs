@@ -488,7 +488,7 @@ impl Runtime {
     }
 
     /// Whether an idle P has a timer and no M wakes when it is due.
-    pub fn lacks_watcher(&self) -> bool {
+    pub fn lacks_timer_watcher(&self) -> bool {
         next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
     }
 

@@ -179,7 +179,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         }
     }
     gang::leave(rt(), g);
-    group::one_ended(g);
+    group::member_ended(g);
     g.set_flag(flags::ENDS, true);
     count(&m.p().ended, 1);
     if rt().watches_ends() {

@@ -10,9 +10,6 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// The turn of the CPU that the inspector asks the kernel for, in ns: the shortest that the kernel gives.
-const TURN: u64 = 100_000;
-
 impl Inspector {
     /// For sysmon: starts the thread if it is needed. This must come before a goroutine waits in the handler, because
     /// then only the template thread may make threads.
@@ -29,7 +26,7 @@ impl Inspector {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-look");
-    thread::ask_for_short_turns(TURN);
+    thread::ask_for_short_turns();
     let has_own_table = file::use_own_table();
     let rt = rt();
     let this = &rt.inspector;

@@ -31,7 +31,7 @@ use core::sync::atomic::{Ordering, fence};
 const SHORTEST: i64 = 20_000;
 const LONGEST: i64 = 1_000_000;
 /// After this number of checks that found nothing to do the sleeps become longer.
-const PATIENCE: u32 = 50;
+const QUIET_CHECKS: u32 = 50;
 /// When all P's have been idle for this time, in ns, sysmon sleeps until it is woken.
 const DEEP_AFTER: i64 = 4_000_000;
 /// sysmon ends such a sleep this time, in ns, after a timer is due. A thread that starts a P before that need not wake it.
@@ -45,7 +45,7 @@ const LONGEST_CHECK: i64 = 5_000_000;
 /// sysmon polls the files of a running P when no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
 /// How often sysmon searches for threads that run without a P, in ns, and how many such threads it checks each time.
-const STRAYS: i64 = 2_000_000;
+const STRAYS_EVERY: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
@@ -54,9 +54,6 @@ const AGAIN: i64 = 1_000_000;
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
-
-/// The turn of the CPU that sysmon asks the kernel for, in ns: the shortest that the kernel gives. A check takes less.
-const TURN: u64 = 100_000;
 
 /// What sysmon remembers of each P.
 #[derive(Clone, Copy)]
@@ -142,7 +139,7 @@ pub fn start(rt: &Runtime) -> Result<(), i32> {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
-    thread::ask_for_short_turns(TURN);
+    thread::ask_for_short_turns();
     let rt = rt();
     let mut seen: Vec<WatchedP> = Vec::new();
     let (mut quiet, mut delay) = (0, SHORTEST);
@@ -173,7 +170,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             (quiet, delay) = (0, SHORTEST);
         } else {
             quiet += 1;
-            if quiet > PATIENCE {
+            if quiet > QUIET_CHECKS {
                 delay = (delay * 2).min(LONGEST);
             }
         }
@@ -290,7 +287,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
     if !is_forking() {
         world::forget_answered(rt);
     }
-    if now - strays.0 >= STRAYS && !is_forking() {
+    if now - strays.0 >= STRAYS_EVERY && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
     }
@@ -320,7 +317,7 @@ fn next_placed(rt: &Runtime) -> i64 {
 /// Work, or a timer, waits for a P that waits for an M. By now an M may be idle, or the system may give a thread again.
 fn create_wanted(rt: &Runtime) -> bool {
     let due = || rt.ps().any(|p| p.timers.next() <= time::now());
-    if !steal::work_anywhere(rt) && !rt.lacks_watcher() && !due() {
+    if !steal::work_anywhere(rt) && !rt.lacks_timer_watcher() && !due() {
         return false;
     }
     let Some(p) = owner::take_idle_p(rt, None, rt.any_node()) else { return false };

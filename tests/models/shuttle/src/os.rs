@@ -552,7 +552,7 @@ pub mod thread {
             ExactTimeouts
         }
     }
-    pub fn ask_for_short_turns(_ns: u64) {}
+    pub fn ask_for_short_turns() {}
 
     pub fn id() -> i32 {
         usize::from(shuttle::thread::current().id()) as i32
