@@ -282,22 +282,16 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     let mut begun = false;
     let mut attempt = || {
         until_done(fd, file, Want::CONNECT, deadline, || {
-            // SAFETY: the address is readable, as the caller says.
-            let connect = || unsafe { socket::connect(fd, to, len) };
             let result = match file::make_nonblocking(fd) {
-                0 if begun => match socket::connect_result(fd) {
-                    // The attempt may also have failed, and another call on the socket may have taken the error. A
-                    // second connect(2) tells which.
-                    e if ALREADY.contains(&e) => match connect() {
-                        e if e == -libc::EISCONN as isize => 0,
-                        r => r,
-                    },
-                    r => r,
-                },
-                0 => connect(),
+                // A second connect(2) tells how the attempt has ended, and ends it in the kernel too. After SO_ERROR the
+                // socket would still count as connecting, and the next connect(2) would report this attempt once more.
+                // SAFETY: the address is readable, as the caller says.
+                0 => unsafe { socket::connect(fd, to, len) },
                 e => e as isize,
             };
             match result {
+                // Another call on the socket has seen the end of the attempt first.
+                r if begun && r == -libc::EISCONN as isize => 0,
                 // The other side's backlog is full, and no event says when it has room.
                 EAGAIN if is_local => NO_ROOM,
                 _ if ALREADY.contains(&result) => {

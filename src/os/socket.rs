@@ -3,7 +3,6 @@
 
 use super::file::Buffer;
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
 use core::net::SocketAddr;
 use core::ptr;
 
@@ -123,29 +122,6 @@ pub fn is_tcp(fd: i32) -> bool {
     // SAFETY: four writable bytes.
     let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, at, &mut len) };
     r == 0 && protocol == libc::IPPROTO_TCP
-}
-
-/// How an attempt to connect has ended: 0, a negative errno value, or
-/// `-EINPROGRESS`.
-pub fn connect_result(fd: i32) -> isize {
-    let (mut error, mut len) = (0i32, 4u32);
-    let at = (&raw mut error).cast();
-    // SAFETY: four writable bytes.
-    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) };
-    if r < 0 {
-        return answer(-1);
-    }
-    if error != 0 {
-        return -error as isize;
-    }
-    // No error may also mean that the attempt goes on.
-    let mut peer = MaybeUninit::<libc::sockaddr_storage>::uninit();
-    let mut len = size_of::<libc::sockaddr_storage>() as u32;
-    // SAFETY: writable for its length.
-    match answer(unsafe { libc::getpeername(fd, peer.as_mut_ptr().cast(), &mut len) } as isize) {
-        e if e == -libc::ENOTCONN as isize => -libc::EINPROGRESS as isize,
-        r => r,
-    }
 }
 
 /// An address of TCP or UDP, or of a socket in the file system, as the kernel wants it.
