@@ -166,18 +166,17 @@ pub unsafe fn resolve(
 unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
     // SAFETY: the caller has a reference, so it is alive.
     let q = unsafe { &*question };
-    if deadline == NOWAIT {
-        // Without a thread only look-ups that ask no server.
-        q.answer.set(None);
-        // SAFETY: the question outlives the call.
-        unsafe { blocking::call(ask_numeric, question.cast()) };
-        return match q.answer.take() {
-            Some(a) if a.code != libc::EAI_NONAME => a,
-            _ => Answer::system(-libc::EAGAIN),
-        };
-    }
     if m::on_goroutine().is_none() && deadline == FOREVER {
         return q.ask(0);
+    }
+    // An address needs no server: the caller understands it at once, even without waiting or after a cancel.
+    q.answer.set(None);
+    // SAFETY: the question outlives the call.
+    unsafe { blocking::call(ask_numeric, question.cast()) };
+    match q.answer.take() {
+        Some(a) if a.code != libc::EAI_NONAME => return a,
+        _ if deadline == NOWAIT => return Answer::system(-libc::EAGAIN),
+        _ => {}
     }
     q.refs.fetch_add(1, Ordering::Relaxed);
     let helper = match spawn_helper(question) {

@@ -727,6 +727,27 @@ GO_TEST(an_unknown_host_is_the_same_error_for_all_who_look_it_up)
     go_join_thread(start_thread(find_unknown_hosts_on_thread, NULL));
 }
 
+/* A cancelled goroutine does what needs no waiting: an address is understood without a helper. */
+static void ask_after_a_cancel(void *arg)
+{
+    struct addrinfo *res = NULL;
+    (void)arg;
+    CHECK_EQ(gs_park(NULL, NULL, GS_FOREVER), -ECANCELED);
+    CHECK_EQ(gs_getaddrinfo("127.0.0.1", "80", NULL, &res, GS_FOREVER), 0);
+    CHECK(res != NULL);
+    freeaddrinfo(res);
+    res = NULL;
+    CHECK_EQ(gs_getaddrinfo("localhost", NULL, NULL, &res, GS_FOREVER), -ECANCELED);
+    CHECK(res == NULL);
+}
+
+GO_TEST(an_address_is_understood_after_a_cancel)
+{
+    gs_g *g = go_ref(ask_after_a_cancel, NULL);
+    CHECK_EQ(gs_cancel(g), 0);
+    join(g);
+}
+
 static void ask_and_be_cancelled(void *arg)
 {
     struct addrinfo *res = NULL;

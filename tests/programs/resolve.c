@@ -12,9 +12,12 @@ static int held;                 /* look-ups don't end */
 
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
 {
-    int n = ADD(running, 1), seen = GET(most);
+    int n, seen;
     (void)service;
-    (void)hints;
+    if (hints != NULL && (hints->ai_flags & AI_NUMERICHOST))
+        return EAI_NONAME; /* no node of this program is an address */
+    n = ADD(running, 1);
+    seen = GET(most);
     while (n > seen && !__atomic_compare_exchange_n(&most, &seen, n, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         ;
     ADD(asked, 1);
