@@ -712,8 +712,9 @@ int gs_init_for(int version,
  * PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
  * in a function that it gave to gs_once_do: the others would wait for it for ever.
  *
- * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
- * gives no memory or thread (see gs_init). f has not run if it is not 0.
+ * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -EDEADLK: the thread has stopped the
+ * world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). f has not run if it
+ * is not 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_run(gs_fn f,
@@ -736,8 +737,9 @@ int gs_run_for(int version, gs_fn f, void *arg);
  *
  * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
  *
- * 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -ENOMEM, -EAGAIN: the system gives
- * no memory or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer.
+ * 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
+ * stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
+ * under AddressSanitizer or ThreadSanitizer.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_attach(uint32_t flags);
@@ -759,8 +761,9 @@ int gs_detach(void);
  * destructors of pthread_setspecific's values and of C++'s thread_local. These may call
  * the library, and start another runtime.
  *
- * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
- * and nothing has changed; -EDEADLK: called by a goroutine.
+ * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
+ * call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by
+ * the thread that has stopped the world.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_shutdown(gs_deadline deadline);
@@ -1767,7 +1770,7 @@ int gs_unlock_os_thread(void);
 /**
  * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
  * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
- * n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
+ * n is too large; -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
  * can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
  * May switch; not async-signal-safe.
  */
@@ -1813,7 +1816,8 @@ int gs_ready(struct gs_g *g);
  * gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
  * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
  * when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
- * waited for. The caller must not block meanwhile, nor end.
+ * waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
+ * gs_shutdown give -EDEADLK.
  *
  * Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
  * until the caller has started the world again. So a collector may call it in the middle of an allocation

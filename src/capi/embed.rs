@@ -55,7 +55,8 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 /// gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
 /// thread is blocked in the kernel counts as at rest, and is stopped within a few ms
 /// when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
-/// waited for. The caller must not block meanwhile, nor end.
+/// waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
+/// gs_shutdown give -EDEADLK.
 ///
 /// Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
 /// until the caller has started the world again. So a collector may call it in the middle of an allocation

@@ -212,8 +212,9 @@ unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
 /// PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
 /// in a function that it gave to gs_once_do: the others would wait for it for ever.
 ///
-/// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -ENOMEM, -EAGAIN: the system
-/// gives no memory or thread (see gs_init). f has not run if it is not 0.
+/// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -EDEADLK: the thread has stopped the
+/// world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). f has not run if it
+/// is not 0.
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
@@ -258,8 +259,9 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
 ///
 /// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
 ///
-/// 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -ENOMEM, -EAGAIN: the system gives
-/// no memory or thread (see gs_init); -ENOSYS: under AddressSanitizer or ThreadSanitizer.
+/// 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
+/// stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
+/// under AddressSanitizer or ThreadSanitizer.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_attach(flags: u32) -> c_int {
     match flags & !(GS_SPAWN_NOPREEMPT | GS_SPAWN_NOSIGNAL) {
@@ -285,8 +287,9 @@ pub extern "C" fn gs_detach() -> c_int {
 /// destructors of pthread_setspecific's values and of C++'s thread_local. These may call
 /// the library, and start another runtime.
 ///
-/// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left,
-/// and nothing has changed; -EDEADLK: called by a goroutine.
+/// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
+/// call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by
+/// the thread that has stopped the world.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_shutdown(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();

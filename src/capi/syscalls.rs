@@ -8,7 +8,7 @@ use crate::os::process;
 use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::world;
-use crate::sched::life::lock_thread;
+use crate::sched::life::{embed, lock_thread};
 use crate::sched::who::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pid_t, siginfo_t, sigset_t};
@@ -172,13 +172,16 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
 
 /// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
 /// the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
-/// n is too large; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
+/// n is too large; -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
 /// can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     let _entered = Entered::new();
     if n > super::GS_MAX_PROCS {
         return EINVAL;
+    }
+    if n > 0 && embed::has_stopped() {
+        return -libc::EDEADLK;
     }
     match Inside::enter_from_outside() {
         Ok(_inside) => world::gomaxprocs(n),

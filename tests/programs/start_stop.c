@@ -637,6 +637,41 @@ TEST(the_inspector_ends_with_the_runtime)
     }
 }
 
+static void *hold_the_world(void *let_go)
+{
+    CHECK_EQ(gs_stop_the_world(), 0);
+    SET(*(int *)let_go, 1);
+    NAP_UNTIL(GET(*(int *)let_go) == 2);
+    CHECK_EQ(gs_start_the_world(), 0);
+    return NULL;
+}
+
+/* What could only end once the world goes on fails at once for its stopper, and at the deadline for others. */
+TEST(no_shutdown_waits_for_a_stopped_world_longer_than_asked_to)
+{
+    int state = 0, ran = 0;
+    pthread_t t;
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), -EDEADLK);
+    CHECK_EQ(gs_shutdown(GS_NOWAIT), -EDEADLK);
+    CHECK_EQ(gs_gomaxprocs(3), -EDEADLK);
+    CHECK_GE(gs_gomaxprocs(0), 1);
+    CHECK_EQ(gs_run(set_flag, &ran), -EDEADLK);
+    CHECK_EQ(ran, 0);
+    CHECK_EQ(gs_attach(0), -EDEADLK);
+    CHECK_EQ(gs_start_the_world(), 0);
+    t = start_thread(hold_the_world, &state);
+    NAP_UNTIL(GET(state) == 1);
+    CHECK_EQ(gs_shutdown(GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_shutdown(gs_after_ms(20)), -ETIMEDOUT);
+    SET(state, 2);
+    join_thread(t);
+    CHECK_EQ(gs_run(set_flag, &ran), 0);
+    CHECK_EQ(ran, 1);
+    stop();
+}
+
 TEST(many_cycles_leak_no_thread_map_or_fd)
 {
     long maps, fds;

@@ -1,5 +1,6 @@
 //! How the runtime begins and ends: `gs_init` and `gs_shutdown`.
 
+use super::embed;
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
@@ -7,8 +8,9 @@ use super::orphans::ORPHANS;
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
+use crate::os::spin::{SpinLock, backoff};
 use crate::os::thread::{NoCancel, SignalMask, Thread};
-use crate::os::{self, file, futex, heap, log, mem, signal, spin::SpinLock, thread, time};
+use crate::os::{self, file, futex, heap, log, mem, signal, thread, time};
 use crate::sched::core::g0;
 use crate::sched::core::group;
 use crate::sched::core::hooks;
@@ -127,11 +129,11 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
 }
 
 /// Waits until every goroutine has ended, then ends all threads and frees
-/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, and nothing has
-/// changed. `-EDEADLK`: called by a goroutine.
+/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, or threads are in a call, and nothing has changed.
+/// `-EDEADLK`: called by a goroutine, or by the thread that has stopped the world.
 pub fn shutdown(deadline: i64) -> i32 {
     // A goroutine can't shut the runtime down: shutdown joins threads, and waits for goroutines.
-    if m::current().is_some() {
+    if m::current().is_some() || embed::has_stopped() {
         return -libc::EDEADLK;
     }
     // pthread_cancel(3) must not end this thread meanwhile.
@@ -155,10 +157,16 @@ pub fn shutdown(deadline: i64) -> i32 {
             thread::yield_now();
             continue;
         }
-        if !rt.all_have_left() {
+        if let Some(e) = rt.until_all_have_left(deadline) {
             CHANGING.store(false, Ordering::SeqCst);
             LIFE.unlock();
-            continue;
+            match e {
+                0 => continue,
+                e => {
+                    rt.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
+                    return e;
+                }
+            }
         }
         hooks::shuts_down();
         let threads = rt.end_threads();
@@ -177,6 +185,9 @@ pub fn shutdown(deadline: i64) -> i32 {
 
 /// How long shutdown sleeps before it counts the goroutines again, in ns.
 const DRAIN_RECHECK: i64 = 10_000_000;
+/// For this number of rounds of `backoff` shutdown waits for threads in a call whatever its deadline says: most calls are
+/// over sooner.
+const BRIEF_CALL: u32 = 60;
 
 impl Runtime {
     /// Bytes that [`Runtime::new`] allocates, or more.
@@ -282,20 +293,29 @@ impl Runtime {
         Ok(())
     }
 
-    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. False: a goroutine has been spawned
-    /// at the last moment, and threads inside may wait for a thread outside.
-    fn all_have_left(&self) -> bool {
+    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside, and then returns `None`. `Some(0)`: a
+    /// goroutine has been spawned at the last moment, and threads inside may wait for a thread outside. `-ETIMEDOUT`,
+    /// `-EAGAIN`: a thread is still inside. A thread that has stopped the world is inside for as long as it likes.
+    fn until_all_have_left(&self, deadline: i64) -> Option<i32> {
+        let mut round = 0;
         while self.goroutines() == 0 {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
-                return self.goroutines() == 0;
+                return (self.goroutines() != 0).then_some(0);
+            }
+            if round >= BRIEF_CALL && deadline == 0 {
+                return Some(-libc::EAGAIN);
+            }
+            if round >= BRIEF_CALL && deadline != -1 && time::now() >= deadline {
+                return Some(-libc::ETIMEDOUT);
             }
             // A thread that is inside may be about to fork, which takes the lock. No other
             // thread ends the runtime meanwhile, because none comes in.
             LIFE.unlock();
-            thread::yield_now();
+            backoff(round);
+            round += 1;
             LIFE.lock();
         }
-        false
+        Some(0)
     }
 
     /// Waits until no goroutine is left.

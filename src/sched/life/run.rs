@@ -1,5 +1,6 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
+use super::embed;
 use super::spawn;
 use crate::os::KeepErrno;
 use crate::os::signal::AltStack;
@@ -29,8 +30,12 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     run_root(|_| spawn::create_root(f, arg, pc))
 }
 
-/// Makes the calling thread an M until the goroutine that `create` makes for it has ended.
+/// Makes the calling thread an M until the goroutine that `create` makes for it has ended. `-EDEADLK`: the thread has
+/// stopped the world.
 pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
+    if embed::has_stopped() {
+        return -libc::EDEADLK;
+    }
     let _errno = KeepErrno::new();
     let _lives = NoCancel::new();
     let inside = match Inside::enter() {
