@@ -17,6 +17,20 @@ const LOCAL_DISTANCE: u64 = 10;
 /// The distance of two nodes when the machine doesn't say.
 const REMOTE_DISTANCE: u64 = 20;
 
+/// The most CPUs of a synthetic machine. hwloc takes seconds to build a larger one, or doesn't come to an end.
+const MOST_CPUS: usize = 4096;
+
+/// How many CPUs a machine in hwloc's notation has: the product of the numbers behind the colons. `None`: too many to be
+/// counted.
+fn cpus_described(description: &str) -> Option<usize> {
+    let counts = description.split(':').skip(1).map(|s| s.bytes().take_while(u8::is_ascii_digit));
+    counts
+        .map(|digits| {
+            digits.fold(0, |n: usize, d| n.saturating_mul(10).saturating_add(usize::from(d - b'0')))
+        })
+        .try_fold(1, usize::checked_mul)
+}
+
 /// One NUMA node with CPUs that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
@@ -73,6 +87,9 @@ impl Topology {
     }
 
     fn synthetic(description: &str) -> Option<Topology> {
+        if cpus_described(description)? > MOST_CPUS {
+            return None;
+        }
         let t = Known::find_or(description, || {
             let builder = Hwloc::builder().from_synthetic(description).ok()?;
             Some(Topology::from_hwloc(&builder.build().ok()?))
@@ -269,6 +286,8 @@ mod tests {
     #[test]
     fn a_description_that_makes_no_sense_is_refused() {
         assert!(Topology::detect(Some("three bananas")).is_none());
+        assert!(Topology::detect(Some("node:999 core:99 pu:1")).is_none());
+        assert!(Topology::detect(Some("node:99999999999 core:99999999999 pu:1")).is_none());
     }
 
     #[test]

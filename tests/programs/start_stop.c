@@ -117,6 +117,8 @@ TEST(bad_config_is_EINVAL_and_starts_nothing)
     check_refused(&c);
     c.topology = "node:";
     check_refused(&c);
+    c.topology = "node:999 core:99 pu:1"; /* hwloc would take minutes */
+    CHECK_EQ(gs_init(&c), -EINVAL);
     c.topology = "node:0 core:2 pu:1";
     check_refused(&c);
     c = config();
