@@ -33,6 +33,8 @@
    must fit, each of which may have buffers of luaL_Buffer's size: string.gsub with a function takes some 2.5 KiB a
    level. Only what is touched takes memory. */
 #define LGS_STACK ((1024 - 16) * 1024)
+/* The smallest C stack of a goroutine, in bytes: for the 200 nested C calls that Lua allows. */
+#define LGS_LEAST_STACK ((size_t)(256 * 1024))
 
 /* ---- Shared objects ---- */
 

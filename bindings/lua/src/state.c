@@ -1082,7 +1082,7 @@ static void read_options(lua_State *L, int index, gs_spawn_opts *opts, const cha
             lua_Integer n = lua_tointeger(L, -1);
             if (!lua_isinteger(L, -1) || n < 0 || n > 1 << 30)
                 luaL_error(L, "option 'stack': a number of bytes up to 1 GiB expected");
-            opts->stack_size = (size_t)n;
+            opts->stack_size = n == 0 || (size_t)n >= LGS_LEAST_STACK ? (size_t)n : LGS_LEAST_STACK;
         } else if (strcmp(key, "priority") == 0) {
             const char *names[] = {"idle", "low", "normal", "high"};
             const char *value = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";

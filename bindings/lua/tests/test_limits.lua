@@ -52,6 +52,11 @@ function TestDepth.test_in_lua_the_parser_and_patterns()
 end
 
 function TestDepth.test_small_stacks_can_be_asked_for()
+  -- Lua's own limit comes before the end of the smallest stack.
+  local function nest() return (string.gsub("a", "a", nest)) end
+  local fine, overflow = gs.go({ stack = 1 }, nest):join()
+  lu.assertFalse(fine)
+  lu.assertStrContains(tostring(overflow), "C stack overflow")
   local ok, n = gs.go({ stack = 64 * 1024 }, function() local t = {} for i = 1, 100 do t[i] = i end return #t end):join()
   lu.assertEquals({ ok, n }, { true, 100 })
 end
