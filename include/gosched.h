@@ -869,7 +869,8 @@ int gs_join(struct gs_g *g, gs_deadline deadline);
 /**
  * Cancels the goroutine: each of its calls that would block, now or later, gives
  * -ECANCELED. The goroutine runs until its function returns, even if it had not
- * begun to run before.
+ * begun to run before. A wait within gs_blocking, or between gs_entersyscall and gs_exitsyscall,
+ * goes on: there the goroutine's thread counts as a plain thread.
  *
  * 0, also when it has ended; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -1691,7 +1692,7 @@ int gs_entersyscallblock(void);
 
 /**
  * The system call is over; the goroutine goes on when it has a P again. errno
- * stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
+ * stays. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed).
  * Go's exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */

@@ -387,6 +387,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EMSGSIZE => c"The datagram is too long: send less at once.",
         libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
         libc::ELIBACC => c"The program was compiled with a newer gosched.h than this library's: install that version of the library.",
+        libc::EOWNERDEAD => c"The goroutine has ended by gs_exit, without a result: let its function return one.",
         libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",
         _ => c"An error of the operating system: strerror(-err) names it.",
     }

@@ -32,7 +32,7 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
 }
 
 /// The system call is over; the goroutine goes on when it has a P again. errno
-/// stays. 0; -EPERM: there was no gs_entersyscall (nothing has changed).
+/// stays. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed).
 /// Go's exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {

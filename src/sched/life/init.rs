@@ -70,7 +70,9 @@ fn init_default() -> Result<(), i32> {
     let e = match init(&ConfigRequest::default()) {
         // Of the environment's settings only the topology can be refused.
         Err(e) if e == -libc::EINVAL => {
-            log::say(format_args!("gosched: GOSCHED_TOPOLOGY is not valid, so it is ignored"));
+            log::say(format_args!(
+                "gosched: GOSCHED_TOPOLOGY is not valid, so one node is assumed"
+            ));
             init(&ConfigRequest { topology: Some("flat"), ..ConfigRequest::default() })
         }
         e => e,
