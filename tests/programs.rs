@@ -611,7 +611,7 @@ fn each_function_that_never_switches_is_tried() {
 }
 
 /// What stands above the header's inline functions.
-const INLINE: &str = "/* ---- Within the caller ---- */";
+const INLINE: &str = "/* ---- Inline fast paths ---- */";
 
 /// The names that a `(` follows, outside comments.
 fn declared_functions() -> Vec<String> {
