@@ -555,19 +555,20 @@ pub mod thread {
     pub fn ask_for_short_turns() {}
 
     pub fn id() -> i32 {
-        usize::from(shuttle::thread::current().id()) as i32
+        // The kernel numbers threads from 1.
+        usize::from(shuttle::thread::current().id()) as i32 + 1
     }
 
     pub fn is_blocked(id: i32) -> bool {
-        machine::sleeps(id)
+        machine::sleeps(id - 1)
     }
 
     pub fn is_on_cpu(id: i32) -> bool {
-        !machine::sleeps(id)
+        !machine::sleeps(id - 1)
     }
 
     pub fn send_signal(id: i32, _signal: i32) {
-        machine::send_signal(id);
+        machine::send_signal(id - 1);
     }
 
     pub fn unblock(_signal: i32) -> SignalMask {
