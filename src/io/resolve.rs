@@ -170,7 +170,6 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
         return q.ask(0);
     }
     // An address needs no server: the caller understands it at once, even without waiting or after a cancel.
-    q.answer.set(None);
     // SAFETY: the question outlives the call.
     unsafe { blocking::call(ask_numeric, question.cast()) };
     match q.answer.take() {
