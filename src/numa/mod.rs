@@ -20,15 +20,14 @@ const REMOTE_DISTANCE: u64 = 20;
 /// The most CPUs of a synthetic machine. hwloc takes seconds to build a larger one, or doesn't come to an end.
 const MOST_CPUS: usize = 4096;
 
-/// How many CPUs a machine in hwloc's notation has: the product of the numbers behind the colons. `None`: too many to be
-/// counted.
+/// How many CPUs a machine in hwloc's notation has: the product of the counts of its levels, such as `core:2` or `2`.
+/// What stands in brackets is a level's attributes. `None`: too many to be counted.
 fn cpus_described(description: &str) -> Option<usize> {
-    let counts = description.split(':').skip(1).map(|s| s.bytes().take_while(u8::is_ascii_digit));
-    counts
-        .map(|digits| {
-            digits.fold(0, |n: usize, d| n.saturating_mul(10).saturating_add(usize::from(d - b'0')))
-        })
-        .try_fold(1, usize::checked_mul)
+    let outside = description.split('(').filter_map(|s| s.rsplit(')').next());
+    let counts =
+        outside.flat_map(str::split_whitespace).filter_map(|level| level.rsplit(':').next());
+    let is_count = |n: &&str| n.bytes().all(|b| b.is_ascii_digit()) && !n.is_empty();
+    counts.filter(is_count).map(|n| n.parse().unwrap_or(usize::MAX)).try_fold(1, usize::checked_mul)
 }
 
 /// One NUMA node with CPUs that this process may use.
@@ -288,6 +287,13 @@ mod tests {
         assert!(Topology::detect(Some("three bananas")).is_none());
         assert!(Topology::detect(Some("node:999 core:99 pu:1")).is_none());
         assert!(Topology::detect(Some("node:99999999999 core:99999999999 pu:1")).is_none());
+        assert!(Topology::detect(Some("999 99 9")).is_none());
+    }
+
+    #[test]
+    fn attributes_count_no_cpus() {
+        assert_eq!(cpus_described("node:2(memory=1GB indexes=2*2:9999*2) core:3 pu:1"), Some(6));
+        assert!(Topology::detect(Some("node:2(memory=1GB) core:2 pu:1")).is_some());
     }
 
     #[test]
