@@ -649,10 +649,16 @@ static void *hold_the_world(void *let_go)
 }
 
 /* What could only end once the world goes on fails at once for its stopper, and at the deadline for others. */
+static void *shut_down(void *arg)
+{
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    return arg;
+}
+
 TEST(no_shutdown_waits_for_a_stopped_world_longer_than_asked_to)
 {
     int state = 0, ran = 0;
-    pthread_t t;
+    pthread_t t, other;
     CHECK_EQ(gs_init(NULL), 0);
     CHECK_EQ(gs_stop_the_world(), 0);
     CHECK_EQ(gs_shutdown(GS_FOREVER), -EDEADLK);
@@ -667,8 +673,12 @@ TEST(no_shutdown_waits_for_a_stopped_world_longer_than_asked_to)
     NAP_UNTIL(GET(state) == 1);
     CHECK_EQ(gs_shutdown(GS_NOWAIT), -EAGAIN);
     CHECK_EQ(gs_shutdown(gs_after_ms(20)), -ETIMEDOUT);
+    other = start_thread(shut_down, NULL); /* waits until the world is started */
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(gs_shutdown(gs_after_ms(1)), -ETIMEDOUT);
     SET(state, 2);
     join_thread(t);
+    join_thread(other);
     CHECK_EQ(gs_run(set_flag, &ran), 0);
     CHECK_EQ(ran, 1);
     stop();

@@ -140,8 +140,21 @@ pub fn shutdown(deadline: i64) -> i32 {
     }
     // pthread_cancel(3) must not end this thread meanwhile.
     let _lives = NoCancel::new();
+    let mut round = 0;
     loop {
-        let Some(inside) = Inside::enter_if_there() else { return 0 };
+        // Another shutdown, or a start, is under way.
+        if CHANGING.load(Ordering::SeqCst) {
+            match wait_briefly(&mut round, deadline) {
+                Ok(()) => continue,
+                Err(e) => return e,
+            }
+        }
+        let Some(inside) = Inside::try_enter() else {
+            if try_rt().is_none() {
+                return 0;
+            }
+            continue;
+        };
         let e = rt().drain(deadline);
         drop(inside);
         if e != 0 {
@@ -153,21 +166,18 @@ pub fn shutdown(deadline: i64) -> i32 {
             LIFE.unlock();
             return 0;
         };
-        // Another shutdown is under way, and gives the lock up while it waits: this one waits until it is over.
+        // Another shutdown is under way, and gives the lock up while it waits.
         if CHANGING.swap(true, Ordering::SeqCst) {
             LIFE.unlock();
-            thread::yield_now();
             continue;
         }
-        if let Some(e) = rt.until_all_have_left(deadline) {
+        let left = rt.all_have_left(deadline);
+        if left != Ok(true) {
             CHANGING.store(false, Ordering::SeqCst);
             LIFE.unlock();
-            match e {
-                0 => continue,
-                e => {
-                    rt.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
-                    return e;
-                }
+            match left {
+                Err(e) => return e,
+                Ok(_) => continue,
             }
         }
         hooks::shuts_down();
@@ -190,6 +200,27 @@ const DRAIN_RECHECK: i64 = 10_000_000;
 /// For this number of rounds of `backoff` shutdown waits for threads in a call whatever its deadline says: most calls are
 /// over sooner.
 const BRIEF_CALL: u32 = 60;
+
+/// Fails where a wait must end: `-EAGAIN` if the caller doesn't wait at all, `-ETIMEDOUT` once the deadline has passed.
+fn may_wait(deadline: i64) -> Result<(), i32> {
+    match deadline {
+        -1 => Ok(()),
+        0 => Err(-libc::EAGAIN),
+        when if time::now() >= when => Err(-libc::ETIMEDOUT),
+        _ => Ok(()),
+    }
+}
+
+/// One more round of waiting for a thread that is in a call. Fails as [`may_wait`] does, but not in the first
+/// `BRIEF_CALL` rounds.
+fn wait_briefly(round: &mut u32, deadline: i64) -> Result<(), i32> {
+    if *round >= BRIEF_CALL {
+        may_wait(deadline)?;
+    }
+    backoff(*round);
+    *round += 1;
+    Ok(())
+}
 
 impl Runtime {
     /// Bytes that [`Runtime::new`] allocates, or more.
@@ -295,29 +326,23 @@ impl Runtime {
         Ok(())
     }
 
-    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside, and then returns `None`. `Some(0)`: a
-    /// goroutine has been spawned at the last moment, and threads inside may wait for a thread outside. `-ETIMEDOUT`,
-    /// `-EAGAIN`: a thread is still inside. A thread that has stopped the world is inside for as long as it likes.
-    fn until_all_have_left(&self, deadline: i64) -> Option<i32> {
+    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. `Ok(false)`: a goroutine has been
+    /// spawned at the last moment, and threads inside may wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is
+    /// still inside. A thread that has stopped the world is inside for as long as it likes.
+    fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
         let mut round = 0;
         while self.goroutines() == 0 {
             if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
-                return (self.goroutines() != 0).then_some(0);
-            }
-            if round >= BRIEF_CALL && deadline == 0 {
-                return Some(-libc::EAGAIN);
-            }
-            if round >= BRIEF_CALL && deadline != -1 && time::now() >= deadline {
-                return Some(-libc::ETIMEDOUT);
+                return Ok(self.goroutines() == 0);
             }
             // A thread that is inside may be about to fork, which takes the lock. No other
             // thread ends the runtime meanwhile, because none comes in.
             LIFE.unlock();
-            backoff(round);
-            round += 1;
+            let waited = wait_briefly(&mut round, deadline);
             LIFE.lock();
+            waited?;
         }
-        Some(0)
+        Ok(false)
     }
 
     /// Waits until no goroutine is left.
@@ -329,21 +354,16 @@ impl Runtime {
             if self.goroutines() == 0 {
                 break 0;
             }
-            if deadline == 0 {
-                break -libc::EAGAIN;
+            if let Err(e) = may_wait(deadline) {
+                break e;
             }
             // A goroutine that ended before it could see the flag wakes no waiter.
             let recheck = time::now() + DRAIN_RECHECK;
-            if deadline != -1 && time::now() >= deadline {
-                break -libc::ETIMEDOUT;
-            }
             let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
             futex::wait(&self.drained, seen, until);
         };
         blocked::thread_wakes(counted);
-        if result != 0 {
-            self.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
-        }
+        self.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
         result
     }
 

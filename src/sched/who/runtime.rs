@@ -231,11 +231,11 @@ impl Inside {
         inside
     }
 
-    /// For a thread outside that is about to set `CHANGING`: lets the threads that have waited enter first. Otherwise
-    /// one runtime after another might be ended before they wake up.
+    /// For a thread outside that is about to set `CHANGING`: lets the threads that have waited enter first, unless another
+    /// thread has set it already. Otherwise one runtime after another might be ended before they wake up.
     pub fn let_in() {
         let mut round = 0;
-        while AT_THE_DOOR.load(Ordering::SeqCst) > 0 {
+        while AT_THE_DOOR.load(Ordering::SeqCst) > 0 && !CHANGING.load(Ordering::SeqCst) {
             round += 1;
             spin::backoff(round);
         }
