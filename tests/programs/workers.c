@@ -624,6 +624,67 @@ TEST(the_only_thread_joins_a_group)
     CHECK_EQ(gs_workers_free(w), 0);
 }
 
+struct held_up {
+    gs_sem wake;
+    int parked, in_call, called, ran;
+};
+
+static void park_on_member(void *arg)
+{
+    struct held_up *h = arg;
+    SET(h->parked, 1);
+    CHECK_EQ(gs_sem_acquire(&h->wake, 1, GS_FOREVER), 0);
+}
+
+static void call_until_all_ran(void *arg)
+{
+    struct held_up *h = arg;
+    CHECK_EQ(gs_entersyscall(), 0);
+    SET(h->in_call, 1);
+    NAP_UNTIL(GET(h->ran) == 20);
+    CHECK_EQ(gs_exitsyscall(), 0);
+    SET(h->called, 1);
+}
+
+/* Never without work. */
+static void yield_until_all_ran(void *arg)
+{
+    struct held_up *h = arg;
+    while (GET(h->ran) < 20)
+        gs_yield();
+}
+
+static void count_run(void *arg)
+{
+    ADD(((struct held_up *)arg)->ran, 1);
+}
+
+/* One member is in a call that lasts until others of the group have begun, with a goroutine behind it that is pinned
+ * there; the other member always has something to do. */
+TEST(a_member_in_a_call_keeps_no_goroutine_from_beginning)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    struct held_up h = {0};
+    gs_spawn_opts o = in_group(w);
+    gs_g *g[3];
+    CHECK(w);
+    CHECK_EQ(gs_sem_init(&h.wake, 0), 0);
+    g[0] = go_opts(park_on_member, &h, &o);
+    NAP_UNTIL(GET(h.parked));
+    g[1] = go_opts(call_until_all_ran, &h, &o);
+    NAP_UNTIL(GET(h.in_call));
+    g[2] = go_opts(yield_until_all_ran, &h, &o);
+    CHECK_EQ(gs_sem_release(&h.wake, 1), 0);
+    nap(MS);
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(gs_spawn_with(count_run, &h, &o, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        join(g[i]);
+    CHECK_EQ(GET(h.called), 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
 struct elsewhere {
     gs_workers *w;
     int made, leave, left;

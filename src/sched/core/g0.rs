@@ -283,6 +283,14 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     {
         return Some(task);
     }
+    // In every second decision, a goroutine that waits to begin on another member of the M's worker group: that member
+    // may be in a call for long, and this M may always have other work.
+    if p.tick.load(Ordering::Relaxed).is_multiple_of(2)
+        && let Some(task) = group::steal_now_and_then(m)
+    {
+        next_tick(p);
+        return Some(task);
+    }
     // The P's own queues; the node's global queue.
     if let Some(task) = next_local(m, p).or_else(|| from_global(p)) {
         return Some(task);

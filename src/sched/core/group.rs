@@ -239,7 +239,8 @@ pub fn pass_on(m: MRef, g: GRef) {
     });
     match member {
         // If that member was awake, another member that has gone to sleep meanwhile gets the P and takes the task from
-        // it.
+        // it. A member that is about to sleep finds the task (`has_work`), after the fence that pairs with that in
+        // `wake_owner`.
         Some(member) => {
             if !bound::wake_owner(m, member)
                 && let Some(other) = group.members().find(|&other| take_idle(rt, other))
@@ -260,15 +261,44 @@ fn take_idle(rt: &Runtime, m: MRef) -> bool {
     rt.nodes[m.node.seen()].take_idle_m(m)
 }
 
-/// A member without work takes a goroutine that waits to begin on another member.
+/// Takes a goroutine that waits to begin on another member of the M's groups, for a member without work.
 #[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
-    // SAFETY: null or a group, which stays until the runtime ends.
-    let first = unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }?;
-    first.steal(m).or_else(|| {
+    find_in_groups(m, |group| group.steal(m))
+}
+
+/// [`steal`] from the M's first group alone, without the groups' lock: the caller may hold an object's lock. A busy
+/// member does so now and then, because the other member may be in a call for long.
+#[must_use]
+pub fn steal_now_and_then(m: MRef) -> Option<Task> {
+    first_of(m)?.steal(m)
+}
+
+/// Whether a goroutine waits to begin on another member of the M's groups.
+pub fn has_work(m: MRef) -> bool {
+    let has = |group: &Group| group.others(m).any(|other| other.pinned.has(is_unbegun));
+    find_in_groups(m, |group| has(group).then_some(())).is_some()
+}
+
+/// This member finds no P: goroutines that wait to begin on other members go to where an M with a P finds them.
+pub fn give_work_away(m: MRef) {
+    while let Some(task) = steal(m) {
+        ready::push_global(task, priority::NORMAL);
+    }
+}
+
+/// The first answer of one of the M's groups.
+fn find_in_groups<R>(m: MRef, ask: impl Fn(&Group) -> Option<R>) -> Option<R> {
+    ask(first_of(m)?).or_else(|| {
         let is_in_others = m.other_groups.load(Ordering::Relaxed) > 0;
-        is_in_others.then(|| ALL.with(|all| of(all, m).find_map(|g| g.steal(m)))).flatten()
+        is_in_others.then(|| ALL.with(|all| of(all, m).find_map(ask))).flatten()
     })
+}
+
+/// The group that the M joined first.
+fn first_of(m: MRef) -> Option<&'static Group> {
+    // SAFETY: null or a group, which stays until the runtime ends.
+    unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }
 }
 
 /// The groups of this runtime that the M is in.
@@ -442,9 +472,14 @@ impl Group {
         self.members.iter().any(|member| member.load(Ordering::Relaxed) == m.as_ptr())
     }
 
+    /// The members but this.
+    fn others(&self, m: MRef) -> impl Iterator<Item = MRef> {
+        self.members().filter(move |&other| other != m)
+    }
+
     /// See [`steal`].
     fn steal(&self, m: MRef) -> Option<Task> {
-        self.members().filter(|&other| other != m).find_map(|other| other.pinned.pop_if(is_unbegun))
+        self.others(m).find_map(|other| other.pinned.pop_that(is_unbegun))
     }
 }
 

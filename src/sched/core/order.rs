@@ -1,5 +1,6 @@
 //! The order in which a P serves its own queues, and those that must not starve.
 
+use super::group;
 use super::netpoll;
 use super::preempt;
 use super::ready;
@@ -238,7 +239,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         1 => next_shared(p, alone),
         // SAFETY: rings hold tasks.
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
-        3 => m.pinned.pop(),
+        3 => m.pinned.pop().or_else(|| group::steal_now_and_then(m)),
         4 => node.high.pop(),
         // A goroutine that was preempted just now must not run before the goroutines for which it was preempted.
         5 => node.preempted.pop_if(preempt::has_waited),

@@ -1,5 +1,6 @@
 //! Giving the P to others for a while.
 
+use super::group;
 use super::netpoll;
 use super::order::{
     fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_is_due, plan_unusual,
@@ -34,7 +35,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
         if own_timer_is_due(p) {
             p.timers.run(time::now());
         }
-        if nothing_else(m, p) && !netpoll::is_due(p) {
+        if nothing_else(m, p) && !netpoll::is_due(p) && !group::has_work(m) {
             return Some(m);
         }
     }

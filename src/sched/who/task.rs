@@ -11,6 +11,7 @@ use crate::sched::words::pool::Pooled;
 use crate::word;
 use core::cell::Cell;
 use core::ffi::c_void;
+use core::iter;
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicUsize;
@@ -147,6 +148,12 @@ impl Batch {
         self.len
     }
 
+    /// These tasks, oldest first. They stay.
+    fn tasks(&self) -> impl Iterator<Item = Task> {
+        // SAFETY: the links of a batch hold tasks, and 0 at its end.
+        iter::successors(self.head, |task| unsafe { Task::from_word(task.link().get()) })
+    }
+
     /// These tasks, newest first.
     pub fn reversed(mut self) -> Batch {
         let mut out = Batch::default();
@@ -250,7 +257,13 @@ impl Fifo {
     /// Takes the oldest task that `is_it` agrees to; the others stay in order.
     #[must_use]
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
+        if self.is_empty() {
+            return None;
+        }
         self.with(|q| {
+            if !q.tasks().any(|task| is_it(&task)) {
+                return None;
+            }
             let mut found = None;
             for _ in 0..q.len {
                 let task = q.pop()?;
@@ -258,6 +271,11 @@ impl Fifo {
             }
             found
         })
+    }
+
+    /// Whether `is_it` agrees to one of the tasks.
+    pub fn has(&self, is_it: impl Fn(&Task) -> bool) -> bool {
+        !self.is_empty() && self.with(|q| q.tasks().any(|task| is_it(&task)))
     }
 
     /// In the child of a fork: empties the queue, whatever state it is in.

@@ -491,3 +491,50 @@ fn members_that_compute_lose_their_p_on_one_p() {
 fn members_that_compute_lose_their_p_on_two_ps() {
     check(1500, || members_compute(2, 2));
 }
+
+/// One member of a group is in a call that ends only when a third goroutine of the group has run, and the other member is
+/// about to sleep when that goroutine is spawned: it must not be left with the first.
+fn a_member_goes_to_sleep(procs: usize) {
+    let (begun, ran) = (Arc::new(Count::default()), Arc::new(Count::default()));
+    let group = group::create(2, 0).expect("memory");
+    let sleep = |ns| park::sleep_until(os::time::now() + ns, Why::Sleep);
+    in_runtime(procs, 1, || {
+        let (b, r) = (begun.clone(), ran.clone());
+        go_in_group(group, 0, move || {
+            b.add(1);
+            inside(blocking::enter);
+            while r.get() == 0 {
+                os::time::sleep(2_000);
+            }
+            assert_eq!(inside(blocking::exit), 0);
+        });
+        let b = begun.clone();
+        go_in_group(group, 0, move || {
+            b.add(1);
+            while b.get() < 2 {
+                call(1_000);
+            }
+        });
+        let (b, r) = (begun.clone(), ran.clone());
+        go(move || {
+            while b.get() < 2 {
+                let _ = inside(|| sleep(500));
+            }
+            go_in_group(group, 0, move || r.add(1));
+            (0..2).for_each(|_| inside(yield_now));
+        });
+    });
+    assert_eq!(ran.get(), 1);
+    // SAFETY: its goroutines have ended, and no thread uses it any more.
+    assert_eq!(unsafe { group::free(group) }, 0);
+}
+
+#[test]
+fn a_member_does_not_sleep_while_another_has_its_work_on_one_p() {
+    check(2000, || a_member_goes_to_sleep(1));
+}
+
+#[test]
+fn a_member_does_not_sleep_while_another_has_its_work_on_two_ps() {
+    check(2000, || a_member_goes_to_sleep(2));
+}
