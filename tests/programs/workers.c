@@ -659,6 +659,36 @@ static void count_run(void *arg)
     ADD(((struct held_up *)arg)->ran, 1);
 }
 
+static void lock_and_park(void *arg)
+{
+    CHECK_EQ(gs_lock_os_thread(), 0);
+    park_on_member(arg);
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+/* One member is in a call that lasts until others of the group have begun; the other sleeps, locked to a pinned goroutine
+ * that is parked. */
+TEST(a_locked_member_begins_what_waits_for_one_in_a_call)
+{
+    gs_workers *w = gs_workers_create(2, 0);
+    struct held_up h = {0};
+    gs_spawn_opts o = in_group(w);
+    gs_g *g[2];
+    CHECK(w);
+    CHECK_EQ(gs_sem_init(&h.wake, 0), 0);
+    g[0] = go_opts(call_until_all_ran, &h, &o);
+    NAP_UNTIL(GET(h.in_call));
+    g[1] = go_opts(lock_and_park, &h, &o);
+    NAP_UNTIL(GET(h.parked));
+    for (int i = 0; i < 20; i++)
+        CHECK_EQ(gs_spawn_with(count_run, &h, &o, NULL), 0);
+    join(g[0]);
+    CHECK_EQ(gs_sem_release(&h.wake, 1), 0);
+    join(g[1]);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_workers_free(w), 0);
+}
+
 /* One member is in a call that lasts until others of the group have begun, with a goroutine behind it that is pinned
  * there; the other member always has something to do. */
 TEST(a_member_in_a_call_keeps_no_goroutine_from_beginning)

@@ -77,7 +77,8 @@ pub fn stop_locked(m: MRef) {
         // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
         // sees the pushed task.
         fence(Ordering::SeqCst);
-        let notified = m.pinned.is_empty() && !m.must_leave() && m.sleep(-1);
+        let called = !m.pinned.is_empty() || group::has_work(m) || m.must_leave();
+        let notified = !called && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives this M a P, and notifies it once.
             return if notified {
@@ -97,6 +98,7 @@ pub fn stop_locked(m: MRef) {
         }
         // The M's that have the P's take these goroutines out and hand them over.
         give_pinned_away(m);
+        group::give_work_away(m);
     }
 }
 
@@ -128,8 +130,8 @@ pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     wake_owner(m, owner);
 }
 
-/// Gives the P of `m` to the owner of a task that was pushed to its `pinned`, if the owner sleeps.
-/// False: the owner is awake.
+/// Gives the P of `m` to the owner of a task that was pushed to its `pinned`, or to another member of the owner's group,
+/// if that M sleeps. False: it is awake.
 pub fn wake_owner(m: MRef, owner: MRef) -> bool {
     // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to sleep, sees the task, or
     // this M sees that the owner sleeps.

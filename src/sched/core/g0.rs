@@ -206,7 +206,7 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
     }
 }
 
-/// What a locked M runs next with its P: `task`, or another goroutine that is bound to it. `None`:
+/// What a locked M runs next with its P: `task`, or another goroutine that is bound to it or may begin on it. `None`:
 /// nothing, or others have waited for the P for long enough.
 #[cold]
 #[inline(never)]
@@ -225,7 +225,7 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
         return None;
     }
-    m.pinned.pop()
+    m.pinned.pop().or_else(|| group::steal(m))
 }
 
 /// The thread leaves without a P. Its M may have been the timer watcher, and other M's may have gone to sleep meanwhile

@@ -238,15 +238,12 @@ pub fn pass_on(m: MRef, g: GRef) {
         Some(member)
     });
     match member {
-        // If that member was awake, another member that has gone to sleep meanwhile gets the P and takes the task from
-        // it. A member that is about to sleep finds the task (`has_work`), after the fence that pairs with that in
-        // `wake_owner`.
+        // If that member is awake, another member that sleeps gets the P and takes the task from it: a member that has
+        // gone to sleep meanwhile, or a locked member. A member that is about to sleep finds the task (`has_work`), after
+        // the fence that pairs with that in `wake_owner`.
         Some(member) => {
-            if !bound::wake_owner(m, member)
-                && let Some(other) = group.members().find(|&other| take_idle(rt, other))
-            {
-                start::give(other, Some(release_p(m)), None, false);
-            }
+            let _ = bound::wake_owner(m, member)
+                || group.others(member).any(|other| bound::wake_owner(m, other));
         }
         None if group.is_for_runners_only() => group.wait_for_runner(task),
         // At the limit of threads there may never be another than this one.
@@ -287,8 +284,12 @@ pub fn give_work_away(m: MRef) {
     }
 }
 
-/// The first answer of one of the M's groups.
+/// The first answer of one of the M's groups. None for an M that is locked to a goroutine which is not pinned: nothing
+/// else should run on that thread.
 fn find_in_groups<R>(m: MRef, ask: impl Fn(&Group) -> Option<R>) -> Option<R> {
+    if m.is_locked() && !bound::has_pinned(m) {
+        return None;
+    }
     ask(first_of(m)?).or_else(|| {
         let is_in_others = m.other_groups.load(Ordering::Relaxed) > 0;
         is_in_others.then(|| ALL.with(|all| of(all, m).find_map(ask))).flatten()
