@@ -30,7 +30,7 @@ STAMP    := target/setup
 
 all: build
 
-build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), gosched-topo, and Lua's module if Lua's headers are there
+build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
 	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
 
 library:

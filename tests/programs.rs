@@ -431,7 +431,9 @@ fn static_library_by_pkg_config() {
     make(&["preload", "target/release/gosched-topo", "install", "DESTDIR=/", &prefix]);
     // It finds the library beside it, wherever that was installed.
     let mut topo = Command::new(dir.join("bin/gosched-topo"));
+    topo.args(["--procs", "2", "--topology=node:2 core:1 pu:1"]);
     must_succeed(topo.env_remove("LD_LIBRARY_PATH"));
+    must_succeed(Command::new(dir.join("bin/gosched-topo")).arg("--help"));
     for name in fs::read_dir(dir.join("lib")).unwrap().map(|e| e.unwrap().path()) {
         if name.to_string_lossy().contains(".so") {
             fs::remove_file(name).unwrap();

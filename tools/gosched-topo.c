@@ -2,6 +2,7 @@
  * each other. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <getopt.h>
 #include <gosched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +12,13 @@
 enum { CPUS = 8192, WIDTH = 60 };
 
 static const char usage[] =
-    "usage: gosched-topo [-p PROCS] [-t TOPOLOGY]\n"
+    "usage: gosched-topo [-p|--procs PROCS] [-t|--topology TOPOLOGY]\n"
     "Draws the machine as libgosched sees it: NUMA nodes with the CPUs that this process may use (see taskset(1)),\n"
     "the P's that run goroutines there, and in which order a P without work looks at other nodes.\n"
     "\n"
     "  -p PROCS      with this number of P's (default: as for any program; GOSCHED_PROCS, GOMAXPROCS)\n"
     "  -t TOPOLOGY   as if the machine were 'flat' or, in hwloc's notation, 'node:4 core:2 pu:1' (GOSCHED_TOPOLOGY)\n"
-    "  -h            this text\n"
+    "  -h, --help    this text\n"
     "\n"
     "Nodes have this process's numbers, in an order of its own; the system's number stands beside it. Memory and\n"
     "threads are bound to nodes unless there is one only, the topology is made up, or GOSCHED_BIND=0.\n";
@@ -151,11 +152,17 @@ static void draw(int made_up)
 
 int main(int argc, char **argv)
 {
+    static const struct option options[] = {
+        {"procs", required_argument, NULL, 'p'},
+        {"topology", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
     gs_config config = GS_CONFIG_INIT;
     char *end;
     long procs;
     int option, e;
-    while ((option = getopt(argc, argv, "p:t:h")) != -1)
+    while ((option = getopt_long(argc, argv, "p:t:h", options, NULL)) != -1)
         switch (option) {
         case 'p':
             errno = 0;
