@@ -364,6 +364,26 @@ GO_TEST(gangs_come_and_go)
     stop_others(2);
 }
 
+static void add_to(void *count)
+{
+    ADD(*(int *)count, 1);
+}
+
+/* Each gang that ended was looked for among all others: the time grew with the square of their number. */
+TEST(many_gangs_at_a_time)
+{
+    enum { GANGS = 50000 };
+    int ran = 0;
+    for (int i = 0; i < GANGS; i++) {
+        gs_gang *gang = new_gang();
+        for (int k = 0; k < 2; k++)
+            CHECK_EQ(gs_gang_spawn(gang, add_to, &ran, NULL, NULL), 0);
+        gs_gang_free(gang);
+    }
+    NAP_UNTIL(GET(ran) == 2 * GANGS);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 /* ---- A member leaves its P without a decision there; a plain thread makes one ready ---- */
 
 static void receive_two(void *ch)

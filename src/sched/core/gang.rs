@@ -470,8 +470,8 @@ fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
 /// Returns how many slices they need to run all their members.
 fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let mut slices = 0;
-    let count = m.iter().count();
-    for _ in 0..count {
+    // Each of these gangs takes a P at least.
+    for _ in 0..rt.procs() {
         let Some(gang) = m.iter().find(|g| !is_active(g) && !g.ready.is_empty()) else { break };
         let columns = columns_of(rt, gang);
         if !activate(rt, gang, columns as usize) {

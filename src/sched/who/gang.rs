@@ -19,6 +19,8 @@ pub struct Gang {
     pub columns: AtomicU32,
     // The lock of the list that the gang is in orders what follows: the runtime's list, or that of free gangs.
     next: AtomicPtr<Gang>,
+    /// The gang before it in the runtime's list.
+    previous: AtomicPtr<Gang>,
     listed: AtomicBool,
     /// The runtime of its members.
     pub runtime: AtomicU32,
@@ -37,6 +39,7 @@ impl Gang {
             lingering: AtomicU32::new(0),
             columns: AtomicU32::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
+            previous: AtomicPtr::new(ptr::null_mut()),
             listed: AtomicBool::new(false),
             runtime: AtomicU32::new(0),
             node: AtomicUsize::new(0),
@@ -52,6 +55,16 @@ impl Gang {
     pub fn set_next(&self, next: Option<&'static Gang>) {
         let next = next.map_or(ptr::null(), ptr::from_ref);
         self.next.store(next.cast_mut(), Ordering::Relaxed);
+    }
+
+    fn previous(&self) -> Option<&'static Gang> {
+        // SAFETY: null or a gang, which stays mapped.
+        unsafe { self.previous.load(Ordering::Relaxed).as_ref() }
+    }
+
+    fn set_previous(&self, previous: Option<&'static Gang>) {
+        let previous = previous.map_or(ptr::null(), ptr::from_ref);
+        self.previous.store(previous.cast_mut(), Ordering::Relaxed);
     }
 
     /// Whether it is in its runtime's list.
@@ -134,6 +147,7 @@ impl Matrix {
 
     pub fn append(&mut self, gang: &'static Gang) {
         gang.set_next(None);
+        gang.set_previous(self.last);
         gang.listed.store(true, Ordering::Relaxed);
         match self.last {
             Some(last) => last.set_next(Some(gang)),
@@ -142,15 +156,16 @@ impl Matrix {
         self.last = Some(gang);
     }
 
+    /// Takes the gang out of the list, in which it is. There may be tens of thousands of gangs.
     pub fn remove(&mut self, gang: &'static Gang) {
-        let is_it = |other: Option<&Gang>| other.is_some_and(|other| ptr::eq(other, gang));
-        let before = self.iter().find(|g| is_it(g.next()));
+        let (before, behind) = (gang.previous(), gang.next());
         match before {
-            Some(before) => before.set_next(gang.next()),
-            None => self.first = gang.next(),
+            Some(before) => before.set_next(behind),
+            None => self.first = behind,
         }
-        if is_it(self.last) {
-            self.last = before;
+        match behind {
+            Some(behind) => behind.set_previous(before),
+            None => self.last = before,
         }
         gang.listed.store(false, Ordering::Relaxed);
     }
