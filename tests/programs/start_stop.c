@@ -648,13 +648,13 @@ static void *hold_the_world(void *let_go)
     return NULL;
 }
 
-/* What could only end once the world goes on fails at once for its stopper, and at the deadline for others. */
 static void *shut_down(void *arg)
 {
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     return arg;
 }
 
+/* What could only end once the world goes on fails at once for its stopper, and at the deadline for others. */
 TEST(no_shutdown_waits_for_a_stopped_world_longer_than_asked_to)
 {
     int state = 0, ran = 0;

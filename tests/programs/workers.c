@@ -624,6 +624,9 @@ TEST(the_only_thread_joins_a_group)
     CHECK_EQ(gs_workers_free(w), 0);
 }
 
+/* Goroutines that run while a member is in a call. */
+enum { ALL = 20 };
+
 struct held_up {
     gs_sem wake;
     int parked, in_call, called, ran;
@@ -641,7 +644,7 @@ static void call_until_all_ran(void *arg)
     struct held_up *h = arg;
     CHECK_EQ(gs_entersyscall(), 0);
     SET(h->in_call, 1);
-    NAP_UNTIL(GET(h->ran) == 20);
+    NAP_UNTIL(GET(h->ran) == ALL);
     CHECK_EQ(gs_exitsyscall(), 0);
     SET(h->called, 1);
 }
@@ -650,7 +653,7 @@ static void call_until_all_ran(void *arg)
 static void yield_until_all_ran(void *arg)
 {
     struct held_up *h = arg;
-    while (GET(h->ran) < 20)
+    while (GET(h->ran) < ALL)
         gs_yield();
 }
 
@@ -664,6 +667,12 @@ static void lock_and_park(void *arg)
     CHECK_EQ(gs_lock_os_thread(), 0);
     park_on_member(arg);
     CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+
+static void count_all(struct held_up *h, gs_spawn_opts *o)
+{
+    for (int i = 0; i < ALL; i++)
+        CHECK_EQ(gs_spawn_with(count_run, h, o, NULL), 0);
 }
 
 /* One member is in a call that lasts until others of the group have begun; the other sleeps, locked to a pinned goroutine
@@ -680,8 +689,7 @@ TEST(a_locked_member_begins_what_waits_for_one_in_a_call)
     NAP_UNTIL(GET(h.in_call));
     g[1] = go_opts(lock_and_park, &h, &o);
     NAP_UNTIL(GET(h.parked));
-    for (int i = 0; i < 20; i++)
-        CHECK_EQ(gs_spawn_with(count_run, &h, &o, NULL), 0);
+    count_all(&h, &o);
     join(g[0]);
     CHECK_EQ(gs_sem_release(&h.wake, 1), 0);
     join(g[1]);
@@ -706,8 +714,7 @@ TEST(a_member_in_a_call_keeps_no_goroutine_from_beginning)
     g[2] = go_opts(yield_until_all_ran, &h, &o);
     CHECK_EQ(gs_sem_release(&h.wake, 1), 0);
     nap(MS);
-    for (int i = 0; i < 20; i++)
-        CHECK_EQ(gs_spawn_with(count_run, &h, &o, NULL), 0);
+    count_all(&h, &o);
     for (int i = 0; i < 3; i++)
         join(g[i]);
     CHECK_EQ(GET(h.called), 1);
