@@ -261,13 +261,11 @@ impl Fifo {
             return None;
         }
         self.with(|q| {
-            if !q.tasks().any(|task| is_it(&task)) {
-                return None;
-            }
+            let at = q.tasks().position(|task| is_it(&task))?;
             let mut found = None;
-            for _ in 0..q.len {
+            for i in 0..q.len {
                 let task = q.pop()?;
-                if found.is_none() && is_it(&task) { found = Some(task) } else { q.push(task) }
+                if i == at { found = Some(task) } else { q.push(task) }
             }
             found
         })
