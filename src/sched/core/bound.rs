@@ -77,8 +77,7 @@ pub fn stop_locked(m: MRef) {
         // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
         // sees the pushed task.
         fence(Ordering::SeqCst);
-        let called = !m.pinned.is_empty() || group::has_work(m) || m.must_leave();
-        let notified = !called && m.sleep(-1);
+        let notified = !is_wanted(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
             // Another M gives this M a P, and notifies it once.
             return if notified {
@@ -97,14 +96,20 @@ pub fn stop_locked(m: MRef) {
             return acquire_p(m, p);
         }
         // The M's that have the P's take these goroutines out and hand them over.
-        give_pinned_away(m);
-        group::give_work_away(m);
+        give_own_away(m);
     }
 }
 
-/// This M finds no P: the goroutines that are pinned to it go to where an M with a P finds them.
-pub fn give_pinned_away(m: MRef) {
-    while let Some(task) = m.pinned.pop() {
+/// For an M that has said that it sleeps: whether it must not, because a goroutine is there that is pinned to it or may
+/// begin on it, or because it is to leave.
+pub fn is_wanted(m: MRef) -> bool {
+    !m.pinned.is_empty() || group::has_work(m) || m.must_leave()
+}
+
+/// This M finds no P: the goroutines that are pinned to it, and those that wait to begin on other members of its group,
+/// go to where an M with a P finds them.
+pub fn give_own_away(m: MRef) {
+    while let Some(task) = m.pinned.pop().or_else(|| group::steal(m)) {
         ready::push_global(task, priority::NORMAL);
     }
 }

@@ -277,13 +277,6 @@ pub fn has_work(m: MRef) -> bool {
     find_in_groups(m, |group| has(group).then_some(())).is_some()
 }
 
-/// This member finds no P: goroutines that wait to begin on other members go to where an M with a P finds them.
-pub fn give_work_away(m: MRef) {
-    while let Some(task) = steal(m) {
-        ready::push_global(task, priority::NORMAL);
-    }
-}
-
 /// The first answer of one of the M's groups. None for an M that is locked to a goroutine which is not pinned: nothing
 /// else should run on that thread.
 fn find_in_groups<R>(m: MRef, ask: impl Fn(&Group) -> Option<R>) -> Option<R> {
@@ -473,7 +466,7 @@ impl Group {
         self.members.iter().any(|member| member.load(Ordering::Relaxed) == m.as_ptr())
     }
 
-    /// The members but this.
+    /// The members other than `m`.
     fn others(&self, m: MRef) -> impl Iterator<Item = MRef> {
         self.members().filter(move |&other| other != m)
     }

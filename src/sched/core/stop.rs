@@ -1,7 +1,6 @@
 //! Stopping M's: an M without work gives its P up and sleeps until another M or an event wakes it.
 
-use super::bound::give_pinned_away;
-use super::group;
+use super::bound::{give_own_away, is_wanted};
 use super::netpoll::{self, Post, Woken};
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
 use super::preempt::{self, Heir};
@@ -68,8 +67,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         // Pairs with the fences of threads that look for an idle M after they have published something for it.
         fence(Ordering::SeqCst);
         rt.aside.thread_is_idle(rt, m);
-        let called = !m.pinned.is_empty() || group::has_work(m) || m.must_leave();
-        if called && node.leave_idle_ms(m) {
+        if is_wanted(m) && node.leave_idle_ms(m) {
             post.leave();
             if answer_call(m) {
                 post.pass_on(rt);
@@ -149,8 +147,7 @@ fn answer_call(m: MRef) -> bool {
         acquire_p(m, p);
         return true;
     }
-    give_pinned_away(m);
-    group::give_work_away(m);
+    give_own_away(m);
     false
 }
 
