@@ -1,6 +1,8 @@
 """Cooperative ``ssl``: handshakes, reads and writes park the goroutine."""
 
+import contextlib as _contextlib
 import ssl as _std
+import sysconfig as _sysconfig
 import types as _types
 from time import monotonic as _monotonic
 
@@ -16,16 +18,35 @@ _timeout_of = _socket._timeout_of
 _timeout_error = _socket._timeout_error
 _c_fileno = _socket._c_fileno
 
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+
+    def _alone(sock):
+        """The lock of a connection. OpenSSL allows one call at a time for each, and goroutines run in parallel."""
+        lock = vars(sock).get("_gosched_lock")
+        if lock is None:
+            lock = vars(sock).setdefault("_gosched_lock", _gosched.Lock())
+        return lock
+
+else:
+    # Goroutines run one at a time.
+    _nothing = _contextlib.nullcontext()
+
+    def _alone(sock):
+        return _nothing
+
 
 def _retry(sock, what, fn, *args):
     _gosched.checkpoint()
     timeout = _timeout_of(sock)
+    alone = _alone(sock)
     if timeout == 0:
-        return fn(*args)
+        with alone:
+            return fn(*args)
     deadline = None if timeout is None else _monotonic() + timeout
     while True:
         try:
-            return fn(*args)
+            with alone:
+                return fn(*args)
         except SSLWantReadError:
             wait = _wait_read
         except SSLWantWriteError:
