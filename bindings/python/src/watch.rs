@@ -22,6 +22,12 @@ fn busy_at(worker: usize) -> Option<u32> {
     worker::all().get(worker)?.busy_at()
 }
 
+/// For gosched.gunicorn: of each worker the tick at which it is busy, or None.
+#[pyfunction]
+pub fn _ticks() -> Vec<Option<u32>> {
+    worker::all().into_iter().map(worker::Worker::busy_at).collect()
+}
+
 /// How often it looks within the time that is too long, and at least and at most, in seconds.
 const LOOKS: f64 = 10.0;
 const SHORTEST: f64 = 0.001;

@@ -5,6 +5,8 @@
 Its workers patch the standard library (:func:`gosched.patch_all`) before they load the
 application. ``--worker-connections`` bounds the connections of a worker, ``--keep-alive`` how long
 one may be idle, ``--graceful-timeout`` how long the requests of a worker that stops may go on.
+
+``--timeout`` ends a worker in which a request computes for that long without a wait.
 """
 
 import errno
@@ -117,8 +119,12 @@ class GoschedWorker(AsyncWorker):
             # Other workers accept on it, too.
             _wait_on(listener.sock)
             acceptors.append(_gosched.go(self._accept, listener))
+        ticks = []
         while self.alive:
-            self.notify()
+            # Without a GIL there are several threads. A request that computes holds up others on its thread.
+            before, ticks = ticks, _gosched._ticks()
+            if not any(then is not None and then == now for then, now in zip(before, ticks)):
+                self.notify()
             if self.ppid != os.getppid():
                 self.log.info("Parent changed, shutting down: %s", self)
                 self.alive = False
