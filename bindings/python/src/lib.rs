@@ -44,6 +44,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     state::init(py)?;
     park::init();
     goroutine::init();
+    worker::init()?;
     fast::init(py)?;
     m.add("Closed", py.get_type::<errors::Closed>())?;
     m.add("Cancelled", py.get_type::<errors::Cancelled>())?;

@@ -788,6 +788,21 @@ fn leave_python(py: Python<'_>) {
     });
 }
 
+/// At import: has the child of each fork forget the goroutines and threads that slept in the parent, before Python runs
+/// anything there. What runs before `_forked`, such as `threading`'s own function, may use locks.
+pub fn init() -> PyResult<()> {
+    unsafe extern "C" fn forked() {
+        sync::forked();
+        #[cfg(Py_GIL_DISABLED)]
+        settling::forked();
+    }
+    // SAFETY: the function allocates nothing and takes no lock.
+    match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
+        0 => Ok(()),
+        e => Err(errors::of(-e)),
+    }
+}
+
 /// In the child of a fork: no goroutine is left, and what runs is a plain thread.
 #[pyfunction]
 pub fn _forked(py: Python<'_>) {
@@ -798,10 +813,8 @@ pub fn _forked(py: Python<'_>) {
         STARTS.forked();
         GROWS.forked();
         parallel::forked();
-        settling::forked();
     }
     state::forked();
-    sync::forked();
     blocking::forked();
     io::forked(py);
     signals::forked();
