@@ -269,6 +269,10 @@ pub fn set_current(g: Option<&Goroutine>) {
         let worker = threads::of_goroutine();
         worker.current.store(ptr::from_ref(g).cast_mut(), Ordering::Relaxed);
         worker.tick();
+        #[cfg(Py_GIL_DISABLED)]
+        if is_ending() {
+            parallel::leave_if_closed();
+        }
     }
 }
 
@@ -433,9 +437,76 @@ mod parallel {
         }
     }
 
+    /// Goroutines don't enter Python: the program is at its end.
+    static CLOSED: AtomicBool = AtomicBool::new(false);
+    /// How many goroutines wait until that is over.
+    static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
+    static OPENED: Opened = Opened(UnsafeCell::new(gs_sem::new()));
+
+    struct Opened(UnsafeCell<gs_sem>);
+
+    // SAFETY: the semaphore is the library's, which any thread may use.
+    unsafe impl Sync for Opened {}
+
+    /// How long the end of the program waits for goroutines that are in Python on these threads, in ns.
+    const PATIENCE: i64 = 100_000_000;
+
+    /// At the end of the program: keeps the goroutines out of Python. Otherwise a goroutine may be in the middle of
+    /// `print` when Python ends and stops its thread. That thread has the lock of the file for good, and Python aborts,
+    /// because it can't flush the file.
+    pub fn close(py: Python<'_>) {
+        if has_threads() {
+            CLOSED.store(true, Ordering::SeqCst);
+            wait_until_out(py, PATIENCE);
+        }
+    }
+
+    /// The main goroutine uses goroutines: a function of atexit does that was registered before `_finalize`.
+    #[inline(always)]
+    pub fn open() {
+        if CLOSED.load(Ordering::Relaxed) && is_main_thread() {
+            CLOSED.store(false, Ordering::SeqCst);
+            // SAFETY: static. Goroutines that find it open take no unit: too many of them do no harm.
+            unsafe { gs_sem_release(OPENED.0.get(), OUTSIDE.load(Ordering::SeqCst) as i64) };
+        }
+    }
+
+    /// For a goroutine that is about to enter Python.
+    pub fn wait_until_open() {
+        if is_main_goroutine() {
+            return;
+        }
+        OUTSIDE.fetch_add(1, Ordering::SeqCst);
+        while CLOSED.load(Ordering::SeqCst) {
+            // SAFETY: a goroutine; static. A cancel is for the wait in which the goroutine is.
+            unsafe {
+                gs_cancel_disable();
+                gs_sem_acquire(OPENED.0.get(), 1, GS_FOREVER);
+                gs_cancel_enable();
+            }
+        }
+        OUTSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// For a goroutine that has just entered Python: the end may have begun meanwhile.
+    #[cold]
+    pub fn leave_if_closed() {
+        if CLOSED.load(Ordering::Relaxed) && !is_main_goroutine() {
+            let worker = threads::of_goroutine();
+            let current = worker.current.swap(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: the goroutine is attached, and enters again on its thread.
+            unsafe { state::enter(state::leave()) };
+            worker.current.store(current, Ordering::Relaxed);
+        }
+    }
+
     /// In the child of a fork: the threads are the parent's, and the group has its room again.
     pub fn forked() {
         COUNT.store(0, Ordering::Relaxed);
+        CLOSED.store(false, Ordering::Relaxed);
+        OUTSIDE.store(0, Ordering::Relaxed);
+        // SAFETY: there is no other thread.
+        unsafe { *OPENED.0.get() = gs_sem::new() };
     }
 }
 
@@ -553,6 +624,8 @@ pub use settling::{_settle, has_left};
 /// Makes sure that there is a thread for goroutines.
 #[inline(always)]
 pub fn ensure(py: Python<'_>) -> PyResult<()> {
+    #[cfg(Py_GIL_DISABLED)]
+    parallel::open();
     if WORKER.load(Ordering::Relaxed) != 0 { Ok(()) } else { start(py) }
 }
 
@@ -697,6 +770,10 @@ pub fn stop_if_finalizing() {
 
 #[cold]
 fn stop_if_over() {
+    #[cfg(Py_GIL_DISABLED)]
+    if mine().is_some() {
+        parallel::wait_until_open();
+    }
     if is_over() && mine().is_some() && !is_main_goroutine() {
         rest();
     }
@@ -742,6 +819,8 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
     if !is_main_worker() {
         leave_python(py);
     }
+    #[cfg(Py_GIL_DISABLED)]
+    parallel::close(py);
     Ok(())
 }
 
@@ -751,11 +830,23 @@ const PATIENCE: i64 = 1_000_000_000;
 /// Waits until the threads that run goroutines have left Python. They don't enter it again.
 #[cfg(Py_GIL_DISABLED)]
 fn leave_python(py: Python<'_>) {
+    wait_until_out(py, PATIENCE);
+}
+
+/// Waits up to `patience` ns until no goroutine is in Python on another thread than this one.
+#[cfg(Py_GIL_DISABLED)]
+fn wait_until_out(py: Python<'_>, patience: i64) {
+    let here = mine().map_or(ptr::null(), ptr::from_ref);
+    let is_busy = || all().iter().any(|&w| !ptr::eq(w, here) && w.busy_at().is_some());
     // SAFETY: no preconditions.
-    let until = unsafe { gs_now() } + PATIENCE;
-    // SAFETY: `gs_now` has no preconditions.
-    while all().iter().any(|w| w.busy_at().is_some()) && unsafe { gs_now() } < until {
+    let until = unsafe { gs_now() } + patience;
+    loop {
+        // At least once: what another thread stored before it saw the end is visible here afterwards.
         state::outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
+        // SAFETY: no preconditions.
+        if !is_busy() || unsafe { gs_now() } >= until {
+            return;
+        }
     }
 }
 
