@@ -4,6 +4,7 @@ use crate::errors::{self, Cancelled};
 use crate::ffi::*;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
+use crate::signals;
 use crate::state::{State, stack_for};
 use crate::sync::{Queue, forks};
 use crate::worker;
@@ -148,6 +149,9 @@ impl Goroutine {
             // SAFETY: never switches; the caller is this goroutine.
             unsafe { gs_uncancel() };
         }
+        if is_interrupt(py, &thrown) && worker::is_main(py, self) {
+            signals::discard_repeated(py, self);
+        }
         Some(errors::raised(thrown.bind(py)))
     }
 
@@ -269,12 +273,15 @@ impl Goroutine {
         });
     }
 
-    /// A KeyboardInterrupt was thrown at it and not raised yet.
-    pub fn is_interrupted(&self, py: Python<'_>) -> bool {
+    /// Calls `f`, which neither runs Python code nor waits, if a KeyboardInterrupt was thrown at it and not raised yet.
+    /// The goroutine doesn't raise it meanwhile. Whether that is so.
+    pub fn if_interrupted(&self, py: Python<'_>, f: impl FnOnce()) -> bool {
         self.inner.with(py, |i| {
-            i.thrown
-                .iter()
-                .any(|e| e.bind(py).is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>())
+            let is_interrupted = i.thrown.iter().any(|e| is_interrupt(py, e));
+            if is_interrupted {
+                f();
+            }
+            is_interrupted
         })
     }
 
@@ -572,12 +579,6 @@ pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>>
     Ok(g)
 }
 
-/// Starts the goroutine that raises KeyboardInterrupt, and what else handlers raise, in the main one.
-pub fn watch_signals(py: Python<'_>) -> PyResult<()> {
-    py.import("gosched._signals")?.call_method0("start")?;
-    Ok(())
-}
-
 /// In the child of a fork.
 pub fn forked(py: Python<'_>) {
     ALL.with(py, Vec::clear);
@@ -792,6 +793,10 @@ fn loaded<'py>(
         }
         Some(Bound::from_owned_ptr(py, module))
     }
+}
+
+fn is_interrupt(py: Python<'_>, e: &Py<PyAny>) -> bool {
+    e.bind(py).is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>()
 }
 
 fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goroutine>) {

@@ -70,7 +70,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
-        signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts
+        signals::_listen signals::_wait_for_signal signals::_is_raising signals::_interrupt_main signals::_restarts
         worker::_check_signals worker::_finalize worker::_is_ending worker::_forked state::_before_fork state::_after_fork
     }
     #[cfg(Py_GIL_DISABLED)]

@@ -6,11 +6,13 @@
 //! the interpreter does that by itself; from 3.13 on only in the thread state of the main goroutine.)
 
 use crate::ffi::*;
+use crate::goroutine::{self, Goroutine};
 use crate::park::{self, Timeout};
 use crate::{blocking, worker};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,6 +30,8 @@ static ASKED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 /// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
 static THROWN: AtomicBool = AtomicBool::new(false);
+/// The main goroutine is about to raise that: see `discard_repeated`.
+static RAISING: AtomicBool = AtomicBool::new(false);
 
 /// How long a goroutine that was told to give way has for that, at first and at most, in ns.
 const FIRST_PAUSE: i64 = 5_000_000;
@@ -96,19 +100,43 @@ fn listen(fd: i32) {
 /// Whether the exception is on its way.
 fn look(py: Python<'_>) -> bool {
     let running = worker::busy(py);
+    // Has the handler called again, which gives way.
+    let repeat = || {
+        if running.is_some() {
+            // SAFETY: attached.
+            unsafe { py_ffi::PyErr_SetInterrupt() };
+        }
+    };
     let is_thrown = THROWN.load(Ordering::Relaxed)
-        && worker::main(py).is_some_and(|main| main.get().is_interrupted(py));
+        && worker::main(py).is_some_and(|main| main.get().if_interrupted(py, repeat));
     if !is_thrown {
         THROWN.store(false, Ordering::Relaxed);
     }
     if let Some(running) = running {
-        if is_thrown {
-            // SAFETY: the GIL is held.
-            unsafe { py_ffi::PyErr_SetInterrupt() };
-        }
         running.get().look_for_signals(py);
     }
     is_thrown
+}
+
+/// For the main goroutine, which has taken a KeyboardInterrupt to raise it: calls the handlers of the signals that have
+/// come. `look` may have had the handler of SIGINT called again before the exception was taken. That call must not raise
+/// it a second time. A SIGINT that comes until now counts with the first, as two do that come before Python calls their
+/// handler.
+#[cold]
+pub fn discard_repeated(py: Python<'_>, main: &Goroutine) {
+    RAISING.store(true, Ordering::Relaxed);
+    let called = py.check_signals();
+    RAISING.store(false, Ordering::Relaxed);
+    if let Err(e) = called {
+        // Another signal's handler has raised it.
+        main.throw_at(py, e.into_value(py).into_any());
+    }
+}
+
+/// For the handler of SIGINT: whether this call is to be discarded.
+#[pyfunction]
+pub fn _is_raising() -> bool {
+    RAISING.load(Ordering::Relaxed)
 }
 
 /// For the handler of SIGINT: throws KeyboardInterrupt at the main goroutine, unless that has been thrown already
@@ -117,12 +145,13 @@ fn look(py: Python<'_>) -> bool {
 pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     let Some(main) = worker::main(py) else { return Ok(()) };
     let exception = py.get_type::<PyKeyboardInterrupt>().call0()?.unbind();
-    // From here on until it is thrown no other thread has the GIL; the thread that wakes the main goroutine may
-    // give way to a goroutine that computes.
+    // Before it is thrown: the thread that wakes the main goroutine may give way to a goroutine that computes.
     THROWN.store(true, Ordering::Relaxed);
-    if !main.get().is_interrupted(py) {
+    if !main.get().if_interrupted(py, || {}) {
         main.get().throw_at(py, exception);
     }
+    // Again: without a GIL `look` may have come in between, found nothing thrown and cleared it.
+    THROWN.store(true, Ordering::Relaxed);
     // SAFETY: without the GIL.
     park::call(py, || unsafe { gs_yield() });
     Ok(())
@@ -139,12 +168,31 @@ pub fn _restarts(number: i32) -> bool {
     }
 }
 
-/// Starts the thread that reads the pipe.
+/// The thread that reads the pipe runs.
+static LISTENS: AtomicBool = AtomicBool::new(false);
+/// `gosched-signals` runs.
+static WATCHES: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread that reads the pipe, and the goroutine `gosched-signals`, which runs `watch`. If a signal's handler
+/// ends this half way, the next call does the rest.
 #[pyfunction]
-pub fn _listen(fd: i32) -> PyResult<()> {
+pub fn _listen(fd: i32, watch: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !LISTENS.load(Ordering::Relaxed) {
+        start_thread(fd)?;
+        LISTENS.store(true, Ordering::Relaxed);
+    }
+    if !WATCHES.load(Ordering::Relaxed) {
+        let name = PyString::new(watch.py(), "gosched-signals").into_any().unbind();
+        goroutine::_spawn_first(watch, PyTuple::empty(watch.py()), name)?;
+        WATCHES.store(true, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn start_thread(fd: i32) -> std::io::Result<()> {
     // The thread inherits the mask: signals are for the main thread, whose system calls they end.
     // SAFETY: plain calls, with sets of this frame's.
-    let started = unsafe {
+    unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
@@ -152,10 +200,8 @@ pub fn _listen(fd: i32) -> PyResult<()> {
         let started =
             std::thread::Builder::new().name("gosched-sigread".into()).spawn(move || listen(fd));
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        started
-    };
-    started?;
-    Ok(())
+        started.map(|_| ())
+    }
 }
 
 /// What `ANSWERED` is to be when the handlers have been called.
@@ -177,6 +223,8 @@ pub fn forked() {
         count.store(0, Ordering::Relaxed);
     }
     THROWN.store(false, Ordering::Relaxed);
+    LISTENS.store(false, Ordering::Relaxed);
+    WATCHES.store(false, Ordering::Relaxed);
     // SAFETY: no other thread is there.
     unsafe { *COME.0.get() = gs_sem::new() };
 }

@@ -317,6 +317,11 @@ pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
     Some(unsafe { main.cast_into_unchecked::<Goroutine>() }.unbind())
 }
 
+/// Whether it is the main goroutine.
+pub fn is_main(py: Python<'_>, g: &Goroutine) -> bool {
+    main(py).is_some_and(|main| ptr::eq(main.get(), g))
+}
+
 /// The group of the first thread.
 pub fn first_group() -> *mut gs_workers {
     GROUP.load(Ordering::Acquire)
@@ -542,12 +547,15 @@ mod settling {
     use super::*;
     use crate::park::{self, Timeout};
     use crate::state::Frames;
+    use pyo3::types::{PyString, PyTuple};
 
     struct Wake(UnsafeCell<gs_sem>);
 
     // SAFETY: the semaphore is the library's, which any thread may use.
     unsafe impl Sync for Wake {}
 
+    /// The goroutine that checks the threads has been started.
+    static RUNS: AtomicBool = AtomicBool::new(false);
     /// How long goroutines may go on before the threads are looked at, in seconds.
     const PAUSE: f64 = 0.05;
 
@@ -577,8 +585,11 @@ mod settling {
 
     /// Starts the goroutine that looks, unless it runs.
     pub fn start(py: Python<'_>) -> PyResult<()> {
-        if parallel::has_threads() && LOOKER.load(Ordering::Relaxed).is_null() {
-            py.import("gosched._signals")?.call_method0("start_settling")?;
+        if parallel::has_threads() && !RUNS.load(Ordering::Relaxed) {
+            let settle = py.import("gosched._signals")?.getattr("_settle")?;
+            let name = PyString::new(py, "gosched-settle").into_any().unbind();
+            goroutine::_spawn_first(&settle, PyTuple::empty(py), name)?;
+            RUNS.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -614,6 +625,7 @@ mod settling {
         // SAFETY: no other thread is there.
         unsafe { *WAKE.0.get() = gs_sem::new() };
         LOOKER.store(ptr::null_mut(), Ordering::Relaxed);
+        RUNS.store(false, Ordering::Relaxed);
         HAS_LEFT.store(false, Ordering::Relaxed);
     }
 }
@@ -663,16 +675,29 @@ fn start(py: Python<'_>) -> PyResult<()> {
             WORKER.store(thread, Ordering::Release);
             // SAFETY: no preconditions. A signal, or another thread, can wake goroutines.
             unsafe { gs_hold() };
-            py.import("gosched._imports")?.call_method0("start")?;
-            #[cfg(Py_GIL_DISABLED)]
-            settling::start(py)?;
-            if thread == this_thread() { goroutine::watch_signals(py) } else { Ok(()) }
+            begin(py, thread == this_thread())
         }
         Err(e) => {
             WORKER.store(0, Ordering::Relaxed);
             Err(e)
         }
     }
+}
+
+/// What Python code does once there is a thread for goroutines; `is_main`: the calling thread. If a signal's handler
+/// raises an exception in the middle, the rest is done nevertheless, and the exception is raised then.
+fn begin(py: Python<'_>, is_main: bool) -> PyResult<()> {
+    let all = || {
+        py.import("gosched._imports")?.call_method0("start")?;
+        #[cfg(Py_GIL_DISABLED)]
+        settling::start(py)?;
+        if is_main {
+            py.import("gosched._signals")?.call_method0("start")?;
+        }
+        Ok(())
+    };
+    // What has been done is not done again.
+    all().or_else(|first: PyErr| all().and(Err(first)))
 }
 
 /// More P's, or fewer.

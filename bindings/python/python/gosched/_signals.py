@@ -27,6 +27,8 @@ def _watch():
 def _on_interrupt(number, frame):
     """The handler of SIGINT in place of signal.default_int_handler: KeyboardInterrupt is raised in the main
     goroutine, whichever runs."""
+    if _gosched._is_raising():
+        return
     main = _gosched.main()
     if main is None or _gosched.get_ident() == _thread_ident():
         raise KeyboardInterrupt
@@ -91,6 +93,7 @@ def _wrap_handlers():
 
 
 _std_set_wakeup_fd = signal.set_wakeup_fd
+_std_default_int_handler = signal.default_int_handler
 
 
 @functools.wraps(_std_set_wakeup_fd)
@@ -116,36 +119,38 @@ def _adapt():
 
 
 def start():
-    """Called when the main thread begins to run goroutines."""
+    """Called when the main thread begins to run goroutines; again if a signal's handler has ended it half way."""
     global _pipe
-    try:
+    if _pipe is None:
         r, w = os.pipe()
         os.set_blocking(r, False)
         os.set_blocking(w, False)
+        _pipe = (r, w)
+    r, w = _pipe
+    try:
         old = _std_set_wakeup_fd(w, warn_on_full_buffer=False)
     except ValueError:
         # Not the main thread of the main interpreter.
-        return
-    if old != -1:
-        # Another library's: it wakes the thread itself.
-        _std_set_wakeup_fd(old)
+        old = None
+    if old not in (-1, w):
+        _pipe = None
+        if old is not None:
+            # Another library's: it wakes the thread itself.
+            _std_set_wakeup_fd(old)
         os.close(r)
         os.close(w)
         return
-    _pipe = (r, w)
-    _gosched._listen(r)
     # On the main thread: Python runs the handlers there only.
-    watcher = _gosched._spawn_first(_watch, name="gosched-signals")
-    watcher.add_done_callback(lambda g: None)
+    _gosched._listen(r, _watch)
+    if _originals.getsignal(signal.SIGINT) is _std_default_int_handler:
+        _originals.signal_signal(signal.SIGINT, _on_interrupt)
     if signal.default_int_handler is not _on_interrupt:
-        is_default = _originals.getsignal(signal.SIGINT) is signal.default_int_handler
         _adapt()
-        if is_default:
-            _originals.signal_signal(signal.SIGINT, _on_interrupt)
-        _wrap_handlers()
+    _wrap_handlers()
 
 
 def _settle():
+    """For threads that run goroutines, on a free-threaded Python."""
     while True:
         try:
             if not _gosched._settle():
@@ -155,11 +160,6 @@ def _settle():
             main = _gosched.main()
             if main is not None:
                 main.throw(error)
-
-
-def start_settling():
-    """Called when several threads begin to run goroutines, on a free-threaded Python."""
-    _gosched._spawn_first(_settle, name="gosched-settle").add_done_callback(lambda g: None)
 
 
 def forked():
