@@ -145,6 +145,59 @@ def test_two_keyboard_interrupts():
     assert outcome.status == 0 and outcome.out == "0\n1\n", outcome
 
 
+def test_each_signal_is_one_keyboard_interrupt():
+    process = start("""
+        import gosched
+        main, asked, count = gosched.current(), gosched.Channel(1), 0
+        def tell():
+            for _ in asked:
+                while not main._is_away():
+                    gosched.sleep(0.0002)
+                print(count, flush=True)
+        gosched.go(tell)
+        while True:
+            try:
+                asked.send(None)
+                gosched.sleep(100)
+            except KeyboardInterrupt:
+                count += 1
+    """)
+    try:
+        for count in range(500):
+            assert process.stdout.readline() == "%d\n" % count, finish(process, 10)
+            process.send_signal(signal.SIGINT)
+    finally:
+        kill(process)
+        process.communicate()
+
+
+def test_interrupts_while_goroutines_begin():
+    """The next one comes through too."""
+    for n in range(40):
+        process = start("""
+            import gosched
+            try:
+                print("ready", flush=True)
+                gosched.sleep(100)
+            except KeyboardInterrupt:
+                pass
+            try:
+                print("again", flush=True)
+                gosched.sleep(100)
+            except KeyboardInterrupt:
+                print("end")
+        """)
+        try:
+            for line in ("ready\n", "again\n"):
+                assert process.stdout.readline() == line, finish(process, 10)
+                time.sleep(n / 20000)
+                process.send_signal(signal.SIGINT)
+            outcome = finish(process, 20)
+            assert outcome.status == 0 and outcome.out == "end\n", outcome
+        finally:
+            kill(process)
+
+
 def test_signal_handlers_run_while_all_wait():
     outcome = interrupt("""
         import gosched, signal
@@ -718,7 +771,10 @@ def test_exit_with_parked_goroutines():
 
 
 def test_exit_with_goroutines_that_never_began():
-    outcome = run("import gosched; gs = [gosched.go(print, 'never') for _ in range(100)]; print('end')")
+    # One P: on several threads they begin at once.
+    outcome = run(
+        "import gosched; gs = [gosched.go(print, 'never') for _ in range(100)]; print('end')", env={"GOSCHED_PROCS": "1"}
+    )
     assert outcome.out == "end\n" and outcome.err == ""
 
 
@@ -889,7 +945,7 @@ def test_errors_at_shutdown():
         import gosched, atexit
         atexit.register(lambda: 1 / 0)
         g = gosched.go(lambda: [][1])
-        gosched.yield_()
+        g.join()
         atexit.register(lambda: gosched.go(lambda: {}[1]).result())
         1 .x
     """, status=1)
@@ -907,6 +963,40 @@ def test_exit_from_a_goroutine_s_callbacks_and_hooks():
         print("end")
     """)
     assert outcome.out == "end\n"
+
+
+def test_functions_for_the_child_that_come_first_use_locks():
+    """The parent's goroutines that wait for them are not woken in the child."""
+    run("""
+        import os
+        os.register_at_fork(after_in_child=lambda: (held.acquire(False), waited.release()))
+        import gosched
+        held, waited = gosched.Lock(), gosched.Lock()
+        held.acquire(), waited.acquire()
+        gs = [gosched.go(waited.acquire) for _ in range(3)]
+        while not all(g._is_away() for g in gs):
+            gosched.sleep(0.001)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(waited.locked() or not held.locked())
+        assert os.waitpid(pid, 0)[1] == 0
+    """, flags=["-W", "ignore::DeprecationWarning"])
+
+
+def test_exit_while_goroutines_print():
+    """Python aborts at its end if a thread that it has stopped has the lock of a file."""
+    for _ in range(20):
+        outcome = run("""
+            import gosched, sys
+            def f():
+                while True:
+                    print("text", file=sys.stderr)
+                    gosched.yield_()
+            gs = [gosched.go(f) for _ in range(4)]
+            gosched.sleep(0.01)
+            print("end")
+        """)
+        assert outcome.out == "end\n" and outcome.err.replace("text", "").strip() == ""
 
 
 def test_main_thread_exits_by_pthread_exit_of_others():
