@@ -295,7 +295,7 @@ def test_cancelled_receiver_takes_nothing():
         g.cancel()
     channel.send(5)
     assert gs[9].result() == 5
-    assert all(g.cancelled() for g in gs[:9])
+    assert all(g.join(20) and g.cancelled() for g in gs[:9])
 
 
 def test_threads():

@@ -230,14 +230,16 @@ def test_semaphore():
 
 
 def test_semaphore_limits():
-    s, inside, most = Semaphore(3), [0], [0]
+    s, lock, inside, most = Semaphore(3), Mutex(), [0], [0]
 
     def f():
         with s:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
             sleep(0.0005)
-            inside[0] -= 1
+            with lock:
+                inside[0] -= 1
 
     gs = [go(f) for _ in range(30)]
     for g in gs:
@@ -268,12 +270,12 @@ def test_cancelled_waiters_lose_no_unit():
 
 
 def test_timeouts_lose_no_unit():
-    s, got = Semaphore(0), [0]
+    s, got = Semaphore(0), []
 
     def f():
         for _ in range(20):
             if s.acquire(timeout=random.random() / 1000):
-                got[0] += 1
+                got.append(1)
 
     gs = [go(f) for _ in range(20)]
     threads = [threading.Thread(target=f) for _ in range(2)]
@@ -284,7 +286,7 @@ def test_timeouts_lose_no_unit():
         s.release()
         given += 1
         sleep(random.random() / 2000)
-    assert s.value == given - got[0]
+    assert s.value == given - len(got)
 
 
 def test_event():
@@ -434,11 +436,13 @@ def test_rwmutex_writer_that_gives_up():
 
 
 def test_rwmutex_stress():
-    m, state, bad = RWMutex(), {"readers": 0, "writers": 0}, []
+    # Lists: append and pop are one step where goroutines run in parallel, too.
+    m, readers, writers, bad = RWMutex(), [], [], []
 
     def check():
-        if state["writers"] > 1 or (state["writers"] and state["readers"]):
-            bad.append(dict(state))
+        counts = len(readers), len(writers)
+        if counts[1] > 1 or counts[1] and counts[0]:
+            bad.append(counts)
 
     def f(seed):
         random_ = random.Random(seed)
@@ -450,15 +454,15 @@ def test_rwmutex_stress():
                     continue
             except Cancelled:
                 continue
-            key = "writers" if write else "readers"
-            state[key] += 1
+            inside = writers if write else readers
+            inside.append(seed)
             check()
             try:
                 yield_()
             except Cancelled:
                 pass
             check()
-            state[key] -= 1
+            inside.pop()
             (m.unlock if write else m.runlock)()
 
     gs = [go(f, n) for n in range(20)]
@@ -916,13 +920,15 @@ def test_pool():
 
 
 def test_pool_limits():
-    inside, most = [0], [0]
+    lock, inside, most = Mutex(), [0], [0]
 
     def f(n):
-        inside[0] += 1
-        most[0] = max(most[0], inside[0])
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
         sleep(0.0005)
-        inside[0] -= 1
+        with lock:
+            inside[0] -= 1
         return n
 
     pool = Pool(4)
@@ -954,12 +960,14 @@ def test_pool_map_raises_the_first_error_at_once(monkeypatch):
     told = []
     monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append(e))
     pool = Pool(3)
-    ended = []
+    ended, begun = [], Event()
 
     def work(n):
         try:
             if n == 0:
+                begun.set()
                 sleep(1000)
+            begun.wait()
             raise KeyError(n)
         finally:
             ended.append(n)
