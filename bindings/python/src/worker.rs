@@ -468,11 +468,13 @@ mod parallel {
 
     /// The main goroutine uses goroutines: a function of atexit does that was registered before `_finalize`.
     #[inline(always)]
-    pub fn open() {
+    pub fn open(py: Python<'_>) {
         if CLOSED.load(Ordering::Relaxed) && is_main_thread() {
             CLOSED.store(false, Ordering::SeqCst);
-            // SAFETY: static. Goroutines that find it open take no unit: too many of them do no harm.
-            unsafe { gs_sem_release(OPENED.0.get(), OUTSIDE.load(Ordering::SeqCst) as i64) };
+            let n = OUTSIDE.load(Ordering::SeqCst) as i64;
+            // Goroutines that find it open take no unit: too many of them do no harm.
+            // SAFETY: outside of Python; static.
+            state::outside(py, || unsafe { gs_sem_release(OPENED.0.get(), n) });
         }
     }
 
@@ -637,7 +639,7 @@ pub use settling::{_settle, has_left};
 #[inline(always)]
 pub fn ensure(py: Python<'_>) -> PyResult<()> {
     #[cfg(Py_GIL_DISABLED)]
-    parallel::open();
+    parallel::open(py);
     if WORKER.load(Ordering::Relaxed) != 0 { Ok(()) } else { start(py) }
 }
 
