@@ -1,6 +1,5 @@
 """Cooperative ``ssl``: handshakes, reads and writes park the goroutine."""
 
-import contextlib as _contextlib
 import ssl as _std
 import sysconfig as _sysconfig
 import types as _types
@@ -18,35 +17,34 @@ _timeout_of = _socket._timeout_of
 _timeout_error = _socket._timeout_error
 _c_fileno = _socket._c_fileno
 
-if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+_has_no_gil = bool(_sysconfig.get_config_var("Py_GIL_DISABLED"))
 
-    def _alone(sock):
-        """The lock of a connection. OpenSSL allows one call at a time for each, and goroutines run in parallel."""
-        lock = vars(sock).get("_gosched_lock")
-        if lock is None:
-            lock = vars(sock).setdefault("_gosched_lock", _gosched.Lock())
-        return lock
 
-else:
-    # Goroutines run one at a time.
-    _nothing = _contextlib.nullcontext()
+def _alone(sock, fn):
+    """fn, of which no two calls for a connection go on at a time: OpenSSL allows one, and without a GIL goroutines run in
+    parallel."""
+    lock = vars(sock).get("_gosched_lock")
+    if lock is None:
+        lock = vars(sock).setdefault("_gosched_lock", _gosched.Lock())
 
-    def _alone(sock):
-        return _nothing
+    def call(*args):
+        with lock:
+            return fn(*args)
+
+    return call
 
 
 def _retry(sock, what, fn, *args):
     _gosched.checkpoint()
     timeout = _timeout_of(sock)
-    alone = _alone(sock)
+    if _has_no_gil:
+        fn = _alone(sock, fn)
     if timeout == 0:
-        with alone:
-            return fn(*args)
+        return fn(*args)
     deadline = None if timeout is None else _monotonic() + timeout
     while True:
         try:
-            with alone:
-                return fn(*args)
+            return fn(*args)
         except SSLWantReadError:
             wait = _wait_read
         except SSLWantWriteError:
