@@ -93,7 +93,6 @@ def _wrap_handlers():
 
 
 _std_set_wakeup_fd = signal.set_wakeup_fd
-_std_default_int_handler = signal.default_int_handler
 
 
 @functools.wraps(_std_set_wakeup_fd)
@@ -108,14 +107,14 @@ def _set_wakeup_fd(*args, **kwargs):
 
 
 def _adapt():
-    # What asks for the handler of Ctrl-C, as asyncio.run() does, or puts it back, means the handler that is in
-    # use here.
-    functools.update_wrapper(_on_interrupt, signal.default_int_handler)
-    signal.default_int_handler = _on_interrupt
     signal.set_wakeup_fd = _set_wakeup_fd
     # What a handler raises is the main goroutine's.
     signal.signal = _signal
     signal.getsignal = _getsignal
+    # What asks for the handler of Ctrl-C, as asyncio.run() does, or puts it back, means the handler that is in
+    # use here. Last: it tells start() that the rest is done.
+    functools.update_wrapper(_on_interrupt, signal.default_int_handler)
+    signal.default_int_handler = _on_interrupt
 
 
 def start():
@@ -142,11 +141,11 @@ def start():
         return
     # On the main thread: Python runs the handlers there only.
     _gosched._listen(r, _watch)
-    if _originals.getsignal(signal.SIGINT) is _std_default_int_handler:
-        _originals.signal_signal(signal.SIGINT, _on_interrupt)
     if signal.default_int_handler is not _on_interrupt:
+        if _originals.getsignal(signal.SIGINT) is signal.default_int_handler:
+            _originals.signal_signal(signal.SIGINT, _on_interrupt)
+        _wrap_handlers()
         _adapt()
-    _wrap_handlers()
 
 
 def _settle():
