@@ -11,12 +11,12 @@ use crate::worker;
 use pyo3::exceptions::{PyBaseException, PySystemExit, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use std::collections::VecDeque;
 use std::ffi::{CString, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Bytes of stack that a goroutine reserves if nothing else is asked for: with its guard page the largest that
 /// the library keeps warm for the next goroutine (1 MiB). It takes memory as it is touched.
@@ -149,7 +149,7 @@ impl Goroutine {
             // SAFETY: never switches; the caller is this goroutine.
             unsafe { gs_uncancel() };
         }
-        if is_interrupt(py, &thrown) && worker::is_main(py, self) {
+        if is_interrupt(py, &thrown) && worker::is_main_goroutine() {
             signals::discard_repeated(py, self);
         }
         Some(errors::raised(thrown.bind(py)))
@@ -942,6 +942,17 @@ pub fn _spawn_first<'py>(
 ) -> PyResult<Py<Goroutine>> {
     let py = function.py();
     spawn_call(py, call_of(function, args, None)?, Some(name), stack_for(py, STACK), true)
+}
+
+/// As `_spawn_first`, for a goroutine of the package's own, unless it runs already: `runs` says so from then on.
+pub fn spawn_once(runs: &AtomicBool, function: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    if !runs.load(Ordering::Relaxed) {
+        let py = function.py();
+        let name = PyString::new(py, name).into_any().unbind();
+        _spawn_first(function, PyTuple::empty(py), name)?;
+        runs.store(true, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// The running goroutine; None on a thread that runs none.

@@ -5,6 +5,7 @@ use crate::ffi::*;
 use crate::goroutine::Goroutine;
 use crate::{state, worker};
 use pyo3::prelude::*;
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How long a call may wait.
@@ -49,6 +50,42 @@ pub enum Ended {
     TimedOut,
     /// The file for which it waited is about to be closed: see `io::cancel_fd`.
     Dropped,
+}
+
+/// A semaphore of the library's that is part of a static: any thread may use it.
+pub struct Sem(UnsafeCell<gs_sem>);
+
+// SAFETY: the library guards its semaphores; `forked` replaces it where there is only one thread.
+unsafe impl Sync for Sem {}
+
+impl Sem {
+    pub const fn new() -> Sem {
+        Sem(UnsafeCell::new(gs_sem::new()))
+    }
+
+    /// Waits for a unit until that time of `gs_now`'s. 0, or an error of the library.
+    ///
+    /// # Safety
+    /// Outside of Python: it may switch.
+    pub unsafe fn acquire(&self, deadline: i64) -> i32 {
+        // SAFETY: it lives as long as the process.
+        unsafe { gs_sem_acquire(self.0.get(), 1, deadline) }
+    }
+
+    /// Adds `n` units.
+    ///
+    /// # Safety
+    /// Outside of Python: it may switch.
+    pub unsafe fn release(&self, n: i64) {
+        // SAFETY: it lives as long as the process.
+        unsafe { gs_sem_release(self.0.get(), n) };
+    }
+
+    /// In the child of a fork: the waiters are the parent's.
+    pub fn forked(&self) {
+        // SAFETY: there is no other thread.
+        unsafe { *self.0.get() = gs_sem::new() };
+    }
 }
 
 /// How often the main thread checks for signals while it waits and runs no goroutines, in ns.

@@ -7,22 +7,15 @@
 
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
-use crate::park::{self, Timeout};
+use crate::park::{self, Sem, Timeout};
 use crate::{blocking, worker};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-struct Come(UnsafeCell<gs_sem>);
-
-// SAFETY: the semaphore is the library's, which any thread may use; it is replaced where there is only one.
-unsafe impl Sync for Come {}
-
 /// Released for each time that signals have come.
-static COME: Come = Come(UnsafeCell::new(gs_sem::new()));
+static COME: Sem = Sem::new();
 
 /// How often signals have come, as far as the pipe tells, and how often of these `gosched-signals` has called the
 /// handlers.
@@ -69,8 +62,8 @@ fn listen(fd: i32) {
                 }
             }
             let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
-            // SAFETY: static.
-            unsafe { gs_sem_release(COME.0.get(), 1) };
+            // SAFETY: a thread that is not in Python.
+            unsafe { COME.release(1) };
             // Others' handlers may raise what is not meant for the goroutine that computes.
             if numbers[..n as usize].contains(&(libc::SIGINT as u8)) {
                 // `look` makes more of them: these don't begin anew.
@@ -181,12 +174,7 @@ pub fn _listen(fd: i32, watch: &Bound<'_, PyAny>) -> PyResult<()> {
         start_thread(fd)?;
         LISTENS.store(true, Ordering::Relaxed);
     }
-    if !WATCHES.load(Ordering::Relaxed) {
-        let name = PyString::new(watch.py(), "gosched-signals").into_any().unbind();
-        goroutine::_spawn_first(watch, PyTuple::empty(watch.py()), name)?;
-        WATCHES.store(true, Ordering::Relaxed);
-    }
-    Ok(())
+    goroutine::spawn_once(&WATCHES, watch, "gosched-signals")
 }
 
 fn start_thread(fd: i32) -> std::io::Result<()> {
@@ -211,8 +199,8 @@ static SEEN: AtomicU64 = AtomicU64::new(0);
 #[pyfunction]
 pub fn _wait_for_signal(py: Python<'_>) -> PyResult<()> {
     ANSWERED.store(SEEN.load(Ordering::Relaxed), Ordering::Relaxed);
-    // SAFETY: static.
-    park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(COME.0.get(), 1, d) })?;
+    // SAFETY: outside of Python.
+    park::wait(py, Timeout::Forever, |d| unsafe { COME.acquire(d) })?;
     SEEN.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
@@ -225,6 +213,5 @@ pub fn forked() {
     THROWN.store(false, Ordering::Relaxed);
     LISTENS.store(false, Ordering::Relaxed);
     WATCHES.store(false, Ordering::Relaxed);
-    // SAFETY: no other thread is there.
-    unsafe { *COME.0.get() = gs_sem::new() };
+    COME.forked();
 }

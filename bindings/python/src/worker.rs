@@ -10,6 +10,8 @@
 
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
+#[cfg(Py_GIL_DISABLED)]
+use crate::park::Sem;
 use crate::{blocking, errors, io, signals, state, sync};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -40,15 +42,11 @@ pub struct Worker {
     state: AtomicPtr<py_ffi::PyThreadState>,
     /// What the goroutine that keeps the thread waits for: see `settle`.
     #[cfg(Py_GIL_DISABLED)]
-    asked: UnsafeCell<gs_sem>,
+    asked: Sem,
     /// The thread that was registered before this one, or null.
     #[cfg(Py_GIL_DISABLED)]
     before: AtomicPtr<Worker>,
 }
-
-// SAFETY: the semaphore is the library's, which any thread may use.
-#[cfg(Py_GIL_DISABLED)]
-unsafe impl Sync for Worker {}
 
 impl Worker {
     const fn new() -> Worker {
@@ -58,7 +56,7 @@ impl Worker {
             #[cfg(Py_GIL_DISABLED)]
             state: AtomicPtr::new(ptr::null_mut()),
             #[cfg(Py_GIL_DISABLED)]
-            asked: UnsafeCell::new(gs_sem::new()),
+            asked: Sem::new(),
             #[cfg(Py_GIL_DISABLED)]
             before: AtomicPtr::new(ptr::null_mut()),
         }
@@ -317,11 +315,6 @@ pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
     Some(unsafe { main.cast_into_unchecked::<Goroutine>() }.unbind())
 }
 
-/// Whether it is the main goroutine.
-pub fn is_main(py: Python<'_>, g: &Goroutine) -> bool {
-    main(py).is_some_and(|main| ptr::eq(main.get(), g))
-}
-
 /// The group of the first thread.
 pub fn first_group() -> *mut gs_workers {
     GROUP.load(Ordering::Acquire)
@@ -446,12 +439,7 @@ mod parallel {
     static CLOSED: AtomicBool = AtomicBool::new(false);
     /// How many goroutines wait until that is over.
     static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
-    static OPENED: Opened = Opened(UnsafeCell::new(gs_sem::new()));
-
-    struct Opened(UnsafeCell<gs_sem>);
-
-    // SAFETY: the semaphore is the library's, which any thread may use.
-    unsafe impl Sync for Opened {}
+    static OPENED: Sem = Sem::new();
 
     /// How long the end of the program waits for goroutines that are in Python on these threads, in ns.
     const PATIENCE: i64 = 100_000_000;
@@ -473,22 +461,19 @@ mod parallel {
             CLOSED.store(false, Ordering::SeqCst);
             let n = OUTSIDE.load(Ordering::SeqCst) as i64;
             // Goroutines that find it open take no unit: too many of them do no harm.
-            // SAFETY: outside of Python; static.
-            state::outside(py, || unsafe { gs_sem_release(OPENED.0.get(), n) });
+            // SAFETY: outside of Python.
+            state::outside(py, || unsafe { OPENED.release(n) });
         }
     }
 
-    /// For a goroutine that is about to enter Python.
+    /// For a goroutine, not the main one, that is about to enter Python.
     pub fn wait_until_open() {
-        if is_main_goroutine() {
-            return;
-        }
         OUTSIDE.fetch_add(1, Ordering::SeqCst);
         while CLOSED.load(Ordering::SeqCst) {
-            // SAFETY: a goroutine; static. A cancel is for the wait in which the goroutine is.
+            // SAFETY: a goroutine outside of Python. A cancel is for the wait in which the goroutine is.
             unsafe {
                 gs_cancel_disable();
-                gs_sem_acquire(OPENED.0.get(), 1, GS_FOREVER);
+                OPENED.acquire(GS_FOREVER);
                 gs_cancel_enable();
             }
         }
@@ -512,8 +497,7 @@ mod parallel {
         COUNT.store(0, Ordering::Relaxed);
         CLOSED.store(false, Ordering::Relaxed);
         OUTSIDE.store(0, Ordering::Relaxed);
-        // SAFETY: there is no other thread.
-        unsafe { *OPENED.0.get() = gs_sem::new() };
+        OPENED.forked();
     }
 }
 
@@ -531,7 +515,7 @@ fn stay_attached(tell: impl FnOnce(i32)) {
             #[cfg(not(Py_GIL_DISABLED))]
             gs_sleep_until(GS_FOREVER);
             #[cfg(Py_GIL_DISABLED)]
-            if gs_sem_acquire(threads::of_goroutine().asked.get(), 1, GS_FOREVER) == 0 {
+            if threads::of_goroutine().asked.acquire(GS_FOREVER) == 0 {
                 state::settle(thread_state());
             }
         }
@@ -549,12 +533,6 @@ mod settling {
     use super::*;
     use crate::park::{self, Timeout};
     use crate::state::Frames;
-    use pyo3::types::{PyString, PyTuple};
-
-    struct Wake(UnsafeCell<gs_sem>);
-
-    // SAFETY: the semaphore is the library's, which any thread may use.
-    unsafe impl Sync for Wake {}
 
     /// The goroutine that checks the threads has been started.
     static RUNS: AtomicBool = AtomicBool::new(false);
@@ -563,7 +541,7 @@ mod settling {
 
     /// A goroutine has left Python since the last look.
     static HAS_LEFT: AtomicBool = AtomicBool::new(false);
-    static WAKE: Wake = Wake(UnsafeCell::new(gs_sem::new()));
+    static WAKE: Sem = Sem::new();
     /// The frames of the goroutine that checks the threads: it doesn't wake itself.
     static LOOKER: AtomicPtr<Frames> = AtomicPtr::new(ptr::null_mut());
 
@@ -582,18 +560,16 @@ mod settling {
             return;
         }
         // SAFETY: outside of Python, so it may switch.
-        unsafe { gs_sem_release(WAKE.0.get(), 1) };
+        unsafe { WAKE.release(1) };
     }
 
     /// Starts the goroutine that looks, unless it runs.
     pub fn start(py: Python<'_>) -> PyResult<()> {
-        if parallel::has_threads() && !RUNS.load(Ordering::Relaxed) {
-            let settle = py.import("gosched._signals")?.getattr("_settle")?;
-            let name = PyString::new(py, "gosched-settle").into_any().unbind();
-            goroutine::_spawn_first(&settle, PyTuple::empty(py), name)?;
-            RUNS.store(true, Ordering::Relaxed);
+        if !parallel::has_threads() {
+            return Ok(());
         }
-        Ok(())
+        let settle = py.import("gosched._signals")?.getattr("_settle")?;
+        goroutine::spawn_once(&RUNS, &settle, "gosched-settle")
     }
 
     /// For gosched._signals: one look, when there is something to see. False: it was the last one.
@@ -601,8 +577,7 @@ mod settling {
     pub fn _settle(py: Python<'_>) -> PyResult<bool> {
         LOOKER.store(frames_here(), Ordering::Relaxed);
         // SAFETY: outside of Python.
-        let waited =
-            park::wait(py, Timeout::Forever, |d| unsafe { gs_sem_acquire(WAKE.0.get(), 1, d) });
+        let waited = park::wait(py, Timeout::Forever, |d| unsafe { WAKE.acquire(d) });
         if is_over() {
             return Ok(false);
         }
@@ -615,7 +590,7 @@ mod settling {
                 // SAFETY: the state of a thread that never ends. The first thread is this one.
                 if worker.busy_at().is_none() && unsafe { state::must_settle(state) } {
                     // SAFETY: outside of Python.
-                    unsafe { gs_sem_release(worker.asked.get(), 1) };
+                    unsafe { worker.asked.release(1) };
                 }
             }
         });
@@ -624,8 +599,7 @@ mod settling {
 
     /// In the child of a fork.
     pub fn forked() {
-        // SAFETY: no other thread is there.
-        unsafe { *WAKE.0.get() = gs_sem::new() };
+        WAKE.forked();
         LOOKER.store(ptr::null_mut(), Ordering::Relaxed);
         RUNS.store(false, Ordering::Relaxed);
         HAS_LEFT.store(false, Ordering::Relaxed);
@@ -797,11 +771,12 @@ pub fn stop_if_finalizing() {
 
 #[cold]
 fn stop_if_over() {
-    #[cfg(Py_GIL_DISABLED)]
-    if mine().is_some() {
-        parallel::wait_until_open();
+    if mine().is_none() || is_main_goroutine() {
+        return;
     }
-    if is_over() && mine().is_some() && !is_main_goroutine() {
+    #[cfg(Py_GIL_DISABLED)]
+    parallel::wait_until_open();
+    if is_over() {
         rest();
     }
 }
@@ -817,7 +792,8 @@ fn rest() -> ! {
     }
 }
 
-fn is_main_goroutine() -> bool {
+/// Whether the caller, a goroutine, is the main one.
+pub fn is_main_goroutine() -> bool {
     // SAFETY: the data of a goroutine of the group, or of the main one, is its object, which lives.
     let data = unsafe { gs_data(gs_self()) };
     !data.is_null() && ptr::eq(data, MAIN.load(Ordering::Relaxed).cast())
