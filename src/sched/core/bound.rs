@@ -1,9 +1,9 @@
 //! Which M may run a goroutine, and how a goroutine gets to the M that it is bound to.
 
 use super::group;
+use super::handler;
 use super::hooks;
 use super::owner::{acquire_p, release_p, take_idle_p};
-use super::preempt;
 use super::ready;
 use super::start::{give, new_m};
 use super::stop::{take_gift, wait_for_gift};
@@ -122,7 +122,7 @@ pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     if g.has(flags::INTERRUPTED) {
         // An idle M learns from this when it can take the P for an event.
         let p = m.p();
-        preempt::computes_from_now(p);
+        handler::computes_from_now(p);
         if p.pace.events.get() > 0 && p.has_work() {
             p.let_event_wait();
         }

@@ -3,6 +3,7 @@
 
 use super::blocking;
 use super::bound::{self, is_own, may_run};
+use super::events;
 use super::exceptions;
 use super::gang;
 use super::group;
@@ -272,7 +273,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     make_due_ready(m, p);
     // Events of another P: this P was taken from its M to serve them (`P::serves`).
     if p.serves.load(Ordering::Relaxed) != 0
-        && let Some(task) = preempt::take_events_to_serve(rt, m, p)
+        && let Some(task) = events::take_events_to_serve(rt, m, p)
     {
         return Some(task);
     }

@@ -7,6 +7,7 @@
 //! work, which gives way when a member becomes ready. P's with nothing at all to do take members out of turn.
 //! `GANGS.md` has the protocol.
 
+use super::handler;
 use super::order::{self, is_asked};
 use super::preempt::{self, Sent};
 use super::start;
@@ -296,7 +297,7 @@ fn pop_interrupted(rt: &Runtime, gang: &Gang) -> Option<Task> {
         return None;
     }
     let task = gang.ready.pop_that(
-        |task| matches!(task.kind(), TaskKind::Goroutine(g) if preempt::is_interrupted(g)),
+        |task| matches!(task.kind(), TaskKind::Goroutine(g) if handler::is_interrupted(g)),
     )?;
     rt.gangs.ready.fetch_sub(1, Ordering::Relaxed);
     Some(task)

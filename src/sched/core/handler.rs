@@ -1,16 +1,253 @@
-//! Goroutines that wait in the signal handler, and the M's that they wait on.
+//! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they wait on.
+//! `PREEMPTION.md`, "Preemption", has the protocol.
 
+use super::boundary;
 use super::gang;
-use super::start::m_for;
+use super::order;
+use super::owner::{acquire_p, release_p};
+use super::preempt::{holds_p, is_claimed, is_interruptible, keeps, replace_p};
+use super::registers;
+use super::start::{self, m_for};
+use super::stop;
+use super::switch;
+use super::world;
+use crate::arch;
+use crate::os::spin::backoff;
+use crate::os::{KeepErrno, signal, time};
+use crate::sched::who::attention::{self, STOP};
+use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::hooks::STARTING;
-use crate::sched::who::m::MRef;
-use crate::sched::who::node::Node;
-use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::Runtime;
+use crate::sched::who::m::{self, INSIDE, MRef, claim};
+use crate::sched::who::node::{Node, priority};
+use crate::sched::who::p::{P, PRef, count};
+use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::forking::is_forking;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
+/// no lock of this library, and the handler calls no other library.
+pub fn on_signal(context: *mut c_void) {
+    let Some(m) = m::current() else { return };
+    if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
+        // The library checks for the request.
+        return;
+    }
+    // SAFETY: the kernel has given it to this handler.
+    if unsafe { arch::was_on_alternate_stack(context) } {
+        // The signal has interrupted a handler of the host's, which must not wait: the goroutine is asked again.
+        return;
+    }
+    let _errno = KeepErrno::new();
+    boundary::go_inside(m);
+    registers::show_if_wanted(m, context);
+    // While a thread is being made the goroutine goes on, and is asked again later.
+    if let Some(_waits) = rt().template.may_wait() {
+        m.context.set(context);
+        stop_here(m);
+        m.context.set(ptr::null_mut());
+    }
+    compiler_fence(Ordering::SeqCst);
+    boundary::leave(m);
+}
+
+/// In the handler: waits if the goroutine has lost its P, or has to give it away.
+fn stop_here(m: MRef) {
+    if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
+        // The goroutine has lost its P in a block, and runs without a P.
+        find_p_here(m);
+    } else if !m.p.get().is_null() && is_interruptible(m.g()) {
+        let p = m.p();
+        // Acquire: pairs with the stopper's SeqCst.
+        let asked = p.attention.load(Ordering::Acquire);
+        let heir = match asked & (STOP | attention::SLICE) {
+            attention::SLICE => heir_for(rt(), p),
+            _ => None,
+        };
+        // Without an heir for the P the goroutine goes on; sysmon makes an M and asks again.
+        if asked & STOP != 0 || heir.is_some() {
+            give_away(m, heir);
+        }
+    }
+}
+
+/// Gives the P to `heir`, or to the stopper of the world, and waits for one.
+fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
+    let p = m.p();
+    // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
+    p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
+    p.taken_at.store(time::now(), Ordering::Relaxed);
+    wait_here(m, p.as_ptr(), |g| {
+        queue(p, g);
+        release_p(m);
+        match heir {
+            Some((heir, task)) => {
+                count(&p.stats.handoffs, 1);
+                start::give(heir, Some(p), task, false);
+            }
+            None => {
+                p.become_stopped();
+                world::arrived();
+            }
+        }
+    });
+}
+
+/// For an M without a P: takes an idle P, or waits for one.
+fn find_p_here(m: MRef) {
+    let has_p = replace_p(m)
+        || wait_here(m, m.old_p.get(), |g| {
+            let rt = rt();
+            rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
+            start::ask_for_m(rt);
+        });
+    if has_p {
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::NONE, Ordering::Release);
+    }
+}
+
+/// Waits in the handler until another M hands the goroutine over with a P. `publish` queues the goroutine, which is bound
+/// to this thread until it goes on. False: a thread forks, so the goroutine goes on without a P, as if its P, `lost`, had
+/// been taken from it.
+fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
+    let g = m.g();
+    let was_bound = g.has(flags::BOUND);
+    m.by_g0.set(m.by_g0.get() + 1);
+    g.set_flag(flags::BOUND | flags::INTERRUPTED, true);
+    g.bound_m.set(m.as_ptr());
+    g.set_status(Status::Runnable);
+    g.left_at.set(time::now());
+    publish(g);
+    // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
+    let (context, signal) = (m.context.get(), rt().preempt_signal);
+    // The goroutine comes back with a P, or without one: see `let_go`.
+    while m.stash.get().is_none() && m.p.get().is_null() {
+        stop::wait_for_gift(m, || {
+            // SAFETY: `on_signal` was given this context, and has not returned.
+            unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
+        });
+    }
+    m.stash.set(None::<Task>);
+    g.set_flag(flags::INTERRUPTED, false);
+    g.set_flag(flags::BOUND, was_bound);
+    m.by_g0.set(m.by_g0.get() - 1);
+    if m.p.get().is_null() {
+        m.p.set(lost);
+        g.set_status(Status::Running);
+        // Release: pairs with the Acquire of the deadlock watch.
+        m.claim.store(claim::TAKEN, Ordering::Release);
+        return false;
+    }
+    computes_from_now(m.p());
+    m.bind_to(m.p().node as usize);
+    switch::assign(m, m.p(), g);
+    true
+}
+
+/// A preempted goroutine runs on this P from now on; the caller owns the P. The new tick tells sysmon that the P has another
+/// goroutine, with a time slice of its own. The goroutine runs undisturbed for as long as others had the P since a
+/// preempted goroutine last ran there. The thread that gives the P calls this, and then the goroutine's thread, which may
+/// wait for a CPU in between.
+pub fn computes_from_now(p: PRef) {
+    let (now, event_waits) = (time::now(), p.event_waits());
+    order::next_tick(p);
+    let taken_at = p.taken_at.swap(0, Ordering::Relaxed);
+    if taken_at != 0 {
+        p.others_had.store((now - taken_at).clamp(0, rt().slice), Ordering::Relaxed);
+    }
+    p.seen_at(now + p.others_had.load(Ordering::Relaxed));
+    if event_waits {
+        p.let_event_wait();
+    }
+}
+
+/// Puts a goroutine that waits in the handler into the queue where M's look for such goroutines.
+pub fn queue(p: PRef, g: GRef) {
+    rt().push_quietly(p.node as usize, Task::goroutine(g), preempted(g));
+}
+
+/// The priority, and so the queue, of a goroutine that waits in the handler.
+fn preempted(g: GRef) -> i8 {
+    if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
+}
+
+/// Whether a goroutine that was preempted has waited for as long as others may run.
+pub fn has_waited(task: &Task) -> bool {
+    match task.kind() {
+        TaskKind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
+        TaskKind::Newborn(_) => false,
+    }
+}
+
+/// Whether the goroutine waits in the handler. The caller owns it.
+pub fn is_interrupted(g: GRef) -> bool {
+    g.has(flags::INTERRUPTED)
+}
+
+/// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until
+/// the world goes on. A goroutine gives its P up and waits for a P as in the handler, on its thread: it may be in the middle
+/// of changing something of that thread's, such as a collector's lists of free memory.
+pub fn wait_for_stopper(pause: i64) {
+    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
+        time::sleep(pause);
+        return;
+    };
+    let (rt, has_p) = (rt(), holds_p());
+    // Acquire: pairs with the stopper's SeqCst.
+    if has_p
+        && m.p().attention.load(Ordering::Acquire) & STOP != 0
+        && rt.template.is_ready(rt)
+        && let Some(_waits) = rt.template.may_wait()
+    {
+        let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+        // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
+        // SAFETY: `getcontext` writes only to `context`.
+        unsafe { libc::getcontext(context.as_mut_ptr()) };
+        m.context.set(context.as_mut_ptr().cast());
+        give_away(m, None);
+        m.context.set(ptr::null_mut());
+        return;
+    }
+    // Outside, so that the stopper sees the registers, and takes the P if it comes to that.
+    boundary::leave(m);
+    time::sleep(pause);
+    boundary::go_inside(m);
+}
+
+/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block, it gets one of the
+/// stopped P's.
+pub fn take_stopped(rt: &Runtime) {
+    let Some(m) = m::with_p() else { return };
+    let lost = m.p();
+    let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
+    m.p.set(ptr::null());
+    acquire_p(m, p);
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// For a thread that is about to fork: until it opens `template.gate` again no goroutine waits in the handler. A goroutine
+/// that waits there may have a lock that fork waits for. It goes on without a P, as a goroutine does whose P was taken
+/// while its thread was blocked.
+pub fn empty_handlers(rt: &Runtime) {
+    let gate = &rt.template.gate;
+    gate.close();
+    // A handler of the host's may have interrupted a goroutine that waits, and fork.
+    let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
+    let mut round = 0;
+    while gate.waiting() > own {
+        while let Some((m, task)) = any_in_handler(rt) {
+            let_go(m, task);
+        }
+        // Other goroutines are about to look at the gate, or have been given a P.
+        round += 1;
+        backoff(round);
+    }
+}
 
 /// Makes sure that an M is idle before a P is taken from a running M: making a thread takes the lock of the C library's
 /// heap, which the running M's goroutine may have. False: no M is idle yet. If there can be no more threads, or a

@@ -1,8 +1,8 @@
 //! The order in which a P serves its own queues, and those that must not starve.
 
 use super::group;
+use super::handler;
 use super::netpoll;
-use super::preempt;
 use super::ready;
 use crate::arch;
 use crate::os::{cpu, time};
@@ -242,7 +242,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         3 => m.pinned.pop().or_else(|| group::steal_now_and_then(m)),
         4 => node.high.pop(),
         // A goroutine that was preempted just now must not run before the goroutines for which it was preempted.
-        5 => node.preempted.pop_if(preempt::has_waited),
+        5 => node.preempted.pop_if(handler::has_waited),
         _ => node.low.pop(),
     };
     let first = match tick {

@@ -427,7 +427,7 @@ impl WaitsInside {
         let this = WaitsInside { m: m::current(), registers: arch::kept_registers() };
         core::hint::black_box(&this.registers);
         if let Some(m) = this.m {
-            // Release: pairs with the Acquire in `preempt::show_all_registers`.
+            // Release: pairs with the Acquire in `registers::show_all`.
             m.waits_inside.store(true, Ordering::Release);
         }
         this

@@ -1,7 +1,8 @@
 //! Making a goroutine runnable: into which queue it goes.
 
+use super::events;
 use super::gang;
-use super::preempt;
+use super::handler;
 use super::start::{self, work_added};
 use crate::os::spin::backoff;
 use crate::os::time;
@@ -137,7 +138,7 @@ fn ready_from_outside(g: GRef) {
 pub fn event_added(rt: &Runtime, p: PRef) {
     work_added(Some(p), p.node as usize);
     if rt.idle.ps() == 0 && rt.idle.spinning() == 0 {
-        preempt::for_event(rt, p);
+        events::find_p(rt, p);
     }
 }
 
@@ -219,7 +220,7 @@ pub fn push_shared(p: PRef, task: Task) {
 /// such goroutines: a thread that forks lets them go on without a P, and finds them nowhere else.
 pub fn put_back(p: PRef, task: Task) {
     match task.kind() {
-        TaskKind::Goroutine(g) if preempt::is_interrupted(g) => preempt::queue(p, g),
+        TaskKind::Goroutine(g) if handler::is_interrupted(g) => handler::queue(p, g),
         _ => push_shared(p, task),
     }
 }

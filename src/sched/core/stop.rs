@@ -1,9 +1,9 @@
 //! Stopping M's: an M without work gives its P up and sleeps until another M or an event wakes it.
 
 use super::bound::{give_own_away, is_wanted};
+use super::events::{self, Heir};
 use super::netpoll::{self, Post, Woken};
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
-use super::preempt::{self, Heir};
 use super::steal::work_for_thieves;
 use super::timers;
 use super::world;
@@ -132,7 +132,7 @@ fn take_p_with_event(rt: &Runtime) -> Option<PRef> {
     if idle.is_some() || world::is_stopping() {
         return idle;
     }
-    let take = |p| preempt::take_for_event(rt, p, now, Heir::Taker);
+    let take = |p| events::take_p(rt, p, now, Heir::Taker);
     rt.ps().filter(|p| p.next_event() <= now).find_map(take)
 }
 

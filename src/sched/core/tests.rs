@@ -1,11 +1,12 @@
 //! The rows of the seeds that are decisions of this file, on a real runtime
 //! whose world is stopped: the test owns every P and sees each choice.
 
+use super::events::{Heir, WAKE_UP, take_p};
 use super::g0::find_runnable;
+use super::handler::computes_from_now;
 use super::netpoll::{self, EventClass, Found};
 use super::order::{self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
-use super::preempt::{Heir, WAKE_UP, computes_from_now, take_for_event};
 use super::ready;
 use super::start;
 use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
@@ -365,7 +366,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         s.m.tid.store(thread::id(), Ordering::Relaxed);
         s.m.curg.set(g.as_ptr());
         s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
-        let take = || take_for_event(s.rt, home, time::now(), Heir::Taker);
+        let take = || take_p(s.rt, home, time::now(), Heir::Taker);
         assert!(home.inbox.try_push(event));
         p.seen_at(time::now());
         assert!(take().is_none(), "its goroutine has just begun");

@@ -6,8 +6,8 @@
 //!
 //! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no thread is made.
 
+use super::events;
 use super::park::{Block, ready_all};
-use super::preempt;
 use super::start;
 use crate::os::{heap, spin::SpinLock, time};
 use crate::sched::who::g::{GRef, flags};
@@ -436,14 +436,14 @@ const TRY_AGAIN: i64 = 250_000;
 
 /// When an M must wake for events of P's whose goroutines compute, in ns: when an event is due and its P may be taken.
 fn next_of_computing_ps(rt: &Runtime) -> i64 {
-    if !preempt::takes_for_events(rt) {
+    if !events::may_take_ps(rt) {
         return i64::MAX;
     }
     let when = |p: PRef| match (p.next_event(), p.stands_since()) {
         (i64::MAX, _) | (_, i64::MAX) => i64::MAX,
-        (next, since) => next.max(since + preempt::WAKE_UP),
+        (next, since) => next.max(since + events::WAKE_UP),
     };
-    match rt.ps().filter(|&p| preempt::may_lose_p(p)).map(when).min() {
+    match rt.ps().filter(|&p| events::may_lose_p(p)).map(when).min() {
         None | Some(i64::MAX) => i64::MAX,
         Some(when) => {
             let now = time::now();

@@ -5,6 +5,7 @@
 //! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
 //! when it blocks (`preempt`).
 
+use super::handler;
 use super::netpoll;
 use super::order;
 use super::owner::{self, release_p};
@@ -124,7 +125,7 @@ pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
         // Another stopper has the lock, and may be waiting for the caller.
-        preempt::wait_for_stopper(RECHECK);
+        handler::wait_for_stopper(RECHECK);
     }
     // A caller that holds a P keeps it.
     let own = preempt::holds_p().then(m::with_p).flatten().map(|m| m.p());
@@ -142,7 +143,7 @@ pub fn stop() -> Stopped {
         }
     }
     if own.is_none() {
-        preempt::take_stopped(rt);
+        handler::take_stopped(rt);
     }
     Stopped(())
 }
@@ -180,7 +181,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     let asked = p.attention.fetch_and(!(TO_G0 | SLICE), Ordering::Acquire);
     match m.stash.take().map(Task::kind) {
         Some(TaskKind::Goroutine(g))
-            if asked & (STOP | SLICE) != 0 && preempt::is_interrupted(g) =>
+            if asked & (STOP | SLICE) != 0 && handler::is_interrupted(g) =>
         {
             ready::put_back(p, Task::goroutine(g));
         }

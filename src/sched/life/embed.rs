@@ -8,6 +8,7 @@ use crate::os::time;
 use crate::sched::core::boundary;
 use crate::sched::core::park::{Block, sleep_until};
 use crate::sched::core::preempt;
+use crate::sched::core::registers;
 use crate::sched::core::world;
 use crate::sched::who::g::{G, GRef, Status, flags};
 use crate::sched::who::m::{self, MRef, claim};
@@ -116,7 +117,7 @@ pub fn start() -> i32 {
         return -libc::EPERM;
     }
     STOPPER.store(0, Ordering::Relaxed);
-    preempt::stop_showing(rt());
+    registers::stop_showing(rt());
     // SAFETY: `stop` has forgotten one.
     world::start(unsafe { world::Stopped::again() });
     if let Some(g) = m::current_g() {
@@ -252,7 +253,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
     let me = m::current_g();
-    preempt::show_all_registers(rt);
+    registers::show_all(rt);
     let running = rt.ms_that(|m| !m.curg.seen().is_null());
     rt.for_each_g(|g| {
         // SAFETY: a descriptor.
@@ -310,7 +311,7 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     if !m.blocking.seen().is_null() {
         return (sp_at_rest(g, stack), ptr::null());
     }
-    match preempt::shown(m) {
+    match registers::shown(m) {
         Some(context) => {
             // SAFETY: the handler that has put the context there waits.
             let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;

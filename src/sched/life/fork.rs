@@ -7,6 +7,7 @@ use crate::os::{heap, log, time};
 use crate::sched::core::boundary;
 use crate::sched::core::gang;
 use crate::sched::core::group;
+use crate::sched::core::handler;
 use crate::sched::core::hooks;
 use crate::sched::core::netpoll;
 use crate::sched::core::preempt;
@@ -34,7 +35,7 @@ pub extern "C" fn before_fork() {
     // Set with `LIFE` held, so of several threads that fork one at a time has it.
     FORKING.store(true, Ordering::SeqCst);
     if let Some(rt) = try_rt() {
-        preempt::empty_handlers(rt);
+        handler::empty_handlers(rt);
     }
     // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
     cxa::wait_for_searches();

@@ -7,11 +7,12 @@
 use super::deadlock;
 use crate::os::thread;
 use crate::os::time;
+use crate::sched::core::events::{self, Heir, WAKE_UP};
 use crate::sched::core::netpoll;
 use crate::sched::core::order;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
-use crate::sched::core::preempt::{self, BACK, Doing, Heir, Sent, WAKE_UP};
+use crate::sched::core::preempt::{self, BACK, Doing, Sent};
 use crate::sched::core::stacks;
 use crate::sched::core::start;
 use crate::sched::core::steal;
@@ -452,8 +453,8 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let looks = now >= seen.check || must_ask;
     // The event gets the P of a goroutine that has run long enough: here in this turn, or elsewhere.
     let serve = || {
-        (now >= yields && preempt::take_to_serve(rt, p, p, now, Heir::IdleM))
-            || preempt::take_for_event(rt, p, now, Heir::IdleM).is_some()
+        (now >= yields && events::take_to_serve(rt, p, p, now, Heir::IdleM))
+            || events::take_p(rt, p, now, Heir::IdleM).is_some()
     };
     if event <= now && serve() {
         // Not true: the next event doesn't come sooner for that, so sysmon need not look more often.

@@ -108,7 +108,7 @@ pub struct G {
     /// The M that runs it.
     pub m: Cell<*const M>,
     /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
-    /// `preempt::runs_preemptible`, `preempt::shown`.
+    /// `preempt::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,

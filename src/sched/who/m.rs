@@ -112,9 +112,9 @@ pub struct M {
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
-    /// signal handler, or null. A thread that has stopped the world reads it: `preempt::shown`.
+    /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
     pub context: RelaxedCell<*mut c_void>,
-    /// A [`preempt::show`](crate::sched::core::preempt::show): whether a stopper of the world wants to see the
+    /// A [`registers::state`](crate::sched::core::registers::state): whether a stopper of the world wants to see the
     /// registers of the M's goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
     /// The M's goroutine has announced a call and waits in the library: see `park::WaitsInside`.

@@ -162,7 +162,7 @@ pub struct P {
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
     /// The P whose events this P serves at its next decision on g0, as its number plus 1; 0: none. Written by the thread
-    /// that takes this P for such an event: see `preempt::take_to_serve`.
+    /// that takes this P for such an event: see `events::take_to_serve`.
     pub serves: AtomicU32,
     seen_at: AtomicI64,
     /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.

@@ -10,6 +10,7 @@ use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::park;
+use shuttle_models::sched::core::events;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
@@ -83,9 +84,9 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
         }
         Look::Events => {
             let now = os::time::now();
-            p.seen_at(now - 2 * preempt::WAKE_UP);
+            p.seen_at(now - 2 * events::WAKE_UP);
             let home = rt.ps_after(p, 1).next().unwrap_or(p);
-            let _ = preempt::take_to_serve(rt, p, home, now, preempt::Heir::IdleM);
+            let _ = events::take_to_serve(rt, p, home, now, events::Heir::IdleM);
         }
         Look::Strays => {
             preempt::interrupt_strays(rt, 0, 8);

@@ -1,0 +1,137 @@
+//! P's for events. An event is what a timer, a file or another thread makes ready. Where no P is idle, an event gets the
+//! P of a system call or of a goroutine that computes. `PREEMPTION.md`, "Events", has the protocol.
+
+use super::netpoll;
+use super::order;
+use super::owner::take_left_p;
+use super::preempt;
+use super::start;
+use super::steal;
+use super::world;
+use crate::os::{membarrier, thread, time};
+use crate::sched::who::attention;
+use crate::sched::who::m::{MRef, OUTSIDE};
+use crate::sched::who::p::{PRef, PStatus};
+use crate::sched::who::runtime::Runtime;
+use crate::sched::who::task::Task;
+use core::iter;
+use core::sync::atomic::Ordering;
+
+/// A goroutine runs for this time, in ns, before an event preempts it. A preempted goroutine runs longer by the time for
+/// which it was kept from the P, so a flood of events gets at most half of the P.
+pub const WAKE_UP: i64 = 500_000;
+
+/// For an event, the thread that makes it ready checks this number of P's besides the event's home, for a P that a
+/// system call has left or that can be preempted.
+const OTHERS_LOOKED_AT: usize = 4;
+
+/// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or the P of a
+/// goroutine that has run for `WAKE_UP`. Otherwise sysmon acts at its next look.
+#[cold]
+#[inline(never)]
+pub fn find_p(rt: &Runtime, p: PRef) {
+    if rt.cooperative {
+        return;
+    }
+    let home = Some(p).filter(|p| p.take_from_call(PStatus::Idle));
+    if let Some(left) = home.or_else(|| take_left_p(rt, p, OTHERS_LOOKED_AT)) {
+        return start::hand_off(left);
+    }
+    let now = time::now();
+    if !world::is_stopping() && take_p(rt, p, now, Heir::IdleM).is_some() {
+        return;
+    }
+    match p.stands_since() {
+        // The goroutine there makes short calls, so it answers soon. No signal: a signal could end a call that begins
+        // just now.
+        i64::MAX if p.has_made_calls() => world::ask(p, attention::SLICE),
+        // It has switched since it was last looked at.
+        i64::MAX => p.seen_at(now),
+        since if now - since >= WAKE_UP => {
+            world::ask(p, attention::SLICE);
+            rt.sysmon.wake();
+        }
+        _ => {}
+    }
+}
+
+/// Whether events get P's of goroutines that compute.
+pub fn may_take_ps(rt: &Runtime) -> bool {
+    rt.preempt_signal != 0 && !rt.cooperative && membarrier::is_there()
+}
+
+/// Whether events may get this P: not if its goroutine must not be stopped by the signal. True also if no M runs the P:
+/// the thread of a preempted goroutine may be about to run it.
+pub fn may_lose_p(p: PRef) -> bool {
+    p.runner().is_none_or(preempt::may_be_interrupted)
+}
+
+/// Which M gets a P that is taken for an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Heir {
+    /// An idle M: the P is handed off.
+    IdleM,
+    /// The caller, who is an M.
+    Taker,
+}
+
+/// Takes a P of the node for an event of `p`: `p` itself or another P, whose goroutine is known to have run for `WAKE_UP`.
+#[must_use]
+pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
+    let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= WAKE_UP;
+    let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
+    iter::once(p).chain(others).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
+}
+
+/// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
+/// ready before anything else. The goroutine goes on without a P, as a stray. It gets the signal if it is on a CPU, else
+/// from the inspector.
+///
+/// A signal to the M that has the P would serve the event as well, but only when the kernel runs that M's thread. To find
+/// out whether it does, a thread reads that thread's CPU clock, and Linux then ends the thread's turn if the turn is over.
+#[must_use]
+pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) -> bool {
+    let is_outside = |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE;
+    let Some(m) = q.runner().filter(|m| is_outside(m) && preempt::may_be_interrupted(*m)) else {
+        return false;
+    };
+    let take = || match heir {
+        Heir::IdleM => preempt::take_outside(rt, q, m, PStatus::Idle),
+        Heir::Taker => preempt::take(q, m, PStatus::Idle),
+    };
+    if !(may_take_ps(rt) && take()) {
+        return false;
+    }
+    q.taken_at.store(now, Ordering::Relaxed);
+    if q != home {
+        q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
+    }
+    if heir == Heir::IdleM {
+        start::hand_off(q);
+    }
+    if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+        preempt::interrupt_stray(rt, m);
+    } else {
+        // Blocked, or displaced.
+        rt.inspector.stop_stray(rt, m);
+    }
+    true
+}
+
+/// On g0: makes the events ready that this P serves ([`take_to_serve`]), as a thief would. The first that
+/// waited in the inbox is the caller's.
+#[cold]
+#[inline(never)]
+pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
+    let home = rt.p(p.serves.swap(0, Ordering::Relaxed).checked_sub(1)? as usize);
+    if order::timer_is_due(home) {
+        home.timers.run(time::now());
+    }
+    if netpoll::is_neglected(home) {
+        netpoll::poll(m, home);
+    }
+    let task = steal::take_share(&home.inbox, p, 2)?;
+    // The new tick gives the task a time slice of its own: the goroutine before it had run for `WAKE_UP`.
+    order::next_tick(p);
+    Some(task)
+}

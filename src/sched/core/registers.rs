@@ -1,0 +1,109 @@
+//! The registers of goroutines that are in the user's code on a thread, for a stopper of the world: a collector looks
+//! for pointers in them. The thread shows the registers in the handler of the preemption signal.
+
+use crate::os::{futex, signal, thread, time};
+use crate::sched::who::g::{GRef, flags};
+use crate::sched::who::m::{self, MRef, OUTSIDE};
+use crate::sched::who::runtime::{Runtime, rt};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// Values of [`M::show`](crate::sched::who::m::M::show).
+pub mod state {
+    pub const NO: u32 = 0;
+    /// The stopper of the world waits for the registers.
+    pub const WANTED: u32 = 1;
+    /// The registers are in `M::context`, and the thread waits in the handler.
+    pub const SHOWN: u32 = 2;
+}
+
+/// In the handler: shows the registers to a stopper of the world that wants them, until the world
+/// goes on.
+pub fn show_if_wanted(m: MRef, context: *mut c_void) {
+    if m.show.load(Ordering::Relaxed) != state::WANTED {
+        return;
+    }
+    m.context.set(context);
+    // Release: pairs with the Acquire in `shown`; the context goes along.
+    let shows = m
+        .show
+        .compare_exchange(state::WANTED, state::SHOWN, Ordering::Release, Ordering::Relaxed)
+        .is_ok();
+    // The handler holds nothing, as in `handler::wait_here`: another stopper of threads, a collector's, may signal this thread.
+    let wait = || {
+        while m.show.load(Ordering::Acquire) == state::SHOWN {
+            futex::wait(&m.show, state::SHOWN, -1);
+        }
+    };
+    if shows {
+        // SAFETY: `handler::on_signal` was given this context, and has not returned.
+        unsafe { signal::let_others_through(context, rt().preempt_signal, wait) };
+    }
+    m.context.set(ptr::null_mut());
+}
+
+/// How long a stopper of the world waits for threads to show their registers, in ns. A thread that blocks the signal never
+/// shows them, nor does a thread that gets no CPU for this time. A collector then misses the pointers in that thread's
+/// registers. On a busy machine 100 ms were too short.
+const SHOWS_WITHIN: i64 = 1_000_000_000;
+
+/// With the world stopped: makes goroutines show their registers if they are in the user's code on a thread, in a
+/// system call or in a block that was not announced. A signal is the only way to these registers: a thread can't read
+/// what the kernel keeps for another thread of its process.
+pub fn show_all(rt: &Runtime) {
+    let me = m::current();
+    if rt.preempt_signal == 0 {
+        return;
+    }
+    let deadline = time::now() + SHOWS_WITHIN;
+    for look in 0u32.. {
+        let mut waits = false;
+        rt.for_each_m(|m| {
+            let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
+            if Some(m) == me || is_at_rest || shown(m).is_some() {
+                return;
+            }
+            if m.outside.load(Ordering::Acquire) != OUTSIDE {
+                // Inside and without a P, the M's goroutine is on its way to rest, unless it waits in a call of the library.
+                waits |= !m.waits_inside.load(Ordering::Acquire);
+                return;
+            }
+            waits = true;
+            // The handler ignores the signal while its thread is in the library, so it is sent again.
+            if m.show.swap(state::WANTED, Ordering::AcqRel) == state::NO || look % LOOKS == 0 {
+                thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+            }
+        });
+        if !waits || time::now() > deadline {
+            return;
+        }
+        time::sleep(SHOW_PAUSE);
+    }
+}
+
+/// The signal is sent again after this number of rounds over all M's.
+const LOOKS: u32 = 50;
+
+/// The pause between two rounds of a stopper that waits for registers, in ns.
+const SHOW_PAUSE: i64 = 20_000;
+
+/// The world goes on, and so do the threads that show their registers.
+pub fn stop_showing(rt: &Runtime) {
+    rt.for_each_m(|m| {
+        if m.show.swap(state::NO, Ordering::AcqRel) == state::SHOWN {
+            futex::wake(&m.show, 1);
+        }
+    });
+}
+
+/// The registers that a goroutine on this M shows, if it does.
+pub fn shown(m: MRef) -> Option<*mut c_void> {
+    let waits_here = m.context.seen();
+    // Acquire: pairs with the Release in `show_if_wanted`.
+    let shows = m.show.load(Ordering::Acquire) == state::SHOWN;
+    // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.
+    let g = unsafe { GRef::from_nullable(m.curg.seen()) };
+    let interrupted = g.is_some_and(|g| g.flags.seen() & flags::INTERRUPTED != 0);
+    (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
+}
