@@ -142,19 +142,48 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
     thread::ask_for_short_turns();
     let rt = rt();
-    let mut seen: Vec<WatchedP> = Vec::new();
-    let (mut quiet, mut delay) = (0, SHORTEST);
-    let mut idle_since: Option<i64> = None;
-    let mut watch = deadlock::Watch::new();
-    // When sysmon last searched for strays, in ns, and the number of the next thread to check.
-    let mut strays = (0, 0);
-    let mut poller = netpoll::PollerWatch::new();
-    let mut trimmer = Trimmer::new();
-    loop {
+    let mut sysmon = Sysmon::new();
+    while sysmon.check_and_sleep(rt) {}
+    rt.sysmon.service.leave();
+    ptr::null_mut()
+}
+
+/// What sysmon keeps from one check to the next.
+struct Sysmon {
+    seen: Vec<WatchedP>,
+    /// The number of checks in a row after which there was nothing to do.
+    quiet: u32,
+    /// The longest sleep until the next check, in ns.
+    delay: i64,
+    /// Since when all P's are idle, in ns.
+    idle_since: Option<i64>,
+    deadlock: deadlock::Watch,
+    /// When sysmon last searched for strays, in ns, and the number of the next thread to check.
+    strays: (i64, usize),
+    poller: netpoll::PollerWatch,
+    trimmer: Trimmer,
+}
+
+impl Sysmon {
+    fn new() -> Sysmon {
+        Sysmon {
+            seen: Vec::new(),
+            quiet: 0,
+            delay: SHORTEST,
+            idle_since: None,
+            deadlock: deadlock::Watch::new(),
+            strays: (0, 0),
+            poller: netpoll::PollerWatch::new(),
+            trimmer: Trimmer::new(),
+        }
+    }
+
+    /// Checks everything once, and sleeps until the next check. False: the runtime ends.
+    fn check_and_sleep(&mut self, rt: &Runtime) -> bool {
         let note = rt.sysmon.service.note();
         rt.sysmon.begins_check();
         if rt.exiting.load(Ordering::Acquire) {
-            break;
+            return false;
         }
         let now = time::now();
         clock::set(now);
@@ -163,62 +192,74 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         let before = decisions(rt);
         let allocates = forking::keep_from_forking();
         if allocates {
-            seen.resize(rt.procs(), WatchedP::new(now));
+            self.seen.resize(rt.procs(), WatchedP::new(now));
         }
         let gangs = rt.gangs.tick(rt, now);
-        let acted = check_all(rt, &mut seen, &mut strays, now) | rt.aside.retry(rt, now);
-        if acted | (allocates && poller.check(rt, now)) {
-            (quiet, delay) = (0, SHORTEST);
-        } else {
-            quiet += 1;
-            if quiet > QUIET_CHECKS {
-                delay = (delay * 2).min(LONGEST);
-            }
-        }
+        let acted = check_all(rt, &mut self.seen, &mut self.strays, now) | rt.aside.retry(rt, now);
+        let polled = allocates && self.poller.check(rt, now);
+        self.adapt_delay(acted | polled);
         if allocates {
             rt.inspector.start_if_needed(rt);
             rt.template.start_if_needed(rt);
             rt.template.reap(rt);
-            trimmer.trim_if_due(rt, now);
+            self.trimmer.trim_if_due(rt, now);
         }
-        let all_idle = rt.idle.ps() as usize >= rt.procs();
-        // Idle P's don't need sysmon, and an M watches their timers.
-        match (all_idle, idle_since) {
-            (true, None) => delay = LONGEST,
-            (false, Some(_)) => delay = delay.min(CHECK),
-            _ => {}
-        }
-        idle_since = if all_idle { idle_since.or(Some(now)) } else { None };
-        let long_idle = idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
-        // If an M is wanted, work may wait for it.
-        let wanted = rt.ms_wanted.load(Ordering::Relaxed);
-        // For a timer that is due the timer watcher is about to wake, or needs help.
-        let due = timers::next_of_idle_ps() <= now;
-        let waits = wanted || !rt.aside.is_empty();
-        let deep = allocates && long_idle && !waits && !due && netpoll::PollerWatch::may_sleep(rt);
-        let end = (deep && Trimmer::is_needed(rt)).then_some(trimmer.next);
+        self.note_idle(rt, now);
+        let deep = allocates && self.may_sleep_deep(rt, now);
+        let end = (deep && Trimmer::is_needed(rt)).then_some(self.trimmer.next);
         if allocates {
             forking::may_fork();
         }
-        match deep {
-            true => {
-                // If no P was started, timers or stacks were due, and the next sleep is deep again.
-                if sleep_deep(rt, note, before, &mut watch, end) {
-                    (quiet, delay, idle_since) = (0, CHECK, None);
-                }
-            }
-            false => {
-                let next = seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-                let until =
-                    next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
-                let until = until.min(now + delay);
-                rt.sysmon.next_check_at(until);
-                rt.sysmon.service.sleep(note, until);
-            }
+        if !deep {
+            self.sleep(rt, note, now, gangs);
+        } else if sleep_deep(rt, note, before, &mut self.deadlock, end) {
+            // A P was started. Otherwise timers or stacks were due, and the next sleep is deep again.
+            (self.quiet, self.delay, self.idle_since) = (0, CHECK, None);
+        }
+        true
+    }
+
+    /// The checks come less and less often while there is nothing to do.
+    fn adapt_delay(&mut self, acted: bool) {
+        if acted {
+            (self.quiet, self.delay) = (0, SHORTEST);
+            return;
+        }
+        self.quiet += 1;
+        if self.quiet > QUIET_CHECKS {
+            self.delay = (self.delay * 2).min(LONGEST);
         }
     }
-    rt.sysmon.service.leave();
-    ptr::null_mut()
+
+    /// Notes whether all P's are idle. Idle P's don't need sysmon, and an M watches their timers.
+    fn note_idle(&mut self, rt: &Runtime, now: i64) {
+        let all_idle = rt.idle.ps() as usize >= rt.procs();
+        match (all_idle, self.idle_since) {
+            (true, None) => self.delay = LONGEST,
+            (false, Some(_)) => self.delay = self.delay.min(CHECK),
+            _ => {}
+        }
+        self.idle_since = if all_idle { self.idle_since.or(Some(now)) } else { None };
+    }
+
+    /// Whether nothing will need sysmon before a P is started.
+    fn may_sleep_deep(&self, rt: &Runtime, now: i64) -> bool {
+        let long_idle = self.idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
+        // If an M is wanted, work may wait for it.
+        let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.is_empty();
+        // For a timer that is due the timer watcher is about to wake, or needs help.
+        let due = timers::next_of_idle_ps() <= now;
+        long_idle && !waits && !due && netpoll::PollerWatch::may_sleep(rt)
+    }
+
+    /// Sleeps until the next check. `gangs`: when a gang must be looked at, in ns.
+    fn sleep(&self, rt: &Runtime, note: u32, now: i64, gangs: i64) {
+        let next = self.seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
+        let until = next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
+        let until = until.min(now + self.delay);
+        rt.sysmon.next_check_at(until);
+        rt.sysmon.service.sleep(note, until);
+    }
 }
 
 /// The number of decisions that all P's have made: while it stands no P switches goroutines.
@@ -325,88 +366,142 @@ fn create_wanted(rt: &Runtime) -> bool {
     start::start_m_patiently(rt, p)
 }
 
+/// What sysmon finds when it looks at a P. Taken once, since the P goes on meanwhile.
+struct Look {
+    now: i64,
+    status: PStatus,
+    tick: u32,
+    turn: u32,
+    syscall_tick: u32,
+    /// Since when the P's goroutine is known to run, as any thread may have noted.
+    known: i64,
+}
+
+impl Look {
+    fn at(p: PRef, now: i64) -> Look {
+        let tick = p.tick.load(Ordering::Relaxed);
+        let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
+        let status = p.status();
+        Look { now, status, tick, turn: p.turn(), syscall_tick, known: p.stands_since() }
+    }
+
+    /// Whether the P has switched goroutines since the last look.
+    fn has_switched(&self, seen: &WatchedP) -> bool {
+        self.tick != seen.tick
+    }
+
+    /// Whether the P has switched goroutines, or its goroutine has begun a call.
+    fn has_moved(&self, seen: &WatchedP) -> bool {
+        self.has_switched(seen) || self.syscall_tick != seen.syscall_tick
+    }
+}
+
 fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
-    let tick = p.tick.load(Ordering::Relaxed);
-    let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
-    let status = p.status();
+    let look = Look::at(p, now);
     seen.next = i64::MAX;
-    // The P isn't quick any more, so it must not keep its work for itself.
-    let decisions = i64::from(tick.wrapping_sub(seen.tick));
-    let is_slow = decisions * steal::STEAL_TIME < now - seen.looked;
-    if is_slow && status == PStatus::Running && !p.private.is_empty() {
-        p.set_quick(false);
-        wake_one(rt);
+    share_if_slow(rt, p, seen, &look);
+    ask_at_end_of_turn(rt, p, seen, &look);
+    if look.has_moved(seen) {
+        return check_moving(rt, p, seen, &look);
     }
-    seen.looked = now;
-    // Other threads may have noted since when the P runs its goroutine.
-    let known = p.stands_since();
-    let turn = p.turn();
-    // Goroutines that hand over to each other or make short calls answer at once, so while others wait their turns
-    // are short. A goroutine that computes may have to be stopped by a signal.
-    let hands_over = tick != seen.tick;
-    let answers = hands_over || syscall_tick != seen.syscall_tick;
-    let others_wait = p.queued() > usize::from(hands_over) || steal::work_in_node(p);
-    let slice = if answers && others_wait { order::TURN.min(rt.slice) } else { rt.slice };
-    if turn != seen.turn || !matches!(status, PStatus::Running | PStatus::Syscall) {
-        (seen.slice, seen.asked) = (if known == i64::MAX { now } else { known }, false);
-    } else if now - seen.slice >= slice && !seen.asked {
-        seen.asked = true;
-        world::ask(p, attention::SLICE);
-    }
-    if tick != seen.tick || syscall_tick != seen.syscall_tick {
-        if known == i64::MAX {
-            p.seen_at(now);
-        }
-        *seen = WatchedP {
-            tick,
-            turn,
-            syscall_tick,
-            slice: seen.slice,
-            asked: seen.asked && p.attention.load(Ordering::Relaxed) & attention::SLICE != 0,
-            ..WatchedP::new(now)
-        };
-        match status {
-            PStatus::Syscall => poll_if_late(p, seen, now),
-            // The P's owner polls, so sysmon need not check this P sooner than others.
-            PStatus::Running => poll_if_due(p, now),
-            _ => {}
-        }
-        // A goroutine is preempted for an event, or for a goroutine that has returned, only after it has run for a while.
-        if status == PStatus::Running {
-            // The goroutine makes short calls or hands over, so it answers without a signal.
-            if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
-                seen.asked = true;
-                world::ask(p, attention::SLICE);
-            }
-            let for_event = p.next_event().max(seen.slice + WAKE_UP);
-            let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
-            if known != i64::MAX && next <= now {
-                seen.check = now;
-                return stands(rt, p, seen, now);
-            }
-            seen.next = seen.next.min(next.max(now + BACK));
-        }
-        if status != PStatus::Syscall {
-            return false;
-        }
-        if p.next_event() <= now {
-            return retake(rt, p, now - seen.since);
-        }
-        // sysmon takes the P for other work only if it sees the same call twice. At the usual distance most calls would
-        // be over by then, so the second check comes sooner.
-        seen.next = seen.next.min(p.next_event());
-        if p.has_work() || steal::work_anywhere(rt) {
-            seen.next = seen.next.min(now + SHORTEST);
-        }
-        return false;
-    }
-    let acted = match status {
+    let acted = match look.status {
         PStatus::Syscall => retake(rt, p, now - seen.since),
         PStatus::Running => stands(rt, p, seen, now),
         _ => return false,
     };
     poll_if_late(p, seen, now);
     acted
+}
+
+/// A P that isn't quick any more must not keep its work for itself.
+fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
+    let decisions = i64::from(look.tick.wrapping_sub(seen.tick));
+    let is_slow = decisions * steal::STEAL_TIME < look.now - seen.looked;
+    if is_slow && look.status == PStatus::Running && !p.private.is_empty() {
+        p.set_quick(false);
+        wake_one(rt);
+    }
+    seen.looked = look.now;
+}
+
+/// Asks the P to end its turn once the turn's time is over. Goroutines that hand over to each other or make short calls
+/// answer at once, so while others wait their turns are short. A goroutine that computes may have to be stopped by a
+/// signal.
+fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
+    let others_wait =
+        || p.queued() > usize::from(look.has_switched(seen)) || steal::work_in_node(p);
+    let slice = match look.has_moved(seen) && others_wait() {
+        true => order::TURN.min(rt.slice),
+        false => rt.slice,
+    };
+    let runs = matches!(look.status, PStatus::Running | PStatus::Syscall);
+    if look.turn != seen.turn || !runs {
+        let begun = if look.known == i64::MAX { look.now } else { look.known };
+        (seen.slice, seen.asked) = (begun, false);
+    } else if look.now - seen.slice >= slice && !seen.asked {
+        seen.asked = true;
+        world::ask(p, attention::SLICE);
+    }
+}
+
+/// The P has switched goroutines since the last look, or its goroutine has begun a call. True: something was done.
+fn check_moving(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool {
+    let Look { now, status, tick, turn, syscall_tick, known } = *look;
+    if known == i64::MAX {
+        p.seen_at(now);
+    }
+    *seen = WatchedP {
+        tick,
+        turn,
+        syscall_tick,
+        slice: seen.slice,
+        asked: seen.asked && p.attention.load(Ordering::Relaxed) & attention::SLICE != 0,
+        ..WatchedP::new(now)
+    };
+    match status {
+        PStatus::Syscall => {
+            poll_if_late(p, seen, now);
+            check_call(rt, p, seen, now)
+        }
+        PStatus::Running => {
+            // The P's owner polls, so sysmon need not check this P sooner than others.
+            poll_if_due(p, now);
+            check_running(rt, p, seen, look)
+        }
+        _ => false,
+    }
+}
+
+/// A goroutine that runs on the P has made a call or switched lately. It is preempted for an event, or for a goroutine
+/// that has returned from a call, only after it has run for a while.
+fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool {
+    let now = look.now;
+    // The goroutine makes short calls or hands over, so it answers without a signal.
+    if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
+        seen.asked = true;
+        world::ask(p, attention::SLICE);
+    }
+    let for_event = p.next_event().max(seen.slice + WAKE_UP);
+    let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
+    if look.known != i64::MAX && next <= now {
+        seen.check = now;
+        return stands(rt, p, seen, now);
+    }
+    seen.next = seen.next.min(next.max(now + BACK));
+    false
+}
+
+/// sysmon sees this call for the first time. It takes the P for other work only if it sees the same call twice. At the
+/// usual distance most calls would be over by then, so the second check comes sooner.
+fn check_call(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+    if p.next_event() <= now {
+        return retake(rt, p, now - seen.since);
+    }
+    seen.next = seen.next.min(p.next_event());
+    if p.has_work() || steal::work_anywhere(rt) {
+        seen.next = seen.next.min(now + SHORTEST);
+    }
+    false
 }
 
 /// Polls the files of a P whose owner doesn't get to it, because its goroutine runs on and on, or because it has too much
