@@ -8,9 +8,9 @@ use shuttle_models::model::{
 };
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::events;
 use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::park;
-use shuttle_models::sched::core::events;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
