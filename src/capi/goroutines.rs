@@ -31,7 +31,8 @@ pub struct gs_g {
 /// variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
 /// waits while another computes and calls nothing of the library, see gs_lock_os_thread. A goroutine
 /// that isn't pinned leaves the thread before a call that is announced (gs_entersyscall,
-/// gs_blocking), so only a blocking call that isn't announced keeps the pinned ones waiting.
+/// gs_blocking). So what keeps the pinned ones waiting is a call of another pinned one, or a
+/// blocking call that isn't announced.
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
 /// thread without gs_entersyscall. So it must not block that way for what another goroutine

@@ -934,3 +934,81 @@ GO_TEST(members_without_a_p_see_the_word)
     }
     CHECK_EQ(gs_workers_free(w), 0);
 }
+
+/* A goroutine that isn't pinned makes a call on a member's thread. */
+struct caller {
+    gs_chan *c;
+    int how, in;
+    pid_t member;
+};
+
+static void *receive_there(void *arg)
+{
+    struct caller *k = arg;
+    int v = 0;
+    SET(k->in, 1);
+    CHECK_EQ(gs_chan_recv(k->c, &v, GS_FOREVER), 0);
+    CHECK_EQ(v, 7);
+    return NULL;
+}
+
+static void call_on_the_members_thread(void *arg)
+{
+    struct caller *k = arg;
+    for (int i = 0; i < 20000 && thread_id() != k->member; i++)
+        gs_yield();
+    switch (k->how) {
+    case 0:
+        gs_blocking(receive_there, k);
+        break;
+    case 1:
+        gs_entersyscall();
+        receive_there(k);
+        CHECK_EQ(gs_exitsyscall(), 0);
+        break;
+    case 2:
+        gs_entersyscallblock();
+        receive_there(k);
+        CHECK_EQ(gs_exitsyscall(), 0);
+        break;
+    default:
+        gs_lock_os_thread();
+        gs_blocking(receive_there, k);
+        gs_unlock_os_thread();
+    }
+}
+
+static void note_member(void *arg)
+{
+    ((struct caller *)arg)->member = thread_id();
+}
+
+static void send_seven(void *arg)
+{
+    int v = 7;
+    CHECK_EQ(gs_chan_send(((struct caller *)arg)->c, &v, GS_FOREVER), 0);
+}
+
+/* A call on the thread of a group without goroutines kept the thread: the next goroutine of the group, for which the
+ * caller waited, never began. */
+GO_TEST(a_call_leaves_the_thread_of_a_group)
+{
+    gs_workers *w = gs_workers_create(1, 0);
+    gs_spawn_opts o = in_group(w);
+    struct caller k = {gs_chan_make(sizeof(int), 0), 0, 0, 0};
+    gs_spawn_opts plain = GS_SPAWN_OPTS_INIT;
+    CHECK(w != NULL && k.c != NULL);
+    for (int round = 0; round < 40; round++) {
+        gs_g *caller;
+        join(go_opts(note_member, &k, &o));
+        k.how = round % 4;
+        SET(k.in, 0);
+        caller = go_opts(call_on_the_members_thread, &k, &plain);
+        while (!GET(k.in))
+            CHECK_EQ(gs_sleep(100 * US), 0);
+        join(go_opts(send_seven, &k, &o));
+        join(caller);
+    }
+    gs_chan_free(k.c);
+    CHECK_EQ(gs_workers_free(w), 0);
+}

@@ -94,7 +94,8 @@ fn note_begin(g: GRef) {
 
 /// A goroutine that isn't pinned moves to another thread before it blocks or locks its thread, if that thread is one of
 /// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; or a thread
-/// to which goroutines are pinned, which could not run meanwhile although the goroutine may wait for what they hold.
+/// to which goroutines are pinned, or where those of a worker group may begin: these could not run meanwhile, although
+/// the goroutine may wait for them.
 #[inline(always)]
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     if must_leave_thread(m, g) { leave_thread(m, g) } else { m }
@@ -102,7 +103,7 @@ pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
 
 #[inline(always)]
 fn must_leave_thread(m: MRef, g: GRef) -> bool {
-    (bound::is_borrowed(g, m) || bound::has_pinned(m)) && !g.has(flags::BOUND)
+    (bound::is_borrowed(g, m) || bound::is_for_pinned(m)) && !g.has(flags::BOUND)
 }
 
 #[cold]

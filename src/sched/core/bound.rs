@@ -52,13 +52,20 @@ pub fn is_own(m: MRef, task: Task) -> bool {
 /// Whether the goroutine has asked not to run on an M like this next: see `flags::AVOID_RUNNER`, `flags::AVOID_PINNED`.
 pub fn avoids(g: GRef, m: MRef) -> bool {
     (g.has(flags::AVOID_RUNNER) && is_borrowed(g, m))
-        || (g.has(flags::AVOID_PINNED) && has_pinned(m))
+        || (g.has(flags::AVOID_PINNED) && is_for_pinned(m))
 }
 
 /// Whether the goroutine runs on a thread that `gs_run` has borrowed for another goroutine, its root.
 #[inline(always)]
 pub fn is_borrowed(g: GRef, m: MRef) -> bool {
     m.is_runner() && m.root.get() != g.as_ptr().cast_const()
+}
+
+/// Whether goroutines are pinned to the M's thread, or may begin there because it belongs to a worker group.
+#[inline(always)]
+pub fn is_for_pinned(m: MRef) -> bool {
+    // One branch: each announced call checks this.
+    m.pinned_here.load(Ordering::Relaxed) as usize | m.group.load(Ordering::Relaxed).addr() != 0
 }
 
 /// Whether goroutines are pinned to the M's thread.
