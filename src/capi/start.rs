@@ -273,7 +273,7 @@ pub extern "C" fn gs_attach(flags: u32) -> c_int {
 /// Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
 /// that is bound to this thread. Destructors of its goroutine-local values have been called then.
 ///
-/// 0; -EPERM: the caller is not a goroutine that gs_attach has made.
+/// 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_detach() -> c_int {
     let _entered = Entered::new();

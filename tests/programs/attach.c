@@ -441,3 +441,17 @@ TEST(plain_threads_are_not_cancelled)
     CHECK_EQ(gs_uncancel(), 0);
 }
 
+static void *detach_there(void *arg)
+{
+    CHECK_EQ(gs_detach(), -EPERM);
+    return arg;
+}
+
+/* Within gs_blocking the thread has no P, and gs_detach used one. */
+TEST(a_thread_is_not_detached_within_gs_blocking)
+{
+    CHECK_EQ(gs_attach(0), 0);
+    CHECK(gs_blocking(detach_there, &errno) == &errno);
+    gs_entersyscall();
+    DETACH();
+}

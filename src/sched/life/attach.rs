@@ -93,7 +93,9 @@ unsafe extern "C" fn no_function(_: *mut c_void) {}
 /// thread have ended. `-EPERM`: the caller is another goroutine or thread.
 pub fn detach() -> i32 {
     let Some(m) = m::current() else { return -libc::EPERM };
-    if !m::current_g().is_some_and(|g| g.has(flags::ATTACHED)) {
+    // In the function of `gs_blocking` the thread counts as a plain thread.
+    let is_attached = m::current_g().is_some_and(|g| g.has(flags::ATTACHED));
+    if !is_attached || !m.blocking.get().is_null() {
         return -libc::EPERM;
     }
     let _errno = KeepErrno::new();
