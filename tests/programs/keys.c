@@ -395,3 +395,24 @@ GO_TEST(keys_are_created_and_deleted_by_many_at_once)
     for (i = 0; i < 16; i++)
         join(gs[i]);
 }
+
+static void leave_a_call_open(void *value)
+{
+    (void)value;
+    gs_entersyscall();
+}
+
+static void set_a_value(void *key)
+{
+    CHECK_EQ(gs_setspecific(*(gs_key *)key, key), 0);
+}
+
+/* The goroutine ended without a P. */
+GO_TEST(a_destructor_forgets_to_leave_a_call)
+{
+    gs_key key;
+    CHECK_EQ(gs_key_create(&key, leave_a_call_open), 0);
+    for (int i = 0; i < 20; i++)
+        join(go_steady(set_a_value, &key));
+    CHECK_EQ(gs_key_delete(key), 0);
+}

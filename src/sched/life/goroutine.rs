@@ -125,12 +125,15 @@ fn end_current(mut m: MRef) -> MRef {
 #[cold]
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {
-    // The goroutine has forgotten to leave a system call.
-    while g.syscall_depth.get() > 0 && blocking::exit() == 0 {}
+    // The goroutine, a destructor or the hook may have forgotten to leave a system call.
+    let leave_calls = || while g.syscall_depth.get() > 0 && blocking::exit() == 0 {};
+    leave_calls();
     if !g.values.get().is_null() {
         keys::run_destructors(g);
+        leave_calls();
     }
     hooks::goexit(g);
+    leave_calls();
     m_or_end()
 }
 
