@@ -111,7 +111,8 @@ struct sockaddr;
  * variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
  * waits while another computes and calls nothing of the library, see gs_lock_os_thread. A goroutine
  * that isn't pinned leaves the thread before a call that is announced (gs_entersyscall,
- * gs_blocking), so only a blocking call that isn't announced keeps the pinned ones waiting.
+ * gs_blocking). So what keeps the pinned ones waiting is a call of another pinned one, or a
+ * blocking call that isn't announced.
  */
 #define GS_SPAWN_PINNED (UINT32_C(1))
 
@@ -748,7 +749,7 @@ int gs_attach(uint32_t flags);
  * Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
  * that is bound to this thread. Destructors of its goroutine-local values have been called then.
  *
- * 0; -EPERM: the caller is not a goroutine that gs_attach has made.
+ * 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_detach(void);
@@ -1818,7 +1819,7 @@ int gs_ready(struct gs_g *g);
  * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
  * when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
  * waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
- * gs_shutdown give -EDEADLK.
+ * gs_shutdown give -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
  *
  * Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
  * until the caller has started the world again. So a collector may call it in the middle of an allocation

@@ -56,7 +56,7 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 /// thread is blocked in the kernel counts as at rest, and is stopped within a few ms
 /// when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
 /// waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
-/// gs_shutdown give -EDEADLK.
+/// gs_shutdown give -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
 ///
 /// Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
 /// until the caller has started the world again. So a collector may call it in the middle of an allocation

@@ -1068,3 +1068,91 @@ GO_TEST(values_on_the_stack_and_in_a_register_are_found_in_every_state)
     close(pipe_of_holders[0]);
     close(pipe_to_wait_for[0]);
 }
+
+static void *nothing_there(void *arg)
+{
+    return arg;
+}
+
+struct stopper {
+    int how, stopped;
+};
+
+static struct stopper calls_in_a_stop;
+
+/* Stops the world and makes calls meanwhile, which end although no other goroutine runs. */
+static void stop_and_call(void *arg)
+{
+    struct stopper *s = arg;
+    for (int i = 0; i < 200; i++) {
+        int p[2];
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(ADD(s->stopped, 1), 1);
+        switch (GET(s->how)) {
+        case 0:
+            gs_entersyscall();
+            nap(i % 10 ? 0 : 200 * US);
+            CHECK_EQ(gs_exitsyscall(), 0);
+            break;
+        case 1:
+            CHECK(gs_blocking(nothing_there, s) == s);
+            break;
+        case 2:
+            CHECK_EQ(pipe(p), 0);
+            CHECK_EQ(gs_close(p[0]), 0);
+            CHECK_EQ(gs_close(p[1]), 0);
+            break;
+        default:
+            gs_entersyscallblock();
+            CHECK_EQ(gs_exitsyscall(), 0);
+        }
+        CHECK_EQ(ADD(s->stopped, -1), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+        if (i % 50 == 0)
+            gs_yield();
+    }
+}
+
+/* Comes back from calls of its own meanwhile, and must not get the stopper's P. */
+static void call_beside_a_stopper(void *arg)
+{
+    struct stopper *s = arg;
+    while (GET(s->how) >= 0) {
+        gs_entersyscall();
+        nap(50 * US);
+        CHECK_EQ(gs_exitsyscall(), 0);
+        gs_yield();
+    }
+}
+
+/* The stopper left its thread, if `gs_run` had lent that, or its P, and waited for ever for another. */
+GO_TEST(a_stopper_of_the_world_makes_calls)
+{
+    gs_g *callers[2], *stoppers[2];
+    struct stopper *s = &calls_in_a_stop;
+    for (int i = 0; i < 2; i++)
+        callers[i] = go_steady(call_beside_a_stopper, s);
+    for (int how = 0; how < 4; how++) {
+        SET(s->how, how);
+        for (int i = 0; i < 2; i++)
+            stoppers[i] = go_steady(stop_and_call, s);
+        for (int i = 0; i < 2; i++)
+            join(stoppers[i]);
+    }
+    SET(s->how, -1);
+    for (int i = 0; i < 2; i++)
+        join(callers[i]);
+}
+
+/* The world is started within the call. */
+GO_TEST(a_call_of_the_stopper_outlasts_the_stop)
+{
+    for (int i = 0; i < 100; i++) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        gs_entersyscall();
+        CHECK_EQ(gs_start_the_world(), 0);
+        nap(i % 10 ? 0 : 200 * US);
+        CHECK_EQ(gs_exitsyscall(), 0);
+        gs_yield();
+    }
+}

@@ -103,7 +103,9 @@ pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
 
 #[inline(always)]
 fn must_leave_thread(m: MRef, g: GRef) -> bool {
-    (bound::is_borrowed(g, m) || bound::is_for_pinned(m)) && !g.has(flags::BOUND)
+    (bound::is_borrowed(g, m) || bound::is_for_pinned(m))
+        && !g.has(flags::BOUND)
+        && !m.stops_world.get()
 }
 
 #[cold]
@@ -151,15 +153,26 @@ fn learn(g: GRef, kept: bool) {
     g.long_calls.set(long);
 }
 
-/// From now on any thread that needs the P may take it.
+/// From now on any thread that needs the P may take it, unless this M's goroutine has stopped the world: no other
+/// goroutine may run then, and the P must be there when the call is over.
 fn mark(m: MRef) -> PRef {
     let p = m.p();
     p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     m.old_p.set(p.as_ptr());
     m.p.set(ptr::null());
     m.in_syscall.store(true, Ordering::Relaxed);
-    p.leave_to_call(m);
+    if !m.stops_world.get() {
+        p.leave_to_call(m);
+    }
     p
+}
+
+/// The M's goroutine has started the world again, within a call: the call is an ordinary one from here on.
+pub fn leave_p_kept_for_stop(m: MRef) {
+    if m.p.get().is_null() {
+        // SAFETY: set by `mark`.
+        unsafe { PRef::from_ptr(m.old_p.get()) }.leave_to_call(m);
+    }
 }
 
 /// Takes a P again: the old P if no other M has it, else an idle P. If it finds none the M counts as in a system call
@@ -169,11 +182,20 @@ pub fn take_p_again(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     if !old.take_back(m) {
-        return take_another_and_learn(m, g, old);
+        return m.stops_world.get() && has_kept(m, old) || take_another_and_learn(m, g, old);
     }
     if g.long_calls.get() != 0 {
         learn(g, true);
     }
+    has_taken_back(m, old);
+    true
+}
+
+/// For an M that has left no P to its call: see `mark`.
+#[cold]
+#[inline(never)]
+fn has_kept(m: MRef, old: PRef) -> bool {
+    debug_assert!(old.is_run_by(m));
     has_taken_back(m, old);
     true
 }

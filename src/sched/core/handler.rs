@@ -226,6 +226,7 @@ pub fn take_stopped(rt: &Runtime) {
     let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
     m.p.set(ptr::null());
     acquire_p(m, p);
+    p.attention.fetch_and(!STOP, Ordering::Relaxed);
     // Release: pairs with the Acquire of the deadlock watch.
     m.claim.store(claim::NONE, Ordering::Release);
 }

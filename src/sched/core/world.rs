@@ -5,6 +5,7 @@
 //! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
 //! when it blocks (`preempt`).
 
+use super::blocking;
 use super::handler;
 use super::netpoll;
 use super::order;
@@ -145,6 +146,9 @@ pub fn stop() -> Stopped {
     if own.is_none() {
         handler::take_stopped(rt);
     }
+    if let Some(m) = m::with_p() {
+        m.stops_world.set(true);
+    }
     Stopped(())
 }
 
@@ -172,7 +176,7 @@ fn halt(rt: &Runtime, p: PRef) -> bool {
 
 /// Whether the goroutine's time slice may end on this M.
 fn sliceable(m: MRef, g: GRef) -> bool {
-    !g.has(flags::NOPREEMPT) && !m.is_locked()
+    !g.has(flags::NOPREEMPT) && !m.is_locked() && !m.stops_world.get()
 }
 
 /// On g0: does what the P is asked for. True: the world is being stopped, and the M has given its P up.
@@ -216,7 +220,8 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
 /// Lets everything run again.
 pub fn start(_: Stopped) {
     let rt = rt();
-    let own = m::with_p().map(|m| m.p());
+    // Also in a call that the caller has announced since: see `blocking::mark`.
+    let own = m::current().and_then(|m| rt.ps().find(|p| p.is_run_by(m)));
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
@@ -231,6 +236,9 @@ pub fn start(_: Stopped) {
         } else {
             owner::make_idle(rt, p);
         }
+    }
+    if let Some(m) = m::current().filter(|m| m.stops_world.replace(false)) {
+        blocking::leave_p_kept_for_stop(m);
     }
     for p in with_work {
         start::start_m(rt, p, false);

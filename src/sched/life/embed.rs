@@ -118,12 +118,13 @@ pub fn start() -> i32 {
     }
     STOPPER.store(0, Ordering::Relaxed);
     registers::stop_showing(rt());
+    let has_p = m::current().is_some_and(|m| m.stops_world.get());
     // SAFETY: `stop` has forgotten one.
     world::start(unsafe { world::Stopped::again() });
     if let Some(g) = m::current_g() {
         change_preempt_off(g, -1);
     }
-    if m::with_p().is_none() {
+    if !has_p {
         // SAFETY: `stop` has forgotten one.
         drop(unsafe { Inside::again() });
     }

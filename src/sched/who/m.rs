@@ -105,6 +105,8 @@ pub struct M {
     is_between: Cell<bool>,
     /// In a system call or another announced block.
     pub in_syscall: AtomicBool,
+    /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
+    pub stops_world: Cell<bool>,
     /// The value of `outside` before the fork under way.
     pub forks_from: Cell<u8>,
     /// The M enters its pool as soon as its thread runs.
@@ -191,6 +193,7 @@ impl M {
             next_p: AtomicPtr::new(ptr::null_mut()),
             is_between: Cell::new(false),
             in_syscall: AtomicBool::new(false),
+            stops_world: Cell::new(false),
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),

@@ -14,6 +14,7 @@ use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
+use shuttle_models::sched::life::embed;
 use shuttle_models::sched::life::lock_thread;
 use shuttle_models::sched::life::run;
 use shuttle_models::sched::who::attention;
@@ -200,6 +201,46 @@ fn all_of_them_at_once_on_one_p() {
 #[test]
 fn all_of_them_at_once_on_two_ps() {
     check(1000, || all_at_once(2));
+}
+
+/// A goroutine stops the world and makes calls meanwhile. Others come back from calls of their own: they don't get the
+/// stopper's P, which is there when the stopper's call is over.
+fn a_stopper_makes_calls(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    // How often the world was stopped and started.
+    let turns = Arc::new(Count::default());
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let (stops, t) = (owners.clone(), turns.clone());
+        go_twice(&owners, &ends, move |_| {
+            assert_eq!(inside(embed::stop), 0);
+            t.add(1);
+            call(5_000);
+            stops.visit_all();
+            call(5_000);
+            t.add(1);
+            assert_eq!(inside(embed::start), 0);
+        });
+        for _ in 0..2 {
+            let t = turns.clone();
+            go_twice(&owners, &ends, move |_| {
+                call(5_000);
+                inside(|| assert_eq!(t.get() % 2, 0, "it runs while the world is stopped"));
+            });
+        }
+        play_sysmon(25, ALL).join();
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn a_stopper_of_the_world_makes_calls_on_one_p() {
+    check(1000, || a_stopper_makes_calls(1));
+}
+
+#[test]
+fn a_stopper_of_the_world_makes_calls_on_two_ps() {
+    check(1000, || a_stopper_makes_calls(2));
 }
 
 /// The thread of a goroutine that must not change it.
