@@ -292,21 +292,24 @@ static int bad_case(lua_State *L, int i, const char *text)
 struct selecting {
     struct cases c;
     struct state *S;
+    int n; /* cases in the table */
 };
 
-/* Protected: reads the table of cases at 2. */
+/* Protected: reads the table of cases at 2, each case once. Gives the channel of each case, or nil. The channels are on
+   the stack from the moment their case is read: a function of gosched.clone may change the table, and collect garbage. */
 static int read_cases(lua_State *L)
 {
     struct selecting *s = lua_touserdata(L, 1);
     struct cases *c = &s->c;
-    int n = (int)lua_rawlen(L, 2);
-    for (int i = 0; i < n; i++) {
+    luaL_checkstack(L, s->n + 20, "too many cases");
+    for (int i = 0; i < s->n; i++) {
         gs_case *one = &c->all[i];
         *one = (gs_case){.op = GS_RECV, .elem = &c->elements[i]};
         c->n = i + 1;
         int type = lua_rawgeti(L, 2, i + 1);
         if (type == LUA_TBOOLEAN && !lua_toboolean(L, -1)) {
             one->ch = NULL; /* never ready */
+            lua_pushnil(L);
         } else if (type == LUA_TTABLE) {
             if (lua_rawgeti(L, -1, 1) == LUA_TNIL)
                 bad_case(L, i + 1, "it has no channel");
@@ -323,6 +326,7 @@ static int read_cases(lua_State *L)
             lgs_encode(s->S, L, -1, what, &c->elements[i].v);
             one->op = GS_SEND;
             one->ch = ch->ch;
+            lua_pop(L, 1);
         } else {
             struct box *box = luaL_testudata(L, -1, lgs_names[LGS_CHAN]);
             if (!box || !box->s)
@@ -330,9 +334,10 @@ static int read_cases(lua_State *L)
                                                    luaL_typename(L, -1)));
             one->ch = ((struct chan *)box->s)->ch;
         }
-        lua_settop(L, 2);
+        lua_copy(L, -1, 3 + i); /* the channel is on top */
+        lua_settop(L, 3 + i);
     }
-    return 0;
+    return s->n;
 }
 
 static int l_select(lua_State *L)
@@ -360,6 +365,7 @@ static int l_select(lua_State *L)
     gs_deadline deadline = by_default ? GS_NOWAIT : lgs_deadline(L, lua_gettop(L));
     lua_settop(L, 1);
     s.S = S;
+    s.n = (int)n;
     c->n = 0;
     c->all = c->few;
     c->elements = c->few_elements;
@@ -367,10 +373,12 @@ static int l_select(lua_State *L)
         c->all = lua_newuserdatauv(L, n * sizeof *c->all, 0);
         c->elements = lua_newuserdatauv(L, n * sizeof *c->elements, 0);
     }
+    luaL_checkstack(L, (int)n + 20, "too many cases");
+    int channels = lua_gettop(L) + 1;
     lua_pushcfunction(L, read_cases);
     lua_pushlightuserdata(L, &s);
     lua_pushvalue(L, 1);
-    if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
+    if (lua_pcall(L, 2, (int)n, 0) != LUA_OK) {
         free_cases(c, -1);
         return lua_error(L);
     }
@@ -394,9 +402,7 @@ static int l_select(lua_State *L)
         lua_pushliteral(L, "closed");
         return 3;
     }
-    lua_rawgeti(L, 1, i + 1);
-    push_element(S, L, check_chan(L, lua_gettop(L)), &c->elements[i]);
-    lua_replace(L, -2);
+    push_element(S, L, check_chan(L, channels + i), &c->elements[i]);
     return 2;
 }
 

@@ -133,6 +133,40 @@ function TestChan.test_select_misuse()
   h.fails("unknown option '3'", gs.select, { gs.chan(), [3] = gs.chan(), default = true })
 end
 
+function TestChan.test_select_keeps_its_channels()
+  -- A function of gosched.clone, which runs while select reads its cases, drops the only references to their channels.
+  local Dropper, cases = {}, nil
+  gs.clone(Dropper, function()
+    cases[1] = nil
+    cases[2][1] = nil
+    collectgarbage()
+    collectgarbage()
+    local others = {}
+    for i = 1, 50 do
+      others[i] = gs.chan(1)
+      others[i]:send("another channel's")
+    end
+    return 1
+  end, function(v) return v end)
+  for _ = 1, 50 do
+    cases = { gs.chan(1), { gs.chan(), setmetatable({}, Dropper) }, timeout = 0 }
+    lu.assertEquals({ gs.select(cases) }, { nil, "timeout" })
+    cases = { gs.chan(1), { gs.chan(), setmetatable({}, Dropper) }, timeout = 0 }
+    cases[1]:send("its own")
+    lu.assertEquals({ gs.select(cases) }, { 1, "its own" })
+  end
+  -- What is added to the list meanwhile is no case of this select, and what is taken away before its turn is an error.
+  cases = setmetatable({ gs.chan(1), gs.chan(1) }, { __index = function(t, key)
+    for i = 3, 50 do t[i] = gs.chan(1) end
+    return key == "timeout" and 0 or nil
+  end })
+  lu.assertEquals({ gs.select(cases) }, { nil, "timeout" })
+  lu.assertEquals(#cases, 50)
+  gs.clone(Dropper, function() cases[2] = nil return 1 end, function(v) return v end)
+  cases = { { gs.chan(), setmetatable({}, Dropper) }, gs.chan(1), timeout = 0 }
+  h.fails("bad case 2 of select (channel, {channel, value} or false expected, got nil)", gs.select, cases)
+end
+
 function TestChan.test_select_with_many_cases()
   local all = {}
   for i = 1, 100 do all[i] = gs.chan(1) end
