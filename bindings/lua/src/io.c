@@ -22,6 +22,8 @@ extern char **environ;
 
 /* A read asks the system for this number of bytes at least. */
 #define CHUNK 16384
+/* No datagram has more bytes than this. */
+#define DATAGRAM 65536
 
 enum kind { DISK, STREAM, LISTENER, DATAGRAMS };
 static const char *const kinds[] = {"file", "connection", "listener", "UDP socket"};
@@ -260,14 +262,6 @@ static int l_read(lua_State *L)
     struct file *f = check_stream(L, 1);
     enum what what = check_format(L, 2, &n);
     return read_file(L, f, what, n, lgs_deadline(L, 3));
-}
-
-static int l_recv(lua_State *L)
-{
-    struct file *f = check_stream(L, 1);
-    lua_Integer n = luaL_optinteger(L, 2, CHUNK);
-    luaL_argcheck(L, n > 0, 2, "a number of bytes above 0 expected");
-    return read_file(L, f, SOME, (size_t)n, lgs_deadline(L, 3));
 }
 
 /* What lines() gives: upvalues are the state, the file, the format and the timeout. */
@@ -635,20 +629,29 @@ static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_stora
     }
 }
 
-/* datagram, host, port = u:recvfrom([timeout]) */
-static int l_recvfrom(lua_State *L)
+/* The optional number of bytes at arg. */
+static size_t check_most(lua_State *L, int arg, size_t otherwise)
+{
+    lua_Integer n = luaL_optinteger(L, arg, (lua_Integer)otherwise);
+    luaL_argcheck(L, n > 0, arg, "a number of bytes above 0 expected");
+    return (size_t)n;
+}
+
+/* Pushes a datagram without the bytes beyond `most`, and with_sender: the sender's host and port. */
+static int receive_datagram(lua_State *L, struct file *f, bool with_sender)
 {
     struct state *S = lgs_state(L);
-    struct file *f = check_kind(L, 1, DATAGRAMS);
-    gs_deadline deadline = lgs_deadline(L, 2);
+    size_t most = check_most(L, 2, DATAGRAM);
+    gs_deadline deadline = lgs_deadline(L, 3);
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
     ssize_t r = -ECANCELED;
     bool closed = true;
+    if (most > DATAGRAM)
+        most = DATAGRAM;
     if (use(f)) {
         lgs_leave(S, false);
-        /* The largest datagram. */
-        r = lgs_scratch(S, 65536, false) ? receive(f, S->scratch, 65536, &a, &len, deadline) : -ENOMEM;
+        r = lgs_scratch(S, most, false) ? receive(f, S->scratch, most, &a, &len, deadline) : -ENOMEM;
         closed = atomic_load(&f->users) & CLOSED;
         unuse(f);
         lgs_enter(S, false);
@@ -659,7 +662,24 @@ static int l_recvfrom(lua_State *L)
         return lgs_fail(S, L, (int)r);
     lua_pushlstring(L, S->scratch, (size_t)r);
     lgs_scratch_done(S);
-    return 1 + push_address(L, &a);
+    return with_sender ? 1 + push_address(L, &a) : 1;
+}
+
+/* datagram, host, port = u:recvfrom([most[, timeout]]) */
+static int l_recvfrom(lua_State *L)
+{
+    return receive_datagram(L, check_kind(L, 1, DATAGRAMS), true);
+}
+
+/* recv([most[, timeout]]) of a file, a connection or a UDP socket */
+static int l_recv(lua_State *L)
+{
+    struct file *f = check_file(L, 1);
+    if (f->kind == DATAGRAMS)
+        return receive_datagram(L, f, false);
+    f = check_stream(L, 1);
+    size_t most = check_most(L, 2, CHUNK);
+    return read_file(L, f, SOME, most, lgs_deadline(L, 3));
 }
 
 /* The address of a host and a port for a socket, which may be one of IPv6 that takes both. */
