@@ -81,6 +81,19 @@ void lgs_file_destroy(struct shared *s)
     free(f);
 }
 
+/* The results of a call on a file that was closed. */
+static int push_closed(lua_State *L)
+{
+    lua_pushnil(L);
+    lua_pushliteral(L, "closed");
+    return 2;
+}
+
+static bool is_closed(struct file *f)
+{
+    return atomic_load(&f->users) & CLOSED;
+}
+
 static struct file *check_file(lua_State *L, int arg)
 {
     return lgs_check(L, arg, LGS_FILE);
@@ -202,27 +215,21 @@ static int read_file(lua_State *L, struct file *f, enum what what, size_t n, gs_
 {
     struct state *S = lgs_state(L);
     bool end = false;
-    if (!use(f)) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "closed");
-        return 2;
-    }
+    if (!use(f))
+        return push_closed(L);
     lgs_leave(S, false);
     ssize_t r = gs_mutex_lock(&f->reading, deadline);
     if (r == 0) {
         r = read_locked(S, f, what, n, deadline, &end);
         gs_mutex_unlock(&f->reading);
     }
-    bool closed = atomic_load(&f->users) & CLOSED;
+    bool closed = is_closed(f);
     unuse(f);
     lgs_enter(S, false);
     if (r < 0 && !(closed && r != -ETIMEDOUT && r != -EAGAIN && !gs_cancelled()))
         return lgs_fail(S, L, (int)r);
-    if (r < 0 || (end && closed)) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "closed");
-        return 2;
-    }
+    if (r < 0 || (end && closed))
+        return push_closed(L);
     if (end && what != ALL) {
         lua_pushnil(L);
         return 1;
@@ -309,11 +316,8 @@ static int l_write(lua_State *L)
     size_t n, done = 0;
     const char *text = luaL_checklstring(L, 2, &n);
     gs_deadline deadline = lgs_deadline(L, 3);
-    if (!use(f)) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "closed");
-        return 2;
-    }
+    if (!use(f))
+        return push_closed(L);
     lgs_leave(S, false);
     ssize_t r = gs_mutex_lock(&f->writing, deadline);
     if (r == 0) {
@@ -328,14 +332,11 @@ static int l_write(lua_State *L)
         }
         gs_mutex_unlock(&f->writing);
     }
-    bool closed = atomic_load(&f->users) & CLOSED;
+    bool closed = is_closed(f);
     unuse(f);
     lgs_enter(S, false);
-    if (r < 0 && closed && !gs_cancelled()) {
-        lua_pushnil(L);
-        lua_pushliteral(L, "closed");
-        return 2;
-    }
+    if (r < 0 && closed && !gs_cancelled())
+        return push_closed(L);
     if (r < 0)
         return lgs_fail(S, L, (int)r);
     lua_settop(L, 1);
@@ -369,12 +370,12 @@ static int l_shutdown(lua_State *L)
     static const int how[] = {SHUT_WR, SHUT_RD, SHUT_RDWR};
     struct file *f = check_kind(L, 1, STREAM);
     int which = luaL_checkoption(L, 2, "write", names);
-    int r = use(f) ? 0 : -EBADF;
-    if (r == 0) {
-        r = shutdown(f->fd, how[which]) != 0 ? -errno : 0;
-        unuse(f);
-    }
-    return lgs_done(lgs_state(L), L, r);
+    if (!use(f))
+        return push_closed(L);
+    int r = shutdown(f->fd, how[which]) != 0 ? -errno : 0;
+    bool closed = is_closed(f);
+    unuse(f);
+    return r < 0 && closed ? push_closed(L) : lgs_done(lgs_state(L), L, r);
 }
 
 static int l_seek(lua_State *L)
@@ -386,19 +387,18 @@ static int l_seek(lua_State *L)
     int which = luaL_checkoption(L, 2, "cur", names);
     lua_Integer offset = luaL_optinteger(L, 3, 0);
     off_t at = -1;
-    int r = -EBADF;
-    if (use(f)) {
-        lgs_leave(S, false);
-        r = gs_mutex_lock(&f->reading, GS_FOREVER);
-        if (r == 0) {
-            step_back(f);
-            at = lseek(f->fd, (off_t)offset, whence[which]);
-            r = at < 0 ? -errno : 0;
-            gs_mutex_unlock(&f->reading);
-        }
-        unuse(f);
-        lgs_enter(S, false);
+    if (!use(f))
+        return push_closed(L);
+    lgs_leave(S, false);
+    int r = gs_mutex_lock(&f->reading, GS_FOREVER);
+    if (r == 0) {
+        step_back(f);
+        at = lseek(f->fd, (off_t)offset, whence[which]);
+        r = at < 0 ? -errno : 0;
+        gs_mutex_unlock(&f->reading);
     }
+    unuse(f);
+    lgs_enter(S, false);
     if (r < 0)
         return lgs_fail(S, L, r);
     lua_pushinteger(L, at);
@@ -409,13 +409,12 @@ static int l_sync(lua_State *L)
 {
     struct state *S = lgs_state(L);
     struct file *f = check_kind(L, 1, DISK);
-    int r = -EBADF;
-    if (use(f)) {
-        lgs_leave(S, false);
-        r = gs_fsync(f->fd, GS_FOREVER);
-        unuse(f);
-        lgs_enter(S, false);
-    }
+    if (!use(f))
+        return push_closed(L);
+    lgs_leave(S, false);
+    int r = gs_fsync(f->fd, GS_FOREVER);
+    unuse(f);
+    lgs_enter(S, false);
     return lgs_done(S, L, r);
 }
 
@@ -486,13 +485,13 @@ static int name_of(lua_State *L, int (*get)(int, struct sockaddr *, socklen_t *)
     struct sockaddr_storage a = {0};
     socklen_t len = sizeof a;
     luaL_argcheck(L, f->kind != DISK, 1, "socket expected, got a file");
-    int r = use(f) ? 0 : -EBADF;
-    if (r == 0) {
-        r = get(f->fd, (struct sockaddr *)&a, &len) != 0 ? -errno : 0;
-        unuse(f);
-    }
+    if (!use(f))
+        return push_closed(L);
+    int r = get(f->fd, (struct sockaddr *)&a, &len) != 0 ? -errno : 0;
+    bool closed = is_closed(f);
+    unuse(f);
     if (r < 0)
-        return lgs_fail(lgs_state(L), L, r);
+        return closed ? push_closed(L) : lgs_fail(lgs_state(L), L, r);
     return push_address(L, &a);
 }
 
@@ -567,7 +566,7 @@ static int l_accept(lua_State *L)
     if (use(from)) {
         lgs_leave(S, false);
         fd = gs_accept(from->fd, NULL, NULL, deadline);
-        closed = atomic_load(&from->users) & CLOSED;
+        closed = is_closed(from);
         unuse(from);
         lgs_enter(S, false);
     }
@@ -608,8 +607,7 @@ static bool was_closed(lua_State *L, bool closed, ssize_t r)
 {
     if (!closed || gs_cancelled() || r > 0)
         return false;
-    lua_pushnil(L);
-    lua_pushliteral(L, "closed");
+    push_closed(L);
     return true;
 }
 
@@ -624,7 +622,7 @@ static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_stora
         bool last = deadline != GS_FOREVER && deadline <= soon;
         *len = sizeof *a;
         ssize_t r = gs_recvfrom(f->fd, to, n, 0, (struct sockaddr *)a, len, last ? deadline : soon);
-        if (r != -ETIMEDOUT || last || (atomic_load(&f->users) & CLOSED))
+        if (r != -ETIMEDOUT || last || is_closed(f))
             return r;
     }
 }
@@ -652,7 +650,7 @@ static int receive_datagram(lua_State *L, struct file *f, bool with_sender)
     if (use(f)) {
         lgs_leave(S, false);
         r = lgs_scratch(S, most, false) ? receive(f, S->scratch, most, &a, &len, deadline) : -ENOMEM;
-        closed = atomic_load(&f->users) & CLOSED;
+        closed = is_closed(f);
         unuse(f);
         lgs_enter(S, false);
     }
@@ -719,7 +717,7 @@ static int send_datagram(lua_State *L, const char *host, uint16_t port, gs_deadl
         r = host ? resolve(f->fd, host, port, deadline, &to, &len) : 0;
         if (r == 0)
             r = gs_sendto(f->fd, text, n, 0, len ? (struct sockaddr *)&to : NULL, len, deadline);
-        closed = atomic_load(&f->users) & CLOSED;
+        closed = is_closed(f);
         unuse(f);
         lgs_enter(S, false);
     }
@@ -743,7 +741,7 @@ static int l_send(lua_State *L)
 static int file_tostring(lua_State *L)
 {
     struct file *f = check_file(L, 1);
-    if (atomic_load(&f->users) & CLOSED)
+    if (is_closed(f))
         lua_pushfstring(L, "%s (closed)", kinds[f->kind]);
     else
         lua_pushfstring(L, "%s (%p)", kinds[f->kind], (void *)f);

@@ -251,6 +251,25 @@ function TestFile.test_lua_own_files_in_goroutines()
   lu.assertEquals({ p:join() }, { true, "done" })
 end
 
+TestClosed = {}
+
+function TestClosed.test_every_operation()
+  local l = assert(gs.tcp.listen("127.0.0.1", 0))
+  local _, port = l:address()
+  local c, u = assert(gs.tcp.connect("127.0.0.1", port)), assert(gs.udp.bind("127.0.0.1", 0))
+  local f = assert(gs.open("/dev/null", "r+"))
+  h.go(function() l:close() c:close() u:close() f:close() end)
+  local operations = {
+    { c, "read" }, { c, "recv" }, { c, "write", "x" }, { c, "shutdown" }, { c, "peer" }, { c, "address" }, { l, "accept" },
+    { l, "address" }, { u, "sendto", "x", "127.0.0.1", port }, { u, "send", "x" }, { u, "recvfrom" }, { u, "recv" },
+    { u, "address" }, { u, "peer" }, { f, "read" }, { f, "recv" }, { f, "write", "x" }, { f, "seek" }, { f, "sync" },
+  }
+  for i, o in ipairs(operations) do
+    lu.assertEquals({ i, o[1][o[2]](o[1], table.unpack(o, 3)) }, { i, nil, "closed" })
+  end
+  lu.assertNil(c:lines()())
+end
+
 TestExec = {}
 
 function TestExec.test_output_and_status()
