@@ -670,10 +670,29 @@ static int pack_protected(lua_State *L)
     return 0;
 }
 
+/* Off the C stack, as a clone function may pack what it gives, and so on. The state keeps one for its next message. */
+static struct packing *get_packing(struct state *S, lua_State *L)
+{
+    struct packing *p = S->packing ? S->packing : malloc(sizeof *p);
+    S->packing = NULL;
+    if (!p)
+        luaL_error(L, "not enough memory");
+    return p;
+}
+
+static void put_packing(struct state *S, struct packing *p)
+{
+    if (S->packing)
+        free(p);
+    else
+        S->packing = p;
+}
+
 struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what)
 {
-    struct packing p;
-    struct encoder *e = &p.e;
+    luaL_checkstack(L, n + 3, "copying values");
+    struct packing *p = get_packing(S, L);
+    struct encoder *e = &p->e;
     e->S = S;
     e->L = L;
     e->what = what;
@@ -687,24 +706,26 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
     e->memo.seen = memset(e->memo.own, 0, sizeof e->memo.own);
     e->memo.size = sizeof e->memo.own / sizeof *e->memo.own;
     e->memo.count = 0;
-    luaL_checkstack(L, n + 3, "copying values");
     lua_pushcfunction(L, pack_protected);
-    lua_pushlightuserdata(L, &p);
+    lua_pushlightuserdata(L, p);
     for (int i = 0; i < n; i++)
         lua_pushvalue(L, first + i);
     int status = lua_pcall(L, n + 1, 0, 0);
     if (status != LUA_OK)
         drop_heads(e->heads.data, e->owned);
     free_encoder(e);
-    if (status != LUA_OK) {
-        if (e->refused) {
+    struct message *m = status == LUA_OK ? p->m : NULL;
+    bool refused = e->refused;
+    put_packing(S, p);
+    if (!m) {
+        if (refused) {
             luaL_where(L, 1);
             lua_insert(L, -2);
             lua_concat(L, 2);
         }
         lua_error(L);
     }
-    return p.m;
+    return m;
 }
 
 /* ---- Reading ---- */

@@ -100,6 +100,7 @@ struct state {
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     size_t clean;        /* bytes that the state had after the last full collection */
     size_t charged;      /* bytes of lgs_charge that the collector was not told of yet */
+    struct packing *packing; /* for the next message (copy.c), or NULL */
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
 };

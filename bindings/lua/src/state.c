@@ -649,6 +649,7 @@ static void close_state(struct state *S)
     if (S->L)
         lua_close(S->L);
     free(S->scratch);
+    free(S->packing);
     free(S);
 }
 
@@ -1349,8 +1350,10 @@ static int main_gc(lua_State *L)
     gs_mutex_unlock(&main_lock);
     one_fewer_alive();
     free(S->scratch);
+    free(S->packing);
     S->scratch = NULL;
     S->scratch_size = 0;
+    S->packing = NULL;
     if (S->attached) {
         S->attached = false;
         gs_detach();

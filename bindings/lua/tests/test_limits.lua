@@ -61,6 +61,29 @@ function TestDepth.test_small_stacks_can_be_asked_for()
   lu.assertEquals({ ok, n }, { true, 100 })
 end
 
+function TestDepth.test_clones_within_clones()
+  -- In a process of its own: a stack that is too small ends the whole program.
+  local r = h.lua([[
+local gs = require "gosched"
+local function nested(levels)
+  local gs = require "gosched"
+  local C = {}
+  gs.clone(C, function(o) return { o.next } end, function(v) return { next = v[1] } end)
+  local o
+  for _ = 1, levels do o = setmetatable({ next = o }, C) end
+  local ch = gs.chan(1)
+  local ok, err = pcall(ch.send, ch, o)
+  if not ok then return tostring(err) end
+  local n, back = 0, ch:recv()
+  while back do n = n + 1 back = back.next end
+  return n
+end
+for _, levels in ipairs { 1, 50, 150, 180, 300, 1000 } do print(select(2, gs.go({ stack = 1 }, nested, levels):join())) end
+]])
+  lu.assertEquals({ r.code, r.err }, { 0, "" })
+  lu.assertStrMatches(r.out, "1\n50\n150\n180\n[^\n]*overflow[^\n]*\n[^\n]*overflow[^\n]*\n")
+end
+
 -- A program in a process of its own, which prints KiB of memory before and after; they may differ by `most` KiB.
 local function flat(text, most)
   local r = h.lua([[
