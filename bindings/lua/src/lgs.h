@@ -96,6 +96,7 @@ struct state {
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */
+    int globals;         /* that each goroutine finds in it (globals.c) */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     size_t clean;        /* bytes that the state had after the last full collection */
@@ -185,6 +186,13 @@ void lgs_io_open(struct state *S, lua_State *L);
 void lgs_io_replace(struct state *S, lua_State *L);
 /* Makes a metatable: methods are in __index, metamethods beside them. */
 void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *meta, const luaL_Reg *methods);
+
+/* ---- Globals (globals.c) ---- */
+
+/* In a new state of the pool, before the module is opened in it: what is there now is what each goroutine finds. */
+void lgs_globals_open(struct state *S, lua_State *L);
+/* Protected, with the state as argument: between two goroutines. Gives how many globals the first one has left. */
+int lgs_globals_restore(lua_State *L);
 
 /* ---- Goroutines (state.c) ---- */
 

@@ -23,8 +23,10 @@
 #define POOL 128
 /* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
 #define DIRTY (128 * 1024)
-/* ... and is not kept if it still has more than this. */
+/* ... and is not kept if it still has more than this, */
 #define TOO_LARGE (4 * 1024 * 1024)
+/* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks at all of it. */
+#define TOO_MANY 1000
 /* The collector is told of memory outside of Lua in steps of this many bytes. */
 #define CHARGE (16 * 1024)
 /* What a goroutine that has ended takes as long as it has a handle, in bytes: the library's descriptor and the copies of
@@ -489,7 +491,7 @@ void lgs_scratch_done(struct state *S)
 const char *const lgs_names[LGS_TYPES] = {"gosched.chan", "gosched.mutex", "gosched.waitgroup", "gosched.goroutine",
                                           "gosched.file"};
 
-static const char boxes_key, state_key, globals_key;
+static const char boxes_key, state_key;
 
 struct shared *lgs_retain(struct shared *s)
 {
@@ -653,18 +655,6 @@ static void close_state(struct state *S)
     free(S);
 }
 
-/* Copies the fields of the table on top of the stack into the table below it, and pops the first. */
-static void copy_fields(lua_State *L)
-{
-    lua_pushnil(L);
-    while (lua_next(L, -2)) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, -5);
-    }
-    lua_pop(L, 1);
-}
-
 /* ---- Coroutines ----
 
    A coroutine has a hook of its own, so the handler of the slice must know which one runs. In the states of goroutines, resume
@@ -754,17 +744,13 @@ static int fill_state(lua_State *L)
     luaL_openlibs(L);
     lua_pushlightuserdata(L, S);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+    lgs_globals_open(S, L);
     luaL_requiref(L, "gosched", luaopen_gosched, 0);
     lua_pop(L, 1);
     lgs_io_replace(S, L);
     lua_getglobal(L, "coroutine");
     replace_coroutines(S, L);
     lua_pop(L, 1);
-    /* The globals as they are at the beginning of each goroutine. */
-    lua_newtable(L);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
-    copy_fields(L);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &globals_key);
     return 0;
 }
 
@@ -798,6 +784,17 @@ static size_t memory(lua_State *L)
     return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
 }
 
+/* Whether it could be done, and the state is to be kept. */
+static bool restore_globals(struct state *S)
+{
+    lua_State *L = S->L;
+    lua_pushcfunction(L, lgs_globals_restore);
+    lua_pushlightuserdata(L, S);
+    bool good = lua_pcall(L, 1, 1, 0) == LUA_OK && lua_tointeger(L, -1) <= TOO_MANY;
+    lua_settop(L, 0);
+    return good;
+}
+
 static void put_state(struct state *S)
 {
     lua_State *L = S->L;
@@ -807,12 +804,13 @@ static void put_state(struct state *S)
     if (!lua_gc(L, LUA_GCISRUNNING))
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 0, 0, 0);
+    bool keep = restore_globals(S);
     /* Files that are still open here are closed now, not when Lua collects them. */
-    bool keep = true;
-    if (S->open_files > 0 || memory(L) > S->clean + DIRTY) {
+    if (keep && (S->open_files > 0 || memory(L) > S->clean + DIRTY)) {
         lua_gc(L, LUA_GCCOLLECT);
         S->clean = memory(L);
-        keep = S->clean < TOO_LARGE;
+        /* Finalizers may have set globals. */
+        keep = S->clean < TOO_LARGE && restore_globals(S);
     }
     lgs_scratch_done(S);
     if (keep) {
@@ -827,6 +825,7 @@ static void put_state(struct state *S)
     }
     if (!keep)
         close_state(S);
+    set_running(NULL); /* finalizers may have waited */
 }
 
 /* ---- Goroutines ---- */
@@ -967,27 +966,12 @@ static void set_path(lua_State *L, const char *field, const char *path)
     lua_pop(L, 1);
 }
 
-static void new_globals(lua_State *L)
-{
-    lua_createtable(L, 0, 32);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &globals_key);
-    copy_fields(L);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -2, "_G");
-    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    lua_pushvalue(L, -2);
-    lua_setfield(L, -2, "_G");
-    lua_pop(L, 1);
-    lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
-}
-
 /* Protected: all that a goroutine does. */
 static int goroutine_body(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
     struct goroutine *g = S->g;
     lua_settop(L, 0);
-    new_globals(L);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, -1, "package");
     if (g->paths && lua_istable(L, -1)) {

@@ -37,6 +37,22 @@ function helpers.file(text, suffix)
   return path
 end
 
+-- f() while `require` also finds modules of these texts by these names, here and in goroutines that are started meanwhile.
+function helpers.with_modules(texts, f)
+  local old = package.path
+  for name, text in pairs(texts) do
+    local path = helpers.file(text, ".lua")
+    package.path = package.path .. ";" .. path .. "?" -- found by its name only
+    local real = path .. name
+    assert(os.rename(path, real))
+    made[#made + 1] = real
+  end
+  local ok, err = xpcall(f, debug.traceback)
+  package.path = old
+  for name in pairs(texts) do package.loaded[name] = nil end
+  if not ok then error(err, 0) end
+end
+
 -- Runs Lua on a program text; gives what exec gives.
 function helpers.lua(text, options)
   return assert(gs.exec({ "lua5.4", helpers.file(text) }, options or { timeout = helpers.LONG }))

@@ -273,6 +273,96 @@ function TestGoroutine.test_each_has_globals_of_its_own()
   leaked = nil
 end
 
+function TestGoroutine.test_modules_see_the_globals_of_their_goroutine()
+  h.with_modules({
+    oldstyle = "function hello() return 'hello' end  return { get = function() return CONFIG end, set = function(v) OTHER = v end }",
+    replaces = "local was = type\n function type(v) return 'a ' .. was(v) end  warn = nil",
+    outer = "require 'oldstyle'  above = hello() .. ' from outer'",
+    fails = "broken = 1 require 'inner' error('no')",
+    inner = "defined_by_inner = 1",
+  }, function()
+    for _ = 1, 3 do
+      local all = {}
+      for i = 1, 20 do
+        all[i] = gs.go(function(i)
+          local before = { CONFIG, OTHER, own }
+          CONFIG, own = i, i
+          local m = require "oldstyle"
+          m.set(-i)
+          gs.yield()
+          -- What the module defines, and what it reads and writes, are globals of this goroutine.
+          return #before, m.get(), OTHER, hello(), _G.hello == hello, rawget(_G, "own")
+        end, i)
+      end
+      for i = 1, 20 do lu.assertEquals({ all[i]:join() }, { true, 0, i, -i, "hello", true, i }) end
+      lu.assertEquals(h.go(function() require "outer" above = above .. "!" return above end), "hello from outer!")
+      -- What a module changes stays changed, and what a goroutine does to that doesn't.
+      lu.assertEquals({ h.go(function()
+        require "replaces"
+        local kind, gone = type(1), warn == nil
+        type, warn = nil, 1
+        return kind, gone
+      end) }, { "a number", true })
+      -- A module that fails leaves nothing; a module that it has loaded stays loaded.
+      lu.assertEquals({ h.go(function()
+        local before, ok = broken, pcall(require, "fails")
+        require "inner"
+        return before, ok, defined_by_inner
+      end) }, { nil, false, 1 })
+    end
+  end)
+end
+
+function TestGoroutine.test_require_is_as_in_main()
+  local function tries()
+    local out = {}
+    for _, name in ipairs { "no.such.module", "string", 5 } do
+      out[#out + 1] = table.pack(pcall(require, name))
+      out[#out][2] = tostring(out[#out][2]):gsub("0x%x+", "address")
+    end
+    local where = select(2, pcall(function() require "no.such.module" end))
+    package.preload.here = function(...) return select("#", ...) .. (...) .. select(2, ...) end
+    local searchers, no_function = package.searchers, pcall(require)
+    package.searchers = nil
+    local no_searchers = select(2, pcall(require, "x"))
+    package.searchers = searchers
+    local results = table.pack(require "here")
+    package.loaded.here, package.preload.here = nil, nil
+    return out, where, results, no_function, no_searchers, (select("#", require "string"))
+  end
+  lu.assertEquals({ h.go(tries) }, { tries() })
+end
+
+function TestGoroutine.test_nothing_is_left_for_the_next_goroutine()
+  local path = h.file("")
+  for _ = 1, 10 do
+    h.go(function()
+      io.output(path)
+      io.write("to the file\n")
+      io.input(path)
+      setmetatable(_G, { __index = function() return "left" end })
+      for _, v in pairs { 1, true, print, coroutine.create(print), "" } do debug.setmetatable(v, { __index = { left = 1 } }) end
+      debug.setmetatable(nil, { __index = { left = 1 } })
+      package.loaded._G = nil
+    end)
+    lu.assertEquals({ h.go(function()
+      local found = {}
+      for _, v in pairs { 1, true, print, coroutine.create(print), _G } do
+        found[#found + 1] = debug.getmetatable(v) and "a metatable"
+      end
+      return #found, undefined, debug.getmetatable(nil), ("x"):upper(), package.loaded._G == _G, io.output() == io.stdout,
+        io.input() == io.stdin
+    end) }, { 0, nil, nil, "X", true, true, true })
+  end
+  -- Many globals, and none of them.
+  for _ = 1, 10 do
+    h.go(function() for i = 1, 5000 do _G["left" .. i] = i end end)
+    lu.assertNil(h.go(function() return left1 or left5000 end))
+    h.go(function() local all = _G for k in pairs(all) do all[k] = nil end end)
+    lu.assertEquals(h.go(function() return tostring(#table.pack(1, 2)) end), "2")
+  end
+end
+
 function TestGoroutine.test_goroutines_start_goroutines()
   local function fib(n)
     local gs = require "gosched"

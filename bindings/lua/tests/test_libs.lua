@@ -98,6 +98,26 @@ function TestLibs.test_penlight()
   lu.assertTrue(h.go(function(l) return require "pl.List":class_of(l) and l:append(4):len() == 4 end, List { 1, 2, 3 }))
 end
 
+function TestLibs.test_penlight_in_the_globals()
+  for _ = 1, 3 do
+    all_at_once(10, function()
+      require "pl"
+      assert(stringx.strip("  x ") == "x" and List { 1 }:len() == 1)
+    end)
+  end
+  -- In a process of its own, as states stay strict.
+  local r = h.lua([[
+local gs = require "gosched"
+for _ = 1, 3 do
+  print(gs.go(function()
+    require "pl.strict"
+    return pcall(function() return undefined end), pcall(load "declared = 1")
+  end):join())
+end
+]])
+  lu.assertEquals({ r.out, r.err }, { ("true\tfalse\ttrue\n"):rep(3), "" })
+end
+
 function TestLibs.test_luaunit_in_a_goroutine()
   local ok, n = gs.go(function()
     local luaunit = require "luaunit"

@@ -1,0 +1,281 @@
+/* What a goroutine finds in its state besides modules: the globals, the metatables of basic types, io's default files.
+
+   The table of globals is the same one as long as the state lives, because the functions of modules that the state has
+   loaded have that table as their _ENV. Between goroutines its content goes back to what it was at first and what
+   modules have defined while `require` loaded them. The metatables of basic types, and that of the table of globals
+   itself, go back in the same way. */
+
+#include "lgs.h"
+
+/* Keys of the registry. */
+static const char table_key;  /* the table of globals */
+static const char fields_key; /* a table: what each goroutine finds in the table of globals */
+static const char metas_key;  /* a list: the metatable of each holder, or false */
+static const char files_key;  /* a list: what FILES are at first */
+
+/* io's default files, in the registry. */
+static const char *const files[] = {"_IO_input", "_IO_output"};
+#define FILES 2
+
+/* The values whose metatables count: one of each basic type, and the table of globals. */
+#define HOLDERS 8
+
+static void push_holder(lua_State *L, int i)
+{
+    switch (i) {
+    case 1:
+        lua_pushnil(L);
+        break;
+    case 2:
+        lua_pushboolean(L, 0);
+        break;
+    case 3:
+        lua_pushinteger(L, 0);
+        break;
+    case 4:
+        lua_pushliteral(L, "");
+        break;
+    case 5:
+        lua_pushcfunction(L, luaopen_base);
+        break;
+    case 6:
+        lua_pushlightuserdata(L, NULL);
+        break;
+    case 7:
+        lua_pushthread(L);
+        break;
+    default:
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    }
+}
+
+/* Pushes the metatable of a holder, or false. */
+static void push_meta(lua_State *L, int i)
+{
+    push_holder(L, i);
+    if (!lua_getmetatable(L, -1))
+        lua_pushboolean(L, 0);
+    lua_replace(L, -2);
+}
+
+/* Pushes two tables: the globals, and the metatables of the holders. */
+static void push_all(lua_State *L)
+{
+    lua_createtable(L, 0, 48);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_pop(L, 1);
+    lua_createtable(L, HOLDERS, 0);
+    for (int i = 1; i <= HOLDERS; i++) {
+        push_meta(L, i);
+        lua_rawseti(L, -2, i);
+    }
+}
+
+static void count_fields(struct state *S, lua_State *L)
+{
+    S->globals = 0;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    lua_pushnil(L);
+    for (; lua_next(L, -2); lua_pop(L, 1))
+        S->globals++;
+    lua_pop(L, 1);
+}
+
+/* The tables at `before` and after it are what push_all has given: what has changed since is there for each goroutine
+   from now on. */
+static void keep_changes(struct state *S, lua_State *L, int before)
+{
+    int top = lua_gettop(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
+    lua_pushnil(L);
+    while (lua_next(L, top + 1)) {
+        lua_pushvalue(L, -2);
+        lua_rawget(L, before);
+        if (!lua_rawequal(L, -1, -2)) {
+            lua_pushvalue(L, -3);
+            lua_pushvalue(L, -3);
+            lua_rawset(L, top + 2);
+        }
+        lua_pop(L, 2);
+    }
+    lua_pushnil(L);
+    while (lua_next(L, before)) {
+        lua_pop(L, 1);
+        lua_pushvalue(L, -1);
+        if (lua_rawget(L, top + 1) == LUA_TNIL) {
+            lua_pushvalue(L, -2);
+            lua_pushnil(L);
+            lua_rawset(L, top + 2);
+        }
+        lua_pop(L, 1);
+    }
+    for (int i = 1; i <= HOLDERS; i++) {
+        push_meta(L, i);
+        lua_rawgeti(L, before + 1, i);
+        if (!lua_rawequal(L, -1, -2)) {
+            lua_pushvalue(L, -2);
+            lua_rawseti(L, top + 3, i);
+        }
+        lua_pop(L, 2);
+    }
+    lua_settop(L, top);
+    count_fields(S, L);
+}
+
+/* As findloader in Lua's loadlib.c, for the name at 1: pushes the loader and the loader's data. */
+static void find_loader(lua_State *L, const char *name)
+{
+    luaL_Buffer text;
+    if (lua_getfield(L, lua_upvalueindex(2), "searchers") != LUA_TTABLE)
+        luaL_error(L, "'package.searchers' must be a table");
+    int searchers = lua_gettop(L);
+    luaL_buffinit(L, &text);
+    for (int i = 1;; i++) {
+        luaL_addstring(&text, "\n\t");
+        if (lua_rawgeti(L, searchers, i) == LUA_TNIL) {
+            lua_pop(L, 1);
+            luaL_buffsub(&text, 2);
+            luaL_pushresult(&text);
+            luaL_error(L, "module '%s' not found:%s", name, lua_tostring(L, -1));
+        }
+        lua_pushstring(L, name);
+        lua_call(L, 1, 2);
+        if (lua_isfunction(L, -2))
+            return;
+        if (lua_isstring(L, -2)) {
+            lua_pop(L, 1);
+            luaL_addvalue(&text);
+        } else {
+            lua_pop(L, 2);
+            luaL_buffsub(&text, 2);
+        }
+    }
+}
+
+/* As ll_require in Lua's loadlib.c; keeps what the module changes. Upvalue 2 is the library `package`. */
+static int require(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    const char *name = luaL_checkstring(L, 1);
+    lua_settop(L, 1);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_getfield(L, 2, name);
+    if (lua_toboolean(L, -1))
+        return 1;
+    lua_pop(L, 1);
+    push_all(L); /* at 3 and 4 */
+    find_loader(L, name);
+    lua_rotate(L, -2, 1);
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, -3);
+    lua_call(L, 2, 1);
+    if (!lua_isnil(L, -1))
+        lua_setfield(L, 2, name);
+    else
+        lua_pop(L, 1);
+    if (lua_getfield(L, 2, name) == LUA_TNIL) {
+        lua_pushboolean(L, 1);
+        lua_copy(L, -1, -2);
+        lua_setfield(L, 2, name);
+    }
+    keep_changes(S, L, 3);
+    lua_rotate(L, -2, 1);
+    return 2;
+}
+
+void lgs_globals_open(struct state *S, lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_pushlightuserdata(L, S);
+    lua_getfield(L, -2, "package");
+    lua_pushcclosure(L, require, 2);
+    lua_setfield(L, -2, "require");
+    lua_pop(L, 1);
+    push_all(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &metas_key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &fields_key);
+    count_fields(S, L);
+    lua_createtable(L, FILES, 0);
+    for (int i = 0; i < FILES; i++) {
+        lua_getfield(L, LUA_REGISTRYINDEX, files[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &files_key);
+}
+
+/* The globals go back; gives how many were dropped. */
+static int restore_fields(struct state *S, lua_State *L)
+{
+    int kept = 0, dropped = 0, top = lua_gettop(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    lua_pushnil(L);
+    while (lua_next(L, top + 1)) {
+        lua_pushvalue(L, -2);
+        if (lua_rawget(L, top + 2) != LUA_TNIL)
+            kept++;
+        else
+            dropped++;
+        if (!lua_rawequal(L, -1, -2)) {
+            lua_pushvalue(L, -3);
+            lua_pushvalue(L, -2);
+            lua_rawset(L, top + 1);
+        }
+        lua_pop(L, 2);
+    }
+    if (kept < S->globals) { /* some were set to nil */
+        lua_pushnil(L);
+        while (lua_next(L, top + 2)) {
+            lua_pushvalue(L, -2);
+            lua_insert(L, -2);
+            lua_rawset(L, top + 1);
+        }
+    }
+    lua_settop(L, top);
+    return dropped;
+}
+
+int lgs_globals_restore(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    int dropped = restore_fields(S, L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_pushvalue(L, -1);
+    lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    lua_pushliteral(L, "_G");
+    lua_pushvalue(L, -3);
+    lua_rawset(L, -3);
+    lua_settop(L, 1);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
+    for (int i = 1; i <= HOLDERS; i++) {
+        push_meta(L, i);
+        lua_rawgeti(L, 2, i);
+        if (!lua_rawequal(L, -1, -2)) {
+            push_holder(L, i);
+            if (lua_toboolean(L, -2))
+                lua_pushvalue(L, -2);
+            else
+                lua_pushnil(L);
+            lua_setmetatable(L, -2);
+        }
+        lua_settop(L, 2);
+    }
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &files_key);
+    for (int i = 0; i < FILES; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        lua_setfield(L, LUA_REGISTRYINDEX, files[i]);
+    }
+    lua_pushinteger(L, dropped);
+    return 1;
+}
