@@ -974,8 +974,10 @@ int lgs_unpack(struct state *S, lua_State *L, const struct message *m)
         for (lua_Integer i = (lua_Integer)lua_rawlen(L, d.metas); i > 0; i -= 2) {
             lua_rawgeti(L, d.metas, i - 1);
             lua_rawgeti(L, d.metas, i);
-            if (lua_type(L, -1) == LUA_TTABLE)
+            if (lua_type(L, -1) == LUA_TTABLE) {
+                lgs_note_meta(S, L);
                 lua_setmetatable(L, -2);
+            }
             lua_settop(L, values + n);
         }
     }

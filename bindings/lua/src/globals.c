@@ -191,6 +191,32 @@ static int require(lua_State *L)
     return 2;
 }
 
+void lgs_note_meta(struct state *S, lua_State *L)
+{
+    lua_pushliteral(L, "__gc");
+    S->finalizers |= lua_rawget(L, -2) != LUA_TNIL;
+    lua_pop(L, 1);
+}
+
+/* Lua's own, except that it notes metatables with finalizers. Upvalue 2 is "__gc". */
+static int set_metatable(lua_State *L)
+{
+    struct state *S = lgs_state(L);
+    int type = lua_type(L, 2);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_argexpected(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
+    if (luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL)
+        return luaL_error(L, "cannot change a protected metatable");
+    lua_settop(L, 2);
+    if (type == LUA_TTABLE && !S->finalizers) {
+        lua_pushvalue(L, lua_upvalueindex(2));
+        S->finalizers = lua_rawget(L, 2) != LUA_TNIL;
+        lua_settop(L, 2);
+    }
+    lua_setmetatable(L, 1);
+    return 1;
+}
+
 void lgs_globals_open(struct state *S, lua_State *L)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
@@ -200,6 +226,10 @@ void lgs_globals_open(struct state *S, lua_State *L)
     lua_getfield(L, -2, "package");
     lua_pushcclosure(L, require, 2);
     lua_setfield(L, -2, "require");
+    lua_pushlightuserdata(L, S);
+    lua_pushliteral(L, "__gc");
+    lua_pushcclosure(L, set_metatable, 2);
+    lua_setfield(L, -2, "setmetatable");
     lua_pop(L, 1);
     push_all(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &metas_key);

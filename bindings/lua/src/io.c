@@ -902,7 +902,7 @@ static int run_process(struct process *p, const char *file, char *const argv[], 
 static char **strings(lua_State *L, int index, const char *what)
 {
     size_t n = (size_t)lua_rawlen(L, index);
-    char **all = lua_newuserdatauv(L, (n + 1) * sizeof *all, 0);
+    char **all = lgs_userdata(lgs_state(L), L, (n + 1) * sizeof *all, 0);
     for (size_t i = 0; i < n; i++) {
         if (lua_rawgeti(L, index, (lua_Integer)i + 1) != LUA_TSTRING)
             luaL_error(L, "%s: string expected at %d, got %s", what, (int)i + 1, luaL_typename(L, -1));

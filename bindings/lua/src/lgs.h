@@ -68,6 +68,8 @@ void *lgs_new(lua_State *L, size_t size, enum lgs_type type);
 /* Lua's collector sees only the userdata of an object. Tells it of `size` bytes that the object, which this state has
    made, takes besides: the collector goes on as if Lua had allocated them. May call finalizers. */
 void lgs_charge(struct state *S, lua_State *L, size_t size);
+/* As lua_newuserdatauv, for what needs no finalizer when its goroutine ends. */
+void *lgs_userdata(struct state *S, lua_State *L, size_t size, int values);
 /* Remembers that the userdata on top of the stack is the state's for its object. */
 void lgs_boxed(lua_State *L);
 /* The object of argument arg, or an error. */
@@ -99,6 +101,8 @@ struct state {
     int globals;         /* that each goroutine finds in it (globals.c) */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
+    bool finalizers;     /* tables with __gc were made since the state was last cleaned */
+    ptrdiff_t userdata;  /* userdata of others than this module were made since then; in the pool's states */
     size_t clean;        /* bytes that the state had after the last full collection */
     size_t charged;      /* bytes of lgs_charge that the collector was not told of yet */
     struct packing *packing; /* for the next message (copy.c), or NULL */
@@ -191,6 +195,8 @@ void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, const luaL
 
 /* In a new state of the pool, before the module is opened in it: what is there now is what each goroutine finds. */
 void lgs_globals_open(struct state *S, lua_State *L);
+/* A table gets the metatable that is on top of the stack. */
+void lgs_note_meta(struct state *S, lua_State *L);
 /* Protected, with the state as argument: between two goroutines. Gives how many globals the first one has left. */
 int lgs_globals_restore(lua_State *L);
 

@@ -521,10 +521,17 @@ void lgs_release(struct shared *s)
     }
 }
 
-/* Pushes an empty userdata for an object. */
-static struct box *push_box(lua_State *L, enum lgs_type type)
+void *lgs_userdata(struct state *S, lua_State *L, size_t size, int values)
 {
-    struct box *box = lua_newuserdatauv(L, sizeof *box, 0);
+    void *p = lua_newuserdatauv(L, size, values);
+    S->userdata--;
+    return p;
+}
+
+/* Pushes an empty userdata for an object. */
+static struct box *push_box(struct state *S, lua_State *L, enum lgs_type type)
+{
+    struct box *box = lgs_userdata(S, L, sizeof *box, 0);
     *box = (struct box){0};
     luaL_setmetatable(L, lgs_names[type]);
     return box;
@@ -533,7 +540,7 @@ static struct box *push_box(lua_State *L, enum lgs_type type)
 void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
 {
     /* The userdata first: nothing can fail once there is the object. */
-    struct box *box = push_box(L, type);
+    struct box *box = push_box(lgs_state(L), L, type);
     struct shared *s = calloc(1, size);
     if (!s)
         luaL_error(L, "not enough memory");
@@ -569,7 +576,7 @@ void lgs_push(struct state *S, lua_State *L, struct shared *s)
     lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key);
     if (lua_rawgetp(L, -1, s) == LUA_TNIL) {
         lua_pop(L, 1);
-        struct box *box = push_box(L, (enum lgs_type)s->type);
+        struct box *box = push_box(S, L, (enum lgs_type)s->type);
         box->s = lgs_retain(s);
         if (s->type == LGS_FILE) {
             box->counted = true;
@@ -754,6 +761,18 @@ static int fill_state(lua_State *L)
     return 0;
 }
 
+/* As the allocator of luaL_newstate. Lua says in `old` which kind of object it allocates. */
+static void *allocate(void *state, void *p, size_t old, size_t size)
+{
+    if (size == 0) {
+        free(p);
+        return NULL;
+    }
+    if (!p && old == LUA_TUSERDATA)
+        ((struct state *)state)->userdata++;
+    return realloc(p, size);
+}
+
 static struct state *get_state(void)
 {
     (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
@@ -770,12 +789,14 @@ static struct state *get_state(void)
         free(S);
         return NULL;
     }
+    lua_setallocf(S->L, allocate, S);
     lua_pushcfunction(S->L, fill_state);
     lua_pushlightuserdata(S->L, S);
     if (lua_pcall(S->L, 1, 0, 0) != LUA_OK) {
         close_state(S);
         return NULL;
     }
+    S->userdata = 0;
     return S;
 }
 
@@ -805,8 +826,10 @@ static void put_state(struct state *S)
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 0, 0, 0);
     bool keep = restore_globals(S);
-    /* Files that are still open here are closed now, not when Lua collects them. */
-    if (keep && (S->open_files > 0 || memory(L) > S->clean + DIRTY)) {
+    /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
+    if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
+        S->userdata = 0;
+        S->finalizers = false;
         lua_gc(L, LUA_GCCOLLECT);
         S->clean = memory(L);
         /* Finalizers may have set globals. */

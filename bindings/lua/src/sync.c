@@ -370,8 +370,8 @@ static int l_select(lua_State *L)
     c->all = c->few;
     c->elements = c->few_elements;
     if (n > FEW) {
-        c->all = lua_newuserdatauv(L, n * sizeof *c->all, 0);
-        c->elements = lua_newuserdatauv(L, n * sizeof *c->elements, 0);
+        c->all = lgs_userdata(S, L, n * sizeof *c->all, 0);
+        c->elements = lgs_userdata(S, L, n * sizeof *c->elements, 0);
     }
     luaL_checkstack(L, (int)n + 20, "too many cases");
     int channels = lua_gettop(L) + 1;
@@ -475,7 +475,7 @@ static int l_hold(lua_State *L)
 {
     struct mutex *m = check_mutex(L);
     gs_deadline deadline = lgs_deadline(L, 2);
-    bool *held = lua_newuserdatauv(L, sizeof *held, 1);
+    bool *held = lgs_userdata(lgs_state(L), L, sizeof *held, 1);
     *held = false;
     luaL_setmetatable(L, hold_name);
     lua_pushvalue(L, 1);

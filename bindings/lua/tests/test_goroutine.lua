@@ -445,6 +445,35 @@ function TestGoroutine.test_collectgarbage()
   for _ = 1, 20 do lu.assertTrue(h.go(function() return collectgarbage("isrunning") end)) end
 end
 
+function TestGoroutine.test_finalizers_run_at_the_end_of_the_goroutine()
+  local path, ch = h.file(""), gs.chan(10)
+  local function content()
+    local f <close> = assert(io.open(path))
+    return f:read("a")
+  end
+  for i = 1, 5 do
+    h.go(function() io.open(path, "w"):write("open ", i) end)
+    lu.assertEquals(content(), "open " .. i)
+    h.go(function() io.output(path) io.write("default ", i) end)
+    lu.assertEquals(content(), "default " .. i)
+    h.go(function() setmetatable({}, { __gc = function() ch:send(i) end }) end)
+    lu.assertEquals({ ch:recv(0) }, { i })
+    -- Also of values that were received, and of globals; what finalizers do to globals is undone.
+    local v = setmetatable({}, { __gc = function() left = 1 ch:send(-i) end })
+    h.go(function(v) kept = v end, v)
+    setmetatable(v, nil)
+    lu.assertEquals({ ch:recv(0), #ch }, { -i, 0 })
+    lu.assertNil(h.go(function() return kept or left end))
+  end
+  -- setmetatable is as in main else.
+  local function errors()
+    local t = setmetatable({}, { __metatable = "locked" })
+    return select(2, pcall(setmetatable, t, {})), select(2, pcall(setmetatable, 1, {})), select(2, pcall(setmetatable, {}, 1)),
+      getmetatable(t), getmetatable(setmetatable(setmetatable({}, {}), nil))
+  end
+  lu.assertEquals({ h.go(errors) }, { errors() })
+end
+
 function TestGoroutine.test_states_and_handles_are_freed()
   -- Handles, and channels with values in them, that are dropped.
   for _ = 1, 200 do
