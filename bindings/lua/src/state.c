@@ -963,7 +963,14 @@ void lgs_goroutine_destroy(struct shared *s)
     free(g);
 }
 
-/* The message handler: keeps the traceback, and gives the error. */
+static void set_traceback(struct goroutine *g, const char *text)
+{
+    free(g->traceback);
+    g->traceback = strdup(text);
+}
+
+/* The message handler: keeps the traceback, and gives the error. An error in a __close that an earlier error has called
+   replaces that error, and so does its traceback. */
 static int note_error(lua_State *L)
 {
     struct state *S = lgs_state_of(L);
@@ -971,8 +978,8 @@ static int note_error(lua_State *L)
     lua_settop(L, 1);
     const char *text = luaL_tolstring(L, 1, NULL);
     luaL_traceback(L, L, text, 1);
-    if (g && !g->traceback)
-        g->traceback = strdup(lua_tostring(L, -1));
+    if (g)
+        set_traceback(g, lua_tostring(L, -1));
     lua_settop(L, 1);
     return 1;
 }
@@ -1042,9 +1049,13 @@ static void run_goroutine(void *arg)
         lua_pushlightuserdata(L, S);
         gs_cancel_enable();
         lgs_enter(S, false);
-        if (lua_pcall(L, 1, 0, 1) == LUA_OK) {
+        int r = lua_pcall(L, 1, 0, 1);
+        if (r == LUA_OK) {
             status = G_DONE;
         } else {
+            /* Of these Lua tells no message handler; what it says is a string. */
+            if (r == LUA_ERRMEM || r == LUA_ERRERR)
+                set_traceback(g, lua_tostring(L, 2));
             /* The error is at 2: as it is, or what tostring says. */
             lua_pushcfunction(L, pack_error);
             lua_pushlightuserdata(L, g);

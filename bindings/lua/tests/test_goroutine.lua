@@ -35,6 +35,27 @@ function TestGoroutine.test_an_error_ends_one_goroutine_only()
   lu.assertEquals(good:status(), "done")
 end
 
+function TestGoroutine.test_the_traceback_is_that_of_the_error()
+  local function fails(how)
+    local x <close> = setmetatable({}, { __close = function() how() end })
+    local function before() error("first") end
+    before()
+  end
+  local ok, err, traceback = gs.go(fails, function() error("in close") end):join()
+  lu.assertFalse(ok)
+  lu.assertStrMatches(err, ".*: in close")
+  lu.assertEquals(traceback:sub(1, #err + 1), err .. "\n")
+  lu.assertNil(traceback:find("first", 1, true))
+  -- An error whose text can't be had.
+  ok, err, traceback = gs.go(fails, function() error(setmetatable({}, { __tostring = error })) end):join()
+  lu.assertEquals({ ok, traceback:sub(1, #err) }, { false, err })
+  -- Errors that the clean-up catches are no error of the goroutine.
+  ok, err, traceback = gs.go(fails, function() pcall(error, "caught") end):join()
+  lu.assertStrMatches(err, ".*: first")
+  lu.assertEquals(traceback:sub(1, #err + 1), err .. "\n")
+  lu.assertStrContains(traceback, "in local 'before'")
+end
+
 function TestGoroutine.test_errors_may_be_any_value()
   local ok, err = gs.go(function() error({ code = 7 }) end):join()
   lu.assertFalse(ok)
