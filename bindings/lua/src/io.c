@@ -680,8 +680,9 @@ static int l_recv(lua_State *L)
     return read_file(L, f, SOME, most, lgs_deadline(L, 3));
 }
 
-/* The address of a host and a port for a socket, which may be one of IPv6 that takes both. */
-static int resolve(int fd, const char *host, uint16_t port, gs_deadline deadline, struct sockaddr_storage *to, socklen_t *len)
+/* The address of a host and a port for a socket, which may be one of IPv6 that takes both. *family: the socket's. */
+static int resolve(int fd, const char *host, uint16_t port, gs_deadline deadline, struct sockaddr_storage *to, socklen_t *len,
+                   int *family)
 {
     struct sockaddr_storage own = {0};
     socklen_t own_len = sizeof own;
@@ -689,7 +690,7 @@ static int resolve(int fd, const char *host, uint16_t port, gs_deadline deadline
     char service[8];
     if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0)
         return -errno;
-    hints.ai_family = own.ss_family;
+    hints.ai_family = *family = own.ss_family;
     hints.ai_flags = AI_NUMERICSERV | (own.ss_family == AF_INET6 ? AI_V4MAPPED | AI_ALL : 0);
     snprintf(service, sizeof service, "%u", port);
     int r = gs_getaddrinfo(host, service, &hints, &found, deadline);
@@ -711,10 +712,11 @@ static int send_datagram(lua_State *L, const char *host, uint16_t port, gs_deadl
     struct sockaddr_storage to;
     socklen_t len = 0;
     ssize_t r = -ECANCELED;
+    int family = AF_UNSPEC;
     bool closed = true;
     if (use(f)) {
         lgs_leave(S, false);
-        r = host ? resolve(f->fd, host, port, deadline, &to, &len) : 0;
+        r = host ? resolve(f->fd, host, port, deadline, &to, &len, &family) : 0;
         if (r == 0)
             r = gs_sendto(f->fd, text, n, 0, len ? (struct sockaddr *)&to : NULL, len, deadline);
         closed = is_closed(f);
@@ -723,6 +725,11 @@ static int send_datagram(lua_State *L, const char *host, uint16_t port, gs_deadl
     }
     if (r < 0 && was_closed(L, closed, r))
         return 2;
+    if (r < 0 && gs_eai((int)r) == EAI_ADDRFAMILY) {
+        lua_pushnil(L);
+        lua_pushfstring(L, "%s is no address for this socket, which is one of %s", host, family == AF_INET6 ? "IPv6" : "IPv4");
+        return 2;
+    }
     return lgs_done(S, L, (int)r);
 }
 

@@ -188,6 +188,15 @@ function TestUdp.test_datagrams()
   lu.assertEquals({ b:sendto(("x"):rep(70000), "127.0.0.1", port) }, { nil, "Message too long", 90 })
 end
 
+function TestUdp.test_addresses_of_another_family()
+  local u = assert(gs.udp.bind("127.0.0.1", 0))
+  lu.assertEquals({ u:sendto("x", "::1", 5) }, { nil, "::1 is no address for this socket, which is one of IPv4" })
+  local _, err = u:sendto("x", "nohost.invalid", 5)
+  lu.assertNil(err:find("socket", 1, true))
+  u:close()
+  lu.assertEquals({ u:sendto("x", "::1", 5) }, { nil, "closed" })
+end
+
 function TestUdp.test_most()
   local a = assert(gs.udp.bind("127.0.0.1", 0))
   local _, port = a:address()
