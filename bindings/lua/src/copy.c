@@ -758,7 +758,7 @@ static void push_object(struct decoder *d, uint32_t number)
         lua_pushvalue(d->L, d->first + (int)number - 1);
 }
 
-/* Pushes require(name), of the name on top of the stack. */
+/* Pushes require(name), of the name on top of the stack. A goroutine's `require` is told that a message names the module. */
 static void push_module(lua_State *L)
 {
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -767,7 +767,8 @@ static void push_module(lua_State *L)
         lua_pop(L, 1);
         lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
         lua_pushvalue(L, -3);
-        lua_call(L, 1, 1);
+        lua_pushboolean(L, 1);
+        lua_call(L, 2, 1);
     }
     lua_replace(L, -3);
     lua_pop(L, 1);

@@ -131,7 +131,7 @@ static void keep_changes(struct state *S, lua_State *L, int before)
 }
 
 /* As findloader in Lua's loadlib.c, for the name at 1: pushes the loader and the loader's data. */
-static void find_loader(lua_State *L, const char *name)
+static void find_loader(lua_State *L, const char *name, bool sent)
 {
     luaL_Buffer text;
     if (lua_getfield(L, lua_upvalueindex(2), "searchers") != LUA_TTABLE)
@@ -143,6 +143,12 @@ static void find_loader(lua_State *L, const char *name)
         if (lua_rawgeti(L, searchers, i) == LUA_TNIL) {
             lua_pop(L, 1);
             luaL_buffsub(&text, 2);
+            if (sent) {
+                lua_pushfstring(L, "\n\ta value of this module was sent to a goroutine, which doesn't know what the program "
+                                   "has put into package.loaded by hand: give package.preload['%s'] a function that makes "
+                                   "the module", name);
+                luaL_addvalue(&text);
+            }
             luaL_pushresult(&text);
             luaL_error(L, "module '%s' not found:%s", name, lua_tostring(L, -1));
         }
@@ -160,11 +166,13 @@ static void find_loader(lua_State *L, const char *name)
     }
 }
 
-/* As ll_require in Lua's loadlib.c; keeps what the module changes. Upvalue 2 is the library `package`. */
+/* As ll_require in Lua's loadlib.c; keeps what the module changes. Upvalue 2 is the library `package`. A second argument
+   says that a message names the module. */
 static int require(lua_State *L)
 {
     struct state *S = lgs_state(L);
     const char *name = luaL_checkstring(L, 1);
+    bool sent = lua_toboolean(L, 2);
     lua_settop(L, 1);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     lua_getfield(L, 2, name);
@@ -172,7 +180,7 @@ static int require(lua_State *L)
         return 1;
     lua_pop(L, 1);
     push_all(L); /* at 3 and 4 */
-    find_loader(L, name);
+    find_loader(L, name, sent);
     lua_rotate(L, -2, 1);
     lua_pushvalue(L, 1);
     lua_pushvalue(L, -3);

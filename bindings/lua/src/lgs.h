@@ -99,6 +99,7 @@ struct state {
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */
     int globals;         /* that each goroutine finds in it (globals.c) */
+    struct preloads *preloads; /* what package.preload has, a reference; or NULL (preload.c) */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     bool finalizers;     /* tables with __gc were made since the state was last cleaned */
@@ -199,6 +200,14 @@ void lgs_globals_open(struct state *S, lua_State *L);
 void lgs_note_meta(struct state *S, lua_State *L);
 /* Protected, with the state as argument: between two goroutines. Gives how many globals the first one has left. */
 int lgs_globals_restore(lua_State *L);
+
+/* ---- package.preload (preload.c) ---- */
+
+/* What package.preload has, for a goroutine that the state starts: a reference, or NULL. */
+struct preloads *lgs_preloads(struct state *S, lua_State *L);
+/* Puts it into package.preload of the goroutine's state, which takes a reference of its own. */
+void lgs_preloads_install(struct state *S, lua_State *L, struct preloads *list);
+void lgs_preloads_release(struct preloads *list);
 
 /* ---- Goroutines (state.c) ---- */
 

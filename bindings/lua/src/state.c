@@ -42,6 +42,7 @@ struct goroutine {
     gs_g *g;
     struct message *job;    /* the function, its arguments */
     char *paths;            /* package.path and then package.cpath of the goroutine that started this one */
+    struct preloads *preloads; /* for package.preload; a reference, or NULL */
     struct message *result; /* what it has returned, or the error */
     char *traceback;
     struct shared *done;         /* a wait group to count down, or NULL */
@@ -659,6 +660,7 @@ static void close_state(struct state *S)
         lua_close(S->L);
     free(S->scratch);
     free(S->packing);
+    lgs_preloads_release(S->preloads);
     free(S);
 }
 
@@ -958,6 +960,7 @@ void lgs_goroutine_destroy(struct shared *s)
     lgs_message_free(g->result);
     if (g->done)
         lgs_release(g->done);
+    lgs_preloads_release(g->preloads);
     free(g->traceback);
     free(g->paths);
     free(g);
@@ -1009,6 +1012,9 @@ static int goroutine_body(lua_State *L)
         set_path(L, "cpath", g->paths + strlen(g->paths) + 1);
     }
     lua_settop(L, 0);
+    lgs_preloads_install(S, L, g->preloads);
+    lgs_preloads_release(g->preloads);
+    g->preloads = NULL;
     int n = lgs_unpack(S, L, g->job);
     lgs_message_free(g->job);
     g->job = NULL;
@@ -1159,6 +1165,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     struct goroutine *g = lgs_new(L, sizeof *g, LGS_GOROUTINE);
     g->job = lgs_pack(S, L, index, top - index + 1, 1, "argument");
     g->paths = copy_paths(L);
+    g->preloads = lgs_preloads(S, L);
     if (done) {
         int r = lgs_waitgroup_add(done, 1);
         if (r < 0)
@@ -1369,6 +1376,8 @@ static int main_gc(lua_State *L)
     one_fewer_alive();
     free(S->scratch);
     free(S->packing);
+    lgs_preloads_release(S->preloads);
+    S->preloads = NULL;
     S->scratch = NULL;
     S->scratch_size = 0;
     S->packing = NULL;

@@ -334,6 +334,47 @@ function TestGoroutine.test_modules_see_the_globals_of_their_goroutine()
   end)
 end
 
+function TestGoroutine.test_modules_of_preload_and_loaded()
+  local preload, settings = package.preload, { 1 }
+  preload.bundled = function(...) return { settings = settings, args = { ... }, f = function() return "bundled" end } end
+  preload.user = function() return { inner = require "bundled" } end
+  preload.in_c = string.upper
+  preload.bad = function() return settings.co end
+  preload.fails = function() error("it fails", 0) end
+  local b = require "bundled"
+  for _ = 1, 20 do
+    lu.assertEquals(h.go(function() return require("bundled").args end), { "bundled", ":preload:" })
+  end
+  lu.assertEquals({ h.go(function() return b.f(), b.settings, require("user").inner == b, (require "in_c") end) },
+    { "bundled", { 1 }, true, "IN_C" })
+  h.fails("it fails", h.go, function() require "fails" end)
+  -- Goroutines of goroutines, which may add some.
+  lu.assertEquals({ h.go(function()
+    package.preload.own = function() return "own" end
+    local g = gs.go(function() return require "own", require("user").inner.f() end)
+    local results = { g:join() }
+    package.preload.own = nil
+    return table.unpack(results)
+  end) }, { true, "own", "bundled" })
+  -- What changes, and what goes.
+  settings.co = coroutine.create(print)
+  preload.fails = nil
+  preload.late = function() return "late" end
+  h.fails("can't be copied to another goroutine (package.preload['bad'], in upvalue 'settings'", h.go, function() require "bad" end)
+  h.fails("no field package.preload['fails']", h.go, function() require "fails" end)
+  lu.assertEquals(h.go(function() return require "late" end), "late")
+  for _, name in ipairs { "bundled", "user", "in_c", "bad", "late" } do preload[name], package.loaded[name] = nil, nil end
+  h.fails("no field package.preload['bad']", h.go, function() require "bad" end)
+  -- By hand, after it was looked for: the error says what to do.
+  lu.assertFalse((pcall(require, "config")))
+  package.loaded.config = { port = 1 }
+  local config = require "config"
+  h.fails("give package.preload['config'] a function", h.go, function() return config.port end)
+  preload.config = function() return { port = 2 } end
+  lu.assertEquals(h.go(function() return config.port end), 2)
+  preload.config, package.loaded.config = nil, nil
+end
+
 function TestGoroutine.test_require_is_as_in_main()
   local function tries()
     local out = {}
