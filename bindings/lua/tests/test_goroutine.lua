@@ -218,10 +218,12 @@ function TestGoroutine.test_cancel_is_an_error_once()
     local ok, err = pcall(ch.recv, ch)
     -- Clean-up can wait again.
     gs.sleep(0.001)
+    started:send(true)
     return ok, err, ch:recv()
   end)
   started:recv()
   g:cancel()
+  started:recv() -- else the first recv may find the value there, which comes before the cancel
   ch:send("later")
   lu.assertEquals({ g:join() }, { true, false, "cancelled", "later" })
   g:cancel() -- it has ended: nothing
