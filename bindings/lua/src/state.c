@@ -1151,6 +1151,12 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     opts.stack_size = stack_size;
     if (lua_istable(L, index)) {
         read_options(L, index, &opts, &name);
+        if (name) {
+            /* In the table's place: a function of gosched.clone may take the name out of the table. */
+            lua_pushstring(L, name);
+            lua_replace(L, index);
+            name = lua_tostring(L, index);
+        }
         index++;
     }
     luaL_checktype(L, index, LUA_TFUNCTION);

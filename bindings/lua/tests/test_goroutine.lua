@@ -91,6 +91,19 @@ function TestGoroutine.test_options()
   lu.assertEquals(g:name(), "worker")
   lu.assertEquals({ g:join() }, { true, 5 })
   lu.assertStrContains(tostring(g), "goroutine (worker)")
+  -- A name that goes while the arguments are copied.
+  local Dropper, options = {}, nil
+  gs.clone(Dropper, function()
+    options.name = nil
+    collectgarbage()
+    local others = {}
+    for i = 1, 100 do others[i] = ("y"):rep(99) .. i end
+    return others
+  end, function() end)
+  for i = 1, 20 do
+    options = { name = ("x"):rep(99) .. i }
+    lu.assertEquals(gs.go(options, function() end, setmetatable({}, Dropper)):name(), ("x"):rep(99) .. i)
+  end
   -- Without a name: where its function is.
   lu.assertStrMatches(gs.go(function() end):name(), ".*test_goroutine.lua:%d+")
 end
