@@ -334,7 +334,12 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
         acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
     }
     if next_timer(rt).min(next_placed(rt)) <= now {
-        acted |= wake_one(rt);
+        if is_forking() {
+            // No thread is made now. `wake_one` would wake sysmon for its next check at once, over and over.
+            rt.ms_wanted.store(true, Ordering::SeqCst);
+        } else {
+            acted |= wake_one(rt);
+        }
     }
     acted
 }
