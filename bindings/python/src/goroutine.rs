@@ -155,6 +155,22 @@ impl Goroutine {
         Some(errors::raised(thrown.bind(py)))
     }
 
+    /// Has the goroutine, which runs now, raise at its next wait what has just ended a wait of it.
+    pub fn put_back(&self, py: Python<'_>, e: PyErr) {
+        let e = e.into_value(py).into_any();
+        let handle = self.inner.with(py, |i| {
+            if let Some(timeout) = i.timeouts.iter_mut().find(|t| t.1.is(&e)) {
+                timeout.0 = 1;
+                return Err(e);
+            }
+            i.thrown.push_front(e);
+            Ok(retained(i))
+        });
+        if let Ok(handle) = handle {
+            cancel(py, handle);
+        }
+    }
+
     /// When the first of the `Timeout`s expires.
     #[inline(always)]
     pub fn next_timeout(&self, py: Python<'_>) -> Option<i64> {

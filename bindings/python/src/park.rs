@@ -148,6 +148,25 @@ pub fn wait_dropping(
     }
 }
 
+/// As [`wait`] without a limit, for a caller that must get what it waits for. Exceptions that are thrown at the
+/// goroutine meanwhile, and its `Timeout`s, are for its next wait.
+pub fn wait_through(py: Python<'_>, mut f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
+    worker::ensure(py)?;
+    if worker::is_ending() && worker::is_over() {
+        return Err(worker::ending());
+    }
+    let Some(me) = worker::current(py) else {
+        return Ok(Ended::With(state::outside(py, || f(GS_FOREVER))));
+    };
+    // SAFETY: on this goroutine, around the call.
+    Ok(Ended::With(outside(py, me, || unsafe {
+        gs_cancel_disable();
+        let e = f(GS_FOREVER);
+        gs_cancel_enable();
+        e
+    })))
+}
+
 /// Without the GIL, for a goroutine.
 #[inline(always)]
 fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {

@@ -107,6 +107,31 @@ impl<S, const N: usize> Queues<S, N> {
             park::checkpoint(py);
             return Ok(false);
         }
+        self.wait_by(py, at, ready, |sem| park::wait(py, timeout, |d| acquire(sem, d)))
+    }
+
+    /// As `wait` without a limit, by `park::wait_through`.
+    fn wait_through(
+        &self,
+        py: Python<'_>,
+        at: usize,
+        ready: impl Fn(&mut S, [u32; N]) -> bool,
+    ) -> Result<bool, (PyErr, bool)> {
+        if self.with(py, &ready) {
+            return Ok(true);
+        }
+        self.wait_by(py, at, ready, |sem| park::wait_through(py, |d| acquire(sem, d)))
+    }
+
+    /// `park` waits for a unit of the semaphore with that address.
+    #[inline(always)]
+    fn wait_by(
+        &self,
+        py: Python<'_>,
+        at: usize,
+        ready: impl Fn(&mut S, [u32; N]) -> bool,
+        park: impl FnOnce(usize) -> PyResult<Ended>,
+    ) -> Result<bool, (PyErr, bool)> {
         // Checks once more: the state may be ready by now. From here on a thread that makes it ready sees
         // this waiter.
         let sem = self.queued(py, |q| {
@@ -117,9 +142,7 @@ impl<S, const N: usize> Queues<S, N> {
             Some(&raw mut q.queues[at].sem as usize)
         });
         let Some(sem) = sem else { return Ok(true) };
-        // SAFETY: the object that has the queue is kept by the caller's frame.
-        let acquire = |d| unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, d) };
-        let ended = park::wait(py, timeout, acquire);
+        let ended = park(sem);
         let is_woken = matches!(ended, Ok(Ended::With(0)));
         let take = self.queued(py, |q| {
             let w = &mut q.queues[at];
@@ -140,7 +163,7 @@ impl<S, const N: usize> Queues<S, N> {
             // SAFETY: on this goroutine, around the call.
             park::call(py, || unsafe {
                 gs_cancel_disable();
-                acquire(GS_FOREVER);
+                acquire(sem, GS_FOREVER);
                 gs_cancel_enable();
             });
         }
@@ -164,7 +187,7 @@ impl<S, const N: usize> Queues<S, N> {
         if woken.iter().any(|(n, _)| *n > 0) {
             park::call(py, || {
                 for (n, sem) in woken.into_iter().filter(|(n, _)| *n > 0) {
-                    // SAFETY: as in `wait_in`.
+                    // SAFETY: as in `acquire`.
                     unsafe { gs_sem_release(sem as *mut gs_sem, i64::from(n)) };
                 }
             });
@@ -183,6 +206,13 @@ impl<S, const N: usize> Queues<S, N> {
             }
         });
     }
+}
+
+/// Waits for a unit of a queue's semaphore until that time.
+#[inline(always)]
+fn acquire(sem: usize, deadline: i64) -> i32 {
+    // SAFETY: the object that has the queue is kept by the frame of the caller that waits.
+    unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, deadline) }
 }
 
 /// The timeout of an `acquire` as that of `threading`'s locks.
@@ -217,6 +247,17 @@ const TIMEOUT_MAX: f64 = 9223372036.0;
 pub struct Lock {
     /// Whether a goroutine or thread has it.
     queue: Queue<bool>,
+    kind: Kind,
+}
+
+/// What happens if an exception is thrown at a goroutine that waits for a lock.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// It ends the wait.
+    Usual,
+    /// It ends the wait, unless the lock was handed to the goroutine at the same time: then the goroutine has the
+    /// lock, and the exception is for its next wait. See `_waiter_lock`.
+    Waiter,
 }
 
 /// Locks it if it is unlocked. Whether it has.
@@ -226,17 +267,28 @@ fn take_lock(is_locked: &mut bool, _waiting: [u32; 1]) -> bool {
 }
 
 impl Lock {
-    fn unlocked() -> Lock {
-        Lock { queue: Queue::new(false) }
+    fn unlocked(kind: Kind) -> Lock {
+        Lock { queue: Queue::new(false), kind }
     }
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        self.queue.wait(py, 0, timeout, take_lock).map_err(|(e, was_given)| {
+        self.queue.wait(py, 0, timeout, take_lock).or_else(|(e, was_given)| {
             if was_given {
+                if self.kind == Kind::Waiter
+                    && let Some(me) = worker::current(py)
+                {
+                    me.put_back(py, e);
+                    return Ok(true);
+                }
                 self.give(py);
             }
-            e
+            Err(e)
         })
+    }
+
+    /// Takes it, whatever is thrown at the goroutine meanwhile: that is for its next wait.
+    fn take_through(&self, py: Python<'_>) -> PyResult<()> {
+        self.queue.wait_through(py, 0, take_lock).map(|_| ()).map_err(|(e, _)| e)
     }
 
     /// Hands the lock over to the first that waits, or unlocks it.
@@ -274,7 +326,7 @@ impl Lock {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Lock {
-        Lock::unlocked()
+        Lock::unlocked(Kind::Usual)
     }
 
     fn __init__(&self) {}
@@ -342,6 +394,16 @@ impl Lock {
         self.release_it(py)
     }
 
+    // What a Condition asks for. A condition's caller holds the lock when a wait ends, however it ends.
+
+    fn _release_save(&self, py: Python<'_>) -> PyResult<()> {
+        self.release_it(py)
+    }
+
+    fn _acquire_restore(&self, py: Python<'_>, _state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.take_through(py)
+    }
+
     fn _at_fork_reinit(&self, py: Python<'_>) {
         self.queue.reset(py, false);
     }
@@ -351,6 +413,13 @@ impl Lock {
         let state = if slf.get().locked(slf.py()) { "locked" } else { "unlocked" };
         Ok(format!("<{state} {kind} object at {:#x}>", slf.as_ptr() as usize))
     }
+}
+
+/// For Condition, of threading: what a wait takes a second time until a notification releases it. The wait has that
+/// notification even if the goroutine is cancelled at the same time, as no other waiter gets it.
+#[pyfunction]
+pub fn _waiter_lock() -> Lock {
+    Lock::unlocked(Kind::Waiter)
 }
 
 /// A lock that its owner, a goroutine or thread, may take again, as threading.RLock.
@@ -437,7 +506,7 @@ impl RLock {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> RLock {
-        RLock { held: Shared::new((0, 0)), lock: Lock::unlocked() }
+        RLock { held: Shared::new((0, 0)), lock: Lock::unlocked(Kind::Usual) }
     }
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
@@ -490,16 +559,9 @@ impl RLock {
     }
 
     fn _acquire_restore(&self, py: Python<'_>, state: (u64, u64)) -> PyResult<()> {
-        // A condition's caller holds the lock again, whatever was thrown at it meanwhile.
-        let mut thrown = Ok(());
-        while let Err(e) = self.lock.take(py, Timeout::Forever) {
-            if worker::is_over() {
-                return Err(e);
-            }
-            thrown = Err(e);
-        }
+        self.lock.take_through(py)?;
         self.held.with(py, |h| *h = (state.1, state.0));
-        thrown
+        Ok(())
     }
 
     fn _at_fork_reinit(&self, py: Python<'_>) {

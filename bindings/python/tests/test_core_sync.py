@@ -200,6 +200,69 @@ def test_cancel_and_release_at_once(kind):
         assert not lock.locked()
 
 
+@pytest.mark.parametrize("make", [Lock, RLock])
+def test_condition_has_its_lock_again_however_the_wait_ends(make):
+    cond = gosched.Condition(make())
+
+    def waits():
+        with cond:
+            cond.wait()
+
+    def takes():
+        if not cond.acquire(False):
+            return False
+        cond.release()
+        return True
+
+    g = park(waits)
+    with cond:
+        # The second cancel finds it where it waits for the lock.
+        for _ in range(2):
+            g.cancel()
+            sleep(0.01)
+        assert not g.done() and go(takes).result() is False
+    g.join()
+    assert g.cancelled() and go(takes).result() is True
+
+
+@pytest.mark.parametrize("make", [Lock, RLock])
+def test_condition_passes_the_notification_of_a_cancelled_one_on(make):
+    cond = gosched.Condition(make())
+
+    def waits():
+        with cond:
+            return cond.wait()
+
+    first, second = park(waits), park(waits)
+    with cond:
+        first.cancel()
+        sleep(0.01)
+        cond.notify()
+    assert second.result(timeout=20) is True
+    first.join()
+    assert first.cancelled()
+
+
+@pytest.mark.parametrize("pause", [0, 0.01])
+def test_queue_and_a_cancelled_consumer(pause):
+    for kind in (gosched.Queue, gosched.queue.LifoQueue):
+        q = kind()
+        consumers = [park(q.get) for _ in range(2)]
+        with q.mutex:
+            # Twice, as above.
+            for _ in range(2):
+                consumers[0].cancel()
+                if pause:
+                    sleep(pause)
+        q.put("item")
+        until(lambda: any(g.done() and not g.cancelled() for g in consumers))
+        consumers[1].cancel()
+        for g in consumers:
+            g.join()
+        assert [g.result() for g in consumers if not g.cancelled()] == ["item"]
+        assert q.mutex.acquire(False)
+
+
 def test_semaphore():
     s = Semaphore(2)
     assert s.acquire() and s.acquire()

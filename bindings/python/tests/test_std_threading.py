@@ -99,6 +99,37 @@ def test_synchronization():
     """)
 
 
+def test_conditions_of_cancelled_goroutines():
+    run("""
+        import threading, queue
+        def waits(cond):
+            with cond:
+                cond.wait()
+        for lock in threading.Lock(), threading.RLock(), threading._RLock():
+            cond = threading.Condition(lock)
+            g = gosched.go(waits, cond)
+            gosched.sleep(0.01)
+            with cond:
+                for _ in range(2):
+                    g.cancel()
+                    gosched.sleep(0.01)
+                assert gosched.go(lock.acquire, False).result() is False
+            g.join()
+            assert g.cancelled()
+            with cond:
+                pass
+        q = queue.Queue()
+        first, second = gosched.go(q.get), gosched.go(q.get)
+        gosched.sleep(0.01)
+        with q.mutex:
+            first.cancel()
+            gosched.sleep(0.01)
+            q._put("item")
+            q.not_empty.notify()
+        assert second.result(timeout=20) == "item"
+    """)
+
+
 def test_join_of_the_main_thread_and_threads_that_outlive_it():
     assert run("""
         import threading, time

@@ -16,6 +16,7 @@ import sys as _sys
 import types as _types
 import warnings as _warnings
 
+from . import _locks
 from . import _originals
 from . import _third_party
 
@@ -353,6 +354,8 @@ def patch_threading(record):
     for name, source in _THREADING_NAMES.items():
         if hasattr(threading, name):
             record.set(threading, name, getattr(ours, source))
+
+    _locks.adapt_threading(threading)
 
     if not hasattr(threading, "_DeleteDummyThreadOnDel"):
         threading._DummyThread = _dummy_thread(threading, ours)

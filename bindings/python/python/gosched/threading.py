@@ -11,6 +11,7 @@ import threading as _std
 def _load():
     import importlib.util
 
+    from . import _locks
     from . import _thread
     from . import time
 
@@ -25,6 +26,7 @@ def _load():
         exec(code, namespace)
     finally:
         _sys.modules.update(saved)
+    _locks.adapt_threading(_sys.modules[__name__])
     namespace["__doc__"] = doc
     main = namespace["_main_thread"]
     # Its threads that aren't daemons are waited for at the interpreter's end.

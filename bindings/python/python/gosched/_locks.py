@@ -1,0 +1,64 @@
+"""The locks that classes of the standard library make for themselves.
+
+``threading`` is written for threads, at which nothing is thrown while they wait. What is here leaves an object of its
+classes as it should be when a goroutine is cancelled.
+"""
+
+import types as _types
+
+from . import _gosched
+
+
+def _wait(self, timeout=None):
+    if not self._is_owned():
+        raise RuntimeError("cannot wait on un-acquired lock")
+    waiter = _gosched._waiter_lock()
+    waiter.acquire()
+    self._waiters.append(waiter)
+    saved_state = self._release_save()
+    gotit = thrown = False
+    try:
+        if timeout is None:
+            waiter.acquire()
+            gotit = True
+        elif timeout > 0:
+            gotit = waiter.acquire(True, timeout)
+        else:
+            gotit = waiter.acquire(False)
+        return gotit
+    except BaseException:
+        thrown = True
+        raise
+    finally:
+        self._acquire_restore(saved_state)
+        if not gotit:
+            try:
+                self._waiters.remove(waiter)
+            except ValueError:
+                # Notified while it waited for the lock. The caller doesn't go on, so another one gets that.
+                if thrown:
+                    self.notify()
+
+
+def _acquire_restore(self, state):
+    # Of the RLock that is written in Python.
+    restore = getattr(self._block, "_acquire_restore", None)
+    if restore is None:
+        self._block.acquire()  # the interpreter's, made before threading was patched
+    else:
+        restore(None)
+    self._count, self._owner = state
+
+
+def adapt_threading(threading):
+    """For the classes of a module threading whose locks are cooperative."""
+    _put(threading.Condition, "wait", _wait)
+    _put(threading._RLock, "_acquire_restore", _acquire_restore)
+
+
+def _put(cls, name, function):
+    before = vars(cls)[name]
+    function = _types.FunctionType(function.__code__, globals(), name, function.__defaults__)
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(function, attribute, getattr(before, attribute))
+    setattr(cls, name, function)
