@@ -66,8 +66,12 @@ struct Inner {
     timeouts: Vec<(i64, Py<PyAny>)>,
     callbacks: Vec<Py<PyAny>>,
     name: Option<Py<PyAny>>,
-    /// A caller will ask for its exception.
+    /// A caller has its exception, or a callback will ask for it.
     watched: bool,
+    /// How many callers wait for the outcome, to ask for it.
+    asking: u32,
+    /// Its exception was not reported because of those.
+    unreported: bool,
     /// Its place in `ALL`.
     at: usize,
     /// While it runs; else null.
@@ -119,6 +123,8 @@ impl Goroutine {
             callbacks: Vec::new(),
             name: None,
             watched: false,
+            asking: 0,
+            unreported: false,
             at: usize::MAX,
             state: ptr::null(),
         };
@@ -222,6 +228,28 @@ impl Goroutine {
             }
         }
         Ok(true)
+    }
+
+    /// For result() and exception(): waits until it has ended. The error is the caller's from then on.
+    fn wait_for_outcome(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
+        let (py, g) = (slf.py(), slf.get());
+        g.inner.with(py, |i| i.asking += 1);
+        let ended = g.wait_for_end(py, timeout).and_then(|has_ended| {
+            if has_ended { g.outcome_is_known(py) } else { Err(errors::timed_out()) }
+        });
+        let has_it = ended.is_ok();
+        let left = g.inner.with(py, |i| {
+            i.asking -= 1;
+            i.watched |= has_it;
+            // It has ended meanwhile, and this caller is the last that gives up.
+            let is_left = i.unreported && (has_it || i.asking == 0);
+            i.unreported &= !is_left;
+            if is_left && !i.watched { i.error.as_ref().map(|e| e.clone_ref(py)) } else { None }
+        });
+        if let Some(e) = left {
+            report(py, slf, &e);
+        }
+        ended
     }
 
     pub fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
@@ -338,13 +366,10 @@ impl Goroutine {
     /// Waits until it has ended; gives what its function has returned, or raises what that has raised.
     /// TimeoutError: the timeout, in seconds, has passed.
     #[pyo3(signature = (timeout=None))]
-    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        self.inner.with(py, |i| i.watched = true);
-        if !self.wait_for_end(py, timeout)? {
-            return Err(errors::timed_out());
-        }
-        self.outcome_is_known(py)?;
-        let (result, error, traceback) = self.inner.with(py, |i| {
+    fn result(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        Self::wait_for_outcome(slf, timeout)?;
+        let py = slf.py();
+        let (result, error, traceback) = slf.get().inner.with(py, |i| {
             let copy = |object: &Option<Py<PyAny>>| object.as_ref().map(|o| o.clone_ref(py));
             (copy(&i.result), copy(&i.error), copy(&i.traceback))
         });
@@ -357,13 +382,10 @@ impl Goroutine {
     /// Waits until it has ended; gives the exception that its function has raised, or None.
     /// TimeoutError: the timeout, in seconds, has passed.
     #[pyo3(signature = (timeout=None))]
-    fn exception(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
-        self.inner.with(py, |i| i.watched = true);
-        if !self.wait_for_end(py, timeout)? {
-            return Err(errors::timed_out());
-        }
-        self.outcome_is_known(py)?;
-        Ok(self.inner.with(py, |i| i.error.as_ref().map(|e| e.clone_ref(py))))
+    fn exception(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        Self::wait_for_outcome(slf, timeout)?;
+        let py = slf.py();
+        Ok(slf.get().inner.with(py, |i| i.error.as_ref().map(|e| e.clone_ref(py))))
     }
 
     /// Whether it has ended.
@@ -711,20 +733,25 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     let cancelled = error.as_ref().is_some_and(|e| e.is_instance_of::<Cancelled>(py));
     let traceback = error.as_ref().and_then(|e| e.traceback(py)).map(|t| t.into_any().unbind());
     let error = error.map(|e| e.into_value(py).into_any());
+    let is_left = !is_quiet && will_be_watched(slf);
     if !is_quiet
+        && !is_left
         && let Some(e) = &error
-        && !will_be_watched(slf)
     {
         report(py, slf, e);
     }
     // SAFETY: this goroutine, in Python.
     unsafe { state.clear() };
-    let (callbacks, left) = g.inner.with(py, |i| {
+    let (callbacks, left, late) = g.inner.with(py, |i| {
         (i.result, i.error, i.cancelled) = (result, error, cancelled);
         i.traceback = traceback;
         i.status = Status::Done;
         let left = (std::mem::take(&mut i.thrown), std::mem::take(&mut i.timeouts));
-        (std::mem::take(&mut i.callbacks), left)
+        i.unreported = is_left && !i.watched && i.asking > 0;
+        // Those that asked have given up meanwhile.
+        let is_late = is_left && !i.watched && i.asking == 0;
+        let late = if is_late { i.error.as_ref().map(|e| e.clone_ref(py)) } else { None };
+        (std::mem::take(&mut i.callbacks), left, late)
     });
     drop(left);
     // SAFETY: never switches.
@@ -737,6 +764,9 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     });
     for f in callbacks {
         call_back(py, &f, slf);
+    }
+    if let Some(e) = late {
+        report(py, slf, &e);
     }
     g.inner.with(py, |i| (i.handle, i.state) = (ptr::null_mut(), ptr::null()));
     ALL.with(py, |all| {
@@ -836,7 +866,7 @@ const LATE_STEP: i64 = 500_000;
 /// the same time and may be about to ask, so this waits up to `LATE_MOST` for it.
 fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
     let (py, g) = (slf.py(), slf.get());
-    let is_watched = || g.inner.with(py, |i| i.watched);
+    let is_watched = || g.inner.with(py, |i| i.watched || i.asking > 0);
     if cfg!(Py_GIL_DISABLED) && !is_watched() {
         // SAFETY: no preconditions.
         let until = unsafe { gs_now() } + LATE_MOST;

@@ -230,6 +230,68 @@ def test_error_that_no_caller_asks_for(monkeypatch):
     assert g.exception().args == ("some key",)
 
 
+def test_error_for_which_a_caller_has_asked_in_vain(monkeypatch):
+    told = []
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append((g, type(e))))
+
+    def fails():
+        go_on.recv()
+        raise KeyError
+
+    def with_a_timeout(g):
+        with pytest.raises(TimeoutError):
+            g.result(timeout=0.001)
+        with pytest.raises(TimeoutError):
+            g.exception(timeout=0)
+
+    def within_a_timeout(g):
+        with gosched.Timeout(0.001, False):
+            g.result()
+
+    def until_cancelled(g):
+        asks = park(g.exception)
+        asks.cancel()
+        asks.join()
+
+    for ask in (with_a_timeout, within_a_timeout, until_cancelled):
+        go_on = Channel(1)
+        g = park(fails)
+        ask(g)
+        go_on.send(None)
+        g.join()
+        assert told == [(g, KeyError)], ask
+        told.clear()
+        # Of two callers one has got it.
+        go_on = Channel(1)
+        g = park(fails)
+        asks = park(g.exception)
+        ask(g)
+        go_on.send(None)
+        assert type(asks.result()) is KeyError and not told, ask
+
+
+@one_at_a_time
+def test_error_for_which_a_caller_asks_until_it_is_cancelled_at_the_end(monkeypatch):
+    told = []
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append((g, type(e))))
+
+    def fails():
+        go_on.recv()
+        raise KeyError
+
+    go_on = Channel(1)
+    g = park(fails)
+    asks = [park(g.result) for _ in range(2)]
+    go_on.send(None)
+    # It goes on before those that ask do.
+    for caller in asks:
+        caller.cancel()
+    for caller in asks:
+        caller.join()
+        assert caller.cancelled()
+    assert told == [(g, KeyError)]
+
+
 def test_excepthook(monkeypatch):
     told = []
     monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append((g, e)))
