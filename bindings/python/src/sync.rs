@@ -6,6 +6,7 @@ use crate::ffi::*;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::worker;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -232,7 +233,7 @@ fn lock_timeout(blocking: bool, timeout: f64) -> PyResult<Timeout> {
         return Err(errors::value("timeout value must be a non-negative number"));
     }
     if timeout > TIMEOUT_MAX {
-        return Err(pyo3::exceptions::PyOverflowError::new_err("timeout value is too large"));
+        return Err(PyOverflowError::new_err("timeout value is too large"));
     }
     Timeout::after((timeout != -1.0).then_some(timeout))
 }
@@ -604,7 +605,7 @@ impl Semaphore {
     #[inline(always)]
     pub fn give_now(&self, py: Python<'_>) -> bool {
         self.queue.with(py, |units, [waiting]| {
-            let unwanted = waiting == 0;
+            let unwanted = waiting == 0 && *units < i64::MAX;
             *units += i64::from(unwanted);
             unwanted
         })
@@ -612,19 +613,26 @@ impl Semaphore {
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
         self.queue.wait(py, 0, timeout, take_unit).map_err(|(e, was_given)| {
-            if was_given {
-                self.give(py, 1);
+            match was_given.then(|| self.give(py, 1)) {
+                Some(Err(too_many)) => too_many,
+                _ => e,
             }
-            e
         })
     }
 
-    fn give(&self, py: Python<'_>, n: u32) {
+    fn give(&self, py: Python<'_>, n: u32) -> PyResult<()> {
+        let mut is_too_many = false;
         self.queue.wake(py, |units, [waiting]| {
             let woken = waiting.min(n);
-            *units += i64::from(n - woken);
-            [woken]
+            let now = units.checked_add(i64::from(n - woken));
+            is_too_many = now.is_none();
+            *units = now.unwrap_or(*units);
+            [if is_too_many { 0 } else { woken }]
         });
+        if is_too_many {
+            return Err(PyOverflowError::new_err("the semaphore has too many units"));
+        }
+        Ok(())
     }
 }
 
@@ -660,7 +668,7 @@ impl Semaphore {
         self.take(py, timeout)
     }
 
-    /// Gives n units back.
+    /// Gives n units back. OverflowError: the semaphore would have 2**63 units or more.
     #[pyo3(signature = (n=1))]
     fn release(&self, py: Python<'_>, n: i64) -> PyResult<()> {
         let n = match u32::try_from(n) {
@@ -668,8 +676,7 @@ impl Semaphore {
             Err(_) if n > 0 => return Err(errors::value("n is too large")),
             _ => return Err(errors::value("n must be one or more")),
         };
-        self.give(py, n);
-        Ok(())
+        self.give(py, n)
     }
 
     /// How many units are free.
@@ -683,8 +690,8 @@ impl Semaphore {
     }
 
     #[pyo3(signature = (*_args))]
-    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) {
-        self.give(py, 1);
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.give(py, 1)
     }
 }
 

@@ -310,6 +310,20 @@ def test_semaphore_limits():
     assert most == [3] and s.value == 3
 
 
+def test_semaphore_with_as_many_units_as_it_can_have():
+    most = 2**63 - 1
+    semaphore = Semaphore(most)
+    for n in (1, 2, 2**32 - 1):
+        with pytest.raises(OverflowError):
+            semaphore.release(n)
+        assert semaphore.value == most
+    with semaphore:
+        assert semaphore.value == most - 1
+        with pytest.raises(OverflowError):
+            semaphore.release(2)
+    assert semaphore.value == most
+
+
 def test_cancelled_waiters_lose_no_unit():
     s = Semaphore(0)
     rest, gone = cancel_some(s.acquire)
