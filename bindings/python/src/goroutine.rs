@@ -30,7 +30,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// All goroutines except the main one that have begun and not ended. Borrowed pointers: each goroutine keeps its own
 /// object alive.
 static ALL: Shared<Vec<*const Goroutine>> = Shared::new(Vec::new());
-/// Goroutines that were spawned and have not ended.
+/// Goroutines that were spawned and have not ended, those of the package's own not included.
 static ALIVE: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -83,6 +83,8 @@ struct Inner {
 pub struct Goroutine {
     id: u64,
     stack: usize,
+    /// Whether it does the package's own work: `goroutines` and `num_goroutines` leave it out.
+    is_own: bool,
     /// The `sync::forks` of the process that made it.
     forks: u32,
     inner: Shared<Inner>,
@@ -109,7 +111,7 @@ pub fn cancel(py: Python<'_>, handle: *mut gs_g) {
 }
 
 impl Goroutine {
-    fn new(id: u64, stack: usize, call: Option<Call>, status: Status) -> Goroutine {
+    fn new(id: u64, stack: usize, is_own: bool, call: Option<Call>, status: Status) -> Goroutine {
         let inner = Inner {
             call,
             status,
@@ -131,6 +133,7 @@ impl Goroutine {
         Goroutine {
             id,
             stack,
+            is_own,
             forks: forks(),
             inner: Shared::new(inner),
             joiners: Queue::new(false),
@@ -602,7 +605,7 @@ pub fn interpreter() -> *mut py_ffi::PyInterpreterState {
 pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>> {
     // SAFETY: no preconditions.
     let id = unsafe { libc::pthread_self() } as u64;
-    let g = Py::new(py, Goroutine::new(id, 0, None, Status::Running))?;
+    let g = Py::new(py, Goroutine::new(id, 0, false, None, Status::Running))?;
     let name = "main".into_pyobject(py)?.into_any().unbind();
     let state = Box::leak(Box::new(State::new()));
     // SAFETY: the main goroutine, attached.
@@ -624,13 +627,13 @@ pub fn forked(py: Python<'_>) {
     LATE.store(0, Ordering::Relaxed);
 }
 
-/// Starts a goroutine; on the first thread that runs goroutines, if `is_first`.
+/// Starts a goroutine. With `is_own` it does the package's own work, on the first thread that runs goroutines.
 fn spawn_call(
     py: Python<'_>,
     call: Call,
     name: Option<Py<PyAny>>,
     stack: usize,
-    is_first: bool,
+    is_own: bool,
 ) -> PyResult<Py<Goroutine>> {
     worker::ensure(py)?;
     if worker::is_ending() && worker::is_over() {
@@ -641,7 +644,7 @@ fn spawn_call(
         None => None,
     };
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let g = Py::new(py, Goroutine::new(id, stack, Some(call), Status::New))?;
+    let g = Py::new(py, Goroutine::new(id, stack, is_own, Some(call), Status::New))?;
     g.get().inner.with(py, |i| i.name = name);
     let opts = gs_spawn_opts {
         size: size_of::<gs_spawn_opts>(),
@@ -653,16 +656,16 @@ fn spawn_call(
         flags: GS_SPAWN_PINNED | GS_SPAWN_NOSIGNAL,
         reserved: 0,
         data: g.as_ptr().cast(),
-        workers: if is_first { worker::first_group() } else { worker::group() },
+        workers: if is_own { worker::first_group() } else { worker::group() },
     };
     let arg = g.clone_ref(py).into_ptr();
-    ALIVE.fetch_add(1, Ordering::Relaxed);
+    ALIVE.fetch_add(u64::from(!is_own), Ordering::Relaxed);
     // SAFETY: `run` takes the reference; the options live through the call.
     let e = park::call(py, || unsafe {
         gs_spawn_with(run, arg.cast(), &raw const opts, ptr::null_mut())
     });
     if e != 0 {
-        ALIVE.fetch_sub(1, Ordering::Relaxed);
+        ALIVE.fetch_sub(u64::from(!is_own), Ordering::Relaxed);
         // SAFETY: it was not taken.
         drop(unsafe { Bound::from_owned_ptr(py, arg) });
         return Err(if e == -libc::EINVAL {
@@ -756,7 +759,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     drop(left);
     // SAFETY: never switches.
     unsafe { gs_uncancel() };
-    ALIVE.fetch_sub(1, Ordering::Relaxed);
+    ALIVE.fetch_sub(u64::from(!g.is_own), Ordering::Relaxed);
     // Before the callbacks, which may wait.
     g.joiners.wake(py, |ended, waiting| {
         *ended = true;
@@ -978,7 +981,7 @@ pub fn spawn<'py>(
     spawn_call(py, call_of(function, args, kwargs)?, name, stack, false)
 }
 
-/// For gosched._signals: starts a goroutine on the first thread that runs goroutines, the main thread.
+/// For gosched.asyncio: starts a goroutine of the package's own on the first thread that runs goroutines, the main thread.
 #[pyfunction]
 #[pyo3(signature = (function, /, *args, name))]
 pub fn _spawn_first<'py>(
@@ -1120,13 +1123,15 @@ pub fn _pop_timeout(py: Python<'_>, timeout: &Bound<'_, PyAny>) {
     drop(gone);
 }
 
-/// All goroutines that have begun and not ended, the main one first.
+/// All goroutines that have begun and not ended, the main one first. Those with which the package waits for signals are
+/// left out.
 #[pyfunction]
 pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
     // SAFETY: a goroutine that is listed has not ended, and keeps its object.
-    let others =
-        ALL.with(py, |all| all.iter().filter_map(|g| object_of(py, unsafe { &**g })).collect());
-    let others: Vec<_> = others;
+    let others: Vec<_> = ALL.with(py, |all| {
+        let all = all.iter().map(|g| unsafe { &**g }).filter(|g| !g.is_own);
+        all.filter_map(|g| object_of(py, g)).collect()
+    });
     worker::main(py).into_iter().chain(others).collect()
 }
 
@@ -1142,7 +1147,8 @@ pub fn find(py: Python<'_>, f: impl Fn(&Goroutine) -> bool) -> Option<Py<Gorouti
     })
 }
 
-/// How many goroutines there are, the main one and those that have not begun yet included.
+/// How many goroutines there are, the main one and those that have not begun yet included. Those with which the package
+/// waits for signals are left out.
 #[pyfunction]
 pub fn num_goroutines(py: Python<'_>) -> u64 {
     ALIVE.load(Ordering::Relaxed) + u64::from(worker::main(py).is_some())

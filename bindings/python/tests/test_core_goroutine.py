@@ -774,6 +774,19 @@ def test_num_goroutines():
     assert not set(gs) & set(gosched.goroutines())
 
 
+def test_goroutines_of_the_package_do_not_count():
+    run("""
+        import gosched
+        gosched.sleep(0.01)
+        assert gosched.num_goroutines() == 1
+        assert gosched.goroutines() == [gosched.main()]
+        g = gosched.go(gosched.sleep, 10)
+        gosched.sleep(0.01)
+        assert gosched.num_goroutines() == 2
+        assert gosched.goroutines() == [gosched.main(), g]
+    """)
+
+
 def test_dump():
     event = Event()
 
