@@ -87,6 +87,16 @@ def test_os():
         else:
             assert False
         os.close(r); os.close(w)
+        r2, w2 = os.pipe()
+        for wrong in [3, 2], ["text"], [b"x", None]:
+            try:
+                os.writev(w2, wrong)
+            except TypeError as e:
+                assert "bytes-like" in str(e)
+            else:
+                assert False
+        assert os.writev(w2, [b"a", bytearray(b"b"), memoryview(b"c")]) == 3 and os.read(r2, 9) == b"abc"
+        os.close(r2); os.close(w2)
         for bad in (lambda: os.read(r, 1), lambda: os.write(w, b"x")):
             try:
                 bad()

@@ -82,8 +82,12 @@ def writev(fd, buffers, /):
     """Write an iterable of buffers to a file descriptor: the number of bytes written."""
     if not _std.get_blocking(fd):
         return _originals.os_writev(fd, buffers)
-    buffers = [bytes(b) for b in buffers]
-    return write(fd, b"".join(buffers)) if buffers else _originals.os_writev(fd, buffers)
+    buffers = list(buffers)
+    try:
+        data = b"".join(buffers)
+    except (TypeError, BufferError):
+        return _originals.os_writev(fd, buffers)  # it says what's wrong with them
+    return write(fd, data) if buffers else _originals.os_writev(fd, buffers)
 
 
 # Children
