@@ -93,6 +93,14 @@ def test_synchronization():
                 pass
             else:
                 assert False
+        import copy, pickle
+        for reproduce in copy.copy, copy.deepcopy, pickle.dumps:
+            try:
+                reproduce(queue.SimpleQueue())
+            except TypeError as e:
+                assert str(e) == "cannot pickle '_queue.SimpleQueue' object"
+            else:
+                assert False
         from concurrent.futures import ThreadPoolExecutor
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(lambda x: (time.sleep(0.01), x)[1], range(20))) == list(range(20))

@@ -45,4 +45,7 @@ class SimpleQueue:
         """The number of items (which may have changed by now)."""
         return len(self._items)
 
+    def __reduce__(self):
+        raise TypeError("cannot pickle '_queue.%s' object" % type(self).__name__)
+
     __class_getitem__ = classmethod(_types.GenericAlias)
