@@ -164,6 +164,33 @@ impl Goroutine {
         Some(errors::raised(thrown.bind(py)))
     }
 
+    /// The first exception that was thrown at it, of those that end the program.
+    pub fn take_end(&self, py: Python<'_>) -> Option<PyErr> {
+        let end = self.inner.with(py, |i| {
+            let at = i
+                .thrown
+                .iter()
+                .position(|e| is_interrupt(py, e) || e.bind(py).is_instance_of::<PySystemExit>())?;
+            i.thrown.remove(at)
+        })?;
+        if is_interrupt(py, &end) {
+            signals::discard_repeated(py, self);
+        }
+        Some(errors::raised(end.bind(py)))
+    }
+
+    /// Has the library know whether there is something to be raised at the goroutine's next wait. It runs now.
+    pub fn cancel_if_thrown(&self, py: Python<'_>) {
+        let handle = self
+            .inner
+            .with(py, |i| if i.thrown.is_empty() { ptr::null_mut() } else { retained(i) });
+        if handle.is_null() {
+            // SAFETY: never switches; the caller is this goroutine.
+            unsafe { gs_uncancel() };
+        }
+        cancel(py, handle);
+    }
+
     /// Has the goroutine, which runs now, raise at its next wait what has just ended a wait of it.
     pub fn put_back(&self, py: Python<'_>, e: PyErr) {
         let e = e.into_value(py).into_any();

@@ -149,15 +149,40 @@ pub fn wait_dropping(
 }
 
 /// As [`wait`] without a limit, for a caller that must get what it waits for. Exceptions that are thrown at the
-/// goroutine meanwhile, and its `Timeout`s, are for its next wait.
-pub fn wait_through(py: Python<'_>, mut f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
+/// goroutine meanwhile, and its `Timeout`s, are for its next wait. `may_end` excepts a KeyboardInterrupt or SystemExit
+/// that is thrown at the main goroutine or thread.
+pub fn wait_through(
+    py: Python<'_>,
+    may_end: bool,
+    mut f: impl FnMut(i64) -> i32,
+) -> PyResult<Ended> {
     worker::ensure(py)?;
     if worker::is_ending() && worker::is_over() {
         return Err(worker::ending());
     }
     let Some(me) = worker::current(py) else {
-        return Ok(Ended::With(state::outside(py, || f(GS_FOREVER))));
+        return if may_end {
+            wait_on_thread(py, GS_FOREVER, f)
+        } else {
+            Ok(Ended::With(state::outside(py, || f(GS_FOREVER))))
+        };
     };
+    if may_end && worker::is_main_goroutine() {
+        let ended = loop {
+            if let Some(e) = me.take_end(py) {
+                break Err(e);
+            }
+            match outside(py, me, || f(GS_FOREVER)) {
+                e if -e == libc::ECANCELED => {
+                    // SAFETY: never switches.
+                    unsafe { gs_uncancel() };
+                }
+                e => break Ok(Ended::With(e)),
+            }
+        };
+        me.cancel_if_thrown(py);
+        return ended;
+    }
     // SAFETY: on this goroutine, around the call.
     Ok(Ended::With(outside(py, me, || unsafe {
         gs_cancel_disable();

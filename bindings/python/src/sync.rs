@@ -116,12 +116,13 @@ impl<S, const N: usize> Queues<S, N> {
         &self,
         py: Python<'_>,
         at: usize,
+        may_end: bool,
         ready: impl Fn(&mut S, [u32; N]) -> bool,
     ) -> Result<bool, (PyErr, bool)> {
         if self.with(py, &ready) {
             return Ok(true);
         }
-        self.wait_by(py, at, ready, |sem| park::wait_through(py, |d| acquire(sem, d)))
+        self.wait_by(py, at, ready, |sem| park::wait_through(py, may_end, |d| acquire(sem, d)))
     }
 
     /// `park` waits for a unit of the semaphore with that address.
@@ -259,6 +260,8 @@ enum Kind {
     /// It ends the wait, unless the lock was handed to the goroutine at the same time: then the goroutine has the
     /// lock, and the exception is for its next wait. See `_waiter_lock`.
     Waiter,
+    /// It is for the next wait, but for what ends the program. See `_inner_lock`.
+    Inner,
 }
 
 /// Locks it if it is unlocked. Whether it has.
@@ -273,6 +276,9 @@ impl Lock {
     }
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+        if self.kind == Kind::Inner && timeout == Timeout::Forever {
+            return self.take_through(py, true).map(|()| true);
+        }
         self.queue.wait(py, 0, timeout, take_lock).or_else(|(e, was_given)| {
             if was_given {
                 if self.kind == Kind::Waiter
@@ -287,9 +293,14 @@ impl Lock {
         })
     }
 
-    /// Takes it, whatever is thrown at the goroutine meanwhile: that is for its next wait.
-    fn take_through(&self, py: Python<'_>) -> PyResult<()> {
-        self.queue.wait_through(py, 0, take_lock).map(|_| ()).map_err(|(e, _)| e)
+    /// Takes it, whatever is thrown at the goroutine meanwhile, by `park::wait_through`.
+    fn take_through(&self, py: Python<'_>, may_end: bool) -> PyResult<()> {
+        self.queue.wait_through(py, 0, may_end, take_lock).map(|_| ()).map_err(|(e, was_given)| {
+            if was_given {
+                self.give(py);
+            }
+            e
+        })
     }
 
     /// Hands the lock over to the first that waits, or unlocks it.
@@ -402,7 +413,7 @@ impl Lock {
     }
 
     fn _acquire_restore(&self, py: Python<'_>, _state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.take_through(py)
+        self.take_through(py, false)
     }
 
     fn _at_fork_reinit(&self, py: Python<'_>) {
@@ -423,6 +434,19 @@ pub fn _waiter_lock() -> Lock {
     Lock::unlocked(Kind::Waiter)
 }
 
+/// A lock within an object, for calls that wait for nothing but that: no cancel and no Timeout ends the wait for it. What
+/// ends the program does in the main goroutine, as in a main thread.
+#[pyfunction]
+pub fn _inner_lock() -> Lock {
+    Lock::unlocked(Kind::Inner)
+}
+
+/// As `_inner_lock`, an RLock.
+#[pyfunction]
+pub fn _inner_rlock() -> RLock {
+    RLock::free(Kind::Inner)
+}
+
 /// A lock that its owner, a goroutine or thread, may take again, as threading.RLock.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct RLock {
@@ -432,6 +456,10 @@ pub struct RLock {
 }
 
 impl RLock {
+    fn free(kind: Kind) -> RLock {
+        RLock { held: Shared::new((0, 0)), lock: Lock::unlocked(kind) }
+    }
+
     /// Takes it if it is free or the caller's. Whether it has.
     #[inline(always)]
     pub fn take_now(&self, py: Python<'_>) -> bool {
@@ -507,7 +535,7 @@ impl RLock {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> RLock {
-        RLock { held: Shared::new((0, 0)), lock: Lock::unlocked(Kind::Usual) }
+        RLock::free(Kind::Usual)
     }
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
@@ -560,7 +588,7 @@ impl RLock {
     }
 
     fn _acquire_restore(&self, py: Python<'_>, state: (u64, u64)) -> PyResult<()> {
-        self.lock.take_through(py)?;
+        self.lock.take_through(py, false)?;
         self.held.with(py, |h| *h = (state.1, state.0));
         Ok(())
     }

@@ -263,6 +263,19 @@ def test_queue_and_a_cancelled_consumer(pause):
         assert q.mutex.acquire(False)
 
 
+def test_queue_and_a_cancelled_call_that_waits_for_nothing():
+    q = gosched.Queue(1)
+    for call, size in (lambda: q.put_nowait("item"), 1), (q.get_nowait, 0), (q.task_done, 0):
+        with q.mutex:
+            g = park(lambda: (call(), sleep(20)))
+            g.cancel()
+            sleep(0.01)
+            assert not g.done()
+        g.join()
+        assert g.cancelled() and q.qsize() == size
+    q.join()
+
+
 def test_semaphore():
     s = Semaphore(2)
     assert s.acquire() and s.acquire()

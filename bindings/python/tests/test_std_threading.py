@@ -138,6 +138,140 @@ def test_conditions_of_cancelled_goroutines():
     """)
 
 
+CALLS_THAT_WAIT_FOR_NOTHING = """
+    import concurrent.futures as futures, queue, threading
+    done = []
+    def calls():
+        for cls in threading.Semaphore, threading.BoundedSemaphore:
+            semaphore = cls(1)
+            semaphore.acquire()
+            yield semaphore._cond, semaphore.release, lambda: semaphore.acquire(False)
+        event = threading.Event()
+        yield event._cond, event.set, event.is_set
+        yield event._cond, event.clear, lambda: not event.is_set()
+        barrier = threading.Barrier(2)
+        yield barrier._cond, barrier.abort, lambda: barrier.broken
+        yield barrier._cond, barrier.reset, lambda: not barrier.broken
+        for cls in queue.Queue, queue.LifoQueue, queue.PriorityQueue:
+            q = cls(1)
+            yield q.mutex, lambda: q.put_nowait(1), q.full
+            yield q.mutex, q.qsize, lambda: True
+            yield q.mutex, q.get_nowait, q.empty
+            yield q.mutex, q.task_done, lambda: not q.unfinished_tasks
+        future = futures.Future()
+        yield future._condition, lambda: future.set_result(1), future.done
+        future = futures.Future()
+        yield future._condition, future.cancel, future.cancelled
+"""
+
+
+def test_calls_that_wait_for_nothing_are_not_cancelled():
+    run(CALLS_THAT_WAIT_FOR_NOTHING + """
+    def cancelled(call):
+        call()
+        done.append("call")
+        gosched.sleep(20)
+    def out_of_time(call):
+        try:
+            with gosched.Timeout(0.001):
+                cancelled(call)
+        except gosched.Timeout:
+            done.append("time")
+    for f in cancelled, out_of_time:
+        for lock, call, check in calls():
+            with lock:
+                g = gosched.go(f, call)
+                gosched.sleep(0.01)
+                if f is cancelled:
+                    g.cancel()
+                    g.cancel()
+                    gosched.sleep(0.01)
+                assert not g.done(), call
+            g.join()
+            assert check(), call
+            if f is cancelled:
+                assert g.cancelled() and done == ["call"], (call, g.exception())
+            else:
+                assert g.exception() is None and done == ["call", "time"], (call, g.exception())
+            done.clear()
+    """)
+
+
+def test_calls_that_wait_are_cancelled():
+    run("""
+        import queue, threading
+        from concurrent.futures import Future
+        lock = threading.Lock()
+        lock.acquire()
+        cond = threading.Condition(threading.Lock())
+        cond.acquire()
+        q = queue.Queue(1)
+        q.put(1)
+        for wait in (
+            lock.acquire, cond.acquire, lambda: q.put(2), q.join, queue.Queue().get, threading.Semaphore(0).acquire,
+            threading.Event().wait, threading.Barrier(2).wait, Future().result,
+        ):
+            g = gosched.go(wait)
+            gosched.sleep(0.01)
+            g.cancel()
+            assert g.join(20) and g.cancelled(), wait
+    """)
+
+
+def test_ctrl_c_where_a_call_waits_for_nothing():
+    run("""
+        import os, signal, threading
+        semaphore = threading.Semaphore(0)
+        semaphore._cond.acquire()
+        def interrupt():
+            gosched.main().cancel()
+            gosched.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        gosched.go(interrupt)
+        try:
+            semaphore.release()
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert False
+        try:
+            gosched.sleep(20)
+        except gosched.Cancelled:
+            pass
+        else:
+            assert False
+        gosched.sleep(0.001)
+    """)
+
+
+def test_locks_of_the_library_s_classes():
+    run("""
+        import copy, inspect, queue, threading
+        from concurrent.futures import Future
+        assert type(queue.Queue().mutex) is type(threading.Lock())
+        assert type(threading.Event()._cond) is type(Future()._condition) is threading.Condition
+        assert list(inspect.signature(queue.Queue).parameters) == ["maxsize"]
+        assert list(inspect.signature(threading.Barrier).parameters) == ["parties", "action", "timeout"]
+        class Own(queue.Queue):
+            def __init__(self, name):
+                super().__init__(1)
+                self.name = name
+        q = Own("name")
+        q.put(1)
+        assert q.get() == 1 and isinstance(q, queue.Queue) and q.name == "name"
+        class Counted(threading.Semaphore):
+            def __init__(self):
+                threading.Semaphore.__init__(self, 2)
+        assert Counted().acquire()
+        try:
+            copy.deepcopy(queue.Queue())
+        except TypeError:
+            pass
+        else:
+            assert False
+    """)
+
+
 def test_join_of_the_main_thread_and_threads_that_outlive_it():
     assert run("""
         import threading, time

@@ -52,8 +52,35 @@ def _acquire_restore(self, state):
 
 def adapt_threading(threading):
     """For the classes of a module threading whose locks are cooperative."""
+
+    def _inner_condition():
+        return threading.Condition(_gosched._inner_rlock())
+
+    # Their methods that say that they don't wait take the lock, too.
+    threading._inner_lock = _gosched._inner_lock
+    threading._inner_condition = _inner_condition
+    for cls in (threading.Semaphore, threading.Event, threading.Barrier):
+        _rename(cls.__init__, "Lock", "_inner_lock")
     _put(threading.Condition, "wait", _wait)
     _put(threading._RLock, "_acquire_restore", _acquire_restore)
+
+
+def adapt_queue(queue):
+    """For the classes of a module queue over such a module threading."""
+    _rename(queue.Queue.__init__, "Lock", "_inner_lock")
+
+
+def adapt_futures(base):
+    """For concurrent.futures._base, likewise."""
+    _rename(base.Future.__init__, "Condition", "_inner_condition")
+    for cls in (base._AsCompletedWaiter, base._AllCompletedWaiter):
+        _rename(cls.__init__, "Lock", "_inner_lock")
+
+
+def _rename(function, name, other):
+    # In place, so that the classes stay what they are for subclasses, pickles and those who look at them.
+    code = function.__code__
+    function.__code__ = code.replace(co_names=tuple(other if n == name else n for n in code.co_names))
 
 
 def _put(cls, name, function):

@@ -356,6 +356,8 @@ def patch_threading(record):
             record.set(threading, name, getattr(ours, source))
 
     _locks.adapt_threading(threading)
+    _third_party.add("queue", _locks.adapt_queue)
+    _third_party.add("concurrent.futures._base", _locks.adapt_futures)
 
     if not hasattr(threading, "_DeleteDummyThreadOnDel"):
         threading._DummyThread = _dummy_thread(threading, ours)

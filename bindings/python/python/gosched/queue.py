@@ -1,8 +1,10 @@
 """Cooperative ``queue``: :class:`Queue`, :class:`LifoQueue`, :class:`PriorityQueue`, :class:`SimpleQueue`."""
 
 import queue as _std
+import sys as _sys
 import types as _types
 
+from . import _locks
 from . import threading
 from ._queue import SimpleQueue
 from ._originals import take_names as _take_names
@@ -35,3 +37,4 @@ def _rebound(cls, bases):
 Queue = _rebound(_std.Queue, (_std.Queue,))
 PriorityQueue = _rebound(_std.PriorityQueue, (Queue,))
 LifoQueue = _rebound(_std.LifoQueue, (Queue,))
+_locks.adapt_queue(_sys.modules[__name__])
