@@ -967,6 +967,33 @@ def test_exit(patch):
     assert "ended\n" in out
 
 
+@_PATCHES
+def test_exit_is_quiet_for_callers_that_go_on(patch):
+    out = _check(
+        """
+        import atexit
+        # Before the package's, so it's called after that. It waits, so the callers go on.
+        atexit.register(lambda: gosched.sleep(0.05))
+        import asyncio, gosched, os, threading
+        began = gosched.Semaphore(0)
+        async def wait():
+            began.release()
+            await asyncio.sleep(100)
+        def call(name):
+            try:
+                gosched.run_coroutine(wait())
+            finally:
+                os.write(1, name.encode() + b"\\n")
+        gosched.go(call, "goroutine")
+        threading.Thread(target=call, args=("thread",), daemon=True).start()
+        for _ in range(2):
+            began.acquire()
+        """,
+        patch,
+    )
+    assert "goroutine\n" in out
+
+
 def test_exit_before_the_loop_begins():
     _check(
         """

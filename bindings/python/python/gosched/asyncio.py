@@ -392,9 +392,10 @@ def as_future(goroutine, *, loop=None):
 class _Call:
     """A coroutine that a goroutine waits for."""
 
-    def __init__(self, coroutine, loop):
+    def __init__(self, coroutine, loop, background=None):
         self.coroutine = coroutine
         self.loop = loop
+        self.background = background
         self.task = None
         self.error = None
         self.done = Event()
@@ -441,6 +442,9 @@ class _Call:
             raise
         if self.error is not None:
             raise self.error
+        if self.background is not None and self.background.is_at_exit and self.task.cancelled():
+            # Cancelled by the end of the program. That is no error of the caller's, be it a goroutine or a thread.
+            raise SystemExit
         return self.task.result()
 
 
@@ -456,7 +460,8 @@ def run_coroutine(coroutine, *, loop=None):
     elsewhere: `loop`. The coroutine has a copy of the caller's context.
 
     If the goroutine is cancelled while it waits, or its Timeout passes, the coroutine's task is cancelled, and
-    has ended when the exception goes on.
+    has ended when the exception goes on. At the end of the program the tasks on the package's own loop are cancelled,
+    and callers that go on then get SystemExit.
 
     >>> import asyncio, gosched
     >>> gosched.run_coroutine(asyncio.sleep(0.001, "slept"))
@@ -474,7 +479,7 @@ def run_coroutine(coroutine, *, loop=None):
         background = None
         if loop is None:
             background = _the_background()
-        call = _Call(coroutine, loop if background is None else background.loop)
+        call = _Call(coroutine, loop if background is None else background.loop, background)
         try:
             if background is not None:
                 background.calls.add(call)
@@ -502,6 +507,7 @@ class _Background:
         self.loop = EventLoop()
         self.calls = set()
         self.is_closing = False
+        self.is_at_exit = False
         self.is_serving = False
         self.goroutine = _gosched.spawn(self._run, name="gosched-asyncio")
 
@@ -564,7 +570,7 @@ class _Background:
             self.loop.stop()
 
     def stop(self):
-        self.is_closing = True
+        self.is_closing = self.is_at_exit = True
         try:
             self.loop.call_soon_threadsafe(self._stop)
         except RuntimeError:
