@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -811,6 +812,36 @@ def test_exit_with_running_blocking_calls():
     """)
     assert outcome.out == "end\n" + "the call has ended\n" * 3 and outcome.err == ""
     assert time.monotonic() - began < 30
+
+
+def test_ctrl_c_at_exit_with_running_blocking_calls():
+    process = start("""
+        import gosched, time
+        gosched.go(gosched.blocking, time.sleep, 10_000)
+        gosched.sleep(0.05)
+        print("end of main", flush=True)
+    """)
+    assert process.stdout.readline() == "end of main\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGINT)
+    outcome = finish(process)
+    assert "KeyboardInterrupt" in outcome.err, outcome
+
+
+def test_exit_does_not_wait_for_a_read_that_parks():
+    for patch in ("", "gosched.patch_all()"):
+        outcome = run("""
+            import gosched, os, sys
+            %s
+            read = os.read if gosched.patch.is_patched("os") else gosched.os.read
+            stdin, never = os.pipe()
+            os.dup2(stdin, 0)
+            gosched.go(read, 0, 4096)
+            gosched.sleep(0.01)
+            print("end of main")
+        """ % patch)
+        assert outcome.out == "end of main\n" and outcome.err == "", outcome
 
 
 def test_exit_with_blocking_calls_that_have_not_begun():
