@@ -192,6 +192,16 @@ pub fn wait_through(
     })))
 }
 
+/// After a [`wait_through`] that nothing ended: raises what was thrown at the main goroutine to end the program.
+pub fn raise_end(py: Python<'_>) -> PyResult<()> {
+    let Some(me) = worker::current(py).filter(|_| worker::is_main_goroutine()) else {
+        return Ok(());
+    };
+    let Some(e) = me.take_end(py) else { return Ok(()) };
+    me.cancel_if_thrown(py);
+    Err(e)
+}
+
 /// Without the GIL, for a goroutine.
 #[inline(always)]
 fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {

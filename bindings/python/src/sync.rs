@@ -406,14 +406,17 @@ impl Lock {
         self.release_it(py)
     }
 
-    // What a Condition asks for. A condition's caller holds the lock when a wait ends, however it ends.
+    // What a Condition asks for. Its caller holds the lock again when a wait ends, even if that raises an exception.
+    // There is no `_is_owned`: the try to acquire the lock, in its place, gives way now and then. Code that polls a queue
+    // relies on it.
 
     fn _release_save(&self, py: Python<'_>) -> PyResult<()> {
         self.release_it(py)
     }
 
     fn _acquire_restore(&self, py: Python<'_>, _state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.take_through(py, false)
+        self.take_through(py, false)?;
+        park::raise_end(py)
     }
 
     fn _at_fork_reinit(&self, py: Python<'_>) {
@@ -590,7 +593,7 @@ impl RLock {
     fn _acquire_restore(&self, py: Python<'_>, state: (u64, u64)) -> PyResult<()> {
         self.lock.take_through(py, false)?;
         self.held.with(py, |h| *h = (state.1, state.0));
-        Ok(())
+        park::raise_end(py)
     }
 
     fn _at_fork_reinit(&self, py: Python<'_>) {

@@ -199,6 +199,37 @@ def test_interrupts_while_goroutines_begin():
             kill(process)
 
 
+def test_keyboard_interrupt_while_a_condition_takes_its_lock_again():
+    outcome = run("""
+        import gosched, os, signal
+        for lock in gosched.Lock(), gosched.RLock():
+            cond = gosched.Condition(lock)
+            seen = []
+            def other():
+                with cond:
+                    seen.append(cond.wait(20))
+            def notifies():
+                gosched.sleep(0.02)
+                with cond:
+                    cond.notify()
+                    gosched.sleep(0.01)
+                    os.kill(os.getpid(), signal.SIGINT)
+                    gosched.sleep(0.05)
+            cond.acquire()
+            gs = [gosched.go(notifies), gosched.go(other)]
+            try:
+                cond.wait()
+            except KeyboardInterrupt:
+                print("interrupted", cond._is_owned())
+            cond.release()
+            for g in gs:
+                g.join()
+            # The notification was the main goroutine's, which has passed it on.
+            assert seen == [True]
+    """)
+    assert outcome.out == "interrupted True\n" * 2 and not outcome.err, outcome
+
+
 def test_signal_handlers_run_while_all_wait():
     outcome = interrupt("""
         import gosched, signal

@@ -30,14 +30,21 @@ def _wait(self, timeout=None):
         thrown = True
         raise
     finally:
-        self._acquire_restore(saved_state)
-        if not gotit:
-            try:
-                self._waiters.remove(waiter)
-            except ValueError:
-                # Notified while it waited for the lock. The caller doesn't go on, so another one gets that.
-                if thrown:
-                    self.notify()
+        try:
+            self._acquire_restore(saved_state)
+        except BaseException:
+            thrown = True
+            raise
+        finally:
+            is_notified = gotit
+            if not gotit:
+                try:
+                    self._waiters.remove(waiter)
+                except ValueError:
+                    is_notified = True  # while it waited for the lock
+            if is_notified and thrown and self._is_owned():
+                # The caller doesn't go on: another waiter gets the notification.
+                self.notify()
 
 
 def _acquire_restore(self, state):
@@ -45,9 +52,12 @@ def _acquire_restore(self, state):
     restore = getattr(self._block, "_acquire_restore", None)
     if restore is None:
         self._block.acquire()  # the interpreter's, made before threading was patched
-    else:
+        self._count, self._owner = state
+        return
+    try:
         restore(None)
-    self._count, self._owner = state
+    finally:
+        self._count, self._owner = state
 
 
 def adapt_threading(threading):
