@@ -113,7 +113,15 @@ def test_conditions_of_cancelled_goroutines():
         def waits(cond):
             with cond:
                 cond.wait()
-        for lock in threading.Lock(), threading.RLock(), threading._RLock():
+        class Own:
+            def __init__(self):
+                lock = threading.Lock()
+                self.acquire, self.release = lock.acquire, lock.release
+            def __enter__(self):
+                return self.acquire()
+            def __exit__(self, *exc):
+                self.release()
+        for lock in threading.Lock(), threading.RLock(), threading._RLock(), Own():
             cond = threading.Condition(lock)
             g = gosched.go(waits, cond)
             gosched.sleep(0.01)

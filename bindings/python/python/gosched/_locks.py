@@ -7,6 +7,7 @@ classes as it should be when a goroutine is cancelled.
 import types as _types
 
 from . import _gosched
+from . import _runtime
 
 
 def _wait(self, timeout=None):
@@ -47,6 +48,23 @@ def _wait(self, timeout=None):
                 self.notify()
 
 
+def _acquire_restore_by_acquire(self, state):
+    # Of a Condition whose lock has no _acquire_restore(), such as a class of a program's own around another lock.
+    thrown = None
+    while True:
+        try:
+            self._lock.acquire()
+        except (_gosched.Cancelled, _runtime.Timeout) as error:
+            thrown = error
+        else:
+            break
+    if thrown is not None:
+        try:
+            raise thrown
+        finally:
+            del thrown
+
+
 def _acquire_restore(self, state):
     # Of the RLock that is written in Python.
     restore = getattr(self._block, "_acquire_restore", None)
@@ -72,6 +90,7 @@ def adapt_threading(threading):
     for cls in (threading.Semaphore, threading.Event, threading.Barrier):
         _rename(cls.__init__, "Lock", "_inner_lock")
     _put(threading.Condition, "wait", _wait)
+    _put(threading.Condition, "_acquire_restore", _acquire_restore_by_acquire)
     _put(threading._RLock, "_acquire_restore", _acquire_restore)
 
 
