@@ -1116,7 +1116,6 @@ public:
 /// with std::errc::operation_canceled in a cancelled goroutine.
 class condition_variable {
     gs_cond c_{};
-    friend class condition_variable_any;
 
     result<std::cv_status> by(std::unique_lock<mutex> &lock, gs_deadline at, const char *where)
     {
@@ -1186,45 +1185,119 @@ public:
     native_handle_type native_handle() noexcept { return &c_; }
 };
 
-/// As gs::condition_variable, for locks of any type with lock() and unlock(): std::shared_lock<gs::shared_mutex>.
-class condition_variable_any {
-    mutex inner_;
-    condition_variable c_;
+namespace detail {
 
+/// For the lists of waiters of gs::condition_variable_any. They are no members of it: a waiter that was notified takes
+/// the mutex once more, and the condition variable may be gone then.
+struct alignas(64) list_mutex {
+    mutex m;
+};
+inline list_mutex list_mutexes[64];
+
+inline mutex &list_mutex_of(const void *p) noexcept
+{
+    const auto at = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) >> 4;
+    return list_mutexes[at * UINT64_C(0x9e3779b97f4a7c15) >> 58].m;
+}
+
+}  // namespace detail
+
+/// As gs::condition_variable, for locks of any type with lock() and unlock(): std::shared_lock<gs::shared_mutex>. It may
+/// be destroyed as soon as all waiters are notified: they may still have to lock.
+class condition_variable_any {
+    /// Lies on the waiter's stack, and is in the list from before the waiter unlocks, so a notify after that finds it. The
+    /// mutex of the list isn't held while the lock's functions run: a lock may have a condition variable of its own.
+    class waiter {
+        condition_variable_any &of_;
+        mutex &m_;
+        waiter *next_ = nullptr, *prev_ = nullptr;
+        gs_cond woken_{};
+        bool notified_ = false;
+        bool over_ = false; // only the waiter itself uses it
+        friend class condition_variable_any;
+
+        void leave() noexcept
+        {
+            if (!notified_) // else its condition variable may be gone
+                of_.remove(this);
+            over_ = true;
+        }
+
+    public:
+        explicit waiter(condition_variable_any &of) : of_(of), m_(detail::list_mutex_of(&of))
+        {
+            std::lock_guard<mutex> guard(m_);
+            prev_ = of_.last_;
+            (prev_ != nullptr ? prev_->next_ : of_.first_) = this;
+            of_.last_ = this;
+        }
+        waiter(const waiter &) = delete;
+        waiter &operator=(const waiter &) = delete;
+        ~waiter()
+        {
+            if (over_)
+                return;
+            std::lock_guard<mutex> guard(m_);
+            leave();
+        }
+        int wait(gs_deadline at)
+        {
+            std::lock_guard<mutex> guard(m_);
+            int r = 0;
+            while (r == 0 && !notified_)
+                r = gs_cond_wait(&woken_, m_.native_handle(), at);
+            leave();
+            return notified_ ? 0 : r;
+        }
+    };
     template <class Lock>
     struct relock {
         Lock &lock;
         ~relock() { lock.lock(); }
     };
-    // The waiter holds inner_ from before it unlocks until it waits, so a notify after that wakes it.
-    template <class Lock, class Wait>
-    auto around(Lock &lock, Wait &&wait)
+    waiter *first_ = nullptr, *last_ = nullptr;
+
+    // With the mutex of the list held:
+    void remove(waiter *w) noexcept
     {
-        std::unique_lock<mutex> inner(inner_);
+        (w->prev_ != nullptr ? w->prev_->next_ : first_) = w->next_;
+        (w->next_ != nullptr ? w->next_->prev_ : last_) = w->prev_;
+    }
+    void notify_first() noexcept
+    {
+        waiter *w = first_;
+        remove(w);
+        w->notified_ = true;
+        (void)gs_cond_signal(&w->woken_);
+    }
+
+    template <class Lock>
+    int wait_by(Lock &lock, gs_deadline at)
+    {
+        waiter self(*this);
         lock.unlock();
         relock<Lock> last{lock};
-        std::unique_lock<mutex> first(std::move(inner)); // unlocked before the other one is locked again
-        return wait(first);
+        return self.wait(at);
     }
     template <class Lock>
     result<std::cv_status> by(Lock &lock, gs_deadline at, const char *where)
     {
-        return around(lock, [&](std::unique_lock<mutex> &inner) { return c_.by(inner, at, where); });
+        const int r = wait_by(lock, at);
+        if (r == 0)
+            return std::cv_status::no_timeout;
+        if (r == -ETIMEDOUT)
+            return std::cv_status::timeout;
+        return detail::failed<std::cv_status>(r, where);
     }
     template <class Lock, class Pred>
     result<bool> by(Lock &lock, gs_deadline at, Pred &pred, const char *where)
     {
         while (!pred()) {
-            const result<std::cv_status> r = by(lock, at, where);
-#if GS_HPP_EXCEPTIONS
-            const std::cv_status woken = r;
-#else
-            if (!r)
-                return unexpected{r.error()};
-            const std::cv_status woken = *r;
-#endif
-            if (woken == std::cv_status::timeout)
+            const int r = wait_by(lock, at);
+            if (r == -ETIMEDOUT)
                 return static_cast<bool>(pred());
+            if (r < 0)
+                return detail::failed<bool>(r, where);
         }
         return true;
     }
@@ -1236,31 +1309,28 @@ public:
 
     void notify_one()
     {
-        std::lock_guard<mutex> guard(inner_);
-        c_.notify_one();
+        std::lock_guard<mutex> guard(detail::list_mutex_of(this));
+        if (first_ != nullptr)
+            notify_first();
     }
     void notify_all()
     {
-        std::lock_guard<mutex> guard(inner_);
-        c_.notify_all();
+        std::lock_guard<mutex> guard(detail::list_mutex_of(this));
+        while (first_ != nullptr)
+            notify_first();
     }
     template <class Lock>
     result<void> wait(Lock &lock)
     {
-        return around(lock, [this](std::unique_lock<mutex> &inner) { return c_.wait(inner); });
+        return detail::done(wait_by(lock, GS_FOREVER), "gs::condition_variable_any::wait");
     }
     template <class Lock, class Pred>
     result<void> wait(Lock &lock, Pred pred)
     {
-        while (!pred()) {
-#if GS_HPP_EXCEPTIONS
-            wait(lock);
-#else
-            if (auto r = wait(lock); !r)
-                return r;
-#endif
-        }
-        return result<void>();
+        int r = 0;
+        while (r == 0 && !pred())
+            r = wait_by(lock, GS_FOREVER);
+        return detail::done(r, "gs::condition_variable_any::wait");
     }
     template <class Lock, class Rep, class Period>
     result<std::cv_status> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d)

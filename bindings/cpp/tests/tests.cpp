@@ -1164,6 +1164,124 @@ GO_TEST("condition_variable_any waits with a limit and a predicate")
     setter.get();
 }
 
+GO_TEST("condition_variable_any may be destroyed once all waiters are notified")
+{
+    for (int round = 0; round < 300; round++) {
+        gs::mutex m;
+        bool is_true = false;
+        int waiting = 0;
+        alignas(gs::condition_variable_any) unsigned char room[sizeof(gs::condition_variable_any)];
+        auto *changed = ::new (static_cast<void *>(room)) gs::condition_variable_any;
+        std::vector<gs::goroutine<void>> waiters;
+        for (int i = 0; i < 3; i++)
+            waiters.push_back(gs::go([&, i] {
+                std::unique_lock<gs::mutex> lock(m);
+                waiting++;
+                while (!is_true)
+                    if (i < 2)
+                        changed->wait(lock);
+                    else
+                        (void)changed->wait_for(lock, 1min);
+            }));
+        for (bool all = false; !all;) {
+            go_elsewhere(round);
+            std::lock_guard<gs::mutex> guard(m);
+            all = waiting == 3;
+        }
+        {
+            std::lock_guard<gs::mutex> guard(m);
+            is_true = true;
+            changed->notify_all();
+        }
+        changed->~condition_variable_any();
+        std::memset(room, 0x55, sizeof room);
+        for (auto &g : waiters)
+            if (!g.join_for(1min)) {
+                std::fputs("a waiter of a condition variable that is gone doesn't return\n", stderr);
+                std::abort();
+            }
+    }
+}
+
+/// A lock with a condition variable of its own.
+class LockWithWaiters {
+    gs::mutex m_;
+    gs::condition_variable_any changed_;
+    bool locked_ = false;
+
+public:
+    bool fails = false;
+    void lock()
+    {
+        std::unique_lock<gs::mutex> guard(m_);
+        changed_.wait(guard, [&] { return !locked_; });
+        locked_ = true;
+    }
+    void unlock()
+    {
+        if (std::exchange(fails, false))
+            throw std::runtime_error("can't be unlocked");
+        std::lock_guard<gs::mutex> guard(m_);
+        locked_ = false;
+        changed_.notify_all();
+    }
+};
+
+GO_TEST("condition_variable_any waits with locks that use one themselves, and that throw")
+{
+    constexpr int n = 200; // some share what guards their waiters
+    LockWithWaiters lock;
+    std::vector<gs::condition_variable_any> turns(n + 1);
+    int turn = -1;
+    gs::task_group tg;
+    for (int i = 0; i < n; i++)
+        tg.go([&, i] {
+            std::lock_guard<LockWithWaiters> guard(lock);
+            turns[i].wait(lock, [&] { return turn == i; });
+            turn++;
+            turns[i + 1].notify_one();
+        });
+    {
+        std::lock_guard<LockWithWaiters> guard(lock);
+        turn = 0;
+        turns[0].notify_one();
+        turns[n].wait(lock, [&] { return turn == n; });
+        lock.fails = true;
+        CHECK_THROWS_WITH_AS(turns[0].wait(lock), "can't be unlocked", std::runtime_error);
+        CHECK(turns[0].wait_for(lock, 1ms) == std::cv_status::timeout);
+    }
+    tg.wait();
+    turns[0].notify_all(); // there is nobody
+}
+
+GO_TEST("a cancel ends the wait of a condition_variable_any, and a notify goes to who still waits")
+{
+    gs::mutex m;
+    gs::condition_variable_any changed;
+    int waiting = 0, woken = 0;
+    const auto wait = [&] {
+        std::unique_lock<gs::mutex> lock(m);
+        waiting++;
+        const auto code = code_of([&] { changed.wait(lock); });
+        CHECK(lock.owns_lock());
+        woken += !code;
+        return code;
+    };
+    auto first = gs::go(wait), second = gs::go(wait), third = gs::go(wait);
+    for (bool all = false; !all;) {
+        gs::this_goroutine::yield();
+        std::lock_guard<gs::mutex> guard(m);
+        all = waiting == 3;
+    }
+    first.cancel();
+    CHECK(first.get() == std::errc::operation_canceled);
+    changed.notify_one();
+    changed.notify_one();
+    CHECK_FALSE(second.get());
+    CHECK_FALSE(third.get());
+    CHECK(woken == 2);
+}
+
 GO_TEST("after, ticker, timer, sleep")
 {
     const auto start = gs::clock::now();
