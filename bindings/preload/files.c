@@ -440,11 +440,33 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
 #undef counts
 }
 
+static bool is_socket(int fd)
+{
+    struct stat st;
+    int error = errno;
+    bool yes = fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
+    errno = error;
+    return yes;
+}
+
+/*
+ * A read of no bytes. The vectored call, which is the one that can be tried, gives 0 at once for a total length of 0.
+ * But the file may have more to say to read: EINVAL, or an event to wait for.
+ */
+static ssize_t read_nothing(int fd, void *buf, struct counts *c)
+{
+#define counts (*c)
+    return is_socket(fd) ? real.read(fd, buf, 0) : ELSEWHERE(real.read, (fd, buf, 0L));
+#undef counts
+}
+
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
     COUNTED(read);
     if (!TAKEN)
         return real.read(fd, buf, n);
+    if (n == 0)
+        return read_nothing(fd, buf, &counts);
     struct iovec iov = {buf, n < MOST ? n : MOST};
     return do_readv(fd, &iov, 1, true, &counts);
 }
@@ -463,6 +485,8 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
         __chk_fail();
     if (!TAKEN)
         return real.read(fd, buf, n);
+    if (n == 0)
+        return read_nothing(fd, buf, &counts);
     struct iovec iov = {buf, n < MOST ? n : MOST};
     return do_readv(fd, &iov, 1, true, &counts);
 }
@@ -529,12 +553,6 @@ static ssize_t send_rest(struct waiting *w, struct iovec *of, int parts, int fla
 #define SEND_THE_REST(w, iov, n, done, flags) \
     WRITE_THE_REST(w, iov, n, done, send_rest(w, of, parts, (flags) | MSG_DONTWAIT), send_rest(w, of, parts, flags))
 
-static bool is_socket(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
-}
-
 /* `ours`: as of do_readv. */
 static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
@@ -572,11 +590,36 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
 #undef counts
 }
 
+/*
+ * A write of no bytes, as of read_nothing: it sends an empty datagram, and tells of a socket that can't be written to.
+ * The kernel ends a record of a SOCK_SEQPACKET at each write.
+ */
+static ssize_t write_nothing(int fd, const void *buf, struct counts *c)
+{
+#define counts (*c)
+    struct waiting w = WAITING(fd);
+    int type = 0, before = errno;
+    socklen_t size = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+        errno = before;
+        return KERNEL(real.write(fd, buf, 0));
+    }
+    int flags = MSG_DONTWAIT | (type == SOCK_SEQPACKET ? MSG_EOR : 0);
+    w.kind = SOCKET;
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendto(w.file.fd, buf, 0, flags, NULL, 0),
+                           real.write(w.file.fd, buf, 0));
+    leave_file(&w.file);
+    return r;
+#undef counts
+}
+
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
     COUNTED(write);
     if (!TAKEN)
         return real.write(fd, buf, n);
+    if (n == 0)
+        return write_nothing(fd, buf, &counts);
     struct iovec iov = {(void *)buf, n < MOST ? n : MOST};
     return do_writev(fd, &iov, 1, true, &counts);
 }
@@ -596,7 +639,7 @@ EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
     if (!TAKEN || at < 0)
         return real.pread64(fd, buf, n, at);
     struct iovec iov = {buf, n < MOST ? n : MOST};
-    ssize_t r = preadv2(fd, &iov, 1, at, RWF_NOWAIT);
+    ssize_t r = n > 0 ? preadv2(fd, &iov, 1, at, RWF_NOWAIT) : -1;
     if (r == (ssize_t)iov.iov_len)
         return r;
     return KERNEL(real.pread64(fd, buf, n, at));

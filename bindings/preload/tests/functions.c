@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
 #include <sys/select.h>
@@ -28,6 +29,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -670,6 +672,177 @@ static void partial_sends(void)
         }
     HOLDS(signal(SIGPIPE, SIG_IGN) == SIG_DFL && pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
     free(all);
+}
+
+static void take_empty_ones(void *arg)
+{
+    soon();
+    while (recv(*(int *)arg, buffer, 10, MSG_DONTWAIT) >= 0)
+        ;
+}
+
+static void make_file_soon(void *arg)
+{
+    soon();
+    HOLDS(close(open(arg, O_WRONLY | O_CREAT, 0600)) == 0);
+}
+
+/* Each of the calls with no bytes to read or to write. */
+static void say_nothing(int fd, bool reads, bool writes)
+{
+    char b[20];
+    struct iovec v[2] = {{b, 0}, {b, 0}};
+    if (reads) {
+        SAY(read(fd, b, 0));
+        SAY(read(fd, nowhere, 0));
+        SAY(readv(fd, v, 1));
+        SAY(readv(fd, v, 2));
+        SAY(readv(fd, v, 0));
+        SAY(readv(fd, NULL, 0));
+        SAY(pread(fd, b, 0, 0));
+        SAY(preadv(fd, v, 1, 0));
+    }
+    if (writes) {
+        SAY(write(fd, b, 0));
+        SAY(write(fd, nowhere, 0));
+        SAY(writev(fd, v, 1));
+        SAY(writev(fd, v, 2));
+        SAY(writev(fd, v, 0));
+        SAY(writev(fd, NULL, 0));
+        SAY(pwrite(fd, b, 0, 0));
+        SAY(pwritev(fd, v, 1, 0));
+        SAY(sigpipe_is_pending());
+    }
+}
+
+static void nothing(void)
+{
+    int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET}, s[2], k, fd;
+    char b[20];
+    struct iovec v = {b, 0};
+    struct msghdr empty = {.msg_iov = &v, .msg_iovlen = 1}, none = {0};
+    struct mmsghdr many[2] = {{.msg_hdr = empty}, {.msg_hdr = none}};
+    struct sockaddr_un from;
+    socklen_t len = sizeof from;
+    task t;
+    sigset_t set, before;
+    HOLDS(signal(SIGPIPE, SIG_DFL) == SIG_IGN && sigemptyset(&set) == 0 && sigaddset(&set, SIGPIPE) == 0);
+    HOLDS(pthread_sigmask(SIG_BLOCK, &set, &before) == 0);
+    for (k = 0; k < 3; k++) {
+        printf("    type %d\n", types[k]);
+        HOLDS(socketpair(AF_UNIX, types[k], 0, s) == 0);
+#define SENT(call) \
+    do { \
+        SAY(call); \
+        int got_ = 0; \
+        while (recv(s[1], b, sizeof b, MSG_DONTWAIT) == 0 && types[k] != SOCK_STREAM) \
+            got_++; \
+        printf("    empty ones: %d\n", got_); \
+    } while (0)
+        SENT(write(s[0], b, 0));
+        SENT(writev(s[0], &v, 1));
+        SENT(writev(s[0], &v, 0));
+        SENT(send(s[0], b, 0, 0));
+        SENT(send(s[0], b, 0, MSG_DONTWAIT));
+        SENT(sendto(s[0], NULL, 0, 0, NULL, 0));
+        SENT(sendmsg(s[0], &empty, 0));
+        SENT(sendmsg(s[0], &none, 0));
+        SENT(sendmmsg(s[0], many, 2, 0));
+        /* There is something, and nothing of it is asked for. */
+#define OF_ONE(call) \
+    do { \
+        HOLDS(write(s[1], "ab", 2) == 2); \
+        SAY(call); \
+        SAY(recv(s[0], b, sizeof b, MSG_DONTWAIT)); \
+    } while (0)
+        OF_ONE(read(s[0], b, 0));
+        OF_ONE(readv(s[0], &v, 1));
+        OF_ONE(readv(s[0], &v, 0));
+        OF_ONE(recv(s[0], b, 0, 0));
+        OF_ONE(recv(s[0], b, 0, MSG_PEEK));
+        OF_ONE(recv(s[0], b, 0, MSG_WAITALL));
+        OF_ONE(recvfrom(s[0], NULL, 0, 0, (struct sockaddr *)&from, &len));
+        OF_ONE(recvmsg(s[0], &empty, 0));
+        OF_ONE(recvmsg(s[0], &none, 0));
+        OF_ONE(recvmmsg(s[0], many, 2, MSG_WAITFORONE, NULL));
+        /* There is nothing yet. */
+        SAY(read(s[0], b, 0));
+        SAY(readv(s[0], &v, 1));
+        SAY(recv(s[0], b, 0, MSG_DONTWAIT));
+        AFTER_SEND(recv(s[0], b, 0, 0));
+        drain(s[0]);
+        AFTER_SEND(recvfrom(s[0], b, 0, 0, (struct sockaddr *)&from, &len));
+        drain(s[0]);
+        AFTER_SEND(recvmsg(s[0], &empty, 0));
+        drain(s[0]);
+        AFTER_SEND(recvmsg(s[0], &none, 0));
+        drain(s[0]);
+        if (types[k] != SOCK_STREAM) {
+            struct timeval limit = {0, 30000}, forever = {0, 0};
+            while (send(s[0], b, 0, MSG_DONTWAIT) == 0)
+                ;
+            setsockopt(s[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+            SAY(write(s[0], b, 0)); /* the queue is full */
+            setsockopt(s[0], SOL_SOCKET, SO_SNDTIMEO, &forever, sizeof limit);
+            begin(&t, take_empty_ones, &s[1]);
+            SAY(write(s[0], b, 0));
+            end(&t);
+            while (send(s[0], b, 0, MSG_DONTWAIT) == 0)
+                ;
+            SAY(fcntl(s[0], F_SETFL, O_NONBLOCK));
+            SAY(write(s[0], b, 0));
+        }
+        SAY(shutdown(s[0], SHUT_WR));
+        say_nothing(s[0], true, true);
+        close(s[1]);
+        say_nothing(s[0], true, true);
+        close(s[0]);
+        fd = socket(AF_UNIX, types[k], 0);
+        say_nothing(fd, true, true); /* not connected */
+        close(fd);
+    }
+    struct {
+        const char *what;
+        int fd;
+        bool reads, writes;
+    } files[] = {
+        {"a socket that listens", listen_on_loopback(), true, true},
+        {"a TCP socket that isn't connected", socket(AF_INET, SOCK_STREAM, 0), true, true},
+        {"a UDP socket that isn't connected", socket(AF_INET, SOCK_DGRAM, 0), true, true},
+        {"eventfd", eventfd(0, 0), true, true},
+        {"eventfd with a value", eventfd(1, 0), true, true},
+        {"timerfd", timerfd_create(CLOCK_MONOTONIC, 0), true, true},
+        {"epoll", epoll_create1(0), true, true},
+        {"inotify, written", inotify_init(), false, true},
+        {"inotify that doesn't block", inotify_init1(IN_NONBLOCK), true, true},
+        {"a directory", open("/", O_RDONLY), true, true},
+        {"a disk file", open(in_directory("nothing"), O_RDWR | O_CREAT, 0600), true, true},
+        {"a disk file, read only", open(in_directory("nothing"), O_RDONLY), true, true},
+        {"a disk file, written only", open(in_directory("nothing"), O_WRONLY), true, true},
+        {"/dev/null", open("/dev/null", O_RDWR), true, true},
+        {"/dev/zero", open("/dev/zero", O_RDWR), true, true},
+        {"/proc", open("/proc/self/stat", O_RDONLY), true, true},
+        {"a terminal", posix_openpt(O_RDWR | O_NOCTTY), true, true},
+        {"none", -1, true, true},
+    };
+    for (k = 0; k < (int)(sizeof files / sizeof files[0]); k++) {
+        printf("    %s\n", files[k].what);
+        say_nothing(files[k].fd, files[k].reads, files[k].writes);
+        close(files[k].fd);
+    }
+    HOLDS(pipe(s) == 0);
+    say_nothing(s[0], true, true);
+    say_nothing(s[1], true, true);
+    close(s[0]);
+    say_nothing(s[1], false, true);
+    close(s[1]);
+    fd = inotify_init(); /* which waits all the same */
+    HOLDS(inotify_add_watch(fd, directory, IN_CREATE) >= 0);
+    begin(&t, make_file_soon, (void *)in_directory("event"));
+    SAY(read(fd, b, 0));
+    end(&t);
+    close(fd);
+    HOLDS(signal(SIGPIPE, SIG_IGN) == SIG_DFL && pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
 static atomic_int accepts;
@@ -1656,7 +1829,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children), TEST(starting),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
