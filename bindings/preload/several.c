@@ -44,7 +44,8 @@ struct several {
     fd_set *in[3], *asked[3];
 };
 
-enum { WAITED_IN_KERNEL = -2 }; /* of `wait_several`: the caller has to make the call as it is */
+/* Of `wait_several` and its callers: the caller has to make the call as it is. errno is as it was before then. */
+enum { WAITED_IN_KERNEL = -2 };
 
 /* What poll returns if its only file has these events. */
 static int poll_has_found(struct pollfd *only, int events)
@@ -184,7 +185,7 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct co
         s.events = fds[i].events;
     }
     r = wait_several(&s);
-    if (r >= 0)
+    if (r != -1)
         errno = before;
     return r;
 }
@@ -320,8 +321,10 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
     int before = errno, found;
     if (n < 0)
         return real.select(n, r, w, e, &now);
-    if (bytes > sizeof small[0] && (large = malloc(3 * bytes)) == NULL)
+    if (bytes > sizeof small[0] && (large = malloc(3 * bytes)) == NULL) {
+        errno = before;
         return WAITED_IN_KERNEL;
+    }
     for (int i = 0; i < 3; i++)
         if (s.in[i] != NULL) {
             s.asked[i] = (fd_set *)(large ? large + (size_t)i * (bytes / 8) : small[i]);
@@ -341,9 +344,7 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
         for (int i = 0; i < 3; i++)
             if (s.in[i] != NULL)
                 memcpy(s.in[i], s.asked[i], bytes);
-    if (found >= 0)
-        errno = before;
-    int error = errno;
+    int error = found == -1 ? errno : before;
     free(large);
     errno = error;
     return found;
@@ -410,7 +411,7 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
         }
     }
     leave_file(&f);
-    if (r >= 0)
+    if (r != -1)
         errno = before;
     return r;
 }

@@ -1105,6 +1105,18 @@ static void several(void)
     f[0].fd = p[1];
     f[0].events = POLLOUT;
     SAY(poll(f, 1, -1));
+    /* A file that epoll can't have. */
+    int disk = open("/etc/passwd", O_RDONLY);
+    struct pollfd two[3] = {{disk, 0, 0}, {p[0], POLLIN, 0}, {p[0], POLLPRI, 0}};
+    SAY(poll(two, 1, 10));
+    SAY(poll(two, 2, 10));
+    SAY(ppoll(two, 2, &(struct timespec){0, 10000000}, NULL));
+    SAY(poll(two + 1, 2, 10)); /* one file twice */
+    SAY(select(disk + 1, NULL, NULL, only_file(disk), &(struct timeval){0, 10000}));
+    SAY(pselect(disk + 1, NULL, NULL, only_file(disk), &(struct timespec){0, 10000000}, NULL));
+    FD_SET(p[0], only_file(disk));
+    SAY(select((disk > p[0] ? disk : p[0]) + 1, NULL, NULL, &files, &(struct timeval){0, 10000}));
+    close(disk);
     SAY(select(p[0] + 1, only_file(p[0]), NULL, NULL, &tv));
     SAY(tv.tv_sec == 0 && tv.tv_usec == 0);
     AFTER_WRITE(select(p[0] + 1, only_file(p[0]), NULL, NULL, NULL));
