@@ -113,11 +113,14 @@ static int wait_several(struct several *s)
     return r;
 }
 
-/* A file may be in the list several times, with other events each time. */
+/*
+ * A file may be in the list several times, with other events each time. EPERM is that of disk files: they can be read
+ * and written at any time, which `look` has found if it was asked for, and have no other events.
+ */
 static int add_file(int epoll, int fd, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.fd = fd};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0)
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0 || errno == EPERM)
         return 0;
     return errno;
 }

@@ -1112,6 +1112,8 @@ static void several(void)
     SAY(poll(two, 2, 10));
     SAY(ppoll(two, 2, &(struct timespec){0, 10000000}, NULL));
     SAY(poll(two + 1, 2, 10)); /* one file twice */
+    AFTER_WRITE(poll(two, 3, -1));
+    SAY(two[0].revents + 100 * two[1].revents + 10000 * two[2].revents);
     SAY(select(disk + 1, NULL, NULL, only_file(disk), &(struct timeval){0, 10000}));
     SAY(pselect(disk + 1, NULL, NULL, only_file(disk), &(struct timespec){0, 10000000}, NULL));
     FD_SET(p[0], only_file(disk));
