@@ -639,9 +639,11 @@ EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
     if (!TAKEN || at < 0)
         return real.pread64(fd, buf, n, at);
     struct iovec iov = {buf, n < MOST ? n : MOST};
+    int before = errno;
     ssize_t r = n > 0 ? preadv2(fd, &iov, 1, at, RWF_NOWAIT) : -1;
     if (r == (ssize_t)iov.iov_len)
         return r;
+    errno = before;
     return KERNEL(real.pread64(fd, buf, n, at));
 }
 ALIAS(pread, pread64);

@@ -227,6 +227,9 @@ static void disks(void)
     SAY(preadv(fd, &v, 1, 1));
     SAY(pwritev(fd, &v, 1, 10));
     SAY(pread(fd, b, 1, -1));
+    int proc = open("/proc/self/stat", O_RDONLY); /* which can't be tried */
+    SAY(pread(proc, b, 5, 0));
+    close(proc);
     SAY(fsync(fd));
     SAY(fdatasync(fd));
     SAY(syncfs(fd));
