@@ -1597,15 +1597,34 @@ public:
     void restore() noexcept {}
 };
 
+/// Whether an exception may leave give_back.
 template <class T>
-inline void give_back(T &to, T &&value) noexcept
+inline constexpr bool may_not_go_back = std::is_move_assignable_v<T> && !std::is_nothrow_move_assignable_v<T>;
+
+template <class T>
+inline void give_back(T &to, T &&value) noexcept(!may_not_go_back<T>)
 {
     if constexpr (std::is_move_assignable_v<T>) {
         to = std::move(value);
     } else {
+        // An exception would leave no value in place of the old one: it ends the program.
         to.~T();
         ::new (static_cast<void *>(std::addressof(to))) T(std::move(value));
     }
+}
+
+/// In the destructor of an outgoing that was not sent nor restored: another exception unwinds the stack, mostly.
+template <class Out>
+inline void restore_quietly(Out &out) noexcept
+{
+#if GS_HPP_EXCEPTIONS
+    try {
+        out.restore();
+    } catch (...) {
+    }
+#else
+    out.restore();
+#endif
 }
 
 template <class T>
@@ -1619,19 +1638,22 @@ class outgoing<T, passing::relocated> {
 public:
     explicit outgoing(const T &v) : value_(v) {}
     explicit outgoing(T &&v) noexcept : value_(std::move(v)), from_(std::addressof(v)) {}
-    ~outgoing() { restore(); }
+    ~outgoing() { restore_quietly(*this); }
     outgoing(const outgoing &) = delete;
     outgoing &operator=(const outgoing &) = delete;
     const void *data() const noexcept { return std::addressof(value_); }
     bool ok() const noexcept { return true; }
     void sent() noexcept { full_ = false; }
-    void restore() noexcept
+    void restore() noexcept(!may_not_go_back<T>)
     {
         if (!std::exchange(full_, false))
             return;
+        struct last {
+            T &value;
+            ~last() { value.~T(); }
+        } at_end{value_};
         if (from_ != nullptr)
             give_back(*from_, std::move(value_));
-        value_.~T();
     }
 };
 
@@ -1643,13 +1665,13 @@ class outgoing<T, passing::on_heap> {
 public:
     explicit outgoing(const T &v) : value_(make<T>(v)) {}
     explicit outgoing(T &&v) : value_(make<T>(std::move(v))), from_(std::addressof(v)) {}
-    ~outgoing() { restore(); }
+    ~outgoing() { restore_quietly(*this); }
     outgoing(const outgoing &) = delete;
     outgoing &operator=(const outgoing &) = delete;
     const void *data() const noexcept { return &value_; }
     bool ok() const noexcept { return value_ != nullptr; }
     void sent() noexcept { value_ = nullptr; }
-    void restore() noexcept
+    void restore() noexcept(!may_not_go_back<T>)
     {
         const std::unique_ptr<T> back(std::exchange(value_, nullptr));
         if (back && from_ != nullptr)
@@ -1672,6 +1694,12 @@ public:
             v->~T();
         return out;
     }
+    /// In place of take(): destroys the element.
+    void drop() noexcept
+    {
+        if constexpr (P == passing::relocated)
+            std::launder(reinterpret_cast<T *>(bytes_))->~T();
+    }
 };
 
 template <class T>
@@ -1685,6 +1713,7 @@ public:
         std::unique_ptr<T> v(value_);
         return std::optional<T>(std::in_place, std::move(*v));
     }
+    void drop() noexcept { delete value_; }
 };
 
 /// What the handles of a channel share. The last one destroys what is in the channel, and frees it.
@@ -1714,7 +1743,7 @@ inline void drain(gs_chan *c)
         incoming<T> in;
         if (gs_chan_recv(c, in.data(), GS_NOWAIT) != 0)
             return;
-        (void)in.take();
+        in.drop();
     }
 }
 
@@ -1805,6 +1834,8 @@ inline int send(gs_chan *c, V &&v, gs_deadline at)
         const int r = gs_chan_send(c, out.data(), at);
         if (r == 0)
             out.sent();
+        else if constexpr (may_not_go_back<T>)
+            out.restore(); // not by the destructor, which an exception can't leave
         return r;
     }
 }
@@ -1826,7 +1857,8 @@ class sending {
 
 public:
     /// `ch <- value`. Fails with std::errc::broken_pipe if the channel is closed, also meanwhile; a value that was to
-    /// be moved is then as before.
+    /// be moved is then as before. It is moved back: if T's move assignment throws, that exception leaves the send, and the
+    /// value is in the state in which the assignment has left it. This goes for all sends.
     result<void> send(const T &value) const { return done(detail::send<T>(c(), value, GS_FOREVER), "gs::chan::send"); }
     result<void> send(T &&value) const
     {
@@ -2008,12 +2040,47 @@ inline constexpr bool can_recv = std::is_convertible_v<const C &, recv_chan<T>>;
 
 namespace detail {
 
+/// Keeps the first exception of several calls, of which all are to be made.
+template <bool may_throw>
+class first_thrown {
+public:
+    template <class F>
+    void by(F &&f) noexcept
+    {
+        f();
+    }
+    void rethrow() noexcept {}
+};
+#if GS_HPP_EXCEPTIONS
+template <>
+class first_thrown<true> {
+    std::exception_ptr thrown_;
+
+public:
+    template <class F>
+    void by(F &&f) noexcept
+    {
+        try {
+            f();
+        } catch (...) {
+            if (!thrown_)
+                thrown_ = std::current_exception();
+        }
+    }
+    void rethrow()
+    {
+        if (__builtin_expect(thrown_ != nullptr, 0))
+            std::rethrow_exception(std::move(thrown_));
+    }
+};
+#endif
+
 struct case_base {
     case_base() = default;
     case_base(const case_base &) = delete;
     case_base &operator=(const case_base &) = delete;
 
-    static constexpr bool is_op = false, is_default = false, is_timeout = false;
+    static constexpr bool is_op = false, is_default = false, is_timeout = false, may_throw = false;
     void fill(gs_case &) noexcept {}
     void settle(bool, int) noexcept {}
     void limit(gs_deadline &) noexcept {}
@@ -2053,14 +2120,14 @@ class send_case : public case_base {
     F &f_;
 
 public:
-    static constexpr bool is_op = true;
+    static constexpr bool is_op = true, may_throw = may_not_go_back<T>; // in settle()
     template <class V>
     send_case(const C &c, V &&v, F &f) : c_(c.native_handle()), out_(std::forward<V>(v)), f_(f)
     {
     }
     bool ok() const noexcept { return out_.ok(); }
     void fill(gs_case &k) noexcept { k = gs_case{c_, const_cast<void *>(out_.data()), GS_SEND, 0}; }
-    void settle(bool chosen, int r) noexcept
+    void settle(bool chosen, int r) noexcept(!may_not_go_back<T>)
     {
         if (chosen && r == 0)
             out_.sent();
@@ -2145,7 +2212,8 @@ inline auto timeout(deadline at, F &&f)
 
 /// Does one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g), gs::otherwise(h)). Of
 /// several that can be done each has the same chance. Calls the function of the case and returns its index.
-/// Fails with std::errc::operation_canceled in a cancelled goroutine that would have to wait.
+/// Fails with std::errc::operation_canceled in a cancelled goroutine that would have to wait. If a value that was not sent
+/// can't be moved back, because its assignment throws, the function of the case is called and that exception thrown then.
 template <class... Cases>
 inline result<std::size_t> select(Cases &&...cases)
 {
@@ -2160,7 +2228,8 @@ inline result<std::size_t> select(Cases &&...cases)
     if (r == 0)
         r = gs_select(ops, n, at);
     op = 0;
-    ((Cases::is_op ? (cases.settle(op == r, ops[op].result), void(op++)) : void()), ...);
+    detail::first_thrown<(Cases::may_throw || ...)> lost;
+    ((Cases::is_op ? (lost.by([&] { cases.settle(op == r, ops[op].result); }), void(op++)) : void()), ...);
 
     // All that goes back has gone back before a function runs or anything is thrown.
     int done = r == -EAGAIN || r == -ETIMEDOUT ? 0 : r, index = 0, chosen = -1;
@@ -2176,6 +2245,7 @@ inline result<std::size_t> select(Cases &&...cases)
         index++;
     };
     (visit(cases), ...);
+    lost.rethrow();
     if (__builtin_expect(chosen < 0 || done < 0, 0))
         return detail::failed<std::size_t>(done, "gs::select");
     return static_cast<std::size_t>(chosen);
@@ -2201,7 +2271,7 @@ class selector {
         entry &operator=(const entry &) = delete;
         virtual ~entry() = default;
         virtual bool fill(gs_case &k) = 0; // false: no memory
-        virtual void settle(bool chosen, int r) noexcept = 0;
+        virtual void settle(bool chosen, int r) = 0; // throws if a value can't be moved back
         virtual int finish(int r) = 0;
     };
     template <class T, class F>
@@ -2219,7 +2289,7 @@ class selector {
             now->fill(k);
             return true;
         }
-        void settle(bool, int) noexcept override {}
+        void settle(bool, int) override {}
         int finish(int r) override
         {
             if (r < 0)
@@ -2243,7 +2313,7 @@ class selector {
             now->fill(k);
             return now->ok();
         }
-        void settle(bool chosen, int r) noexcept override
+        void settle(bool chosen, int r) override
         {
             if (now)
                 now->settle(chosen, r);
@@ -2280,14 +2350,17 @@ class selector {
             r = entries_[number_[k]]->fill(ops_[k]) ? 0 : -ENOMEM;
         if (r == 0)
             r = gs_select(ops_.data(), ops_.size(), at);
+        detail::first_thrown<true> lost;
         for (std::size_t k = 0; k < ops_.size(); k++)
-            entries_[number_[k]]->settle(r >= 0 && k == static_cast<std::size_t>(r), ops_[k].result);
-        if (r < 0)
-            return r;
-        which = number_[static_cast<std::size_t>(r)];
-        // The function may add cases, which moves the vectors.
-        entry *e = entries_[which].get();
-        return e->finish(ops_[static_cast<std::size_t>(r)].result);
+            lost.by([&] { entries_[number_[k]]->settle(r >= 0 && k == static_cast<std::size_t>(r), ops_[k].result); });
+        if (r >= 0) {
+            which = number_[static_cast<std::size_t>(r)];
+            // The function may add cases, which moves the vectors.
+            entry *e = entries_[which].get();
+            r = e->finish(ops_[static_cast<std::size_t>(r)].result);
+        }
+        lost.rethrow();
+        return r;
     }
     result<std::optional<std::size_t>> run_until(gs_deadline at, const char *where)
     {

@@ -667,6 +667,118 @@ TEST_CASE_TEMPLATE("each value is destroyed once: received, left in the channel,
     });
 }
 
+/// Its copies throw while `fails` is above 0, which is also how many may still throw. It can't be moved otherwise.
+struct Failing {
+    static inline int fails = 0, alive = 0;
+    int value;
+    explicit Failing(int v) : value(v) { alive++; }
+    Failing(const Failing &o) : value(o.value)
+    {
+        check();
+        alive++;
+    }
+    Failing &operator=(const Failing &o)
+    {
+        check();
+        value = o.value;
+        return *this;
+    }
+    ~Failing() { alive--; }
+
+private:
+    static void check()
+    {
+        if (fails > 0 && fails-- > 0)
+            throw std::runtime_error("it can't be copied");
+    }
+};
+
+/// It goes over a channel by its bytes, and can't be assigned.
+struct FailingBytes : Failing {
+    using Failing::Failing;
+    FailingBytes(FailingBytes &&o) noexcept : Failing(o.value) {}
+    FailingBytes &operator=(FailingBytes &&o)
+    {
+        Failing::operator=(o);
+        return *this;
+    }
+};
+namespace gs {
+template <>
+struct is_trivially_relocatable<FailingBytes> : std::true_type {
+};
+}  // namespace gs
+
+TEST_CASE("values left in a channel are destroyed without being copied")
+{
+    gs::run([] {
+        gs::chan<Failing> c(2);
+        c.send(Failing(1));
+        c.send(Failing(2));
+        Failing::fails = 1;
+    });
+    CHECK(Failing::fails == 1);
+    Failing::fails = 0;
+    CHECK(Failing::alive == 0);
+}
+
+TEST_CASE_TEMPLATE("what a value's assignment throws leaves the send that moves it back", T, Failing, FailingBytes)
+{
+    gs::run([] {
+        gs::chan<T> none, full(1);
+        full.send(T(1));
+        T kept(9);
+        // The first copy of a Failing goes into the channel.
+        const auto fails = [&](auto &&send) {
+            Failing::fails = 0;
+            CHECK_THROWS_WITH_AS(send(), "it can't be copied", std::runtime_error);
+            CHECK(Failing::fails == 0);
+            CHECK(kept.value == 9);
+            CHECK(Failing::alive == 2);
+        };
+        struct FailsLater {
+            gs::goroutine<void> g;
+            explicit FailsLater(gs::chan<T> c) : g(gs::go([c] {
+                gs::this_goroutine::sleep_for(1ms);
+                Failing::fails = 1;
+                c.close();
+            }))
+            {
+            }
+            ~FailsLater() { g.get(); }
+        };
+        const auto closed = [] { return gs::chan<T>(); };
+        fails([&] { // while it waits
+            const auto c = closed();
+            FailsLater later(c);
+            c.send(std::move(kept));
+        });
+        fails([&] {
+            const auto c = closed();
+            FailsLater later(c);
+            (void)c.send_for(std::move(kept), 1min);
+        });
+        fails([&] {
+            const auto c = closed();
+            FailsLater later(c);
+            gs::select(gs::send(none, std::move(kept), [] { CHECK(false); }), gs::recv(c, [](gs::received<T> v) { CHECK(v.closed()); }));
+        });
+        int called = 0;
+        fails([&] {
+            const auto c = closed();
+            FailsLater later(c);
+            gs::selector s;
+            s.send(none, T(3), [] { CHECK(false); });
+            s.recv(c, [&](gs::received<T> v) { called += v.closed(); });
+            s.select();
+        });
+        CHECK(called == 1); // the function of the case that was done
+        CHECK(full.try_send(std::move(kept)) == gs::status::again); // without an exception
+        CHECK(kept.value == 9);
+    });
+    CHECK(Failing::alive == 0);
+}
+
 GO_TEST("direction types, and handles that share a channel")
 {
     gs::chan<int> c(2);
