@@ -1973,9 +1973,6 @@ struct access; // to the constructors below
 /// of its own, or a variable that is not assigned to. When the last handle goes, the values left in it are destroyed.
 template <class T>
 class chan : public detail::chan_handle<T>, public detail::sending<chan<T>, T>, public detail::receiving<chan<T>, T> {
-    friend struct detail::access;
-    explicit chan(detail::chan_block *b) noexcept : detail::chan_handle<T>(b) {}
-
 public:
     /// make(chan T, capacity). 0: a send waits for its receive.
     explicit chan(std::size_t capacity)
@@ -1983,8 +1980,11 @@ public:
     {
     }
     chan() : chan(std::size_t{0}) {}
-    /// A nil channel.
-    chan(std::nullptr_t) noexcept {}
+    /// A nil channel. Of nullptr alone: 0 is a capacity.
+    template <class Null, std::enable_if_t<std::is_same_v<Null, std::nullptr_t>, int> = 0>
+    chan(Null) noexcept
+    {
+    }
 };
 
 /// A channel that can only be sent to: chan<- T.

@@ -779,6 +779,22 @@ TEST_CASE_TEMPLATE("what a value's assignment throws leaves the send that moves 
     CHECK(Failing::alive == 0);
 }
 
+GO_TEST("0 is a capacity, and nullptr is a nil channel")
+{
+    gs::chan<int> c(0), d{0}, nil = nullptr, also_nil(nullptr);
+    CHECK(c);
+    CHECK(c.capacity() == 0);
+    CHECK(d);
+    CHECK_FALSE(nil);
+    CHECK_FALSE(also_nil);
+    c = nullptr;
+    CHECK_FALSE(c);
+    const auto is_nil = [](gs::send_chan<int> to, gs::chan<int> ch) { return !to && !ch; };
+    CHECK(is_nil(gs::chan<int>(nullptr), nullptr));
+    static_assert(std::is_nothrow_constructible_v<gs::chan<int>, std::nullptr_t>);
+    static_assert(!std::is_convertible_v<int, gs::chan<int>> && !std::is_convertible_v<void *, gs::chan<int>>);
+}
+
 GO_TEST("direction types, and handles that share a channel")
 {
     gs::chan<int> c(2);
