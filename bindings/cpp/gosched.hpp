@@ -2087,6 +2087,45 @@ struct case_base {
     bool ok() const noexcept { return true; }
 };
 
+/// The type of the argument of a function that has only one signature; void for a template, say, or overloads.
+template <class R, class Arg>
+Arg argument_of_pointer(R (*)(Arg));
+template <class R, class C, class Arg>
+Arg argument_of_pointer(R (C::*)(Arg));
+template <class R, class C, class Arg>
+Arg argument_of_pointer(R (C::*)(Arg) const);
+template <class R, class C, class Arg>
+Arg argument_of_pointer(R (C::*)(Arg) &);
+template <class R, class C, class Arg>
+Arg argument_of_pointer(R (C::*)(Arg) const &);
+
+template <class F, class = void>
+struct argument {
+    using type = void;
+};
+template <class F>
+struct argument<F *, std::void_t<decltype(argument_of_pointer(std::declval<F *>()))>> {
+    using type = decltype(argument_of_pointer(std::declval<F *>()));
+};
+template <class F>
+struct argument<F, std::void_t<decltype(argument_of_pointer(&F::operator()))>> {
+    using type = decltype(argument_of_pointer(&F::operator()));
+};
+
+/// Whether a function of a receive is called with a gs::received<T>, and not with a T.
+template <class F, class T>
+constexpr bool takes_received() noexcept
+{
+    if constexpr (!std::is_invocable_v<F &, received<T>>) {
+        return false;
+    } else if constexpr (!std::is_convertible_v<received<T>, T>) {
+        return true;
+    } else { // a std::any, say: also a function of a T can be called with a received<T>, which it would hold then
+        using Arg = typename argument<std::decay_t<F>>::type;
+        return std::is_void_v<Arg> || std::is_same_v<std::decay_t<Arg>, received<T>>;
+    }
+}
+
 template <class C, class F>
 class recv_case : public case_base {
     using T = typename C::value_type;
@@ -2100,7 +2139,7 @@ public:
     void fill(gs_case &k) noexcept { k = gs_case{c_, in_.data(), GS_RECV, 0}; }
     int finish(int r)
     {
-        if constexpr (std::is_invocable_v<F &, received<T>> && !std::is_convertible_v<received<T>, T>) {
+        if constexpr (takes_received<F, T>()) {
             f_(r == 0 ? received<T>(in_.take()) : received<T>(status::closed));
         } else {
             static_assert(std::is_invocable_v<F &, T>, "the function takes a T or a gs::received<T>");

@@ -1,6 +1,7 @@
 // Everything but coroutines and -fno-exceptions.
 #include "test.h"
 
+#include <any>
 #include <cmath>
 #include <numeric>
 #if __cplusplus >= 202002L
@@ -855,6 +856,64 @@ GO_TEST("a receive is ended by a cancel")
 }
 
 // ---- Select ----
+
+/// Of a select: takes a std::any, as a function.
+static int taken_by_function = 0;
+static void take_any(std::any v)
+{
+    taken_by_function += std::any_cast<int>(v);
+}
+
+/// Can be made of anything, as a std::any can.
+struct Anything {
+    bool of_received = false;
+    Anything() = default;
+    template <class T, std::enable_if_t<!std::is_same_v<T, Anything>, int> = 0>
+    Anything(const T &) : of_received(true)
+    {
+    }
+};
+
+GO_TEST("select: elements that anything converts to")
+{
+    gs::chan<std::any> c(8);
+    int sum = 0, calls = 0;
+    const auto next = [&](auto &&f) {
+        c.send(std::any(5));
+        gs::select(gs::recv(c, f));
+        gs::selector s;
+        s.recv(c, f);
+        c.send(std::any(5));
+        s.select();
+        calls += 2;
+    };
+    next([&](gs::received<std::any> v) { sum += std::any_cast<int>(*v); });
+    next([&](const gs::received<std::any> &v) { sum += std::any_cast<int>(*v); });
+    next([&](gs::received<std::any> &&v) mutable { sum += std::any_cast<int>(*v); });
+    next([&](std::any v) { sum += std::any_cast<int>(v); });
+    next([&](const std::any &v) noexcept { sum += std::any_cast<int>(v); });
+    next([&](auto v) { sum += std::any_cast<int>(*v); });
+    next([&](auto &&v) { sum += std::any_cast<int>(*v); });
+    next(std::function<void(std::any)>([&](std::any v) { sum += std::any_cast<int>(v); }));
+    next(std::function<void(gs::received<std::any>)>([&](gs::received<std::any> v) { sum += std::any_cast<int>(*v); }));
+    next(take_any);
+    next(&take_any);
+    CHECK(sum + taken_by_function == 5 * calls);
+    CHECK(taken_by_function == 20);
+
+    gs::chan<Anything> d(1);
+    d.send(Anything());
+    gs::select(gs::recv(d, [](Anything v) { CHECK_FALSE(v.of_received); }));
+    c.close();
+    d.close();
+    bool told = false;
+    gs::select(gs::recv(c, [&](auto v) { told = !v.has_value(); }));
+    CHECK(told);
+    told = false;
+    gs::select(gs::recv(d, [&](gs::received<Anything> v) { told = v.closed(); }));
+    CHECK(told);
+    CHECK(code_of([&] { gs::select(gs::recv(c, [](std::any) {})); }) == std::errc::broken_pipe);
+}
 
 GO_TEST("select: send, receive, otherwise, timeout")
 {
