@@ -494,6 +494,8 @@ struct box {
     }
     bool full() const noexcept { return value.has_value(); }
     T take() { return std::move(*value); }
+    /// Not an assignment: a T needn't have one.
+    void take_from(box &o) { value.emplace(std::move(*o.value)); }
 };
 
 template <class T>
@@ -506,6 +508,7 @@ struct box<T &> {
     }
     bool full() const noexcept { return value != nullptr; }
     T &take() { return *value; }
+    void take_from(box &o) noexcept { value = o.value; }
 };
 
 template <>
@@ -519,6 +522,7 @@ struct box<void> {
     }
     bool full() const noexcept { return value; }
     void take() {}
+    void take_from(box &o) noexcept { value = o.value; }
 };
 
 /// A result, or the exception in its place. Filled by one stack and taken by another.
@@ -540,6 +544,23 @@ struct outcome {
         }
 #else
         value.fill(std::forward<F>(f));
+#endif
+    }
+
+    /// Into an empty one.
+    void take_from(outcome &o) noexcept
+    {
+#if GS_HPP_EXCEPTIONS
+        try {
+            if (o.value.full())
+                value.take_from(o.value);
+            thrown = std::move(o.thrown);
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+#else
+        if (o.value.full())
+            value.take_from(o.value);
 #endif
     }
 
@@ -3770,7 +3791,7 @@ template <class T>
 detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to, detail::joint *of)
 {
     co_await typename task<T>::end_of{t.h_};
-    *to = std::move(t.h_.promise().out);
+    to->take_from(t.h_.promise().out);
     ex->left_--;
     if (of != nullptr)
         of->one_ended();

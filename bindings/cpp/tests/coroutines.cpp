@@ -310,6 +310,55 @@ static gs::task<> again_and_again(int n, int &sum)
     }
 }
 
+/// It can be moved, but not assigned.
+struct Fixed {
+    const int value;
+};
+
+static gs::task<Fixed> fixed(int n)
+{
+    co_await gs::sleep(10us);
+    co_return Fixed{n};
+}
+
+static gs::task<int> fixed_ones()
+{
+    const auto [a, b] = co_await gs::when_all(fixed(1), fixed(2));
+    std::vector<gs::task<Fixed>> more;
+    more.push_back(fixed(3));
+    more.push_back(fixed(4));
+    int sum = a.value + b.value + (co_await fixed(10)).value;
+    for (const Fixed &one : co_await gs::when_all(std::move(more)))
+        sum += one.value;
+    co_return sum;
+}
+
+/// Its move throws.
+struct Stuck {
+    bool moves = true;
+    Stuck() = default;
+    Stuck(Stuck &&o) : moves(o.moves)
+    {
+        if (!moves)
+            throw std::runtime_error("stuck");
+    }
+};
+
+static gs::task<Stuck> stuck(Stuck &where, bool moves)
+{
+    where.moves = moves;
+    co_return std::move(where);
+}
+
+GO_TEST("results that can't be assigned, or not be moved")
+{
+    CHECK(gs::sync_wait(fixed(3)).value == 3);
+    CHECK(gs::sync_wait(fixed_ones()) == 20);
+    Stuck one;
+    CHECK(gs::sync_wait(stuck(one, true)).moves);
+    CHECK_THROWS_WITH_AS(gs::sync_wait(stuck(one, false)), "stuck", std::runtime_error);
+}
+
 GO_TEST("when_all in a loop takes no more stack each time")
 {
     int sum = 0;
