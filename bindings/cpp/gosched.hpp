@@ -235,6 +235,32 @@ private:
     }
 };
 
+/// A reference, or an std::error_code.
+template <class T>
+class [[nodiscard]] result<T &> {
+    T *value_ = nullptr;
+    std::error_code error_;
+
+public:
+    using value_type = T &;
+    result(T &value) noexcept : value_(std::addressof(value)) {}
+    result(unexpected why) noexcept : error_(why.code) {}
+    bool has_value() const noexcept { return value_ != nullptr; }
+    explicit operator bool() const noexcept { return has_value(); }
+    std::error_code error() const noexcept { return error_; }
+    /// Without a reference the program is aborted, with the error on standard error.
+    T &value() const
+    {
+        if (value_ == nullptr) {
+            std::fprintf(stderr, "gs::result has no reference: %s\n", error_.message().c_str());
+            std::abort();
+        }
+        return *value_;
+    }
+    T &operator*() const { return value(); }
+    T *operator->() const { return std::addressof(value()); }
+};
+
 /// Success, or an std::error_code.
 template <>
 class [[nodiscard]] result<void> {

@@ -30,6 +30,17 @@ static void goroutines()
     CHECK(g->get().error() == std::errc::invalid_argument); // the handle is empty now
     CHECK(g->join().error() == std::errc::invalid_argument);
 
+    std::string s = "s";
+    auto by_reference = gs::go([&]() -> std::string & { return s; });
+    gs::result<std::string &> ref = by_reference->get();
+    CHECK(ref);
+    CHECK(!ref.error());
+    CHECK(&*ref == &s);
+    CHECK(ref->size() == 1);
+    CHECK(by_reference->get().error() == std::errc::invalid_argument);
+    auto const_one = gs::go([&]() -> const std::string & { return s; });
+    CHECK(&const_one->get().value() == &s);
+
     gs::options o;
     o.node = 1000;
     auto bad = gs::go(o, [] {});
@@ -222,6 +233,7 @@ static void coroutines() {}
 
 int main()
 {
+    CHECK(&gs::run([]() -> int & { return failures; }).value() == &failures);
     const auto r = gs::run([] {
         goroutines();
         channels();
