@@ -1685,7 +1685,7 @@ class outgoing<T, passing::relocated> {
 public:
     explicit outgoing(const T &v) : value_(v) {}
     explicit outgoing(T &&v) noexcept : value_(std::move(v)), from_(std::addressof(v)) {}
-    ~outgoing() { restore_quietly(*this); }
+    ~outgoing() noexcept { restore_quietly(*this); }
     outgoing(const outgoing &) = delete;
     outgoing &operator=(const outgoing &) = delete;
     const void *data() const noexcept { return std::addressof(value_); }
@@ -1712,7 +1712,7 @@ class outgoing<T, passing::on_heap> {
 public:
     explicit outgoing(const T &v) : value_(make<T>(v)) {}
     explicit outgoing(T &&v) : value_(make<T>(std::move(v))), from_(std::addressof(v)) {}
-    ~outgoing() { restore_quietly(*this); }
+    ~outgoing() noexcept { restore_quietly(*this); }
     outgoing(const outgoing &) = delete;
     outgoing &operator=(const outgoing &) = delete;
     const void *data() const noexcept { return &value_; }
@@ -2369,6 +2369,7 @@ class selector {
         receiving(recv_chan<T> ch, G &&g) : c(std::move(ch)), f(std::forward<G>(g))
         {
         }
+        ~receiving() noexcept override {} // F's destructor may be noexcept(false)
         bool fill(gs_case &k) override
         {
             now.emplace(c, f);
@@ -2393,6 +2394,7 @@ class selector {
         sending(send_chan<T> ch, V &&v, G &&g) : c(std::move(ch)), value(std::forward<V>(v)), f(std::forward<G>(g))
         {
         }
+        ~sending() noexcept override {}
         bool fill(gs_case &k) override
         {
             now.emplace(c, std::move(value), f);
@@ -2574,6 +2576,7 @@ class timer {
         explicit state(G &&g) : f(std::forward<G>(g))
         {
         }
+        ~state() noexcept override {} // F's may be noexcept(false)
         void call() override { (void)f(); }
     };
     base *state_ = nullptr;

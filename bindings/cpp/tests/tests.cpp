@@ -1469,6 +1469,52 @@ GO_TEST("a cancel ends the wait of a condition_variable_any, and a notify goes t
     CHECK(woken == 2);
 }
 
+/// Its destructor might throw.
+struct Noisy {
+    int value = 0;
+    explicit Noisy(int v = 0) : value(v) {}
+    Noisy(const Noisy &) = default;
+    Noisy &operator=(const Noisy &) = default;
+    ~Noisy() noexcept(false) { value = -1; }
+};
+
+GO_TEST("values and functions with destructors that are not noexcept")
+{
+    const Noisy one(1);
+    gs::chan<Noisy> c(3);
+    int sum = 0;
+    const auto add = [&sum, one](const Noisy &v) { sum += one.value * v.value; };
+    c.send(one);
+    (void)c.try_send(Noisy(2));
+    add(*c.recv());
+    for (int i = 0; i < 2; i++)
+        gs::select(gs::recv(c, add), gs::send(c, Noisy(10), [one] {}));
+    while (auto v = c.try_recv())
+        add(*v);
+    CHECK((sum == 3 || sum == 13 || sum == 23));
+    sum = 0;
+    gs::selector s;
+    s.send(c, Noisy(5), [one] {});
+    s.send(gs::chan<Noisy>(), one, [one] {}); // never sent
+    s.recv(c, add);
+    s.select();
+    s.select();
+    CHECK(sum == 5);
+    s.clear();
+    std::atomic<int> calls{0};
+    gs::chan<int> fired;
+    gs::timer t(1us, [&, one] { fired.send(one.value); });
+    CHECK(*fired.recv() == 1);
+    CHECK(gs::go([one](Noisy v) { return Noisy(one.value + v.value); }, one).get().value == 2);
+    gs::waitgroup wg;
+    gs::task_group tg;
+    wg.go([&, one] { calls++; });
+    tg.go([&](const Noisy &) { calls++; }, one);
+    wg.wait();
+    tg.wait();
+    CHECK(calls == 2);
+}
+
 GO_TEST("after, ticker, timer, sleep")
 {
     const auto start = gs::clock::now();
