@@ -181,8 +181,8 @@ pub fn leave_p_kept_for_stop(m: MRef) {
 pub fn take_p_again(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    if !old.take_back(m) {
-        return m.stops_world.get() && has_kept(m, old) || take_another_and_learn(m, g, old);
+    if !takes_back(m, old) {
+        return take_another_and_learn(m, g, old);
     }
     if g.long_calls.get() != 0 {
         learn(g, true);
@@ -191,13 +191,10 @@ pub fn take_p_again(m: MRef, g: GRef) -> bool {
     true
 }
 
-/// For an M that has left no P to its call: see `mark`.
-#[cold]
-#[inline(never)]
-fn has_kept(m: MRef, old: PRef) -> bool {
-    debug_assert!(old.is_run_by(m));
-    has_taken_back(m, old);
-    true
+/// Whether the M has its old P after a call: no other M has taken that P, or `mark` has not left it.
+#[inline(always)]
+fn takes_back(m: MRef, old: PRef) -> bool {
+    old.take_back(m) || m.stops_world.get()
 }
 
 #[cold]
@@ -367,7 +364,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     m.in_syscall.store(true, Ordering::Relaxed);
     f();
     match p {
-        Some(p) if p.take_back(m) => {
+        Some(p) if takes_back(m, p) => {
             m.p.set(p.as_ptr());
             owner::go_to_g0_if_wanted_back(m, p);
         }
