@@ -460,15 +460,20 @@ static ssize_t read_nothing(int fd, void *buf, struct counts *c)
 #undef counts
 }
 
+static ssize_t do_read(int fd, void *buf, size_t n, struct counts *c)
+{
+    if (n == 0)
+        return read_nothing(fd, buf, c);
+    struct iovec iov = {buf, n < MOST ? n : MOST};
+    return do_readv(fd, &iov, 1, true, c);
+}
+
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
     COUNTED(read);
     if (!TAKEN)
         return real.read(fd, buf, n);
-    if (n == 0)
-        return read_nothing(fd, buf, &counts);
-    struct iovec iov = {buf, n < MOST ? n : MOST};
-    return do_readv(fd, &iov, 1, true, &counts);
+    return do_read(fd, buf, n, &counts);
 }
 ALIAS(__read, read);
 
@@ -485,10 +490,7 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
         __chk_fail();
     if (!TAKEN)
         return real.read(fd, buf, n);
-    if (n == 0)
-        return read_nothing(fd, buf, &counts);
-    struct iovec iov = {buf, n < MOST ? n : MOST};
-    return do_readv(fd, &iov, 1, true, &counts);
+    return do_read(fd, buf, n, &counts);
 }
 
 /* What is left of some buffers after `done` bytes, at most as many as there is room for. */
