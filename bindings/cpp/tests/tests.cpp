@@ -1438,7 +1438,7 @@ GO_TEST("condition_variable_any waits with locks that use one themselves, and th
         CHECK(turns[0].wait_for(lock, 1ms) == std::cv_status::timeout);
     }
     tg.wait();
-    turns[0].notify_all(); // there is nobody
+    turns[0].notify_all(); // no goroutine waits
 }
 
 GO_TEST("a cancel ends the wait of a condition_variable_any, and a notify goes to who still waits")
