@@ -1413,13 +1413,12 @@ int gs_accept(int fd,
  * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
  * -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
  * error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
- * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+ * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is
+ * NULL; -EFAULT: it can't be read. Goroutines and plain threads.
+ * internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
-int gs_connect(int fd,
-               const struct sockaddr *addr,
-               uint32_t addrlen,
-               gs_deadline deadline);
+int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,

@@ -299,7 +299,9 @@ pub unsafe extern "C" fn gs_accept(
 /// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
 /// -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
 /// error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
-/// goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is NULL. Goroutines and plain threads. internal/poll.FD.Connect.
+/// goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is
+/// NULL; -EFAULT: it can't be read. Goroutines and plain threads.
+/// internal/poll.FD.Connect.
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.

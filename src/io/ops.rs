@@ -268,17 +268,16 @@ unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     }
 }
 
-/// connect(2).
+/// connect(2). An address that can't be read gives `-EFAULT`, as there.
 ///
 /// # Safety
-/// The address is readable for `len`.
+/// The address stays as it is until the call returns.
 pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> isize {
     const ALREADY: [isize; 3] =
         [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
     let file = file!(fd);
-    // SAFETY: the address is readable; at least its family if it is one.
-    let family = if len >= 2 { unsafe { i32::from((*to).sa_family) } } else { 0 };
-    let is_local = family == libc::AF_UNIX;
+    // SAFETY: called only after connect(2) has read the address and found more in it than an error.
+    let is_local = || unsafe { i32::from((*to).sa_family) == libc::AF_UNIX };
     let mut begun = false;
     let mut attempt = || {
         until_done(fd, file, Want::CONNECT, deadline, || {
@@ -293,7 +292,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
                 // Another call on the socket has seen the end of the attempt first.
                 r if begun && r == -libc::EISCONN as isize => 0,
                 // The other side's backlog is full, and no event says when it has room.
-                EAGAIN if is_local => NO_ROOM,
+                EAGAIN if is_local() => NO_ROOM,
                 _ if ALREADY.contains(&result) => {
                     begun = true;
                     EAGAIN

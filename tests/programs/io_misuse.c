@@ -3,6 +3,9 @@
  */
 #include "io.h"
 
+/* An address in the page that is never mapped. */
+#define UNREADABLE ((struct sockaddr *)16)
+
 #define EACH_FD(fd, want)                                                        \
     do {                                                                         \
         CHECK_EQ(gs_read(fd, buf, 1, GS_FOREVER), want);                         \
@@ -70,6 +73,7 @@ static void try_pointers(void)
     CHECK_EQ(gs_accept(fds[0], (struct sockaddr *)&a, NULL, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_accept(fds[0], NULL, NULL, GS_FOREVER), -EINVAL); /* it doesn't listen */
     CHECK_EQ(gs_connect(fds[0], NULL, sizeof a, GS_FOREVER), -EINVAL);
+    CHECK_EQ(gs_connect(fds[0], UNREADABLE, sizeof a, GS_FOREVER), -EFAULT);
     CHECK_EQ(gs_poll_fd(fds[0], -1, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_poll_fd(fds[0], 1 << 20, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_poll_fd(fds[0], POLLNVAL, GS_FOREVER), -EINVAL);
