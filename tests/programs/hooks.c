@@ -471,6 +471,57 @@ TEST(hooks_come_and_go_while_goroutines_run)
     CHECK_GE(ins, 1);
 }
 
+static int turns, turns_end;
+
+static void take_turns(void *arg)
+{
+    (void)arg;
+    while (!GET(turns_end)) {
+        ADD(turns, 1);
+        gs_yield();
+    }
+}
+
+static void *set_in_a_call(void *hooks)
+{
+    CHECK_EQ(gs_set_hooks(hooks), 0);
+    return NULL;
+}
+
+static void set_while_the_world_is_stopped(void *arg)
+{
+    gs_hooks h = all_hooks();
+    gs_g *g[4];
+    int i, before;
+    (void)arg;
+    SET(turns_end, 0);
+    for (i = 0; i < 4; i++)
+        g[i] = go_ref(take_turns, NULL);
+    for (i = 0; i < 20; i++) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        before = GET(turns);
+        (void)gs_blocking(set_in_a_call, i % 2 == 0 ? &h : NULL);
+        CHECK_EQ(GET(turns), before);
+        CHECK_EQ(gs_start_the_world(), 0);
+        /* The thread changes over at the next switch. */
+        gs_yield();
+        CHECK_EQ(GET(ins) > 0, 1);
+        gs_yield();
+    }
+    SET(turns_end, 1);
+    for (i = 0; i < 4; i++)
+        join(g[i]);
+}
+
+TEST(hooks_change_while_the_world_is_stopped)
+{
+    forget_counts();
+    CHECK_EQ(gs_run(set_while_the_world_is_stopped, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(starts, stops);
+    CHECK_EQ(ins, outs);
+}
+
 TEST(bad_hooks)
 {
     gs_hooks h = all_hooks();

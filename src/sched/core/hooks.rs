@@ -114,12 +114,19 @@ fn of(m: MRef) -> Option<&'static Hooks> {
     unsafe { m.hooks.get().as_ref() }
 }
 
-/// On g0: the M changes to the current hooks if its own hooks are others.
+/// On g0: the M changes to the current hooks if its own hooks are others. The M of a goroutine that has stopped the
+/// world changes later: other goroutines may run in a change. [`world::start`] sends that M to g0 again.
 #[inline(always)]
 pub fn follow(m: MRef) {
-    if m.hooks.get() != current() {
+    if has_old(m) && !m.stops_world.get() {
         change(m, current());
     }
+}
+
+/// Whether the M still has other hooks than the current ones.
+#[inline(always)]
+pub fn has_old(m: MRef) -> bool {
+    m.hooks.get() != current()
 }
 
 #[cold]

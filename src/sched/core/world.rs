@@ -7,6 +7,7 @@
 
 use super::blocking;
 use super::handler;
+use super::hooks;
 use super::netpoll;
 use super::order;
 use super::owner::{self, release_p};
@@ -238,6 +239,11 @@ pub fn start(_: Stopped) {
         }
     }
     if let Some(m) = m::current().filter(|m| m.stops_world.replace(false)) {
+        if hooks::has_old(m)
+            && let Some(p) = own
+        {
+            ask(p, TO_G0);
+        }
         blocking::leave_p_kept_for_stop(m);
     }
     for p in with_work {
