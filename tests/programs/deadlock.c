@@ -161,6 +161,51 @@ static void *run_receiver(void *arg)
     return arg;
 }
 
+/* Timers and deadlines of an hour that are over before their time. */
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void wait_after_timers(void *arg)
+{
+    gs_timer *stopped = gs_timer_start(3600 * SEC, do_nothing, NULL);
+    gs_timer *freed = gs_timer_start(3600 * SEC, do_nothing, NULL);
+    gs_timer *sooner = gs_timer_start(3600 * SEC, do_nothing, NULL);
+    CHECK_EQ(gs_timer_stop(stopped), 1);
+    CHECK_EQ(gs_timer_free(freed), 0);
+    CHECK_EQ(gs_timer_reset(sooner, MS), 1);
+    free_chan(gs_after(3600 * SEC));
+    receive_for_ever(arg);
+}
+
+CHILD(a_wait_after_stopped_timers)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(wait_after_timers, NULL);
+}
+
+static void send_soon(void *arg)
+{
+    CHECK_EQ(gs_sleep(MS), 0);
+    send_int(ch, 1);
+    (void)arg;
+}
+
+static void wait_after_deadline(void *arg)
+{
+    int64_t v;
+    go(send_soon, NULL);
+    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(3600 * 1000)), 0);
+    receive_for_ever(arg);
+}
+
+CHILD(a_wait_after_an_early_end)
+{
+    ch = chan_of_ints(0);
+    (void)gs_run(wait_after_deadline, NULL);
+}
+
 /* The kernel lists the main thread until the process ends. */
 CHILD(the_main_thread_has_ended)
 {
@@ -174,6 +219,7 @@ TEST(a_deadlock_is_reported_and_aborts)
     static const char *const cases[] = {"receive_without_a_sender", "select_of_nothing", "a_mutex_locked_twice",
                                         "a_waitgroup_without_done", "many_that_wait",    "a_wait_after_system_calls",
                                         "a_wait_after_writes_to_a_disk", "waits_in_announced_calls",
+                                        "a_wait_after_stopped_timers", "a_wait_after_an_early_end",
                                         "the_main_thread_has_ended"};
     struct outcome out;
     size_t i;
@@ -486,6 +532,21 @@ CHILD(a_timer_will_fire)
     free_chan(ch);
 }
 
+static void wait_for_one_of_several(void *arg)
+{
+    gs_timer *stopped = gs_timer_start(3600 * SEC, do_nothing, NULL);
+    CHECK_EQ(gs_timer_stop(stopped), 1);
+    wait_for_timer(arg);
+    CHECK_EQ(gs_timer_free(stopped), 0);
+}
+
+CHILD(one_of_several_timers_will_fire)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(wait_for_one_of_several, NULL), 0);
+    free_chan(ch);
+}
+
 static void send_after_system_call(void *arg)
 {
     gs_entersyscall();
@@ -611,6 +672,7 @@ TEST(there_is_no_false_alarm)
                                         "all_sleep",
                                         "a_wait_has_a_deadline",
                                         "a_timer_will_fire",
+                                        "one_of_several_timers_will_fire",
                                         "one_is_in_a_system_call",
                                         "one_is_in_gs_blocking",
                                         "nothing_is_there_at_all",

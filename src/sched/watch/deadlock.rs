@@ -107,9 +107,9 @@ impl Watch {
     }
 }
 
-/// Whether a timer runs, or a file may be ready at any time.
+/// Whether a timer may run, or a file may be ready at any time.
 fn waits_for_something(rt: &Runtime) -> bool {
-    rt.ps().any(|p| p.timers.next() != i64::MAX) || netpoll::any_file_is_waited_for(rt)
+    rt.ps().any(|p| p.timers.may_fire()) || netpoll::any_file_is_waited_for(rt)
 }
 
 fn is_deadlocked(rt: &Runtime) -> bool {
@@ -122,6 +122,8 @@ fn is_deadlocked(rt: &Runtime) -> bool {
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
         // Read after the count: a thread that is counted there has changed `blocked` before.
         && !rt.any_m_may_bring_work()
+        // Last, because it may take long: the count of dead entries may be too high.
+        && !rt.ps().any(|p| p.timers.will_fire())
 }
 
 fn blocked_plain_threads() -> usize {

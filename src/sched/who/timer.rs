@@ -175,6 +175,17 @@ impl Timers {
         self.next.load(Ordering::Acquire)
     }
 
+    /// Whether an entry may be alive, going by the count of dead ones.
+    pub fn may_fire(&self) -> bool {
+        let dead = || self.dead.load(Ordering::Relaxed).max(0) as usize;
+        self.next() != i64::MAX && self.with(|heap| heap.len() > dead())
+    }
+
+    /// Whether an entry is alive. Reads all dead ones.
+    pub fn will_fire(&self) -> bool {
+        self.next() != i64::MAX && self.with(|heap| heap.iter().any(Entry::alive))
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.with(|heap| heap.len())
