@@ -8,7 +8,7 @@ from patched import PRELUDE, run
 
 def test_subprocess():
     run("""
-        import subprocess, sys, time
+        import os, signal, subprocess, sys, time
         with Beside():
             assert subprocess.run(["sleep", "0.05"]).returncode == 0
         with Beside():
@@ -35,6 +35,29 @@ def test_subprocess():
         first.stdout.close()
         assert second.communicate()[0] == b"abc\\n"
         assert first.wait() == 0
+        # The other way round: the pipe to the second child, into which was written, is the first one's output.
+        code = "import sys, time; time.sleep(0.05); print(len(sys.stdin.buffer.read()))"
+        second = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        second.stdin.write(b"head")
+        second.stdin.flush()
+        code = "import os; os.write(1, bytes(1_000_000))"
+        subprocess.run([sys.executable, "-c", code], stdout=second.stdin, check=True)
+        assert second.communicate()[0] == b"1000004\\n"
+        # Without a buffer all is written.
+        with subprocess.Popen(["wc", "-c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as p:
+            assert p.stdin.write(bytes(300_000)) == 300_000
+            p.stdin.close()
+            assert p.stdout.read() == b"300000\\n"
+        # What a goroutine that is cancelled has written isn't written again.
+        with subprocess.Popen(["wc", "-c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+            os.kill(p.pid, signal.SIGSTOP)
+            g = gosched.go(p.stdin.write, bytes(300_000))
+            gosched.sleep(0.01)
+            g.cancel()
+            g.join()
+            os.kill(p.pid, signal.SIGCONT)
+            p.stdin.close()
+            assert int(p.stdout.read()) < 300_000
         began = time.monotonic()
         many = [gosched.go(subprocess.run, ["sleep", "2"]) for _ in range(20)]
         assert all(g.result().returncode == 0 for g in many)

@@ -1,13 +1,13 @@
 """Files over pipes, cooperative; what :mod:`gosched.subprocess` opens its pipes with."""
 
 import io as _io
-import os as _os
 import types as _types
 import warnings as _warnings
 
 from . import _gosched
 from . import _originals
-from .os import _IN, _wait_for
+from .os import _IN, _PIPE_BUF, _wait_for
+from .os import write as _write
 
 
 class PipeReader(_io.FileIO):
@@ -38,24 +38,28 @@ class PipeReader(_io.FileIO):
 
 
 class PipeWriter(_io.FileIO):
-    _non_blocking = False
+    # The descriptor stays blocking here too: it may become the output of another child.
 
     def write(self, data, /):
-        fd = self.fileno()
-        if not self._non_blocking:
-            if _os.get_blocking(fd):
-                _os.set_blocking(fd, False)
-                self._non_blocking = True
-            else:
-                return super().write(data)
-        while True:
-            written = super().write(data)
-            if written is not None:
-                return written
-            _gosched.wait_write(fd)
+        # A piece that is written without blocking, so that who is cancelled knows how much was.
+        with memoryview(data) as view, view.cast("B") as octets:
+            return _write_or_none(self.fileno(), octets[:_PIPE_BUF])
 
     def close(self):
         _close(self, super().close)
+
+
+class UnbufferedPipeWriter(PipeWriter):
+    def write(self, data, /):
+        # All of it, as write(2).
+        return _write_or_none(self.fileno(), data)
+
+
+def _write_or_none(fd, data):
+    try:
+        return _write(fd, data)
+    except BlockingIOError:
+        return None  # the program has made it a non-blocking one
 
 
 def _close(self, close):
@@ -73,9 +77,9 @@ class _Io(_types.ModuleType):
     @staticmethod
     def open(file, mode="r", buffering=-1, *args, **kwargs):
         if isinstance(file, int) and not args and not kwargs and mode in ("rb", "wb"):
-            raw = PipeReader(file, "r") if mode == "rb" else PipeWriter(file, "w")
             if buffering == 0:
-                return raw
+                return PipeReader(file, "r") if mode == "rb" else UnbufferedPipeWriter(file, "w")
+            raw = PipeReader(file, "r") if mode == "rb" else PipeWriter(file, "w")
             if buffering == 1:
                 _warnings.warn(
                     "line buffering (buffering=1) isn't supported in binary mode, the default"
