@@ -348,6 +348,92 @@ def test_locks_that_processes_share(tmp_path):
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
 
 
+def test_recursive_locks_that_processes_share(tmp_path):
+    """They have one owner at a time, also among the goroutines of a process."""
+    script = tmp_path / "locks.py"
+    script.write_text("""if True:
+        import gosched
+        gosched.patch_all()
+        import multiprocessing, os
+
+        def in_child(lock):
+            # Its parent has the lock, and gives it back.
+            for _ in range(2):
+                lock.acquire()
+            for _ in range(2):
+                lock.release()
+            one_at_a_time(lock)
+
+        def one_at_a_time(lock):
+            inside = [0]
+            def use():
+                with lock, lock:
+                    inside[0] += 1
+                    gosched.sleep(0.001)
+                    assert inside[0] == 1
+                    inside[0] -= 1
+            for g in [gosched.go(use) for _ in range(5)]:
+                g.result()
+
+        def late(call, *args):
+            g = gosched.go(call, *args)
+            gosched.sleep(0.01)
+            return g
+
+        def main():
+            for method in "fork", "spawn":
+                context = multiprocessing.get_context(method)
+                lock = context.RLock()
+                one_at_a_time(lock)
+                with lock:
+                    assert gosched.run(lock.acquire, False) is False
+                    assert gosched.run(lock.acquire, True, 0.01) is False
+                    try:
+                        gosched.run(lock.release)
+                    except AssertionError as error:
+                        assert "not owned" in str(error)
+                    else:
+                        assert False
+                    g = late(lock.acquire)
+                    g.cancel()
+                    g.join()
+                    child = context.Process(target=in_child, args=(lock,))
+                    child.start()
+                    gosched.sleep(0.05)
+                child.join()
+                assert child.exitcode == 0
+                one_at_a_time(lock)
+
+                condition = context.Condition()
+                def wait():
+                    with condition:
+                        gosched.sleep(0.01)
+                        return condition.wait(30)
+                waiting = [gosched.go(wait) for _ in range(3)]
+                gosched.sleep(0.2)
+                with condition:
+                    condition.notify_all()
+                assert [g.result() for g in waiting] == [True] * 3
+
+            # The holder isn't in the child, and gives the lock back in the parent.
+            lock = multiprocessing.get_context("fork").RLock()
+            def hold():
+                with lock:
+                    gosched.sleep(0.1)
+            late(hold)
+            pid = os.fork()
+            if pid == 0:
+                os._exit(7 if lock.acquire(True, 30) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            print("ok", flush=True)
+
+        if __name__ == "__main__":
+            main()
+    """)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done
+
+
 def test_goroutines_that_wait_for_one_child_hold_nothing_up():
     for prelude in (PRELUDE, PRELUDE.replace("patch.patch_all()", "")):
         run("""

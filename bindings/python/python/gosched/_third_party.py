@@ -3,8 +3,10 @@
 Most need nothing. Those here wait in C, and have a setting for it.
 """
 
+import os
 import sys
 from time import monotonic
+from weakref import WeakSet
 
 
 def _psycopg(module):
@@ -44,10 +46,23 @@ _SLICE = 0.2
 
 def multiprocessing_locks(module):
     """multiprocessing's locks are semaphores of the system, for which only a thread can wait. Each is taken by the
-    thread for goroutines, as the owner is a thread; another one waits until that is possible."""
+    thread for goroutines, as the owner is a thread; another one waits until that is possible. Where the owner may
+    take a lock again, goroutines of the process first take one of their own."""
     from . import _gosched
 
     make_methods = module.SemLock._make_methods
+    locks = WeakSet()
+
+    def after_fork():
+        for lock in list(locks):
+            if not lock._is_owned():
+                lock._at_fork_reinit()
+
+    os.register_at_fork(after_in_child=after_fork)
+
+    def renew(self):
+        # In a child of multiprocessing's the goroutine that forked doesn't hold it either.
+        self._gosched_lock._at_fork_reinit()
 
     def wait(semlock, seconds):
         _gosched._wait_for_semaphore(semlock.handle, seconds)
@@ -57,7 +72,7 @@ def multiprocessing_locks(module):
         semlock = self._semlock
         take = semlock.acquire
 
-        def acquire(block=True, timeout=None):
+        def wait_and_take(block=True, timeout=None):
             if take(False):
                 return True
             if not block:
@@ -77,13 +92,51 @@ def multiprocessing_locks(module):
                 if take(False):
                     return True
 
-        self.acquire = acquire
+        if semlock.kind != module.RECURSIVE_MUTEX:
+            self.acquire = wait_and_take
+            return
+
+        give = semlock.release
+        lock = self._gosched_lock = _gosched.RLock()
+        locks.add(lock)
+        module.util.register_after_fork(self, renew)
+
+        def acquire(block=True, timeout=None):
+            begin = monotonic()
+            if not block:
+                is_first = lock.acquire(False)
+            elif timeout is None:
+                is_first = lock.acquire()
+            else:
+                is_first = lock.acquire(True, max(timeout, 0))
+                timeout -= monotonic() - begin
+            if not is_first:
+                return False
+            is_taken = False
+            try:
+                is_taken = wait_and_take(block, timeout)
+            finally:
+                if not is_taken:
+                    lock.release()
+            return is_taken
+
+        def release():
+            if semlock._is_mine() and not lock._is_owned():
+                raise AssertionError("attempt to release recursive lock not owned by thread")
+            give()
+            lock.release()
+
+        self.acquire, self.release = acquire, release
 
     def __enter__(self):
         return self.acquire()
 
+    def __exit__(self, *args):
+        self.release()
+
     module.SemLock._make_methods = _make_methods
     module.SemLock.__enter__ = __enter__
+    module.SemLock.__exit__ = __exit__
 
 
 def trio_threads(module):
