@@ -690,6 +690,15 @@ def test_timeout_exceptions():
         with Timeout(0.001, error):
             sleep(100)
     assert caught.value is error
+    with pytest.raises(Timeout):
+        with Timeout(0.001, True):
+            sleep(100)
+    for wrong in 3, int, "late":
+        timeout = Timeout(0.001, wrong)
+        with pytest.raises(TypeError, match="must derive from BaseException"):
+            timeout.start()
+        assert not timeout.pending
+    sleep(0.002)
 
 
 @pytest.mark.parametrize("wait", [

@@ -66,14 +66,15 @@ class Timeout(BaseException):
             raise RuntimeError("this Timeout is started already")
         if self.seconds is None:
             return
-        error = self.exception
-        if error is None or error is False:
-            self._key = self
-        elif isinstance(error, type):
-            self._key = error()
-        else:
-            self._key = error
-        _gosched._push_timeout(self._key, self.seconds)
+        key = self.exception
+        if key is None or isinstance(key, bool):
+            key = self
+        elif isinstance(key, type):
+            key = key()
+        if not isinstance(key, BaseException):
+            raise TypeError("exceptions must derive from BaseException, not %s" % type(key).__name__)
+        _gosched._push_timeout(key, self.seconds)
+        self._key = key
 
     def cancel(self):
         """What leaving the block does."""
