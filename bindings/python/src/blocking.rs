@@ -2,6 +2,7 @@
 
 use crate::errors;
 use crate::ffi::*;
+use crate::goroutine;
 use crate::park::{self, Ended, Timeout};
 use crate::worker;
 use pyo3::ffi as py_ffi;
@@ -74,7 +75,9 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
         Python::attach(|py| {
             if let Some((f, args, kwargs)) = (*job.call.get()).take() {
                 let kwargs = kwargs.as_ref().map(|k| k.bind(py));
-                let outcome = f.bind(py).call(args.bind(py), kwargs).map(Bound::unbind);
+                let outcome = goroutine::apply_hooks(py)
+                    .and_then(|()| f.bind(py).call(args.bind(py), kwargs))
+                    .map(Bound::unbind);
                 *job.outcome.get() = Some(outcome);
             }
         });

@@ -842,8 +842,8 @@ fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
     result
 }
 
-/// threading.settrace and threading.setprofile hold for goroutines too.
-fn apply_hooks(py: Python<'_>) -> PyResult<()> {
+/// threading.settrace and threading.setprofile hold for goroutines too, and for calls of `blocking`.
+pub fn apply_hooks(py: Python<'_>) -> PyResult<()> {
     let Some(threading) = loaded(py, pyo3::intern!(py, "threading")) else { return Ok(()) };
     for (hook, set) in [("_trace_hook", "settrace"), ("_profile_hook", "setprofile")] {
         if let Ok(f) = threading.getattr(hook)

@@ -423,6 +423,31 @@ def test_threading_settrace_and_setprofile():
     assert events == []
 
 
+def test_threading_settrace_and_setprofile_of_blocking_calls():
+    """As in the threads of an executor."""
+    seen = []
+
+    def hook(frame, event, arg):
+        if frame.f_code.co_name == "hooked":
+            seen.append((event, threading.get_ident()))
+        return hook
+
+    def hooked():
+        return threading.get_ident()
+
+    for set_hook in threading.settrace, threading.setprofile:
+        set_hook(hook)
+        try:
+            ident = gosched.blocking(hooked)
+        finally:
+            set_hook(None)
+        assert ("call", ident) in seen and ("return", ident) in seen
+        assert {where for _, where in seen} == {ident}
+        del seen[:]
+    gosched.blocking(hooked)
+    assert seen == []
+
+
 def test_setprofile_of_the_main_goroutine():
     events = []
 
