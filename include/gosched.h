@@ -1287,8 +1287,9 @@ GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
- * No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
- * channel of gs_ticker_start or gs_after. Go's Ticker.Stop.
+ * No more ticks; the channel stays, and is not closed. A tick that is in it already
+ * stays there too, as in Go before 1.23. 0; -EINVAL: NULL, or no channel of
+ * gs_ticker_start or gs_after. Go's Ticker.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_ticker_stop(struct gs_chan *c);

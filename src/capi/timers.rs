@@ -112,8 +112,9 @@ pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
     if ns <= 0 { ptr::null_mut() } else { timed_chan(ns, ns) }
 }
 
-/// No more ticks; the channel stays, and is not closed. 0; -EINVAL: NULL, or no
-/// channel of gs_ticker_start or gs_after. Go's Ticker.Stop.
+/// No more ticks; the channel stays, and is not closed. A tick that is in it already
+/// stays there too, as in Go before 1.23. 0; -EINVAL: NULL, or no channel of
+/// gs_ticker_start or gs_after. Go's Ticker.Stop.
 ///
 /// # Safety
 /// `c` is null or a channel.
