@@ -115,7 +115,10 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
             return Err(-libc::ENOMEM);
         }
         let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
+        // SeqCst: pairs with `Inside::try_enter`. A thread that counted itself before, and found `CHANGING` not set, must
+        // not find this runtime before it is whole.
         CHANGING.store(true, Ordering::SeqCst);
+        wait_until_none_is_inside();
         // Release: pairs with the Acquire in `try_rt`.
         RUNTIME.store(rt, Ordering::Release);
         // SAFETY: just made.
@@ -128,6 +131,15 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
         CHANGING.store(false, Ordering::SeqCst);
         started
     })
+}
+
+/// With `CHANGING` set, without a runtime: the threads that are inside find no runtime, and leave at once.
+fn wait_until_none_is_inside() {
+    let mut round = 0;
+    while INSIDE.load(Ordering::SeqCst) > 0 {
+        backoff(round);
+        round += 1;
+    }
 }
 
 /// Waits until every goroutine has ended, then ends all threads and frees
