@@ -499,6 +499,14 @@ CHILD(all_sleep)
     CHECK_EQ(gs_run(sleep_long, NULL), 0);
 }
 
+/* With a channel for what f waits for. */
+static void run_to_its_end(gs_fn f)
+{
+    ch = chan_of_ints(0);
+    CHECK_EQ(gs_run(f, NULL), 0);
+    free_chan(ch);
+}
+
 static void wait_with_deadline(void *arg)
 {
     (void)arg;
@@ -507,9 +515,7 @@ static void wait_with_deadline(void *arg)
 
 CHILD(a_wait_has_a_deadline)
 {
-    ch = chan_of_ints(0);
-    CHECK_EQ(gs_run(wait_with_deadline, NULL), 0);
-    free_chan(ch);
+    run_to_its_end(wait_with_deadline);
 }
 
 static void send_one(void *arg)
@@ -527,9 +533,7 @@ static void wait_for_timer(void *arg)
 
 CHILD(a_timer_will_fire)
 {
-    ch = chan_of_ints(0);
-    CHECK_EQ(gs_run(wait_for_timer, NULL), 0);
-    free_chan(ch);
+    run_to_its_end(wait_for_timer);
 }
 
 static void wait_for_one_of_several(void *arg)
@@ -542,9 +546,7 @@ static void wait_for_one_of_several(void *arg)
 
 CHILD(one_of_several_timers_will_fire)
 {
-    ch = chan_of_ints(0);
-    CHECK_EQ(gs_run(wait_for_one_of_several, NULL), 0);
-    free_chan(ch);
+    run_to_its_end(wait_for_one_of_several);
 }
 
 static void send_after_system_call(void *arg)
@@ -563,9 +565,7 @@ static void wait_for_system_call(void *arg)
 
 CHILD(one_is_in_a_system_call)
 {
-    ch = chan_of_ints(0);
-    CHECK_EQ(gs_run(wait_for_system_call, NULL), 0);
-    free_chan(ch);
+    run_to_its_end(wait_for_system_call);
 }
 
 static void send_after_blocking(void *arg)
@@ -582,9 +582,7 @@ static void wait_for_blocking(void *arg)
 
 CHILD(one_is_in_gs_blocking)
 {
-    ch = chan_of_ints(0);
-    CHECK_EQ(gs_run(wait_for_blocking, NULL), 0);
-    free_chan(ch);
+    run_to_its_end(wait_for_blocking);
 }
 
 static void nothing(void *arg)
