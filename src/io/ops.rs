@@ -276,7 +276,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     const ALREADY: [isize; 3] =
         [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
     let file = file!(fd);
-    // SAFETY: called only after connect(2) has read the address and found more in it than an error.
+    // SAFETY: called only after connect(2) has given EAGAIN, which it does for an address that it has read.
     let is_local = || unsafe { i32::from((*to).sa_family) == libc::AF_UNIX };
     let mut begun = false;
     let mut attempt = || {
