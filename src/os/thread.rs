@@ -222,17 +222,19 @@ pub fn id() -> i32 {
 
 /// Whether a thread of this process is on a CPU right now: whether its CPU clock advances.
 pub fn is_on_cpu(id: i32) -> bool {
+    let before = cpu_time(id);
+    before.is_some() && cpu_time(id) > before
+}
+
+/// The CPU time that a thread of this process has used, in ns. `None`: the thread has ended.
+pub fn cpu_time(id: i32) -> Option<i64> {
     // The thread's CPU clock by its number, as pthread_getcpuclockid(3) makes it.
     let clock = !id << 3 | 6;
-    let read = || {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `t` is writable.
-        let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut t) } == 0;
-        read.then_some((t.tv_sec, t.tv_nsec))
-    };
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let _errno = super::KeepErrno::new();
-    let before = read();
-    before.is_some() && read() > before
+    // SAFETY: `t` is writable.
+    let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut t) } == 0;
+    read.then_some(t.tv_sec * 1_000_000_000 + t.tv_nsec)
 }
 
 /// Whether the thread with this number is blocked in the kernel right now; false if that can't be told. Takes a

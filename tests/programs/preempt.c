@@ -553,6 +553,80 @@ TEST(loops_take_turns_at_the_limit_of_threads)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
 
+/* A goroutine that has lost its P in a block, and computes after it. */
+enum { BLOCKS = 1, COMPUTES, IS_SEEN };
+static int stage;
+static long counted;
+
+static void block_and_compute(void *arg)
+{
+    (void)arg;
+    while (!GET(stop)) {
+        SET(stage, BLOCKS);
+        nap(20 * MS);
+        SET(stage, COMPUTES);
+        while (GET(stage) == COMPUTES && !GET(stop))
+            ADD(counted, 1);
+        gs_yield();
+    }
+}
+
+static bool counter_stands(void)
+{
+    long before = GET(counted);
+    nap(20 * MS);
+    return GET(counted) == before;
+}
+
+static void stop_beside_a_goroutine_without_p(void)
+{
+    int i;
+    SET(stop, 0);
+    go(block_and_compute, NULL);
+    for (i = 0; i < 10; i++) {
+        bool computes = i % 2 == 0;
+        long before;
+        NAP_UNTIL(GET(stage) == BLOCKS);
+        if (computes)
+            NAP_UNTIL(GET(stage) == COMPUTES);
+        else
+            nap(5 * MS);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        before = GET(counted);
+        if (!computes) {
+            /* It comes back beside the stopped world, and is stopped soon. */
+            NAP_UNTIL(GET(stage) == COMPUTES);
+            NAP_UNTIL(counter_stands());
+            before = GET(counted);
+        }
+        nap(20 * MS);
+        CHECK_EQ(GET(counted), before);
+        CHECK_EQ(gs_start_the_world(), 0);
+        SET(stage, IS_SEEN);
+    }
+    SET(stop, 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+TEST(a_goroutine_without_p_stops_with_the_world)
+{
+    stop_beside_a_goroutine_without_p();
+}
+
+/* There a thread that another one checks is never on the CPU. */
+CHILD(a_goroutine_without_p_on_one_cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    stop_beside_a_goroutine_without_p();
+}
+TEST(a_goroutine_without_p_stops_with_the_world_on_one_cpu)
+{
+    check_child_succeeds("a_goroutine_without_p_on_one_cpu");
+}
+
 static int running, most;
 
 static void one_at_a_time(void *arg)

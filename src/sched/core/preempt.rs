@@ -154,6 +154,8 @@ fn computes(p: PRef) -> bool {
 
 /// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
 pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
+    // Before the M loses the P: if the thread has returned since it was seen, it has run.
+    note_blocked(m, thread::cpu_time(m.tid.load(Ordering::Relaxed)));
     take_outside(rt, p, m, to)
 }
 
@@ -274,22 +276,55 @@ pub fn is_interruptible(g: GRef) -> bool {
     is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
 }
 
+/// The thread has lost its P, and was blocked when it had used this CPU time.
+fn note_blocked(m: MRef, ran: Option<i64>) {
+    m.ran.store(ran.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// The M's that have lost their P in a block, and whose thread has run since it was last known to be blocked: each with
+/// the CPU time of its thread. Other threads are still blocked, or have been woken and have had no CPU yet.
+fn have_run(lost: &[MRef]) -> impl Iterator<Item = (MRef, Option<i64>)> {
+    let with_time = |&m: &MRef| (m, thread::cpu_time(m.tid.load(Ordering::Relaxed)));
+    lost.iter().map(with_time).filter(|(m, ran)| m.ran.load(Ordering::Relaxed) != ran.unwrap_or(0))
+}
+
+/// The M's that have lost their P and have not noticed yet: blocked threads, and strays.
+fn without_p(rt: &Runtime) -> Vec<MRef> {
+    // Acquire: pairs with the Release where the M goes outside.
+    rt.ms_that(|m| {
+        m.claim.load(Ordering::Acquire) == claim::TAKEN
+            && m.outside.load(Ordering::Relaxed) == OUTSIDE
+    })
+}
+
 /// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
 /// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
-/// with number `from`, and returns how many signals it has sent.
-pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> usize {
+/// with number `from`. A thread that is on no CPU gets the signal from the inspector. True: a thread was found that may be
+/// a stray.
+pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> bool {
     if rt.preempt_signal == 0 {
-        return 0;
+        return false;
     }
-    let lost = rt.ms_that(|m| m.claim.load(Ordering::Relaxed) == claim::TAKEN);
-    let some = lost.iter().cycle().skip(from % lost.len().max(1)).take(most.min(lost.len()));
-    // A thread that waits for a CPU is found once it has one.
-    let computing = some.copied().filter(|m| thread::is_on_cpu(m.tid.load(Ordering::Relaxed)));
-    computing.filter(|&m| interrupt_stray(rt, m)).count()
+    let mut lost = without_p(rt);
+    lost.retain(|&m| may_be_interrupted(m));
+    let first = from % lost.len().max(1);
+    lost.rotate_left(first);
+    lost.truncate(most);
+    let mut found = false;
+    for (m, ran) in have_run(&lost) {
+        found = true;
+        if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+            interrupt_stray(rt, m);
+        } else if rt.inspector.stop_stray(rt, m) {
+            // The inspector sends the signal unless the thread is blocked.
+            note_blocked(m, ran);
+        }
+    }
+    found
 }
 
 /// Sends the signal to this M's thread, which is not blocked, if the thread runs the user's code without a P.
-pub fn interrupt_stray(rt: &Runtime, m: MRef) -> bool {
+pub fn interrupt_stray(rt: &Runtime, m: MRef) {
     // Acquire: pairs with the Release where the M goes outside.
     let is_stray = m.claim.load(Ordering::Acquire) == claim::TAKEN
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
@@ -298,18 +333,23 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) -> bool {
     if is_stray {
         thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     }
-    is_stray
 }
 
-/// Whether a thread that has lost its P, and must not get the signal, runs the user's code.
-pub fn computes_without_p(rt: &Runtime) -> bool {
-    let computes = |m: &MRef| {
+/// For the stopper of the world: whether a thread that has lost its P runs the user's code. Such a thread gets the signal,
+/// unless its goroutine must not be stopped by a signal.
+pub fn stop_strays(rt: &Runtime) -> bool {
+    let mut any = false;
+    for (m, ran) in have_run(&without_p(rt)) {
         let id = m.tid.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release where the M goes outside.
-        m.outside.load(Ordering::Acquire) == OUTSIDE
-            && !may_be_interrupted(*m)
-            && (thread::is_on_cpu(id) || rt.inspector.is_blocked(rt, id) != Some(true))
-    };
-    let lost = rt.ms_that(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
-    lost.iter().any(computes)
+        if !thread::is_on_cpu(id) && rt.inspector.is_blocked(rt, id) == Some(true) {
+            // If the thread has run since it was asked for its time, it is checked again.
+            note_blocked(m, ran);
+            continue;
+        }
+        any = true;
+        if rt.preempt_signal != 0 {
+            interrupt_stray(rt, m);
+        }
+    }
+    any
 }

@@ -103,7 +103,7 @@ pub fn stop() -> i32 {
     }
     let _: world::Stopped = world::stop();
     // Goroutines that have lost their P, in a block or as a member of a group that computes, may run without a P.
-    while preempt::interrupt_strays(rt(), 0, usize::MAX) > 0 || preempt::computes_without_p(rt()) {
+    while preempt::stop_strays(rt()) {
         time::sleep(STRAY_PAUSE);
     }
     disable_preemption();

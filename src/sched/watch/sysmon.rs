@@ -331,7 +331,9 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
     }
     if now - strays.0 >= STRAYS_EVERY && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
-        acted |= preempt::interrupt_strays(rt, strays.1, STRAYS_AT_ONCE) > 0;
+        // Beside a stopped world none may be missed.
+        let most = if world::is_stopping() { usize::MAX } else { STRAYS_AT_ONCE };
+        acted |= preempt::interrupt_strays(rt, strays.1, most);
     }
     if next_timer(rt).min(next_placed(rt)) <= now {
         if is_forking() {

@@ -112,19 +112,22 @@ impl Inspector {
     }
 
     /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
-    /// thread is not blocked.
-    pub fn stop_stray(&self, rt: &Runtime, m: MRef) {
+    /// thread is not blocked. False: it does not, because it isn't there yet or has too many M's to check.
+    pub fn stop_stray(&self, rt: &Runtime, m: MRef) -> bool {
         if !self.is_there() {
-            return self.need(rt);
+            self.need(rt);
+            return false;
         }
         let put = |slot: &AtomicPtr<M>| {
             // Release: pairs with the Acquire in `take_strays`.
             slot.compare_exchange(ptr::null_mut(), m.as_ptr(), Ordering::Release, Ordering::Relaxed)
                 .is_ok()
         };
-        if self.strays.iter().any(put) {
+        let takes = self.strays.iter().any(put);
+        if takes {
             self.service.wake();
         }
+        takes
     }
 
     /// For the inspector: takes the M's out that `stop_stray` has put in.

@@ -113,6 +113,9 @@ pub struct M {
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
+    /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
+    /// now, the thread has run since.
+    pub ran: AtomicI64,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
     /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
     pub context: RelaxedCell<*mut c_void>,
@@ -197,6 +200,7 @@ impl M {
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
+            ran: AtomicI64::new(0),
             context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),
             waits_inside: AtomicBool::new(false),
