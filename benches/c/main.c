@@ -32,6 +32,7 @@ static const struct workload workloads[] = {
     {"memory", memory, 1000000, "goroutines", true},
     {"syscalls", syscalls, 500, "sleeps for each of 4 goroutines", false},
     {"echo", echo, 100000, "requests for each number of connections", false},
+    {"files", files, 400000, "reads and writes of each kind", false},
     {"timer", timer, 1000, "sleeps", false},
     {"preempt", preempt, 200, "sleeps", false},
     {"wake", wake, 2000, "wakes", false},

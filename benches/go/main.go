@@ -48,6 +48,7 @@ var workloads = []workload{
 	{"memory", memory, 1_000_000, "goroutines", true},
 	{"syscalls", syscalls, 500, "sleeps for each of 4 goroutines", false},
 	{"echo", echo, 100_000, "requests for each number of connections", false},
+	{"files", files, 400_000, "reads and writes of each kind", false},
 	{"timer", timer, 1000, "sleeps", false},
 	{"preempt", preempt, 200, "sleeps", false},
 	{"wake", wake, 2000, "wakes", false},
@@ -677,6 +678,117 @@ func echo(n int) {
 	connections.Wait()
 	listener.Close()
 	<-accepting
+}
+
+// files: goroutines read and write files that are in memory, and two hand bytes to
+// each other through pipes.
+
+const (
+	fileWorkers = 8
+	fileBlock   = 4096
+	fileBlocks  = 256
+	smallBlock  = 512
+	wholeBlocks = 4
+)
+
+func temporary(dir string) *os.File {
+	file, err := os.CreateTemp(dir, "gobench.")
+	check(err == nil, "CreateTemp")
+	_, err = file.Write(bytes.Repeat([]byte{'x'}, fileBlocks*fileBlock))
+	check(err == nil, "Write")
+	return file
+}
+
+// letAll lets fileWorkers do f, n times together.
+func letAll(name string, n int, f func(i int, block []byte)) {
+	each := share(n, fileWorkers)
+	start := time.Now()
+	var done sync.WaitGroup
+	for range fileWorkers {
+		done.Go(func() {
+			block := make([]byte, fileBlock)
+			for i := range each {
+				f(i, block)
+			}
+		})
+	}
+	done.Wait()
+	reportNsEach(name, start, each*fileWorkers)
+}
+
+func readBlocks(name string, file *os.File, n int) {
+	letAll(name, n, func(i int, block []byte) {
+		_, err := file.ReadAt(block, int64(i%fileBlocks)*fileBlock)
+		check(err == nil, name)
+	})
+}
+
+func throughPipes(n int) {
+	thereOut, thereIn, err := os.Pipe()
+	check(err == nil, "Pipe")
+	backOut, backIn, err := os.Pipe()
+	check(err == nil, "Pipe")
+	go func() {
+		block := make([]byte, 1)
+		for {
+			_, err := thereOut.Read(block)
+			if err == io.EOF {
+				break
+			}
+			check(err == nil, "pipe")
+			_, err = backIn.Write(block)
+			check(err == nil, "pipe")
+		}
+		thereOut.Close()
+		backIn.Close()
+	}()
+	block := []byte{'z'}
+	start := time.Now()
+	for range n {
+		_, err := thereIn.Write(block)
+		check(err == nil, "pipe")
+		_, err = backOut.Read(block)
+		check(err == nil, "pipe")
+	}
+	reportNsEach("files.pipe", start, n)
+	thereIn.Close()
+	_, err = backOut.Read(block)
+	check(err == io.EOF, "pipe")
+	backOut.Close()
+}
+
+func files(n int) {
+	file := temporary("")
+	readBlocks("files.read", file, n)
+	letAll("files.write", n, func(i int, block []byte) {
+		_, err := file.WriteAt(block[:smallBlock], int64(i%fileBlocks)*fileBlock)
+		check(err == nil, "files.write")
+	})
+	check(file.Truncate(wholeBlocks*fileBlock) == nil, "Truncate")
+	letAll("files.whole", n/4, func(_ int, block []byte) {
+		whole, err := os.Open(file.Name())
+		check(err == nil, "files.whole")
+		total := 0
+		for {
+			n, err := whole.Read(block)
+			total += n
+			if err == io.EOF {
+				break
+			}
+			check(err == nil, "files.whole")
+		}
+		check(total == wholeBlocks*fileBlock, "files.whole")
+		whole.Close()
+	})
+	os.Remove(file.Name())
+	file.Close()
+
+	file = temporary("/dev/shm")
+	readBlocks("files.tmpfs", file, n)
+	os.Remove(file.Name())
+	file.Close()
+
+	throughPipes(n / 4)
 }
 
 // timer, preempt, wake, idle: how late a sleeper wakes, alone or beside an endless

@@ -2,8 +2,10 @@
 //! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
 //! `exitsyscall`.
 
+use super::file::File;
+use super::ops::OTHER_KIND;
 use super::wait::{is_past, until_uninterrupted};
-use crate::os::file::{self, Buffer};
+use crate::os::file::{self, Buffer, FileKind};
 use crate::os::heap;
 use crate::sched::core::blocking;
 use crate::sched::core::order;
@@ -11,7 +13,10 @@ use crate::sched::core::park::NOWAIT;
 use crate::sched::watch::workers;
 use crate::sched::who::m;
 use crate::sched::who::runtime::rt;
+use crate::sched::words::clock;
 use crate::sync::Sem;
+
+const EAGAIN: isize = -libc::EAGAIN as isize;
 
 /// How many such calls are under way at a time. Others wait for their turn without a thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
@@ -62,58 +67,145 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
     result
 }
 
-/// Reads at the offset, or at the file's own position.
+/// A call that took longer than this, in ns, and was not to wait for the disk, waited.
+const LONG: i64 = 100_000;
+
+/// Calls `f`, which is not to wait for the disk. If it seems to have waited, the kernel is asked again which calls wait.
+/// A P that sysmon saw in the meantime is all that tells, because reading the clock would take a tenth of the call.
+fn not_to_wait(file: &File, f: impl FnOnce() -> isize) -> isize {
+    let before = clock::rough();
+    let result = f();
+    if clock::rough() - before > LONG {
+        file.forget_manner();
+    }
+    result
+}
+
+/// Whether a call at the file's own position is a call on a disk. The number may be another file by now, on which the
+/// call would wait for ever. A call at an offset is refused by files that are not on disks.
+fn is_on_disk(fd: i32, offset: Option<i64>) -> bool {
+    offset.is_some() || file::has_position(fd) || file::kind(fd) == Ok(FileKind::Disk)
+}
+
+/// Reads at the offset, or at the file's own position. [`OTHER_KIND`]: the file is on no disk.
 ///
 /// # Safety
 /// The buffers are writable.
-pub unsafe fn read(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
+pub unsafe fn read(
+    fd: i32,
+    file: &File,
+    buffers: &[Buffer],
+    offset: Option<i64>,
+    deadline: i64,
+) -> isize {
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
-    const EAGAIN: isize = -libc::EAGAIN as isize;
-    const UNKNOWN: [isize; 2] = [-libc::EOPNOTSUPP as isize, -libc::ENOSYS as isize];
-    let cached = match file::waits_for_disk(fd).0 {
-        true => EAGAIN,
+    let manner = file.manner_of_disk(fd);
+    if manner.reads_wait() && deadline == NOWAIT {
+        return EAGAIN;
+    }
+    if manner.reads_wait() || manner.cant_tell() {
+        let kept = if manner.reads_wait() { KeepsThread::ForLong } else { KeepsThread::Briefly };
         // SAFETY: the buffers are writable.
-        false => unsafe { file::read_cached(fd, buffers, offset) },
-    };
-    match cached {
-        EAGAIN if deadline == NOWAIT => return EAGAIN,
-        EAGAIN => {}
-        e if UNKNOWN.contains(&e) => {}
-        n if n > 0 && deadline != NOWAIT && (n as usize) < total(buffers) => {
-            // Without memory it is a short read.
-            let Some(rest) = rest_of(buffers, n as usize) else { return n };
-            // SAFETY: what is left of the buffers.
-            let more = unsafe { read_all(fd, &rest, offset.map(|o| o + n as i64), deadline) };
-            return n + more.max(0);
-        }
-        result => return result,
+        return unsafe { read_rest(fd, file, buffers, offset, deadline, kept) };
     }
     // SAFETY: the buffers are writable.
-    unsafe { read_all(fd, buffers, offset, deadline) }
+    let first = not_to_wait(file, || unsafe { file::read_now(fd, buffers, offset) });
+    let is_short = first > 0 && (first as usize) < total(buffers);
+    match first {
+        EAGAIN if deadline == NOWAIT => EAGAIN,
+        // SAFETY: the buffers are writable.
+        EAGAIN => unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::ForLong) },
+        e if file::cant_tell(e) => {
+            file.cant_tell();
+            // SAFETY: the buffers are writable.
+            unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::Briefly) }
+        }
+        n if is_short && deadline != NOWAIT => {
+            // SAFETY: the buffers are writable.
+            unsafe { read_more(fd, file, buffers, n as usize, offset, deadline) }
+        }
+        result => result,
+    }
 }
 
+/// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
+///
 /// # Safety
 /// As `read`.
-unsafe fn read_all(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
-    // SAFETY: the buffers are writable.
-    off_p(deadline, KeepsThread::ForLong, || unsafe {
-        until_uninterrupted(|| file::read_at(fd, buffers, offset))
-    })
+unsafe fn read_more(
+    fd: i32,
+    file: &File,
+    buffers: &[Buffer],
+    mut n: usize,
+    offset: Option<i64>,
+    deadline: i64,
+) -> isize {
+    while n < total(buffers) {
+        // Without memory it is a short read.
+        let Some(rest) = rest_of(buffers, n) else { break };
+        let offset = offset.map(|o| o + n as i64);
+        // SAFETY: what is left of the buffers.
+        let more = match unsafe { file::read_now(fd, &rest, offset) } {
+            // SAFETY: what is left of the buffers.
+            EAGAIN => unsafe { read_rest(fd, file, &rest, offset, deadline, KeepsThread::ForLong) },
+            more => more,
+        };
+        if more <= 0 {
+            break;
+        }
+        n += more as usize;
+    }
+    n as isize
 }
 
-/// Writes at the offset, or at the file's own position.
+/// Reads what the kernel can't say to be in memory.
+///
+/// # Safety
+/// As `read`.
+unsafe fn read_rest(
+    fd: i32,
+    file: &File,
+    buffers: &[Buffer],
+    offset: Option<i64>,
+    deadline: i64,
+    kept: KeepsThread,
+) -> isize {
+    if !is_on_disk(fd, offset) {
+        return OTHER_KIND;
+    }
+    // SAFETY: the buffers are writable.
+    let read = || unsafe { until_uninterrupted(|| file::read_at(fd, buffers, offset)) };
+    match kept {
+        KeepsThread::ForLong => off_p(deadline, kept, read),
+        KeepsThread::Briefly => not_to_wait(file, || off_p(deadline, kept, read)),
+    }
+}
+
+/// Writes at the offset, or at the file's own position. [`OTHER_KIND`]: the file is on no disk.
 ///
 /// # Safety
 /// The buffers are readable.
-pub unsafe fn write(fd: i32, buffers: &[Buffer], offset: Option<i64>, deadline: i64) -> isize {
+pub unsafe fn write(
+    fd: i32,
+    file: &File,
+    buffers: &[Buffer],
+    offset: Option<i64>,
+    deadline: i64,
+) -> isize {
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
-    let kept = if file::waits_for_disk(fd).1 { KeepsThread::ForLong } else { KeepsThread::Briefly };
+    if !is_on_disk(fd, offset) {
+        return OTHER_KIND;
+    }
     // SAFETY: the buffers are readable.
-    off_p(deadline, kept, || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) })
+    let write = || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) };
+    match file.manner_of_disk(fd).writes_wait() {
+        true => off_p(deadline, KeepsThread::ForLong, write),
+        false => not_to_wait(file, || off_p(deadline, KeepsThread::Briefly, write)),
+    }
 }
 
 pub fn total(buffers: &[Buffer]) -> usize {

@@ -115,6 +115,15 @@ const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
 
+/// The code of a kind of file.
+fn code_of(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Socket => kind::SOCKET,
+        FileKind::Disk => kind::DISK,
+        FileKind::Other => kind::OTHER,
+    }
+}
+
 /// A bit of [`File::drained`].
 const DRAINED: u64 = 1 << 32;
 
@@ -127,6 +136,44 @@ mod shortness {
     pub const NOTHING: u8 = 2;
     /// As `NOTHING`, and the file may be shut down for reading: epoll has said so.
     pub const SHUT: u8 = 3;
+}
+
+/// The lower bits of [`File::kind`].
+mod kind {
+    pub const UNKNOWN: u8 = 0;
+    pub const SOCKET: u8 = 1;
+    pub const DISK: u8 = 2;
+    pub const OTHER: u8 = 3;
+    /// All of them.
+    pub const BITS: u8 = 3;
+}
+
+/// How calls on a file that is no socket behave. A hint: the number may be another file by now, whose calls behave
+/// otherwise, so only the speed of a call may rest on it.
+#[derive(Clone, Copy)]
+pub struct Manner(u8);
+
+impl Manner {
+    /// The kernel was asked for the two after it.
+    const ASKED: u8 = 4;
+    const READS_WAIT: u8 = 8;
+    const WRITES_WAIT: u8 = 16;
+    const CANT_TELL: u8 = 32;
+
+    /// Reads wait for the disk in any case.
+    pub fn reads_wait(self) -> bool {
+        self.0 & Manner::READS_WAIT != 0
+    }
+
+    /// Writes wait for the disk in any case.
+    pub fn writes_wait(self) -> bool {
+        self.0 & Manner::WRITES_WAIT != 0
+    }
+
+    /// The kernel can't tell whether a call would wait ([`file::cant_tell`]).
+    pub fn cant_tell(self) -> bool {
+        self.0 & Manner::CANT_TELL != 0
+    }
 }
 
 /// Where a file comes from.
@@ -173,7 +220,7 @@ pub type EventCounts = [u32; 2];
 pub struct File {
     state: AtomicU64,
     lock: SpinLock,
-    /// The kind that the kernel gave last; 0: the kernel was not asked yet.
+    /// What the kernel said last: a [`kind`] and [`Manner`]'s bits. 0: it was not asked yet.
     kind: AtomicU8,
     /// Where the file comes from: one of [`origin`].
     origin: AtomicU8,
@@ -279,24 +326,53 @@ impl File {
 
     /// The file's kind; `-EBADF`: there is no file.
     pub fn kind(&self, fd: i32) -> Result<FileKind, i32> {
-        match self.kind.load(Ordering::Relaxed) {
-            1 => Ok(FileKind::Socket),
-            3 => Ok(FileKind::Other),
-            // For files on disks the question costs little beside the work.
+        match self.kind.load(Ordering::Relaxed) & kind::BITS {
+            kind::SOCKET => Ok(FileKind::Socket),
+            kind::DISK => Ok(FileKind::Disk),
+            kind::OTHER => Ok(FileKind::Other),
             _ => self.read_kind(fd),
         }
     }
 
-    /// Asks the kernel for the file's kind, whatever it was before.
+    /// Asks the kernel for the file's kind, whatever it was before. A file that is no socket and on no disk is made
+    /// non-blocking.
     pub fn read_kind(&self, fd: i32) -> Result<FileKind, i32> {
         let kind = file::kind(fd)?;
-        let code = match kind {
-            FileKind::Socket => 1,
-            FileKind::Disk => 2,
-            FileKind::Other => 3,
-        };
-        self.kind.store(code, Ordering::Relaxed);
+        if kind == FileKind::Other
+            && let e @ ..0 = file::make_nonblocking(fd)
+        {
+            return Err(e);
+        }
+        self.kind.store(code_of(kind), Ordering::Relaxed);
         Ok(kind)
+    }
+
+    /// How calls on the file behave.
+    pub fn manner(&self) -> Manner {
+        Manner(self.kind.load(Ordering::Relaxed))
+    }
+
+    /// [`Self::manner`] of a file on a disk. Asks the kernel the first time.
+    pub fn manner_of_disk(&self, fd: i32) -> Manner {
+        let known = self.kind.load(Ordering::Relaxed);
+        if known & Manner::ASKED != 0 {
+            return Manner(known);
+        }
+        let (reads, writes) = file::waits_for_disk(fd);
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let bits =
+            Manner::ASKED | bit(reads, Manner::READS_WAIT) | bit(writes, Manner::WRITES_WAIT);
+        Manner(self.kind.fetch_or(bits, Ordering::Relaxed) | bits)
+    }
+
+    /// A call on the file took long, although it was not to wait: the number may be another file by now.
+    pub fn forget_manner(&self) {
+        self.kind.fetch_and(kind::BITS, Ordering::Relaxed);
+    }
+
+    /// The kernel can't tell whether a call would wait.
+    pub fn cant_tell(&self) {
+        self.kind.fetch_or(Manner::CANT_TELL, Ordering::Relaxed);
     }
 
     /// Whether a wait relies on what is known of the number, without asking the kernel.
@@ -595,8 +671,7 @@ impl File {
         // the Acquire in `enter`.
         self.state.fetch_add(1 << GENERATION, Ordering::Release);
         self.forget();
-        let code = if kind == FileKind::Socket { 1 } else { 3 };
-        self.kind.store(code, Ordering::Relaxed);
+        self.kind.store(code_of(kind), Ordering::Relaxed);
         self.origin.store(origin, Ordering::Relaxed);
     }
 
@@ -604,7 +679,7 @@ impl File {
         self.runtime.set(0);
         self.verified.set(Verified::Yes);
         self.registration.set(self.registration.get().wrapping_add(1));
-        self.kind.store(0, Ordering::Relaxed);
+        self.kind.store(kind::UNKNOWN, Ordering::Relaxed);
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::UNKNOWN, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);

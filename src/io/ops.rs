@@ -30,7 +30,7 @@ macro_rules! file {
 }
 
 /// What an operation gives if the file turns out to be of another kind.
-const OTHER_KIND: isize = isize::MIN;
+pub(super) const OTHER_KIND: isize = isize::MIN;
 
 /// Calls `f` with the kind of the file; once more if the known kind is no longer true.
 fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
@@ -41,7 +41,9 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     let (r, failed) = match (f(known), known) {
         (OTHER_KIND, _) => (EBADF, true),
         (r, FileKind::Socket) => (r, r == -libc::ENOTSOCK as isize),
-        (r, _) => (r, false),
+        // epoll takes no file on a disk.
+        (r, FileKind::Other) => (r, r == -libc::EPERM as isize),
+        (r, FileKind::Disk) => (r, false),
     };
     if !failed {
         return r;
@@ -55,6 +57,24 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
         Ok(_) => r,
         Err(e) => e as isize,
     }
+}
+
+/// Makes a system call on a file that is no socket, without a wait: `now`, or `f` on a file that doesn't block if the
+/// kernel doesn't take `now` for this file.
+fn without_wait(
+    fd: i32,
+    file: &File,
+    now: impl FnOnce() -> isize,
+    f: impl FnOnce() -> isize,
+) -> isize {
+    if !file.manner().cant_tell() {
+        let result = now();
+        if !file::cant_tell(result) {
+            return result;
+        }
+        file.cant_tell();
+    }
+    nonblocking(fd, f)
 }
 
 /// Calls `f`, which makes a system call on a file that is no socket, if the call won't block. Otherwise returns a
@@ -89,7 +109,7 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are writable.
-        FileKind::Disk => unsafe { disk::read(fd, buffers, None, deadline) },
+        FileKind::Disk => unsafe { disk::read(fd, file, buffers, None, deadline) },
         // A read of nothing must not wait, nor take a datagram.
         FileKind::Socket if disk::total(buffers) > 0 => {
             let want = Want::to_read(disk::total(buffers));
@@ -103,7 +123,9 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         }),
         FileKind::Other => until_done(fd, file, Want::READ, deadline, || {
             // SAFETY: the buffers are writable, as the caller says.
-            nonblocking(fd, || unsafe { file::read(fd, buffers) })
+            let now = || unsafe { file::read_now(fd, buffers, None) };
+            // SAFETY: the buffers are writable, as the caller says.
+            without_wait(fd, file, now, || unsafe { file::read(fd, buffers) })
         }),
     })
 }
@@ -116,23 +138,45 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are readable.
-        FileKind::Disk => unsafe { disk::write(fd, buffers, None, deadline) },
+        FileKind::Disk => unsafe { disk::write(fd, file, buffers, None, deadline) },
         FileKind::Socket => {
             // SAFETY: the buffers are readable.
             until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
         }
-        FileKind::Other => {
+        FileKind::Other => until_done(fd, file, Want::WRITE, deadline, || {
+            // SAFETY: the buffers are readable, as the caller says.
+            let now = || unsafe { write_now(fd, buffers) };
             // SAFETY: the buffers are readable, as the caller says.
             let write = || without_sigpipe(|| unsafe { file::write(fd, buffers) });
-            until_done(fd, file, Want::WRITE, deadline, || nonblocking(fd, write))
-        }
+            without_wait(fd, file, now, write)
+        }),
     })
+}
+
+/// [`file::write_now`] without SIGPIPE.
+///
+/// # Safety
+/// The buffers are readable.
+unsafe fn write_now(fd: i32, buffers: &[Buffer]) -> isize {
+    if !has_signals_blocked() {
+        // SAFETY: the buffers are readable.
+        let result = unsafe { file::write_now(fd, buffers, file::RWF_NOSIGNAL) };
+        if !file::cant_tell(result) {
+            return result;
+        }
+    }
+    // SAFETY: the buffers are readable.
+    without_sigpipe(|| unsafe { file::write_now(fd, buffers, 0) })
+}
+
+/// Whether this is a thread of the library's own, which has all signals blocked.
+fn has_signals_blocked() -> bool {
+    m::current().is_some_and(|m| !m.is_runner())
 }
 
 /// Calls a function that writes, and suppresses the signal that comes with EPIPE.
 pub(super) fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
-    // Threads of the library have all signals blocked.
-    let masked = m::current().is_some_and(|m| !m.is_runner());
+    let masked = has_signals_blocked();
     // With the signal blocked, the signal is pending for this thread, and taken before the process's.
     if !masked && NoSigpipe::pending() {
         return write();
@@ -362,8 +406,9 @@ pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
 /// # Safety
 /// The buffer is writable.
 pub unsafe fn read_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
+    let file = file!(fd);
     // SAFETY: the buffer is writable.
-    unsafe { disk::read(fd, &[buffer], Some(offset), deadline) }
+    unsafe { disk::read(fd, file, &[buffer], Some(offset), deadline) }
 }
 
 /// pwrite(2).
@@ -371,8 +416,9 @@ pub unsafe fn read_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> is
 /// # Safety
 /// The buffer is readable.
 pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> isize {
+    let file = file!(fd);
     // SAFETY: the buffer is readable.
-    unsafe { disk::write(fd, &[buffer], Some(offset), deadline) }
+    unsafe { disk::write(fd, file, &[buffer], Some(offset), deadline) }
 }
 
 /// close(2). Calls that wait for the file leave with `-ECANCELED`.

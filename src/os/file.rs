@@ -172,25 +172,35 @@ pub struct End {
 /// The buffers of the calls that take several.
 pub type Buffer = libc::iovec;
 
-/// readv(2).
+/// readv(2). For one buffer read(2), which takes less time.
 ///
 /// # Safety
 /// The buffers are writable.
 pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
     // SAFETY: the buffers are writable.
-    answer(unsafe { libc::readv(fd, buffers.as_ptr(), buffers.len() as i32) })
+    answer(unsafe {
+        match buffers {
+            [one] => libc::read(fd, one.iov_base, one.iov_len),
+            _ => libc::readv(fd, buffers.as_ptr(), buffers.len() as i32),
+        }
+    })
 }
 
-/// writev(2).
+/// writev(2). For one buffer write(2), which takes less time.
 ///
 /// # Safety
 /// The buffers are readable.
 pub unsafe fn write(fd: i32, buffers: &[Buffer]) -> isize {
     // SAFETY: the buffers are readable.
-    answer(unsafe { libc::writev(fd, buffers.as_ptr(), buffers.len() as i32) })
+    answer(unsafe {
+        match buffers {
+            [one] => libc::write(fd, one.iov_base, one.iov_len),
+            _ => libc::writev(fd, buffers.as_ptr(), buffers.len() as i32),
+        }
+    })
 }
 
-/// preadv(2); without an offset, readv(2).
+/// preadv(2); without an offset, [`read`].
 ///
 /// # Safety
 /// The buffers are writable.
@@ -200,10 +210,15 @@ pub unsafe fn read_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize
         return unsafe { read(fd, buffers) };
     };
     // SAFETY: the buffers are writable.
-    answer(unsafe { libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
+    answer(unsafe {
+        match buffers {
+            [one] => libc::pread(fd, one.iov_base, one.iov_len, offset),
+            _ => libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset),
+        }
+    })
 }
 
-/// pwritev(2); without an offset, writev(2).
+/// pwritev(2); without an offset, [`write`].
 ///
 /// # Safety
 /// The buffers are readable.
@@ -213,18 +228,51 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
         return unsafe { write(fd, buffers) };
     };
     // SAFETY: the buffers are readable.
-    answer(unsafe { libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset) })
+    answer(unsafe {
+        match buffers {
+            [one] => libc::pwrite(fd, one.iov_base, one.iov_len, offset),
+            _ => libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset),
+        }
+    })
 }
 
-/// Reads what is in memory already, at the offset or at the file's own position. `-EAGAIN`: nothing is in memory;
-/// another error: this file can't say. With O_DIRECT the call waits for the disk nevertheless.
+/// Reads what is there without a wait, whatever the file is, at the offset or at the file's own position. From a file on a
+/// disk that is what is in memory; with O_DIRECT the call waits for the disk nevertheless. `-EAGAIN`: nothing is there;
+/// see [`cant_tell`] for other errors. preadv2(2) with RWF_NOWAIT.
 ///
 /// # Safety
 /// The buffers are writable.
-pub unsafe fn read_cached(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
+pub unsafe fn read_now(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
     let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
     // SAFETY: the buffers are writable.
     answer(unsafe { libc::preadv2(fd, at, n, offset.unwrap_or(-1), libc::RWF_NOWAIT) })
+}
+
+/// A flag of [`write_now`]: the call raises no SIGPIPE. Linux has it since 6.18.
+pub const RWF_NOSIGNAL: i32 = 0x100;
+
+/// Writes what there is room for without a wait. `-EAGAIN`: there is no room; see [`cant_tell`] for other errors.
+/// pwritev2(2) with RWF_NOWAIT and these flags.
+///
+/// # Safety
+/// The buffers are readable.
+pub unsafe fn write_now(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
+    let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
+    // SAFETY: the buffers are readable.
+    answer(unsafe { libc::pwritev2(fd, at, n, -1, libc::RWF_NOWAIT | flags) })
+}
+
+/// Whether this answer of [`read_now`] or [`write_now`] says that the kernel can't tell for this file, or has no such call.
+pub fn cant_tell(answer: isize) -> bool {
+    const UNKNOWN: [isize; 2] = [-libc::EOPNOTSUPP as isize, -libc::ENOSYS as isize];
+    UNKNOWN.contains(&answer)
+}
+
+/// Whether the file surely has a position that can be set. Such a file refuses a negative position. A pipe or a socket
+/// has no position, and other files without one let lseek(2) do nothing. fstat(2) takes twice as long.
+pub fn has_position(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    answer(unsafe { libc::lseek(fd, -1, libc::SEEK_SET) } as isize) == -libc::EINVAL as isize
 }
 
 /// Whether reads from a file on a disk, and writes, wait for the disk in any case.

@@ -2,6 +2,7 @@
  * Numbers of files that come back as other files: by gs_close, by close(2) without waiters, by dup2.
  */
 #include "io.h"
+#include <sys/mman.h>
 
 /* ---- gs_close with a waiter, and the number at once another file ---- */
 
@@ -129,7 +130,7 @@ GO_TEST(a_socket_of_the_library_that_close_has_freed)
 }
 
 /* A blocking pipe in place of a pipe that was made non-blocking must not block a P. */
-GO_TEST(a_new_file_is_made_nonblocking_too)
+GO_TEST(a_new_file_does_not_block)
 {
     int round;
     for (round = 0; round < 10; round++) {
@@ -138,7 +139,6 @@ GO_TEST(a_new_file_is_made_nonblocking_too)
         make_pipe(fds);
         CHECK(!(fcntl(fds[0], F_GETFL) & O_NONBLOCK));
         CHECK_EQ(gs_read(fds[0], &c, 1, GS_NOWAIT), -EAGAIN);
-        CHECK(fcntl(fds[0], F_GETFL) & O_NONBLOCK);
         CHECK_EQ(close(fds[0]), 0);
         CHECK_EQ(close(fds[1]), 0);
     }
@@ -708,6 +708,121 @@ GO_TEST(other_files_in_place_of_a_pipe)
     CHECK_EQ(c, '\177');
     CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK));
     CHECK_EQ(gs_close(fd), 0);
+}
+
+/* ---- In place of a file on a disk ---- */
+
+static int open_plain(void)
+{
+    char name[] = "/tmp/gosched-io-XXXXXX";
+    int fd = mkostemp(name, O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(unlink(name), 0);
+    return fd;
+}
+
+/* The kernel can't tell what is in the memory of such a file. */
+static int open_memory(void)
+{
+    int fd = memfd_create("gosched-io", MFD_CLOEXEC);
+    CHECK_GE(fd, 0);
+    return fd;
+}
+
+static int open_timerfd(void)
+{
+    return timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+}
+
+/* Something is known of the number from its former file, which close(2) has closed. */
+static int number_of_a_disk_file(int (*open_it)(void))
+{
+    char block[100];
+    int fd = open_it();
+    CHECK_EQ(gs_write(fd, "to be read", 10, GS_FOREVER), 10);
+    CHECK_EQ(lseek(fd, 0, SEEK_SET), 0);
+    CHECK_EQ(gs_read(fd, block, sizeof block, GS_FOREVER), 10);
+    CHECK_EQ(gs_read(fd, block, sizeof block, GS_FOREVER), 0);
+    CHECK_EQ(gs_pread(fd, block, sizeof block, 3, GS_FOREVER), 7);
+    CHECK_EQ(close(fd), 0);
+    return fd;
+}
+
+/* Calls on files that block don't block the thread: deadlines count. */
+static void wait_in_place_of_a_disk_file(int (*open_it)(void))
+{
+    static int (*const waiting[])(void) = {open_eventfd, open_timerfd};
+    static char block[1 << 20];
+    char c[8];
+    int fds[2], other[2], number, fd;
+    size_t i;
+    for (i = 0; i < LENGTH(waiting); i++) {
+        number = number_of_a_disk_file(open_it);
+        fd = waiting[i]();
+        CHECK_EQ(fd, number);
+        CHECK_EQ(gs_read(fd, c, sizeof c, gs_now() + 2 * MS), -ETIMEDOUT);
+        CHECK_EQ(gs_close(fd), 0);
+    }
+    number = number_of_a_disk_file(open_it);
+    make_pipe(fds);
+    CHECK_EQ(fds[0], number);
+    CHECK_EQ(gs_read(fds[0], c, sizeof c, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_read(fds[0], c, sizeof c, gs_now() + 2 * MS), -ETIMEDOUT);
+    CHECK_EQ(gs_pread(fds[0], c, sizeof c, 0, gs_now() + 2 * MS), -ESPIPE);
+    CHECK_EQ(gs_write(fds[1], "piped", 5, GS_FOREVER), 5);
+    CHECK_EQ(gs_read(fds[0], c, sizeof c, GS_FOREVER), 5);
+    CHECK_EQ(memcmp(c, "piped", 5), 0);
+    close_both(fds);
+    /* The writing end, which is full soon. */
+    make_pipe(other);
+    number = number_of_a_disk_file(open_it);
+    CHECK_EQ(dup2(other[1], number), number);
+    CHECK_LE(gs_write(number, block, sizeof block, gs_now() + 2 * MS), (ssize_t)sizeof block - 1);
+    CHECK_EQ(gs_write(number, block, sizeof block, gs_now() + 2 * MS), -ETIMEDOUT);
+    CHECK_EQ(gs_close(number), 0);
+    close_both(other);
+    number = number_of_a_disk_file(open_it);
+    make_pair(fds);
+    CHECK_EQ(fds[0], number);
+    CHECK_EQ(gs_read(fds[0], c, sizeof c, gs_now() + 2 * MS), -ETIMEDOUT);
+    CHECK_EQ(gs_write(fds[0], "paired", 6, GS_FOREVER), 6);
+    CHECK_EQ(gs_read(fds[1], c, sizeof c, GS_FOREVER), 6);
+    close_both(fds);
+}
+
+GO_TEST(files_that_wait_in_place_of_a_file_on_a_disk)
+{
+    wait_in_place_of_a_disk_file(open_plain);
+}
+
+GO_TEST(files_that_wait_in_place_of_a_file_in_memory)
+{
+    wait_in_place_of_a_disk_file(open_memory);
+}
+
+/* Each is read and written as what it is. */
+GO_TEST(files_on_disks_in_place_of_each_other)
+{
+    static char page[4096] __attribute__((aligned(4096)));
+    char name[] = "/tmp/gosched-io-XXXXXX";
+    int plain, direct, i;
+    plain = mkostemp(name, O_CLOEXEC);
+    CHECK_GE(plain, 0);
+    for (i = 0; i < 16; i++) {
+        memset(page, i, sizeof page);
+        CHECK_EQ(gs_write(plain, page, sizeof page, GS_FOREVER), sizeof page);
+    }
+    for (i = 0; i < 16; i++) {
+        int number = number_of_a_disk_file(i % 2 ? open_plain : open_memory);
+        direct = open(name, O_RDWR | O_CLOEXEC | (i % 4 < 2 ? O_DIRECT : 0));
+        CHECK_EQ(direct, number);
+        CHECK_EQ(gs_pread(direct, page, sizeof page, i * 4096, GS_FOREVER), sizeof page);
+        CHECK_EQ(page[4095], i);
+        CHECK_EQ(gs_pwrite(direct, page, sizeof page, i * 4096, GS_FOREVER), sizeof page);
+        CHECK_EQ(gs_close(direct), 0);
+    }
+    CHECK_EQ(unlink(name), 0);
+    CHECK_EQ(gs_close(plain), 0);
 }
 
 /* ---- Numbers that the library takes ---- */
