@@ -11,7 +11,7 @@
  * and reports its figures. */
 typedef void workload_fn(int64_t n);
 
-workload_fn spawn_join, spawn_batch, yield2, yield1k, pingpong, chan_buf, mpmc, mutex, select4, skynet, ring, sieve,
+workload_fn spawn_join, spawn_batch, yield2, yield1k, pingpong, chan_buf, mpmc, mutex, rwmutex, select4, skynet, ring, sieve,
     fib27, timers, memory, syscalls, echo, files, timer, preempt, wake, idle, latency, gang;
 
 /* A figure is named after its workload; a second one has a suffix: "timers.cpu". */

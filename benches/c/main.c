@@ -23,6 +23,7 @@ static const struct workload workloads[] = {
     {"chan_buf", chan_buf, 20000000, "items", false},
     {"mpmc", mpmc, 20000000, "items", false},
     {"mutex", mutex, 40000000, "locks", false},
+    {"rwmutex", rwmutex, 20000000, "locks of each kind", false},
     {"select", select4, 3000000, "items", false},
     {"skynet", skynet, 2, "trees of 1,000,000 leaves", false},
     {"ring", ring, 5000000, "hops", false},

@@ -39,6 +39,7 @@ var workloads = []workload{
 	{"chan_buf", chanBuf, 20_000_000, "items", false},
 	{"mpmc", mpmc, 20_000_000, "items", false},
 	{"mutex", mutex, 40_000_000, "locks", false},
+	{"rwmutex", rwmutex, 20_000_000, "locks of each kind", false},
 	{"select", select4, 3_000_000, "items", false},
 	{"skynet", skynet, 2, "trees of 1,000,000 leaves", false},
 	{"ring", ring, 5_000_000, "hops", false},
@@ -284,6 +285,55 @@ func mutex(n int) {
 	reportNsEach("mutex", start, each*goroutines)
 
 	check(value == each*goroutines, "mutex")
+}
+
+// rwmutex: eight goroutines read a value under one lock; then each in ten steps
+// counts it up.
+
+func rwmutex(n int) {
+	const (
+		goroutines  = 8
+		stepsAWrite = 10
+	)
+	var lock sync.RWMutex
+	value := 0
+	each := share(n, goroutines*stepsAWrite) * stepsAWrite
+	look := func() int {
+		lock.RLock()
+		seen := value
+		lock.RUnlock()
+		return seen
+	}
+	all := func(name string, f func()) {
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range goroutines {
+			wg.Go(f)
+		}
+		wg.Wait()
+		reportNsEach(name, start, each*goroutines)
+	}
+
+	all("rwmutex.read", func() {
+		for range each {
+			check(look() == 0, "rwmutex")
+		}
+	})
+	all("rwmutex.mixed", func() {
+		last := 0
+		for i := range each {
+			if i%stepsAWrite == 0 {
+				lock.Lock()
+				value++
+				lock.Unlock()
+			} else {
+				seen := look()
+				check(seen >= last, "rwmutex")
+				last = seen
+			}
+		}
+	})
+	check(value == each/stepsAWrite*goroutines, "rwmutex")
 }
 
 // select: one goroutine receives from four unbuffered channels, each with a

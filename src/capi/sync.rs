@@ -83,15 +83,15 @@ pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: gs_deadline) 
     // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
     // One compare-and-swap needs no P.
-    if !any_p_is_asked() && m.try_once() { 0 } else { lock(m, deadline) }
+    if !any_p_is_asked() && m.try_once() { 0 } else { inside(|| m.lock(deadline)) }
 }
 
-/// Apart, so that the usual way needs no stack frame.
+/// Calls `f` in the library. Apart, so that the usual way needs no stack frame.
 #[cold]
 #[inline(never)]
-fn lock(m: &Mutex, deadline: gs_deadline) -> c_int {
+fn inside(f: impl FnOnce() -> c_int) -> c_int {
     let _entered = Entered::new();
-    m.lock(deadline)
+    f()
 }
 
 /// Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
@@ -114,14 +114,7 @@ pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
 pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
     // SAFETY: `m` is null or a mutex.
     let Some(m) = (unsafe { gs_mutex::given(m) }) else { return EINVAL };
-    if m.unlock_once() { 0 } else { unlock(m) }
-}
-
-#[cold]
-#[inline(never)]
-fn unlock(m: &Mutex) -> c_int {
-    let _entered = Entered::new();
-    m.unlock()
+    if m.unlock_once() { 0 } else { inside(|| m.unlock()) }
 }
 
 /// Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
@@ -131,9 +124,10 @@ fn unlock(m: &Mutex) -> c_int {
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
-    let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
-    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.read_lock(deadline))
+    let Some(rw) = (unsafe { gs_rwmutex::given(rw) }) else { return EINVAL };
+    // As `gs_mutex_lock`, and so are the next three.
+    if !any_p_is_asked() && rw.read_once() { 0 } else { inside(|| rw.read_lock(deadline)) }
 }
 
 /// Undoes one gs_rwmutex_rlock. 0; -EPERM: there is no reader; -EINVAL: NULL.
@@ -142,9 +136,9 @@ pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_dead
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
-    let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
-    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::read_unlock)
+    let Some(rw) = (unsafe { gs_rwmutex::given(rw) }) else { return EINVAL };
+    if rw.read_unlock_once() { 0 } else { inside(|| rw.read_unlock()) }
 }
 
 /// Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
@@ -155,9 +149,9 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
-    let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
-    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, |rw| rw.write_lock(deadline))
+    let Some(rw) = (unsafe { gs_rwmutex::given(rw) }) else { return EINVAL };
+    if !any_p_is_asked() && rw.write_once() { 0 } else { inside(|| rw.write_lock(deadline)) }
 }
 
 /// Undoes gs_rwmutex_lock. 0; -EPERM: there is no writer; -EINVAL: NULL.
@@ -166,9 +160,9 @@ pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadl
 /// `rw` is null or a gs_rwmutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
-    let _entered = Entered::new();
     // SAFETY: `rw` is null or a gs_rwmutex.
-    unsafe { gs_rwmutex::given(rw) }.map_or(EINVAL, RwMutex::write_unlock)
+    let Some(rw) = (unsafe { gs_rwmutex::given(rw) }) else { return EINVAL };
+    if rw.write_unlock_once() { 0 } else { inside(|| rw.write_unlock()) }
 }
 
 /// Unlocks the mutex, waits to be woken, and locks it again; it is locked when

@@ -1,29 +1,95 @@
-//! A lock for many readers or one writer. New readers wait while a writer
-//! waits; when a writer unlocks, the readers that waited go first.
+//! A lock for many readers or one writer. New readers wait while a writer waits; when a writer unlocks, the readers that
+//! waited go first.
+//!
+//! Without waiters each call is a compare-and-swap of `state`. While `QUEUED` is set only the holder of `lock` changes the
+//! state. A waiter sets `QUEUED` before it queues, and the bit is cleared when both queues are empty.
+//!
+//! The next owner may free the memory of the lock, so a call that unlocks must not touch the lock any more once it may be
+//! free. In the quick way its last access is the compare-and-swap. With waiters there are three cases. The unlocker makes
+//! some of them the owners: they are in their calls until it wakes them. Or all of them go on waiting, and each takes
+//! `lock` before it leaves. Or all have left by then: the unlocker, which still has its share, clears `QUEUED` and
+//! tries the quick way again.
 
 use super::{wait_in, wait_in_line};
-use crate::os::spin::SpinLock;
+use crate::os::spin::{SpinLock, backoff};
+use crate::sched::core::order;
 use crate::sched::core::park::ready_all;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
-use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// gs_rwmutex. sync.RWMutex. All but `lock` is used with it held.
+/// A writer has the lock.
+const WRITING: u32 = 1;
+/// Readers or writers wait, or may be about to.
+const QUEUED: u32 = 2;
+/// The bits from here on count the readers that have the lock.
+const READER: u32 = 4;
+
+/// Rounds of spinning before a caller queues, as for [`super::Mutex`].
+const SPINS: u32 = 4;
+
+// The header's inline functions know these bits, and that they are in the first word.
+const _: () = assert!(WRITING == 1 && QUEUED == 2 && READER == 4);
+const _: () = assert!(core::mem::offset_of!(RwMutex, state) == 0);
+
+/// gs_rwmutex. sync.RWMutex.
 #[repr(C)]
 pub struct RwMutex {
+    state: AtomicU32,
+    /// For the queues, and for all changes of the state while `QUEUED` is set.
     lock: SpinLock,
-    writing: Cell<bool>,
-    readers: Cell<u32>,
     waiting_readers: WaitQueue,
     waiting_writers: WaitQueue,
 }
 
 impl RwMutex {
+    /// Changes the state to `new(state)`. False: `new` gives `None`, or there are waiters.
+    #[inline(always)]
+    fn change(&self, order: Ordering, new: impl Fn(u32) -> Option<u32>) -> bool {
+        let new = |s: u32| if s & QUEUED == 0 { new(s) } else { None };
+        self.state.fetch_update(order, Ordering::Relaxed, new).is_ok()
+    }
+
+    /// Locks it for reading, if no writer has it and there are no waiters.
+    #[inline(always)]
+    #[must_use]
+    pub fn read_once(&self) -> bool {
+        // Acquire: pairs with the Release of the writer's unlock.
+        self.change(Ordering::Acquire, |s| (s & WRITING == 0).then(|| s + READER))
+    }
+
+    /// Locks it for writing, if it is free.
+    #[inline(always)]
+    #[must_use]
+    pub fn write_once(&self) -> bool {
+        // Acquire: pairs with the Release of the unlock before.
+        self.change(Ordering::Acquire, |s| (s == 0).then_some(WRITING))
+    }
+
+    /// Undoes a `read_lock`, if there are no waiters.
+    #[inline(always)]
+    #[must_use]
+    pub fn read_unlock_once(&self) -> bool {
+        // Release: pairs with the Acquire of the next writer. After this the lock may be gone.
+        self.change(Ordering::Release, |s| s.checked_sub(READER))
+    }
+
+    /// Undoes a `write_lock`, if there are no waiters.
+    #[inline(always)]
+    #[must_use]
+    pub fn write_unlock_once(&self) -> bool {
+        // Release: pairs with the Acquire of the next owner. After this the lock may be gone.
+        self.change(Ordering::Release, |s| (s & WRITING != 0).then(|| s - WRITING))
+    }
+
     /// Locks it for reading. 0, or why it can't wait.
-    #[inline]
     pub fn read_lock(&self, deadline: i64) -> i32 {
+        if self.read_once() || self.spin(Self::read_once) {
+            return 0;
+        }
         self.lock.lock();
-        if !self.writing.get() && self.waiting_writers.is_empty() {
-            self.readers.set(self.readers.get() + 1);
+        let s = self.freeze();
+        if s & WRITING == 0 && self.waiting_writers.is_empty() {
+            self.thaw(s + READER);
             self.lock.unlock();
             return 0;
         }
@@ -31,69 +97,125 @@ impl RwMutex {
         wait_in(&self.lock, &self.waiting_readers, deadline, Why::ReadLock)
     }
 
-    /// Undoes a `read_lock`. `-EPERM`: there is no reader.
-    #[inline]
-    pub fn read_unlock(&self) -> i32 {
-        self.lock.lock();
-        let readers = self.readers.get();
-        if readers == 0 {
-            self.lock.unlock();
-            return -libc::EPERM;
-        }
-        self.readers.set(readers - 1);
-        let next = if readers == 1 { self.admit_writer() } else { Claimed::NONE };
-        self.release(next)
-    }
-
     /// Locks it for writing. 0, or why it can't wait.
     pub fn write_lock(&self, deadline: i64) -> i32 {
+        if self.write_once() || self.spin(Self::write_once) {
+            return 0;
+        }
         self.lock.lock();
-        if !self.writing.get() && self.readers.get() == 0 && self.waiting_writers.is_empty() {
-            self.writing.set(true);
+        if self.freeze() & !QUEUED == 0 {
+            self.thaw(WRITING);
             self.lock.unlock();
             return 0;
         }
         // When the last waiting writer gives up, readers need not wait for it.
-        wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || match !self
-            .writing
-            .get()
-            && self.waiting_writers.is_empty()
-        {
-            true => self.admit_readers(),
-            false => Claimed::NONE,
+        wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || {
+            let s = self.freeze();
+            let (s, readers) = match s & WRITING == 0 && self.waiting_writers.is_empty() {
+                true => self.admit_readers(s),
+                false => (s, Claimed::NONE),
+            };
+            self.thaw(s);
+            readers
         })
+    }
+
+    /// Undoes a `read_lock`. `-EPERM`: there is no reader.
+    pub fn read_unlock(&self) -> i32 {
+        let admit = |s: u32| match s >= READER {
+            true => (s, Claimed::NONE),
+            false => self.admit_writer(s),
+        };
+        self.unlock(Self::read_unlock_once, |s| s.checked_sub(READER), admit)
     }
 
     /// Undoes a `write_lock`. `-EPERM`: there is no writer.
     pub fn write_unlock(&self) -> i32 {
-        self.lock.lock();
-        if !self.writing.replace(false) {
-            self.lock.unlock();
-            return -libc::EPERM;
+        let admit = |s: u32| match self.admit_readers(s) {
+            (s, none) if none.is_empty() => self.admit_writer(s),
+            readers => readers,
+        };
+        let without = |s: u32| (s & WRITING != 0).then(|| s - WRITING);
+        self.unlock(Self::write_unlock_once, without, admit)
+    }
+
+    /// Waits a little, in case the owner is about to unlock it on another P.
+    fn spin(&self, once: impl Fn(&RwMutex) -> bool) -> bool {
+        if !order::may_spin() {
+            return false;
         }
-        let readers = self.admit_readers();
-        let next = if self.readers.get() == 0 { self.admit_writer() } else { readers };
-        self.release(next)
+        for round in 0..SPINS {
+            backoff(round);
+            if self.state.load(Ordering::Relaxed) & QUEUED != 0 {
+                return false;
+            }
+            if once(self) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// `without`: the state without the caller's share. `admit`: lets waiters in.
+    fn unlock(
+        &self,
+        once: impl Fn(&RwMutex) -> bool,
+        without: impl Fn(u32) -> Option<u32>,
+        admit: impl Fn(u32) -> (u32, Claimed),
+    ) -> i32 {
+        loop {
+            if once(self) {
+                return 0;
+            }
+            if without(self.state.load(Ordering::Relaxed)).is_none() {
+                return -libc::EPERM;
+            }
+            self.lock.lock();
+            // Until the state is stored the caller's share is in it.
+            let s = self.freeze();
+            if self.has_waiters()
+                && let Some(rest) = without(s)
+            {
+                let (rest, admitted) = admit(rest);
+                if !admitted.is_empty() || self.has_waiters() {
+                    self.thaw(rest);
+                    self.lock.unlock();
+                    ready_all(admitted);
+                    return 0;
+                }
+            }
+            self.thaw(s);
+            self.lock.unlock();
+        }
+    }
+
+    /// With the lock held: keeps all others from changing the state until `thaw`. Returns the state.
+    fn freeze(&self) -> u32 {
+        // Acquire: pairs with the Release of the unlocks before, for the waiters that are let in. Release: keeps the
+        // unlocks before in the release sequence.
+        self.state.fetch_or(QUEUED, Ordering::AcqRel) | QUEUED
+    }
+
+    /// With the lock held, after `freeze`: the new state.
+    fn thaw(&self, s: u32) {
+        let queued = if self.has_waiters() { QUEUED } else { 0 };
+        // Release: pairs with the Acquire of the next owner.
+        self.state.store(s & !QUEUED | queued, Ordering::Release);
+    }
+
+    fn has_waiters(&self) -> bool {
+        !(self.waiting_readers.is_empty() && self.waiting_writers.is_empty())
     }
 
     /// Lets all waiting readers in.
-    fn admit_readers(&self) -> Claimed {
+    fn admit_readers(&self, s: u32) -> (u32, Claimed) {
         let list = self.waiting_readers.pop_all();
-        self.readers.set(self.readers.get() + list.iter().count() as u32);
-        list
+        (s + READER * list.iter().count() as u32, list)
     }
 
     /// Lets the first waiting writer in. The lock is free.
-    fn admit_writer(&self) -> Claimed {
+    fn admit_writer(&self, s: u32) -> (u32, Claimed) {
         let writer = self.waiting_writers.pop_one();
-        self.writing.set(!writer.is_empty());
-        writer
-    }
-
-    /// Releases the inner lock, then wakes those who have been let in.
-    fn release(&self, admitted: Claimed) -> i32 {
-        self.lock.unlock();
-        ready_all(admitted);
-        0
+        (if writer.is_empty() { s } else { s | WRITING }, writer)
     }
 }

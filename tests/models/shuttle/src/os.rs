@@ -279,6 +279,11 @@ pub mod file {
         0
     }
 
+    /// No file is on a disk.
+    pub fn waits_for_disk(_fd: i32) -> (bool, bool) {
+        (false, false)
+    }
+
     pub fn make_room_for_library() {}
 
     /// No file of the modelled machine is shut down.
