@@ -181,6 +181,12 @@ const VARIANTS: &[Program] = &[
     },
     Program { name: "asan_chan", file: "chan.c", options: ADDRESS_SANITIZER, settings: once },
     Program { name: "asan_syscall", file: "syscall.c", options: ADDRESS_SANITIZER, settings: once },
+    Program {
+        name: "asan_attach",
+        file: "attach_asan.c",
+        options: ADDRESS_SANITIZER,
+        settings: once,
+    },
     Program { name: "asan_stress", file: "stress.c", options: ADDRESS_SANITIZER, settings: once },
     // The program has a copy of the C++ runtime, which others don't see unless they ask for it.
     Program {

@@ -18,6 +18,7 @@ use crate::sched::core::switch::Left;
 use crate::sched::who::attachment::{Attachment, G0_STACK};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef};
+use crate::sched::who::runtime::Inside;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -28,10 +29,14 @@ pub fn attach(chosen: u32) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
     }
+    let _errno = KeepErrno::new();
+    // A runtime that is made looks for the sanitizer.
+    if let Err(e) = Inside::enter() {
+        return e;
+    }
     if sanitizer::is_on() || cfg!(gosched_tsan) {
         return -libc::ENOSYS;
     }
-    let _errno = KeepErrno::new();
     let Some(attachment) = Attachment::new(chosen) else { return -libc::ENOMEM };
     let mut here = Place::new();
     here.note_modes();
