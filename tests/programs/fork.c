@@ -463,6 +463,53 @@ TEST(fork_while_the_world_is_stopped)
     stop_churning();
 }
 
+/* ---- Forks in the middle of a call ---- */
+
+static volatile sig_atomic_t is_child;
+static volatile pid_t forked;
+
+static void fork_in_handler(int signal)
+{
+    int e = errno;
+    pid_t pid = fork();
+    (void)signal;
+    if (pid == 0)
+        is_child = 1;
+    else
+        forked = pid;
+    errno = e;
+}
+
+static void *interrupt(void *thread)
+{
+    CHECK_EQ(pthread_kill(*(pthread_t *)thread, SIGUSR1), 0);
+    return NULL;
+}
+
+/* The handler returns in the child, too: the thread ends the call there that it had begun in the parent's runtime. */
+TEST(fork_in_a_signal_handler_in_the_middle_of_a_call)
+{
+    struct sigaction fork_there, before;
+    pthread_t me = pthread_self();
+    int i, n = 0;
+    memset(&fork_there, 0, sizeof fork_there);
+    fork_there.sa_handler = fork_in_handler;
+    join(go_ref(count, &n));
+    CHECK_EQ(sigaction(SIGUSR1, &fork_there, &before), 0);
+    for (i = 0; i < 20; i++) {
+        pthread_t t;
+        forked = 0;
+        t = start_thread(interrupt, &me);
+        while (forked == 0 && !is_child)
+            (void)gs_num_goroutines();
+        if (is_child)
+            live_in_child();
+        join_thread(t);
+        check_exit(forked);
+    }
+    CHECK_EQ(sigaction(SIGUSR1, &before, NULL), 0);
+}
+
 /* ---- fork beside the first call, in a process that has not called the library yet ---- */
 
 static int started;

@@ -126,8 +126,8 @@ pub extern "C" fn in_child() {
     SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
-    INSIDE.store(0, Ordering::SeqCst);
-    AT_THE_DOOR.store(0, Ordering::SeqCst);
+    INSIDE.forked();
+    AT_THE_DOOR.forked();
     deadlock::forget_threads();
     embed::forget_stop();
     unlock_after_fork(parent);

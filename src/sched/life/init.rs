@@ -136,7 +136,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
 /// With `CHANGING` set, without a runtime: the threads that are inside find no runtime, and leave at once.
 fn wait_until_none_is_inside() {
     let mut round = 0;
-    while INSIDE.load(Ordering::SeqCst) > 0 {
+    while !INSIDE.is_zero() {
         backoff(round);
         round += 1;
     }
@@ -344,7 +344,7 @@ impl Runtime {
     fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
         let mut round = 0;
         while self.goroutines() == 0 {
-            if INSIDE.load(Ordering::SeqCst) == 0 && self.runners.load(Ordering::SeqCst) == 0 {
+            if INSIDE.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
                 return Ok(self.goroutines() == 0);
             }
             // A thread that is inside may be about to fork, which takes the lock. No other

@@ -21,6 +21,7 @@ use crate::os::spin::{self, SpinLock};
 use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
 use crate::sched::words::debug::Debug;
+use crate::sched::words::headcount::{Forks, Headcount};
 use crate::sched::words::idle::Idle;
 use crate::stack::SizeClass;
 use core::ffi::c_void;
@@ -44,10 +45,10 @@ pub static LIFE: SpinLock = SpinLock::new();
 pub static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// Plain threads that use the runtime right now.
-pub static INSIDE: AtomicUsize = AtomicUsize::new(0);
+pub static INSIDE: Headcount = Headcount::new();
 
 /// Plain threads that wait until `CHANGING` is over.
-pub static AT_THE_DOOR: AtomicUsize = AtomicUsize::new(0);
+pub static AT_THE_DOOR: Headcount = Headcount::new();
 
 /// Runtimes there have been in this process and, before a fork, in its parents.
 pub static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -190,7 +191,7 @@ pub fn is_number(number: u32) -> bool {
 }
 
 /// While a plain thread has this value the runtime doesn't end.
-pub struct Inside(());
+pub struct Inside(Forks);
 
 impl Inside {
     /// Takes up an `Inside` that was forgotten.
@@ -198,7 +199,7 @@ impl Inside {
     /// # Safety
     /// An `Inside` was forgotten, and this is called once for it.
     pub unsafe fn again() -> Inside {
-        Inside(())
+        Inside(INSIDE.forks())
     }
 
     /// [`Inside::enter`] without making a runtime: `None` if there is none.
@@ -219,7 +220,7 @@ impl Inside {
     /// again and again meet a thread that has lost its CPU inside.
     #[must_use]
     pub fn enter_by_the_door() -> Option<Inside> {
-        AT_THE_DOOR.fetch_add(1, Ordering::SeqCst);
+        let counted = AT_THE_DOOR.add();
         let mut round = 0;
         // Acquire: pairs with the stores of the thread that makes or ends the runtime.
         while CHANGING.load(Ordering::Acquire) {
@@ -227,7 +228,7 @@ impl Inside {
             spin::backoff(round);
         }
         let inside = Inside::try_enter();
-        AT_THE_DOOR.fetch_sub(1, Ordering::SeqCst);
+        AT_THE_DOOR.take(counted);
         inside
     }
 
@@ -235,7 +236,7 @@ impl Inside {
     /// thread has set it already. Otherwise one runtime after another might be ended before they wake up.
     pub fn let_in() {
         let mut round = 0;
-        while AT_THE_DOOR.load(Ordering::SeqCst) > 0 && !CHANGING.load(Ordering::SeqCst) {
+        while !AT_THE_DOOR.is_zero() && !CHANGING.load(Ordering::SeqCst) {
             round += 1;
             spin::backoff(round);
         }
@@ -244,18 +245,14 @@ impl Inside {
     /// [`Inside::enter_if_there`] without waiting: `None` also while the runtime is being ended.
     #[must_use]
     pub fn try_enter() -> Option<Inside> {
-        INSIDE.fetch_add(1, Ordering::SeqCst);
-        if !CHANGING.load(Ordering::SeqCst) && try_rt().is_some() {
-            return Some(Inside(()));
-        }
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
-        None
+        let inside = Inside(INSIDE.add());
+        (!CHANGING.load(Ordering::SeqCst) && try_rt().is_some()).then_some(inside)
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        INSIDE.take(self.0);
     }
 }
 

@@ -1,0 +1,70 @@
+//! How many threads are somewhere: a count that a fork ends.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the number of forks begins in the word. The threads are below.
+const FORKS: u32 = 32;
+
+/// A number of threads. A thread may fork while it is counted: a signal handler of the host's may interrupt it in the
+/// middle of a call, and fork. The child counts anew. If the handler returns there, the thread takes itself out of a
+/// count in which it is no more. So the word also says how many forks there were, and the thread is counted out only if
+/// that is what it was when the thread was counted in.
+pub struct Headcount(AtomicU64);
+
+/// What [`Headcount::add`] gives for [`Headcount::take`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forks(u64);
+
+impl Headcount {
+    pub const fn new() -> Headcount {
+        Headcount(AtomicU64::new(0))
+    }
+
+    /// One more. All operations are SeqCst: see `Inside::try_enter`.
+    pub fn add(&self) -> Forks {
+        Forks(self.0.fetch_add(1, Ordering::SeqCst) >> FORKS)
+    }
+
+    /// One less, unless the process has forked since, and this is the child.
+    pub fn take(&self, since: Forks) {
+        let less = |word: u64| (Forks(word >> FORKS) == since).then(|| word - 1);
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    }
+
+    /// What [`Headcount::add`] would give.
+    pub fn forks(&self) -> Forks {
+        Forks(self.0.load(Ordering::SeqCst) >> FORKS)
+    }
+
+    pub fn is_zero(&self) -> bool {
+        self.0.load(Ordering::SeqCst) as u32 == 0
+    }
+
+    /// In the child of a fork: none.
+    pub fn forked(&self) {
+        let forks = self.0.load(Ordering::SeqCst) >> FORKS;
+        self.0.store((forks + 1) << FORKS, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_counts_anew() {
+        let count = Headcount::new();
+        let (before, other) = (count.add(), count.add());
+        count.take(other);
+        assert!(!count.is_zero());
+        count.forked();
+        assert!(count.is_zero());
+        count.take(before);
+        assert!(count.is_zero());
+        let after = count.add();
+        count.take(before);
+        assert!(!count.is_zero());
+        count.take(after);
+        assert!(count.is_zero());
+    }
+}
