@@ -510,6 +510,45 @@ TEST(fork_in_a_signal_handler_in_the_middle_of_a_call)
     CHECK_EQ(sigaction(SIGUSR1, &before, NULL), 0);
 }
 
+static int forked_in_hooks;
+
+static void fork_in_thread_stop(void *ctx)
+{
+    pid_t pid = fork();
+    (void)ctx;
+    if (pid == 0)
+        _exit(0);
+    check_exit(pid);
+    ADD(forked_in_hooks, 1);
+}
+
+/* The hook returns in the child, and so does gs_shutdown. */
+static void fork_in_shutdown(void *pid)
+{
+    *(pid_t *)pid = fork();
+}
+
+TEST(fork_in_the_hooks_of_the_end)
+{
+    gs_hooks hooks;
+    pid_t pid = -1;
+    int n = 0;
+    memset(&hooks, 0, sizeof hooks);
+    hooks.size = sizeof hooks;
+    hooks.ctx = &pid;
+    hooks.thread_stop = fork_in_thread_stop;
+    hooks.shutdown = fork_in_shutdown;
+    CHECK_EQ(gs_set_hooks(&hooks), 0);
+    join(go_ref(count, &n));
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    if (pid == 0)
+        live_in_child();
+    check_exit(pid);
+    CHECK_GE(GET(forked_in_hooks), 1);
+    CHECK_EQ(n, 1);
+}
+
 /* ---- fork beside the first call, in a process that has not called the library yet ---- */
 
 static int started;

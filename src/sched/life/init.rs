@@ -192,8 +192,16 @@ pub fn shutdown(deadline: i64) -> i32 {
                 Ok(_) => continue,
             }
         }
+        // Without the lock, because the hooks may fork: this one, and those of the threads that end. While `CHANGING` is
+        // set and there is a runtime, no other thread starts or ends one.
+        LIFE.unlock();
         hooks::shuts_down();
+        if try_rt().is_none() {
+            // The child of a fork in the hook.
+            return 0;
+        }
         let threads = rt.end_threads();
+        LIFE.lock();
         RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
         // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
         unsafe { Runtime::free(rt) };
