@@ -42,7 +42,7 @@ static void file_lock(struct file_bucket *b)
 {
     gs_preempt_disable();
     while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
-        sched_yield();
+        spin();
 }
 
 static void file_unlock(struct file_bucket *b)
@@ -955,7 +955,7 @@ static void turns_lock(struct turn_bucket *b)
 {
     gs_preempt_disable();
     while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
-        sched_yield();
+        spin();
 }
 
 static void turns_unlock(struct turn_bucket *b)

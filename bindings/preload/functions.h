@@ -62,6 +62,8 @@ F(int, clock_nanosleep, (clockid_t clock, int flags, const struct timespec *t, s
 F(int, usleep, (useconds_t us), (us))
 F(unsigned, sleep, (unsigned s), (s))
 F(int, thrd_sleep, (const struct timespec *t, struct timespec *left), (t, left))
+F(int, sched_yield, (void), ())
+F(void, thrd_yield, (void), ())
 F(pid_t, wait, (int *status), (status))
 F(pid_t, waitpid, (pid_t pid, int *status, int options), (pid, status, options))
 F(pid_t, wait3, (int *status, int options, struct rusage *usage), (status, options, usage))

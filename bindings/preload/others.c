@@ -101,6 +101,37 @@ EXPORT int thrd_sleep(const struct timespec *t, struct timespec *left)
     }
 }
 
+/*
+ * A goroutine that gives way in a loop waits for another, which may be pinned to the same thread, or for a thread, to
+ * which the kernel may give the processor.
+ */
+static void give_way(struct counts *c)
+{
+#define counts (*c)
+    if (can_park()) {
+        PARKS;
+        gs_yield();
+    }
+#undef counts
+}
+
+EXPORT int sched_yield(void)
+{
+    COUNTED(sched_yield);
+    if (TAKEN)
+        give_way(&counts);
+    return real.sched_yield();
+}
+ALIAS(__sched_yield, sched_yield);
+
+EXPORT void thrd_yield(void)
+{
+    COUNTED(thrd_yield);
+    if (TAKEN)
+        give_way(&counts);
+    real.thrd_yield();
+}
+
 /* Children */
 
 /*

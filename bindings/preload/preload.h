@@ -95,6 +95,7 @@
 #pragma weak gs_mutex_unlock
 #pragma weak gs_version
 #pragma weak gs_id
+#pragma weak gs_yield
 
 /*
  * errno's address is the thread's, and a compiler keeps it across calls, as it may on threads. Here a call may end on
@@ -103,6 +104,12 @@
 __attribute__((noinline, noipa)) int *errno_here(void);
 #undef errno
 #define errno (*errno_here())
+
+/* While another thread has a lock of ours, for a moment: sched_yield would be our own. */
+static inline void spin(void)
+{
+    syscall(SYS_sched_yield);
+}
 
 /* real.c */
 

@@ -215,7 +215,7 @@ static void find_all(void)
         errno = error;
     } else if (atomic_load(&by) != (pid_t)syscall(SYS_gettid)) {
         while (atomic_load(&state) != 2)
-            sched_yield();
+            spin();
     }
 }
 

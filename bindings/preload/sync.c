@@ -25,7 +25,7 @@ static void owners_acquire(void)
 {
     gs_preempt_disable();
     while (atomic_exchange_explicit(&owners_lock, 1, memory_order_acquire))
-        sched_yield();
+        spin();
 }
 
 static void owners_release(void)

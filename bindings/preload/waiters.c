@@ -39,7 +39,7 @@ void bucket_lock(struct bucket *b)
 {
     for (unsigned i = 1; !bucket_try_lock(b); i++) {
         if (i % 64 == 0)
-            sched_yield();
+            spin();
         else
             __builtin_ia32_pause();
     }

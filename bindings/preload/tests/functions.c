@@ -1223,6 +1223,33 @@ static void sleeping(void)
     SAY_ERROR(clock_nanosleep(12345, 0, &ms5, NULL));
 }
 
+static atomic_int whose_turn;
+
+/* Takes every other turn, and waits for it as a spin lock does. */
+static void take_turns(void *arg)
+{
+    int me = arg != NULL;
+    for (int i = 0; i < 6; i++) {
+        while (atomic_load(&whose_turn) != me) {
+            if (i % 2)
+                thrd_yield();
+            else if (sched_yield() != 0)
+                abort();
+        }
+        atomic_store(&whose_turn, !me);
+    }
+}
+
+static void yielding(void)
+{
+    task t;
+    begin(&t, take_turns, &t);
+    take_turns(NULL);
+    end(&t);
+    SAY(whose_turn);
+    SAY(sched_yield());
+}
+
 /* It ends soon after *lives has been closed. */
 static pid_t child_while(int status, int *lives)
 {
@@ -1846,7 +1873,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(children), TEST(starting),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
