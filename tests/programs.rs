@@ -127,6 +127,7 @@ const PROGRAMS: &[Program] = &[
     program("once_object", "once.c", matrix),
     program("sync_lifetime", "sync_lifetime.c", widened),
     program("semantics", "semantics.c", widened),
+    program("go_tests", "go_tests.c", widened),
     program("sizes", "sizes.c", matrix),
     program("timer", "timer.c", matrix),
     program("syscall", "syscall.c", matrix),
