@@ -280,6 +280,56 @@ GO_TEST(reset_to_a_later_time_puts_it_off)
     free_timer(t);
 }
 
+/* As a deadline that moves on with each request. */
+GO_TEST(a_timer_that_is_put_off_again_and_again_fires_once)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(3600 * SEC, fire, &s);
+    int64_t last = 0;
+    int i;
+    CHECK_EQ(gs_timer_reset(t, 5 * MS), 1);
+    for (i = 0; i < 2000 && GET(s.fired) == 0; i++) {
+        last = gs_now();
+        if (gs_timer_reset(t, 5 * MS) != 1)
+            SKIP("the machine stood still for 5 ms");
+        if (i % 100 == 0)
+            CHECK_EQ(gs_sleep(1 * MS), 0);
+    }
+    WAIT_UNTIL(GET(s.fired) == 1);
+    CHECK_GE(s.at, last + 5 * MS);
+    CHECK_EQ(gs_sleep(10 * MS), 0);
+    CHECK_EQ(GET(s.fired), 1);
+    /* Put off, and then sooner again, at once, or not at all. */
+    CHECK_EQ(gs_timer_reset(t, 1800 * SEC), 0);
+    CHECK_EQ(gs_timer_reset(t, 3600 * SEC), 1);
+    CHECK_EQ(gs_timer_reset(t, 1 * MS), 1);
+    WAIT_UNTIL(GET(s.fired) == 2);
+    CHECK_EQ(gs_timer_reset(t, 1800 * SEC), 0);
+    CHECK_EQ(gs_timer_reset(t, 3600 * SEC), 1);
+    CHECK_EQ(gs_timer_reset(t, 0), 1);
+    WAIT_UNTIL(GET(s.fired) == 3);
+    CHECK_EQ(gs_timer_reset(t, 2 * MS), 0);
+    if (gs_timer_reset(t, 3 * MS) != 1 || gs_timer_stop(t) != 1)
+        SKIP("the machine stood still for 3 ms");
+    CHECK_EQ(gs_sleep(10 * MS), 0);
+    CHECK_EQ(GET(s.fired), 3);
+    free_timer(t);
+}
+
+/* Its entry is gone with the first runtime. */
+TEST(a_timer_of_a_former_runtime_is_put_off)
+{
+    struct shot s = {0, 0, 0};
+    gs_timer *t = start(3600 * SEC, fire, &s);
+    CHECK_EQ(gs_timer_reset(t, 3601 * SEC), 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK_GE(gs_timer_reset(t, 3602 * SEC), 0);
+    CHECK_GE(gs_timer_reset(t, 1 * MS), 0);
+    NAP_UNTIL(GET(s.fired) == 1);
+    free_timer(t);
+}
+
 /* ---- From inside its own function ---- */
 
 struct self_timer {

@@ -52,6 +52,9 @@ impl Timer {
             refs: AtomicU32::new(1),
             home: Cell::new(0),
             period: Cell::new(0),
+            when: Cell::new(0),
+            entry_when: Cell::new(0),
+            entered_in: Cell::new(0),
             runs: Cell::new(0),
             runs_in: Cell::new(0),
             waiters: UnsafeCell::new(WaitQueue::new()),
@@ -66,6 +69,10 @@ impl Timer {
     pub fn start(&self, when: i64, period: i64) -> Result<bool, NoMemory> {
         let mut was_active = false;
         let added = self.lock.with(|| {
+            if period == 0 && self.postpone(when) {
+                was_active = true;
+                return Ok(None);
+            }
             // Called when there is room for the entry, before it can fire.
             let added = add(|| {
                 was_active = self.deactivate();
@@ -75,14 +82,35 @@ impl Timer {
                 self.entry(when, number)
             })?;
             self.home.set(added.home);
-            Ok(added)
+            Ok(Some(added))
         })?;
-        added.announce();
+        if let Some(added) = added {
+            added.announce();
+        }
         Ok(was_active)
     }
 
-    /// An entry for this timer, with a reference of its own.
+    /// Lets the timer fire later than it was to, at `when` (ns), without a change of the heap: most timers that are
+    /// started again are deadlines that move on. False: it was not to fire, or its entry would come too late, or the
+    /// entry is gone with a former runtime. The caller holds the lock. As Go's `timer.modify`, which leaves the heap to
+    /// the P.
+    fn postpone(&self, when: i64) -> bool {
+        let is_active = self.number.load(Ordering::Relaxed) & 1 != 0;
+        let later = is_active
+            && self.period.get() == 0
+            && self.entered_in.get() == rt().number
+            && when >= self.entry_when.get();
+        if later {
+            self.when.set(when);
+        }
+        later
+    }
+
+    /// An entry for this timer, with a reference of its own. The caller holds the lock.
     fn entry(&self, when: i64, number: u64) -> Entry {
+        self.when.set(when);
+        self.entry_when.set(when);
+        self.entered_in.set(rt().number);
         self.refs.fetch_add(1, Ordering::Relaxed);
         Entry { when, number, target: Target::timer(self) }
     }
@@ -222,18 +250,22 @@ impl Timer {
         unsafe { Timer::release(timer) };
     }
 
-    /// An entry of this timer is due. False: the entry was dead. A periodic timer has a new entry then, and
+    /// An entry of this timer is due. If the timer is to fire later or again it has a new entry then, and
     /// [`Timer::home`] says in which heap.
     ///
     /// # Safety
     /// The entry is out of its heap, `from`, which keeps the entry's place. The caller has the entry's reference, and
     /// uses it no more.
-    unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> bool {
+    unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> Due {
         // SAFETY: the entry's reference.
         let this = unsafe { &*timer };
-        let fired = this.lock.with(|| {
+        let (due, after, again) = this.lock.with(|| {
             if !this.waits(entry.number) {
-                return None;
+                return (Due::Dead, After::Nothing, None);
+            }
+            if this.when.get() > now {
+                let again = this.go_on(this.when.get(), entry.number, from);
+                return (Due::Postponed, After::Nothing, Some(again));
             }
             let period = this.period.get();
             let again = (period > 0).then(|| {
@@ -249,20 +281,17 @@ impl Timer {
             if let After::Call(_) = after {
                 this.count_call();
             }
-            Some((after, again))
+            (Due::Fired, after, again)
         });
-        let was_alive = fired.is_some();
-        if let Some((after, again)) = fired {
-            if let Some(added) = again {
-                added.announce();
-            }
-            if !after.run(this) {
-                this.fire_later(entry.number, now, from);
-            }
+        if let Some(added) = again {
+            added.announce();
+        }
+        if !after.run(this) {
+            this.fire_later(entry.number, now, from);
         }
         // SAFETY: the entry's reference, used no more.
         unsafe { Timer::release(timer) };
-        was_alive
+        due
     }
 
     /// The start with this number has fired, and there was no memory for its goroutine: the timer fires again soon,
@@ -290,15 +319,27 @@ unsafe fn unlock_timer(timer: usize) {
 }
 
 impl Entry {
-    /// Fires this entry, which is due and out of its heap. False: its target had moved on.
-    fn due(self, now: i64, from: &Timers) -> bool {
+    /// Fires this entry, which is due and out of its heap.
+    fn due(self, now: i64, from: &Timers) -> Due {
         match self.target.as_timer() {
             // SAFETY: the entry has a reference, which ends here.
             Some(t) => unsafe { Timer::due(t, self, now, from) },
             // SAFETY: only goroutines' parkers get into heaps, and no lock is held.
-            None => unsafe { Parker::time_out(self.target.as_parker(), self.number) },
+            None => match unsafe { Parker::time_out(self.target.as_parker(), self.number) } {
+                true => Due::Fired,
+                false => Due::Dead,
+            },
         }
     }
+}
+
+/// What an entry that was due turned out to be.
+enum Due {
+    Fired,
+    /// Its timer is to fire later, and has another entry.
+    Postponed,
+    /// Its target had moved on.
+    Dead,
 }
 
 /// How long, in ns, until a timer fires again that found no memory for its goroutine.
@@ -334,14 +375,16 @@ impl Timers {
                 if let Some(m) = measured {
                     m.p().measure_next(entry.when);
                 }
-                let is_due = entry.due(now, self);
+                let due = entry.due(now, self);
                 if let Some(m) = measured {
                     m.p().stop_measuring();
                 }
-                if is_due {
-                    fired += 1;
-                } else {
-                    self.dead.fetch_sub(1, Ordering::Relaxed);
+                match due {
+                    Due::Fired => fired += 1,
+                    Due::Postponed => {}
+                    Due::Dead => {
+                        self.dead.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
             }
             self.give_places_back(taken);

@@ -22,6 +22,12 @@ pub struct Timer {
     pub home: Cell<u16>,
     /// The period in ns; 0: fires once.
     pub period: Cell<i64>,
+    /// When the timer is to fire, in ns. Its entry comes out of the heap at `entry_when` at the latest, and goes in again
+    /// if that is too early. These and `entered_in` are used with the lock held.
+    pub when: Cell<i64>,
+    pub entry_when: Cell<i64>,
+    /// The number of the runtime whose heap has the entry.
+    pub entered_in: Cell<u32>,
     /// The number of calls of the function that have been decided and have not returned. Each has a reference. Used
     /// with the lock held, as are `runs_in` and `waiters`.
     pub runs: Cell<u32>,

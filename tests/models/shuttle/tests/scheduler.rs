@@ -25,7 +25,7 @@ use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{machine, os, time};
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
 
 /// Begins `n` goroutines, each by a plain thread of its own.
 fn from_outside(n: usize, count: &Arc<Count>) {
@@ -220,7 +220,7 @@ fn a_p_taken_from_one_that_is_outside_has_one_owner() {
 fn take_and_hand_off(p: PRef) {
     machine::keep_boundary();
     if let Some(m) = p.runner()
-        && preempt::take_blocked(runtime::rt(), p, m, PStatus::Idle)
+        && preempt::take_outside(runtime::rt(), p, m, PStatus::Idle)
     {
         start::hand_off(p);
     }
@@ -918,6 +918,69 @@ fn a_timer_is_stopped_when_its_function_has_ended() {
             unsafe { timer::Timer::free(timer) };
         });
         assert_eq!(used.running.get(), used.ended.get());
+    });
+}
+
+/// A goroutine and a thread put a timer off that fires: it is called once for its first start, and once for each start
+/// that found it fired already.
+#[test]
+fn a_timer_that_is_put_off_fires_once_for_each_start() {
+    struct Used {
+        timer: AtomicPtr<timer::Timer>,
+        calls: Count,
+        starts: Count,
+        last_call: AtomicI64,
+        put_off_until: AtomicI64,
+    }
+    unsafe extern "C" fn function(used: *mut c_void) {
+        // SAFETY: the model's own, which outlives the timer's calls.
+        let used = unsafe { &*used.cast::<Used>() };
+        used.last_call.fetch_max(os::time::now(), Ordering::SeqCst);
+        used.calls.add(1);
+    }
+    check(2500, || {
+        let used = Arc::new(Used {
+            timer: AtomicPtr::default(),
+            calls: Count::default(),
+            starts: Count::default(),
+            last_call: AtomicI64::new(0),
+            put_off_until: AtomicI64::new(i64::MAX),
+        });
+        in_runtime(2, 1, || {
+            let arg = Arc::as_ptr(&used).cast_mut().cast();
+            let Ok(timer) = time::after_func(2_000, function, arg) else { panic!("no timer") };
+            used.starts.add(1);
+            used.timer.store(timer.cast_mut(), Ordering::Relaxed);
+            let puts_off = |used: Arc<Used>, rest: i64| {
+                move || {
+                    // Until it is about to fire, mostly.
+                    assert_eq!(time::sleep(rest), 0);
+                    // SAFETY: freed when this has ended.
+                    let timer = unsafe { &*used.timer.load(Ordering::Relaxed) };
+                    used.put_off_until.fetch_min(os::time::now() + 2_000, Ordering::SeqCst);
+                    match time::reset(timer, 2_000) {
+                        Ok(true) => {}
+                        Ok(false) => used.starts.add(1),
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            };
+            let goroutine = go_referenced(puts_off(used.clone(), 1_000));
+            let plain = Plain::start(puts_off(used.clone(), 2_000));
+            assert_eq!(goroutine::join(goroutine, park::FOREVER), 0);
+            goroutine::release(goroutine);
+            plain.join();
+            while used.calls.get() < used.starts.get() {
+                assert_eq!(time::sleep(1_000), 0);
+            }
+            assert_eq!(time::sleep(10_000), 0);
+            // SAFETY: used no more.
+            unsafe { timer::Timer::free(timer) };
+        });
+        assert_eq!(used.calls.get(), used.starts.get());
+        // Either of the two may have had the last word.
+        let [last, until] = [&used.last_call, &used.put_off_until].map(|t| t.load(Ordering::SeqCst));
+        assert!(last >= until, "{last} is before {until}");
     });
 }
 
