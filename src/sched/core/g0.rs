@@ -9,7 +9,7 @@ use super::gang;
 use super::group;
 use super::hooks;
 use super::netpoll;
-use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due};
+use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due, preempted_in_turn};
 use super::owner::{make_idle, release_p};
 use super::preempt;
 use super::ready;
@@ -290,6 +290,10 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
         && let Some(task) = group::steal_now_and_then(m)
     {
         next_tick(p);
+        return Some(task);
+    }
+    // A goroutine that was preempted long ago.
+    if let Some(task) = preempted_in_turn(p) {
         return Some(task);
     }
     // The P's own queues; the node's global queue.

@@ -253,6 +253,28 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
+/// A goroutine that was preempted, and has waited for a slice since, if the others have had the P for as long as the last
+/// such goroutine. [`now_and_then`] gets to it once in some hundred decisions. That is late where each of the others blocks
+/// its thread until sysmon takes the P. They may all block on a lock that the preempted goroutine holds.
+pub fn preempted_in_turn(p: PRef) -> Option<Task> {
+    let waiting = &p.of_node().preempted;
+    if waiting.is_empty() {
+        return None;
+    }
+    let (now, pace) = (time::now(), &p.pace);
+    let since = pace.preempted_since.replace(0);
+    if since != 0 {
+        pace.others_until.set(now + (now - since).min(rt().slice));
+    }
+    if now < pace.others_until.get() {
+        return None;
+    }
+    let task = waiting.pop_if(handler::has_waited)?;
+    pace.preempted_since.set(now);
+    next_tick(p);
+    Some(task)
+}
+
 /// A task of the node, from its global queue or from the tasks that were spawned for it. The two queues come first
 /// alternately, because either may be refilled without end.
 fn next_global(p: PRef, turn: u32) -> Option<Task> {

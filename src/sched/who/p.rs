@@ -206,6 +206,10 @@ pub struct Pace {
     pub turn_seen_at: Cell<i64>,
     /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
     pub others_wait_since: Cell<i64>,
+    /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0: the
+    /// others' share was set since. And until when the others have their share.
+    pub preempted_since: Cell<i64>,
+    pub others_until: Cell<i64>,
     /// See [`P::measure_next`].
     measures: Cell<bool>,
     measures_from: Cell<i64>,
