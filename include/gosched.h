@@ -545,7 +545,7 @@ typedef struct gs_hooks {
     gs_thread_hook thread_start;
     /**
      * The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
-     * thread_start.
+     * thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.
      */
     gs_thread_hook thread_stop;
     /**
@@ -1229,12 +1229,16 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 /* ---- Timers and the channels that they send on ---- */
 
 /**
- * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+ * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). Functions of timers that
+ * are due at once begin in any order. A signal may preempt f: a function that must not be preempted
+ * spawns a goroutine with GS_SPAWN_NOSIGNAL.
  * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
  * Go's time.AfterFunc.
  * May switch; not async-signal-safe.
  */
-struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
+struct gs_timer *gs_timer_start(gs_duration ns,
+                                gs_fn f,
+                                void *arg);
 
 /**
  * Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its

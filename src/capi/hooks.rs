@@ -44,7 +44,7 @@ pub struct gs_hooks {
     /// may block, and call what plain threads may call: others get the P meanwhile.
     pub thread_start: gs_thread_hook,
     /// The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
-    /// thread_start.
+    /// thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.
     pub thread_stop: gs_thread_hook,
     /// g is about to run on this thread. It may block, for an interpreter's lock say, as
     /// thread_start.

@@ -19,7 +19,9 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
     unsafe { t.cast::<Timer>().as_ref() }
 }
 
-/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now).
+/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). Functions of timers that
+/// are due at once begin in any order. A signal may preempt f: a function that must not be preempted
+/// spawns a goroutine with GS_SPAWN_NOSIGNAL.
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
 /// Go's time.AfterFunc.
 #[unsafe(no_mangle)]
