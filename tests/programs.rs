@@ -340,7 +340,7 @@ fn every_program_has_a_test() {
     for entry in fs::read_dir(manifest_dir().join("tests/programs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let is_program = name.ends_with(".c") || name.ends_with(".cpp");
-        let has_test = PROGRAMS.iter().chain([&PLUGIN]).any(|p| p.file == name);
+        let has_test = PROGRAMS.iter().chain(VARIANTS).chain([&PLUGIN]).any(|p| p.file == name);
         assert!(
             !is_program || has_test,
             "tests/programs/{name} is run by no test: add it to tests/programs.rs"

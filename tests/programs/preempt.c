@@ -5,6 +5,7 @@
 #include "check.h"
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 
 #define HOGS 4
 
@@ -555,57 +556,79 @@ TEST(loops_take_turns_at_the_limit_of_threads)
 
 /* A goroutine that has lost its P in a block, and computes after it. */
 enum { BLOCKS = 1, COMPUTES, IS_SEEN };
-static int stage;
+static int stage, counter, wakes[2];
 static long counted;
 
 static void block_and_compute(void *arg)
 {
+    char c;
     (void)arg;
-    while (!GET(stop)) {
+    do {
+        SET(counter, gettid());
         SET(stage, BLOCKS);
-        nap(20 * MS);
+        CHECK_EQ(read(wakes[0], &c, 1), 1);
         SET(stage, COMPUTES);
-        while (GET(stage) == COMPUTES && !GET(stop))
+        while (GET(stage) == COMPUTES)
             ADD(counted, 1);
         gs_yield();
-    }
+    } while (!GET(stop));
 }
 
-static bool counter_stands(void)
+static bool is_read(void)
 {
-    long before = GET(counted);
-    nap(20 * MS);
-    return GET(counted) == before;
+    int left;
+    CHECK_EQ(ioctl(wakes[0], FIONREAD, &left), 0);
+    return left == 0;
+}
+
+/* Not: it waits for a CPU. */
+static bool counter_sleeps(void)
+{
+    char path[64], stat[256];
+    ssize_t n;
+    int fd;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", GET(counter));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    n = read(fd, stat, sizeof stat - 1);
+    CHECK_GE(n, 1);
+    CHECK_EQ(close(fd), 0);
+    stat[n] = '\0';
+    return strstr(stat, ") S ") != NULL;
 }
 
 static void stop_beside_a_goroutine_without_p(void)
 {
-    int i;
+    int i, rounds = 10;
     SET(stop, 0);
+    CHECK_EQ(pipe2(wakes, O_CLOEXEC), 0);
     go(block_and_compute, NULL);
-    for (i = 0; i < 10; i++) {
+    for (i = 0; i < rounds; i++) {
         bool computes = i % 2 == 0;
         long before;
-        NAP_UNTIL(GET(stage) == BLOCKS);
-        if (computes)
+        NAP_UNTIL(GET(stage) == BLOCKS && counter_sleeps());
+        nap(5 * MS);
+        if (computes) {
+            CHECK_EQ(write(wakes[1], "c", 1), 1);
             NAP_UNTIL(GET(stage) == COMPUTES);
-        else
-            nap(5 * MS);
+        }
         CHECK_EQ(gs_stop_the_world(), 0);
-        before = GET(counted);
         if (!computes) {
             /* It comes back beside the stopped world, and is stopped soon. */
-            NAP_UNTIL(GET(stage) == COMPUTES);
-            NAP_UNTIL(counter_stands());
-            before = GET(counted);
+            CHECK_EQ(write(wakes[1], "c", 1), 1);
+            NAP_UNTIL(is_read() && counter_sleeps());
         }
+        before = GET(counted);
         nap(20 * MS);
         CHECK_EQ(GET(counted), before);
         CHECK_EQ(gs_start_the_world(), 0);
+        NAP_UNTIL(GET(stage) == COMPUTES);
+        SET(stop, i == rounds - 1);
         SET(stage, IS_SEEN);
     }
-    SET(stop, 1);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(close(wakes[0]), 0);
+    CHECK_EQ(close(wakes[1]), 0);
 }
 
 TEST(a_goroutine_without_p_stops_with_the_world)

@@ -112,8 +112,8 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
         preempt::interrupt_stray(rt, m);
     } else {
-        // Blocked, or displaced. If the inspector can't check that, sysmon does: `interrupt_strays`.
-        let _ = rt.inspector.stop_stray(rt, m);
+        // Blocked, or displaced.
+        rt.inspector.stop_stray(rt, m);
     }
     true
 }

@@ -137,7 +137,7 @@ pub fn doing(rt: &Runtime, p: PRef) -> Doing {
         return Doing::Computes;
     }
     // The thread is blocked, or waits for a CPU; its clock doesn't tell these apart.
-    match rt.inspector.is_blocked(rt, id) {
+    match rt.inspector.is_blocked(rt, m) {
         Some(true) => Doing::Blocked(m),
         Some(false) => Doing::Computes,
         None => Doing::Unknown,
@@ -152,14 +152,8 @@ fn computes(p: PRef) -> bool {
     })
 }
 
-/// Takes the P from this M, which was seen to be blocked in the kernel. `to`: the P's new status.
-pub fn take_blocked(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
-    // Before the M loses the P: if the thread has returned since it was seen, it has run.
-    note_blocked(m, thread::cpu_time(m.tid.load(Ordering::Relaxed)));
-    take_outside(rt, p, m, to)
-}
-
-/// Takes the P from this M if the M is outside, whatever the user's code does there.
+/// Takes the P from this M if the M is outside, whatever the user's code does there: mostly because it was seen to be
+/// blocked in the kernel. `to`: the P's new status.
 pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
@@ -276,16 +270,10 @@ pub fn is_interruptible(g: GRef) -> bool {
     is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
 }
 
-/// The thread has lost its P, and was blocked when it had used this CPU time.
-fn note_blocked(m: MRef, ran: Option<i64>) {
-    m.ran.store(ran.unwrap_or(0), Ordering::Relaxed);
-}
-
-/// The M's that have lost their P in a block, and whose thread has run since it was last known to be blocked: each with
-/// the CPU time of its thread. Other threads are still blocked, or have been woken and have had no CPU yet.
-fn have_run(lost: &[MRef]) -> impl Iterator<Item = (MRef, Option<i64>)> {
-    let with_time = |&m: &MRef| (m, thread::cpu_time(m.tid.load(Ordering::Relaxed)));
-    lost.iter().map(with_time).filter(|(m, ran)| m.ran.load(Ordering::Relaxed) != ran.unwrap_or(0))
+/// Whether the thread of an M that has lost its P has run since it was last known to be blocked. Otherwise it is still
+/// blocked, or has been woken and has had no CPU yet.
+fn has_run(m: &MRef) -> bool {
+    thread::cpu_time(m.tid.load(Ordering::Relaxed)) != Some(m.ran.load(Ordering::Relaxed))
 }
 
 /// The M's that have lost their P and have not noticed yet: blocked threads, and strays.
@@ -311,13 +299,12 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> bool {
     lost.rotate_left(first);
     lost.truncate(most);
     let mut found = false;
-    for (m, ran) in have_run(&lost) {
+    for m in lost.into_iter().filter(has_run) {
         found = true;
         if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
             interrupt_stray(rt, m);
-        } else if rt.inspector.stop_stray(rt, m) {
-            // The inspector sends the signal unless the thread is blocked.
-            note_blocked(m, ran);
+        } else {
+            rt.inspector.stop_stray(rt, m);
         }
     }
     found
@@ -339,16 +326,17 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) {
 /// unless its goroutine must not be stopped by a signal.
 pub fn stop_strays(rt: &Runtime) -> bool {
     let mut any = false;
-    for (m, ran) in have_run(&without_p(rt)) {
-        let id = m.tid.load(Ordering::Relaxed);
-        if !thread::is_on_cpu(id) && rt.inspector.is_blocked(rt, id) == Some(true) {
-            // If the thread has run since it was asked for its time, it is checked again.
-            note_blocked(m, ran);
-            continue;
-        }
-        any = true;
-        if rt.preempt_signal != 0 {
-            interrupt_stray(rt, m);
+    for m in without_p(rt).into_iter().filter(has_run) {
+        let blocked = match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+            true => Some(false),
+            false => rt.inspector.is_blocked(rt, m),
+        };
+        any |= blocked != Some(true);
+        match blocked {
+            Some(false) if rt.preempt_signal != 0 => interrupt_stray(rt, m),
+            // The next question is the same, so an answer that comes late counts.
+            None => break,
+            _ => {}
         }
     }
     any

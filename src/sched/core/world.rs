@@ -158,7 +158,7 @@ pub fn stop() -> Stopped {
 fn press(rt: &Runtime, p: PRef) {
     match preempt::doing(rt, p) {
         Doing::Blocked(m) => {
-            preempt::take_blocked(rt, p, m, PStatus::Stopped);
+            preempt::take_outside(rt, p, m, PStatus::Stopped);
         }
         Doing::Computes => {
             preempt::interrupt(rt, p);

@@ -40,6 +40,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         // Acquire: pairs with the Release in `Inspector::ask`.
         let id = this.thread.swap(0, Ordering::Acquire);
         if id != 0 {
+            // First: a thread that is blocked then, and runs later, has another CPU time.
+            this.ran.store(thread::cpu_time(id).unwrap_or(0), Ordering::Relaxed);
             let blocked = has_own_table && thread::is_blocked(id);
             let answer = if blocked { BLOCKED } else { NOT_BLOCKED };
             this.answered_at.store(time::now(), Ordering::Relaxed);
@@ -51,8 +53,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             }
         }
         for m in this.take_strays() {
-            if has_own_table && !thread::is_blocked(m.tid.load(Ordering::Relaxed)) {
+            let id = m.tid.load(Ordering::Relaxed);
+            let ran = thread::cpu_time(id);
+            if has_own_table && !thread::is_blocked(id) {
                 preempt::interrupt_stray(rt, m);
+            } else {
+                m.ran.store(ran.unwrap_or(0), Ordering::Relaxed);
             }
         }
         this.service.sleep(note, -1);

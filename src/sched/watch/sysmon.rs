@@ -570,7 +570,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     match preempt::doing(rt, p) {
         Doing::Library | Doing::Unknown => false,
         Doing::Blocked(m) => {
-            let taken = preempt::take_blocked(rt, p, m, PStatus::Idle);
+            let taken = preempt::take_outside(rt, p, m, PStatus::Idle);
             if taken {
                 start::hand_off(p);
             }

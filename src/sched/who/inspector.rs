@@ -2,7 +2,7 @@
 
 use super::m::{M, MRef};
 use super::runtime::Runtime;
-use crate::os::{futex, spin::SpinLock, thread::Thread, time};
+use crate::os::{futex, spin::SpinLock, thread, thread::Thread, time};
 use crate::sched::words::service::Service;
 use core::ptr;
 use core::sync::atomic::{
@@ -27,7 +27,7 @@ pub const NOT_BLOCKED: u32 = 2;
 /// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
 const PATIENCE: i64 = 200_000;
 
-/// An answer that is older, in ns, says too little of the present.
+/// An answer that is older, in ns, says too little of the present, unless the thread was blocked and has not run since.
 const OLD: i64 = 100_000;
 
 /// The number of strays that may wait for the inspector. sysmon finds others.
@@ -43,9 +43,11 @@ pub struct Inspector {
     pub thread: AtomicI32,
     /// The thread of the last question until its answer is used, else 0. Under `asking`.
     asked: AtomicI32,
-    /// The answer to the last question, and the time of the answer in ns, which is written before.
+    /// The answer to the last question. Before that are written: the time of the answer in ns, and the CPU time of the
+    /// thread, in ns, just before the inspector looked.
     pub answer: AtomicU32,
     pub answered_at: AtomicI64,
+    pub ran: AtomicI64,
     /// A thread has stopped waiting for the answer: the inspector wakes sysmon, which asks again.
     pub is_late: AtomicBool,
     /// M's whose threads are to get the preemption signal unless they are blocked.
@@ -65,6 +67,7 @@ impl Inspector {
             asked: AtomicI32::new(0),
             answer: AtomicU32::new(NONE_YET),
             answered_at: AtomicI64::new(0),
+            ran: AtomicI64::new(0),
             is_late: AtomicBool::new(false),
             strays: [const { AtomicPtr::new(ptr::null_mut()) }; STRAYS],
             ends: AtomicBool::new(false),
@@ -85,9 +88,9 @@ impl Inspector {
         self.service.end()
     }
 
-    /// Whether the thread with this number is blocked in the kernel right now; false also if
-    /// that can't be told at all. `None`: ask again soon.
-    pub fn is_blocked(&self, rt: &Runtime, id: i32) -> Option<bool> {
+    /// Whether the thread of this M is blocked in the kernel right now; false also if that can't be told at all. `None`:
+    /// ask again soon. Notes in `M::ran` that the thread is blocked.
+    pub fn is_blocked(&self, rt: &Runtime, m: MRef) -> Option<bool> {
         match self.state.load(Ordering::Acquire) {
             THERE => {}
             FAILED => return Some(false),
@@ -99,7 +102,10 @@ impl Inspector {
         if !self.asking.try_lock() {
             return None;
         }
-        let answer = self.ask(id);
+        let answer = self.ask(m.tid.load(Ordering::Relaxed));
+        if answer == Some(BLOCKED) {
+            m.ran.store(self.ran.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         self.asking.unlock();
         answer.map(|answer| answer == BLOCKED)
     }
@@ -112,22 +118,19 @@ impl Inspector {
     }
 
     /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
-    /// thread is not blocked. False: it does not, because it isn't there yet or has too many M's to check.
-    pub fn stop_stray(&self, rt: &Runtime, m: MRef) -> bool {
+    /// thread is not blocked. If the inspector isn't there yet, or has too many M's to check, sysmon finds the stray later.
+    pub fn stop_stray(&self, rt: &Runtime, m: MRef) {
         if !self.is_there() {
-            self.need(rt);
-            return false;
+            return self.need(rt);
         }
         let put = |slot: &AtomicPtr<M>| {
             // Release: pairs with the Acquire in `take_strays`.
             slot.compare_exchange(ptr::null_mut(), m.as_ptr(), Ordering::Release, Ordering::Relaxed)
                 .is_ok()
         };
-        let takes = self.strays.iter().any(put);
-        if takes {
+        if self.strays.iter().any(put) {
             self.service.wake();
         }
-        takes
     }
 
     /// For the inspector: takes the M's out that `stop_stray` has put in.
@@ -154,7 +157,9 @@ impl Inspector {
             }
             let answer = self.wait_for_answer(deadline)?;
             self.asked.store(0, Ordering::Relaxed);
-            let is_new = self.answered_at.load(Ordering::Relaxed) >= began - OLD;
+            let is_new = self.answered_at.load(Ordering::Relaxed) >= began - OLD
+                || answer == BLOCKED
+                    && thread::cpu_time(id) == Some(self.ran.load(Ordering::Relaxed));
             if asked == 0 || asked == id && is_new {
                 return Some(answer);
             }

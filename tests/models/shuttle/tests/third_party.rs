@@ -69,7 +69,7 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
         }
         Look::Blocks => {
             if let Some(m) = p.runner()
-                && preempt::take_blocked(rt, p, m, PStatus::Idle)
+                && preempt::take_outside(rt, p, m, PStatus::Idle)
             {
                 start::hand_off(p);
             }
