@@ -979,7 +979,8 @@ fn a_timer_that_is_put_off_fires_once_for_each_start() {
         });
         assert_eq!(used.calls.get(), used.starts.get());
         // Either of the two may have had the last word.
-        let [last, until] = [&used.last_call, &used.put_off_until].map(|t| t.load(Ordering::SeqCst));
+        let [last, until] =
+            [&used.last_call, &used.put_off_until].map(|t| t.load(Ordering::SeqCst));
         assert!(last >= until, "{last} is before {until}");
     });
 }
