@@ -124,6 +124,9 @@ fn code_of(kind: FileKind) -> u8 {
     }
 }
 
+/// After this number of waits on other P's the file moves to the P of the next waiter.
+const ASTRAY: u8 = 8;
+
 /// A bit of [`File::drained`].
 const DRAINED: u64 = 1 << 32;
 
@@ -234,6 +237,8 @@ pub struct File {
     /// The runtime and the P in whose instance the file is; 0: in none.
     runtime: Cell<u32>,
     home: Cell<u16>,
+    /// How many waits in a row have begun on another P of the home's node.
+    astray: Cell<u8>,
     /// sysmon reads it without the lock.
     verified: RelaxedCell<Verified>,
     /// Counts how often the file was added to an instance: the upper half of its events' data.
@@ -801,6 +806,7 @@ impl Waiting<'_> {
     /// no instance yet.
     pub fn register(&self, fd: i32, want: &Want, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
         let file = self.file;
+        self.move_if_astray(fd, rt, p);
         if let Some(home) = file.registered_with(rt) {
             let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;
             if file.is_ours() && !(is_adopted && want.watched != 0) {
@@ -817,6 +823,24 @@ impl Waiting<'_> {
         let home = netpoll::home_for(rt, p)?;
         file.add_to(fd, rt, home)?;
         Ok(home)
+    }
+
+    /// Takes the file out of its instance if goroutines have waited for it on other P's of the node for a while: they and
+    /// those that write to it are together there. A waiter is counted in the P where its wait began, so the file
+    /// moves only while it has none.
+    fn move_if_astray(&self, fd: i32, rt: &Runtime, p: PRef) {
+        let file = self.file;
+        let Some(home) = file.registered_with(rt) else { return };
+        if home == p || home.node != p.node {
+            file.astray.set(0);
+            return;
+        }
+        file.astray.set(file.astray.get().saturating_add(1));
+        if file.astray.get() >= ASTRAY && !file.is_waited_for() {
+            file.astray.set(0);
+            epoll::remove(home.poll.epoll(), fd);
+            file.runtime.set(0);
+        }
     }
 
     /// Puts a waiter into its queue, in front if it has been woken in vain.

@@ -141,16 +141,28 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         FileKind::Disk => unsafe { disk::write(fd, file, buffers, None, deadline) },
         FileKind::Socket => {
             // SAFETY: the buffers are readable.
-            until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, buffers, 0) })
+            has_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
+                socket::send(fd, buffers, 0)
+            }))
         }
-        FileKind::Other => until_done(fd, file, Want::WRITE, deadline, || {
+        FileKind::Other => has_written(until_done(fd, file, Want::WRITE, deadline, || {
             // SAFETY: the buffers are readable, as the caller says.
             let now = || unsafe { write_now(fd, buffers) };
             // SAFETY: the buffers are readable, as the caller says.
             let write = || without_sigpipe(|| unsafe { file::write(fd, buffers) });
             without_wait(fd, file, now, write)
-        }),
+        })),
     })
+}
+
+/// Notes that the caller has written: see `netpoll::poll_after_writes`.
+fn has_written(result: isize) -> isize {
+    if result > 0
+        && let Some(m) = m::on_goroutine()
+    {
+        m.p().poll.wrote.set(true);
+    }
+    result
 }
 
 /// [`file::write_now`] without SIGPIPE.
@@ -209,7 +221,9 @@ pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     // SAFETY: the buffer is readable.
-    until_done(fd, file, Want::WRITE, deadline, || unsafe { socket::send(fd, &[buffer], flags) })
+    has_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
+        socket::send(fd, &[buffer], flags)
+    }))
 }
 
 /// recvfrom(2).

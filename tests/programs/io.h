@@ -101,8 +101,8 @@ static inline int instance_has(const char *instance, int fd)
     return strstr(text, want) != NULL;
 }
 
-/* Whether a goroutine is about to wait for the file, or waits: it is in an epoll instance then. */
-static inline int is_in_an_instance(int fd)
+/* Whether one epoll instance has both files. */
+static inline int are_in_one_instance(int fd, int other)
 {
     DIR *dir = opendir("/proc/self/fd");
     struct dirent *e;
@@ -112,10 +112,16 @@ static inline int is_in_an_instance(int fd)
         char kind[64];
         ssize_t len = readlinkat(dirfd(dir), e->d_name, kind, sizeof kind);
         if (len > 0 && memmem(kind, (size_t)len, "eventpoll", 9))
-            found = instance_has(e->d_name, fd);
+            found = instance_has(e->d_name, fd) && instance_has(e->d_name, other);
     }
     closedir(dir);
     return found;
+}
+
+/* Whether a goroutine is about to wait for the file, or waits: it is in an epoll instance then. */
+static inline int is_in_an_instance(int fd)
+{
+    return are_in_one_instance(fd, fd);
 }
 
 typedef void (*make_fn)(int fds[2]);

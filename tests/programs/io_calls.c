@@ -667,3 +667,33 @@ GO_TEST(a_connection_waits_until_there_is_room)
     }
     CHECK_EQ(gs_close(server), 0);
 }
+
+/* ---- Files of two goroutines that talk to each other ---- */
+
+static void echo_bytes(void *arg)
+{
+    int fd = *(int *)arg;
+    char c;
+    while (gs_read(fd, &c, 1, GS_FOREVER) == 1)
+        CHECK_EQ(gs_write(fd, &c, 1, GS_FOREVER), 1);
+}
+
+/* Wherever the two begin, their files end up with one P. */
+GO_TEST(files_of_goroutines_that_talk_come_together)
+{
+    int fds[2], i;
+    gs_g *g;
+    make_pair(fds);
+    g = go_ref(echo_bytes, &fds[1]);
+    do {
+        for (i = 0; i < 500; i++) {
+            char c = (char)i;
+            CHECK_EQ(gs_write(fds[0], &c, 1, GS_FOREVER), 1);
+            CHECK_EQ(gs_read(fds[0], &c, 1, GS_FOREVER), 1);
+            CHECK_EQ(c, (char)i);
+        }
+    } while (gs_numa_nodes() == 1 && !are_in_one_instance(fds[0], fds[1]));
+    CHECK_EQ(gs_close(fds[0]), 0);
+    join(g);
+    CHECK_EQ(gs_close(fds[1]), 0);
+}

@@ -307,6 +307,11 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     {
         return Some(task);
     }
+    if netpoll::poll_after_writes(m, p) > 0
+        && let Some(task) = next_local(m, p)
+    {
+        return Some(task);
+    }
     if is_asked(p) {
         return None;
     }

@@ -337,6 +337,35 @@ pub fn poll(m: MRef, of: PRef) -> usize {
     n
 }
 
+/// How many other P's a P polls at most before it goes idle.
+const NEIGHBOURS: usize = 4;
+/// A P that has polled others in vain this number of times does so once in `SELDOM` times only.
+const TRIES: u32 = 8;
+const SELDOM: u32 = 16;
+
+/// The owner of the P has nothing to do. What its goroutines have written may be for goroutines whose files are in the
+/// instance of an idle P, where an M sleeps. That M needs some us to wake, and this M is awake. Returns how many
+/// goroutines have become ready on the caller's P. `POLLER.md`, "Writers and readers".
+pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
+    if !p.poll.wrote.replace(false) || p.alone.get() {
+        return 0;
+    }
+    let in_vain = p.poll.in_vain.get();
+    p.poll.in_vain.set(in_vain.wrapping_add(1));
+    if in_vain >= TRIES && !in_vain.is_multiple_of(SELDOM) {
+        return 0;
+    }
+    let is_idle = |q: &PRef| {
+        q.node == p.node && q.poll.is_waited_for() && q.status() == PStatus::Idle && *q != p
+    };
+    let mut others = rt().ps_after(p, NEIGHBOURS).filter(is_idle);
+    let found = others.find_map(|q| Some(poll(m, q)).filter(|&n| n > 0)).unwrap_or(0);
+    if found > 0 {
+        p.poll.in_vain.set(0);
+    }
+    found
+}
+
 /// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True:
 /// there are some.
 pub fn poll_into_inbox(of: PRef) -> bool {

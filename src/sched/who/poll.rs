@@ -24,6 +24,10 @@ pub struct Poll {
     pub ticks: Cell<u32>,
     /// When an M has last looked, in ns.
     pub last_poll: AtomicI64,
+    /// A goroutine has written to a file since the P's owner last looked for other P's files that are ready.
+    pub wrote: Cell<bool>,
+    /// How often the owner has looked there, or could have, since it last found something.
+    pub in_vain: Cell<u32>,
 }
 
 impl Poll {
@@ -37,6 +41,8 @@ impl Poll {
             polled_at: Cell::new(0),
             ticks: Cell::new(1),
             last_poll: AtomicI64::new(0),
+            wrote: Cell::new(false),
+            in_vain: Cell::new(0),
         }
     }
 
