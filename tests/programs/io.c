@@ -404,13 +404,18 @@ GO_TEST(a_wait_ends_at_its_deadline)
     for (i = 0; i < LENGTH(all_pairs); i++) {
         int fds[2];
         char c;
+        ssize_t written;
         int64_t until = gs_after_ms(10);
         all_pairs[i](fds);
         CHECK_EQ(gs_read(fds[0], &c, 1, until), -ETIMEDOUT);
         CHECK_GE(gs_now(), until);
         fill(fds[1]);
-        until = gs_after_ms(10);
-        CHECK_EQ(gs_write(fds[1], "x", 1, until), -ETIMEDOUT);
+        /* TCP has room again when the receiver's side has taken what is under way. */
+        do {
+            until = gs_after_ms(10);
+            written = gs_write(fds[1], "x", 1, until);
+        } while (written == 1);
+        CHECK_EQ(written, -ETIMEDOUT);
         CHECK_GE(gs_now(), until);
         /* it is as good as before */
         CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_ms(60000)), 1);
