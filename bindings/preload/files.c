@@ -38,28 +38,15 @@ static struct file_bucket *file_bucket(int fd)
     return &file_buckets[(unsigned)fd % FILE_BUCKETS];
 }
 
-static void file_lock(struct file_bucket *b)
-{
-    gs_preempt_disable();
-    while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
-        spin();
-}
-
-static void file_unlock(struct file_bucket *b)
-{
-    atomic_store_explicit(&b->lock, 0, memory_order_release);
-    gs_preempt_enable();
-}
-
 static void begin_to_wait(struct file *f, struct file_waiter *w)
 {
     struct file_bucket *b = file_bucket(f->fd);
     *w = (struct file_waiter){.fd = f->fd};
-    file_lock(b);
+    spin_lock(&b->lock);
     w->next = b->first;
     b->first = w;
     atomic_fetch_add(&b->waiting, 1);
-    file_unlock(b);
+    spin_unlock(&b->lock);
 }
 
 /* Whether the number was closed meanwhile: then the file has another number now. */
@@ -67,14 +54,14 @@ static bool end_of_wait(struct file *f, struct file_waiter *w)
 {
     struct file_bucket *b = file_bucket(w->fd);
     struct file_waiter **at;
-    file_lock(b);
+    spin_lock(&b->lock);
     for (at = &b->first; *at != NULL && *at != w; at = &(*at)->next)
         ;
     if (*at != NULL) {
         *at = w->next;
         atomic_fetch_sub(&b->waiting, 1);
     }
-    file_unlock(b);
+    spin_unlock(&b->lock);
     if (w->moved == NULL)
         return false;
     leave_file(f);
@@ -127,7 +114,7 @@ static bool move_waiters(int fd)
     struct file_bucket *b = file_bucket(fd);
     struct file_waiter **at;
     unsigned n = 0;
-    file_lock(b);
+    spin_lock(&b->lock);
     for (struct file_waiter *w = b->first; w != NULL; w = w->next)
         n += w->fd == fd;
     struct moved *moved = n > 0 ? malloc(sizeof *moved) : NULL;
@@ -148,7 +135,7 @@ static bool move_waiters(int fd)
     } else {
         free(moved); /* no number or no memory: the waiters are told that the file is closed */
     }
-    file_unlock(b);
+    spin_unlock(&b->lock);
     return n > 0;
 }
 
@@ -190,11 +177,11 @@ static void close_waited_for(unsigned from, unsigned to)
         struct file_bucket *b = &file_buckets[i];
         while (atomic_load_explicit(&b->waiting, memory_order_relaxed) != 0) {
             int found = -1;
-            file_lock(b);
+            spin_lock(&b->lock);
             for (struct file_waiter *w = b->first; w != NULL && found < 0; w = w->next)
                 if ((unsigned)w->fd >= from && (unsigned)w->fd <= to)
                     found = w->fd;
-            file_unlock(b);
+            spin_unlock(&b->lock);
             if (found < 0)
                 break;
             if (move_waiters(found))
@@ -951,19 +938,6 @@ static struct turn_bucket {
     struct turn *first;
 } turns[TURN_BUCKETS];
 
-static void turns_lock(struct turn_bucket *b)
-{
-    gs_preempt_disable();
-    while (atomic_exchange_explicit(&b->lock, 1, memory_order_acquire))
-        spin();
-}
-
-static void turns_unlock(struct turn_bucket *b)
-{
-    atomic_store_explicit(&b->lock, 0, memory_order_release);
-    gs_preempt_enable();
-}
-
 /* The socket's turn, which the caller waits for by its mutex. NULL: there is no memory, or it is no file. */
 static struct turn *enter_turn(int fd)
 {
@@ -974,7 +948,7 @@ static struct turn *enter_turn(int fd)
         return NULL;
     }
     struct turn_bucket *b = &turns[st.st_ino % TURN_BUCKETS];
-    turns_lock(b);
+    spin_lock(&b->lock);
     for (t = b->first; t != NULL && t->inode != st.st_ino; t = t->next)
         ;
     if (t == NULL) {
@@ -985,7 +959,7 @@ static struct turn *enter_turn(int fd)
         b->first = t;
     }
     t->users++;
-    turns_unlock(b);
+    spin_unlock(&b->lock);
     free(fresh);
     return t;
 }
@@ -994,7 +968,7 @@ static void leave_turn(struct turn *t)
 {
     struct turn_bucket *b = &turns[t->inode % TURN_BUCKETS];
     struct turn **at;
-    turns_lock(b);
+    spin_lock(&b->lock);
     if (--t->users > 0) {
         t = NULL;
     } else {
@@ -1002,7 +976,7 @@ static void leave_turn(struct turn *t)
             ;
         *at = t->next;
     }
-    turns_unlock(b);
+    spin_unlock(&b->lock);
     free(t);
 }
 

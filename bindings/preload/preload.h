@@ -111,6 +111,20 @@ static inline void spin(void)
     syscall(SYS_sched_yield);
 }
 
+/* The caller holds the lock for a few instructions, and is not preempted meanwhile. */
+static inline void spin_lock(atomic_uint *lock)
+{
+    gs_preempt_disable();
+    while (atomic_exchange_explicit(lock, 1, memory_order_acquire))
+        spin();
+}
+
+static inline void spin_unlock(atomic_uint *lock)
+{
+    atomic_store_explicit(lock, 0, memory_order_release);
+    gs_preempt_enable();
+}
+
 /* real.c */
 
 struct real {

@@ -21,23 +21,10 @@ static uint32_t *free_owners;
 static size_t free_owners_n, free_owners_size;
 static uint32_t owners;
 
-static void owners_acquire(void)
-{
-    gs_preempt_disable();
-    while (atomic_exchange_explicit(&owners_lock, 1, memory_order_acquire))
-        spin();
-}
-
-static void owners_release(void)
-{
-    atomic_store_explicit(&owners_lock, 0, memory_order_release);
-    gs_preempt_enable();
-}
-
 /* The goroutine has ended. */
 static void give_owner_back(void *value)
 {
-    owners_acquire();
+    spin_lock(&owners_lock);
     if (free_owners_n == free_owners_size) {
         size_t size = free_owners_size ? 2 * free_owners_size : 64;
         uint32_t *more = realloc(free_owners, size * sizeof *more);
@@ -48,7 +35,7 @@ static void give_owner_back(void *value)
     }
     if (free_owners_n < free_owners_size) /* else the number is not used again */
         free_owners[free_owners_n++] = (uint32_t)(uintptr_t)value;
-    owners_release();
+    spin_unlock(&owners_lock);
 }
 
 /* The goroutine's number as an owner. No other goroutine that lives has the same number. */
@@ -57,9 +44,9 @@ static int self(void)
     uint32_t mine = (uint32_t)(uintptr_t)gs_getspecific(owner_key);
     if (LIKELY(mine != 0))
         return (int)mine;
-    owners_acquire();
+    spin_lock(&owners_lock);
     mine = free_owners_n > 0 ? free_owners[--free_owners_n] : IS_GOROUTINE | ++owners;
-    owners_release();
+    spin_unlock(&owners_lock);
     gs_setspecific(owner_key, (void *)(uintptr_t)mine);
     return (int)mine;
 }
