@@ -16,6 +16,16 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 
+/* An empty file on a disk, without a name. */
+static inline int temporary(void)
+{
+    char name[] = "/tmp/gosched-io-XXXXXX";
+    int fd = mkostemp(name, O_CLOEXEC);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(unlink(name), 0);
+    return fd;
+}
+
 /* Two connected ends: reads come from [0], writes go to [1]. */
 static inline void make_pipe(int fds[2])
 {

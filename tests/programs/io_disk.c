@@ -3,15 +3,6 @@
  */
 #include "io.h"
 
-static int temporary(void)
-{
-    char name[] = "/tmp/gosched-io-XXXXXX";
-    int fd = mkostemp(name, O_CLOEXEC);
-    CHECK_GE(fd, 0);
-    CHECK_EQ(unlink(name), 0);
-    return fd;
-}
-
 static void write_and_read(void)
 {
     int fd = temporary();

@@ -712,15 +712,6 @@ GO_TEST(other_files_in_place_of_a_pipe)
 
 /* ---- In place of a file on a disk ---- */
 
-static int open_plain(void)
-{
-    char name[] = "/tmp/gosched-io-XXXXXX";
-    int fd = mkostemp(name, O_CLOEXEC);
-    CHECK_GE(fd, 0);
-    CHECK_EQ(unlink(name), 0);
-    return fd;
-}
-
 /* The kernel can't tell what is in the memory of such a file. */
 static int open_memory(void)
 {
@@ -792,7 +783,7 @@ static void wait_in_place_of_a_disk_file(int (*open_it)(void))
 
 GO_TEST(files_that_wait_in_place_of_a_file_on_a_disk)
 {
-    wait_in_place_of_a_disk_file(open_plain);
+    wait_in_place_of_a_disk_file(temporary);
 }
 
 GO_TEST(files_that_wait_in_place_of_a_file_in_memory)
@@ -813,7 +804,7 @@ GO_TEST(files_on_disks_in_place_of_each_other)
         CHECK_EQ(gs_write(plain, page, sizeof page, GS_FOREVER), sizeof page);
     }
     for (i = 0; i < 16; i++) {
-        int number = number_of_a_disk_file(i % 2 ? open_plain : open_memory);
+        int number = number_of_a_disk_file(i % 2 ? temporary : open_memory);
         direct = open(name, O_RDWR | O_CLOEXEC | (i % 4 < 2 ? O_DIRECT : 0));
         CHECK_EQ(direct, number);
         CHECK_EQ(gs_pread(direct, page, sizeof page, i * 4096, GS_FOREVER), sizeof page);

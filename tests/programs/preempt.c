@@ -581,22 +581,6 @@ static bool is_read(void)
     return left == 0;
 }
 
-/* Not: it waits for a CPU. */
-static bool counter_sleeps(void)
-{
-    char path[64], stat[256];
-    ssize_t n;
-    int fd;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", GET(counter));
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    CHECK_GE(fd, 0);
-    n = read(fd, stat, sizeof stat - 1);
-    CHECK_GE(n, 1);
-    CHECK_EQ(close(fd), 0);
-    stat[n] = '\0';
-    return strstr(stat, ") S ") != NULL;
-}
-
 static void stop_beside_a_goroutine_without_p(void)
 {
     int i, rounds = 10;
@@ -606,7 +590,7 @@ static void stop_beside_a_goroutine_without_p(void)
     for (i = 0; i < rounds; i++) {
         bool computes = i % 2 == 0;
         long before;
-        NAP_UNTIL(GET(stage) == BLOCKS && counter_sleeps());
+        NAP_UNTIL(GET(stage) == BLOCKS && thread_state(GET(counter)) == 'S');
         nap(5 * MS);
         if (computes) {
             CHECK_EQ(write(wakes[1], "c", 1), 1);
@@ -616,7 +600,7 @@ static void stop_beside_a_goroutine_without_p(void)
         if (!computes) {
             /* It comes back beside the stopped world, and is stopped soon. */
             CHECK_EQ(write(wakes[1], "c", 1), 1);
-            NAP_UNTIL(is_read() && counter_sleeps());
+            NAP_UNTIL(is_read() && thread_state(GET(counter)) == 'S');
         }
         before = GET(counted);
         nap(20 * MS);
