@@ -19,9 +19,32 @@ pub use rwmutex::RwMutex;
 pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
-use crate::os::spin::SpinLock;
+use crate::os::spin::{SpinLock, backoff};
+use crate::sched::core::order;
 use crate::sched::core::park::{Block, ready_all, unlock};
 use crate::sched::who::waiter::{Claimed, Leave, Parker, WaitQueue, Waiter, Why};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Rounds of spinning before a caller of a lock queues, as in Go.
+const SPINS: u32 = 4;
+
+/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False: `once` has not given
+/// true, or it makes no sense to wait: a bit of `hopeless` is set in the lock's state, or other work waits.
+fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
+    if !order::may_spin() {
+        return false;
+    }
+    for round in 0..SPINS {
+        backoff(round);
+        if state.load(Ordering::Relaxed) & hopeless != 0 {
+            return false;
+        }
+        if once() {
+            return true;
+        }
+    }
+    false
+}
 
 /// A waiter whose wait a deadline or a cancel may end, for the thread that ends it.
 struct InLine<'a, F> {

@@ -9,9 +9,9 @@
 //! others, and not for ever: see `TURNS`. The mutex is not handed to a waiter that doesn't run soon while another
 //! waits.
 
-use crate::os::spin::{SpinLock, backoff};
+use super::spin;
+use crate::os::spin::SpinLock;
 use crate::os::time;
-use crate::sched::core::order;
 use crate::sched::core::park::{Block, FOREVER, Haste, unlock};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -32,8 +32,6 @@ const TURNS: u32 = 32;
 
 /// A waiter that has waited for this time, in ns, is starving.
 const PATIENCE: i64 = 1_000_000;
-/// Rounds of spinning before a waiter parks, as in Go.
-const SPINS: u32 = 4;
 
 /// Whether an unlock in this state must search the queue for a waiter to wake.
 #[inline(always)]
@@ -100,28 +98,10 @@ impl Mutex {
         self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
     }
 
-    /// Waits a little, in case the owner is about to unlock it on another P.
-    fn spin(&self) -> bool {
-        if !order::may_spin() {
-            return false;
-        }
-        for round in 0..SPINS {
-            backoff(round);
-            let s = self.state.load(Ordering::Relaxed);
-            if s & STARVING != 0 {
-                return false;
-            }
-            if s & LOCKED == 0 && self.try_lock() {
-                return true;
-            }
-        }
-        false
-    }
-
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, deadline: i64, cancellable: bool) -> i32 {
-        if self.spin() {
+        if spin(&self.state, STARVING, || self.try_lock()) {
             return 0;
         }
         let mut since = 0;

@@ -10,9 +10,8 @@
 //! `lock` before it leaves. Or all have left by then: the unlocker, which still has its share, clears `QUEUED` and
 //! tries the quick way again.
 
-use super::{wait_in, wait_in_line};
+use super::{spin, wait_in, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
-use crate::sched::core::order;
 use crate::sched::core::park::ready_all;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -24,8 +23,17 @@ const QUEUED: u32 = 2;
 /// The bits from here on count the readers that have the lock.
 const READER: u32 = 4;
 
-/// Rounds of spinning before a caller queues, as for [`super::Mutex`].
-const SPINS: u32 = 4;
+/// The state without a reader's share. `None`: there is no reader.
+#[inline(always)]
+fn without_reader(s: u32) -> Option<u32> {
+    s.checked_sub(READER)
+}
+
+/// The state without the writer's share. `None`: there is no writer.
+#[inline(always)]
+fn without_writer(s: u32) -> Option<u32> {
+    (s & WRITING != 0).then(|| s - WRITING)
+}
 
 /// gs_rwmutex. sync.RWMutex.
 #[repr(C)]
@@ -77,21 +85,25 @@ impl RwMutex {
     #[inline(always)]
     #[must_use]
     pub fn read_unlock_once(&self) -> bool {
-        // Release: pairs with the Acquire of the next writer. After this the lock may be gone.
-        self.change(Ordering::Release, |s| s.checked_sub(READER))
+        self.give_back(without_reader)
     }
 
     /// Undoes a `write_lock`, if there are no waiters.
     #[inline(always)]
     #[must_use]
     pub fn write_unlock_once(&self) -> bool {
+        self.give_back(without_writer)
+    }
+
+    #[inline(always)]
+    fn give_back(&self, without: impl Fn(u32) -> Option<u32>) -> bool {
         // Release: pairs with the Acquire of the next owner. After this the lock may be gone.
-        self.change(Ordering::Release, |s| (s & WRITING != 0).then(|| s - WRITING))
+        self.change(Ordering::Release, without)
     }
 
     /// Locks it for reading. 0, or why it can't wait.
     pub fn read_lock(&self, deadline: i64) -> i32 {
-        if self.read_once() || self.spin(Self::read_once) {
+        if self.read_once() || spin(&self.state, QUEUED, || self.read_once()) {
             return 0;
         }
         self.lock.lock();
@@ -107,7 +119,7 @@ impl RwMutex {
 
     /// Locks it for writing. 0, or why it can't wait.
     pub fn write_lock(&self, deadline: i64) -> i32 {
-        if self.write_once() || self.spin(Self::write_once) {
+        if self.write_once() || spin(&self.state, QUEUED, || self.write_once()) {
             return 0;
         }
         self.lock.lock();
@@ -134,7 +146,7 @@ impl RwMutex {
             true => (s, Claimed::NONE),
             false => self.admit_writer(s),
         };
-        self.unlock(Self::read_unlock_once, |s| s.checked_sub(READER), admit)
+        self.unlock(without_reader, admit)
     }
 
     /// Undoes a `write_lock`. `-EPERM`: there is no writer.
@@ -143,36 +155,17 @@ impl RwMutex {
             (s, none) if none.is_empty() => self.admit_writer(s),
             readers => readers,
         };
-        let without = |s: u32| (s & WRITING != 0).then(|| s - WRITING);
-        self.unlock(Self::write_unlock_once, without, admit)
-    }
-
-    /// Waits a little, in case the owner is about to unlock it on another P.
-    fn spin(&self, once: impl Fn(&RwMutex) -> bool) -> bool {
-        if !order::may_spin() {
-            return false;
-        }
-        for round in 0..SPINS {
-            backoff(round);
-            if self.state.load(Ordering::Relaxed) & QUEUED != 0 {
-                return false;
-            }
-            if once(self) {
-                return true;
-            }
-        }
-        false
+        self.unlock(without_writer, admit)
     }
 
     /// `without`: the state without the caller's share. `admit`: lets waiters in.
     fn unlock(
         &self,
-        once: impl Fn(&RwMutex) -> bool,
         without: impl Fn(u32) -> Option<u32>,
         admit: impl Fn(u32) -> (u32, Claimed),
     ) -> i32 {
         loop {
-            if once(self) {
+            if self.give_back(&without) {
                 return 0;
             }
             if without(self.state.load(Ordering::Relaxed)).is_none() {
