@@ -118,7 +118,7 @@ pub unsafe fn read(
         // SAFETY: the buffers are writable.
         EAGAIN => unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::ForLong) },
         e if file::cant_tell(e) => {
-            file.cant_tell();
+            file.note_cant_tell();
             // SAFETY: the buffers are writable.
             unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::Briefly) }
         }

@@ -115,15 +115,6 @@ const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 const CLOSING: u64 = 1 << 31;
 const GENERATION: u32 = 32;
 
-/// The code of a kind of file.
-fn code_of(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Socket => kind::SOCKET,
-        FileKind::Disk => kind::DISK,
-        FileKind::Other => kind::OTHER,
-    }
-}
-
 /// After this number of waits on other P's the file moves to the P of the next waiter.
 const ASTRAY: u8 = 8;
 
@@ -149,6 +140,15 @@ mod kind {
     pub const OTHER: u8 = 3;
     /// All of them.
     pub const BITS: u8 = 3;
+}
+
+/// The code of a kind of file.
+fn code_of(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Socket => kind::SOCKET,
+        FileKind::Disk => kind::DISK,
+        FileKind::Other => kind::OTHER,
+    }
 }
 
 /// How calls on a file that is no socket behave. A hint: the number may be another file by now, whose calls behave
@@ -376,7 +376,7 @@ impl File {
     }
 
     /// The kernel can't tell whether a call would wait.
-    pub fn cant_tell(&self) {
+    pub fn note_cant_tell(&self) {
         self.kind.fetch_or(Manner::CANT_TELL, Ordering::Relaxed);
     }
 

@@ -72,7 +72,7 @@ fn without_wait(
         if !file::cant_tell(result) {
             return result;
         }
-        file.cant_tell();
+        file.note_cant_tell();
     }
     nonblocking(fd, f)
 }
