@@ -18,8 +18,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// How many P's a runtime has that `gs_init` has made. One that a call has made has another number.
+/// The number of P's of a runtime that `init` has made.
 const PROCS: usize = 1;
+/// The number of P's of a runtime that a call has made, because there was none.
 const PROCS_BY_DEFAULT: usize = 2;
 
 /// What the parties of a model count.
