@@ -19,6 +19,9 @@ void report(const char *figure, double value, const char *unit);
 void report_ns_each(const char *figure, int64_t start, int64_t n);
 double ms_since(int64_t start);
 
+/* Runs fn(arg) on a number of goroutines until each has counted down `done`, and reports the time for each of n. */
+void report_all(const char *figure, int goroutines, gs_fn fn, void *arg, gs_waitgroup *done, int64_t n);
+
 /* n spread over several goroutines, at least 1 for each. */
 int64_t share(int64_t n, int64_t parts);
 

@@ -69,12 +69,7 @@ static void read_whole(void *arg)
 static void let_all(const char *figure, gs_fn fn, struct desk *desk, int64_t n)
 {
     desk->each = (int)share(n, WORKERS);
-    int64_t start = gs_now();
-    MUST(gs_waitgroup_add(&desk->done, WORKERS));
-    for (int i = 0; i < WORKERS; i++)
-        MUST(gs_spawn(fn, desk));
-    MUST(gs_waitgroup_wait(&desk->done, GS_FOREVER));
-    report_ns_each(figure, start, (int64_t)desk->each * WORKERS);
+    report_all(figure, WORKERS, fn, desk, &desk->done, (int64_t)desk->each * WORKERS);
 }
 
 struct table {

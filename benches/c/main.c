@@ -67,6 +67,16 @@ void report_ns_each(const char *figure, int64_t start, int64_t n)
     report(figure, (double)(gs_now() - start) / (double)n, "ns");
 }
 
+void report_all(const char *figure, int goroutines, gs_fn fn, void *arg, gs_waitgroup *done, int64_t n)
+{
+    int64_t start = gs_now();
+    MUST(gs_waitgroup_add(done, goroutines));
+    for (int i = 0; i < goroutines; i++)
+        MUST(gs_spawn(fn, arg));
+    MUST(gs_waitgroup_wait(done, GS_FOREVER));
+    report_ns_each(figure, start, n);
+}
+
 double ms_since(int64_t start)
 {
     return (double)(gs_now() - start) / 1e6;

@@ -27,12 +27,6 @@ void mutex(int64_t n)
     struct counter counter = {.steps_each = share(n, GOROUTINES)};
     int64_t steps = counter.steps_each * GOROUTINES;
 
-    int64_t start = gs_now();
-    MUST(gs_waitgroup_add(&counter.done, GOROUTINES));
-    for (int i = 0; i < GOROUTINES; i++)
-        MUST(gs_spawn(count, &counter));
-    MUST(gs_waitgroup_wait(&counter.done, GS_FOREVER));
-    report_ns_each("mutex", start, steps);
-
+    report_all("mutex", GOROUTINES, count, &counter, &counter.done, steps);
     CHECK(counter.value == steps);
 }

@@ -46,21 +46,12 @@ static void read_and_write(void *arg)
     MUST(gs_waitgroup_done(&record->done));
 }
 
-static void let_all(const char *figure, gs_fn fn, struct record *record)
-{
-    int64_t start = gs_now();
-    MUST(gs_waitgroup_add(&record->done, GOROUTINES));
-    for (int i = 0; i < GOROUTINES; i++)
-        MUST(gs_spawn(fn, record));
-    MUST(gs_waitgroup_wait(&record->done, GS_FOREVER));
-    report_ns_each(figure, start, record->steps_each * GOROUTINES);
-}
-
 void rwmutex(int64_t n)
 {
     struct record record = {.steps_each = share(n, GOROUTINES * STEPS_A_WRITE) * STEPS_A_WRITE};
+    int64_t steps = record.steps_each * GOROUTINES;
 
-    let_all("rwmutex.read", only_read, &record);
-    let_all("rwmutex.mixed", read_and_write, &record);
+    report_all("rwmutex.read", GOROUTINES, only_read, &record, &record.done, steps);
+    report_all("rwmutex.mixed", GOROUTINES, read_and_write, &record, &record.done, steps);
     CHECK(record.value == record.steps_each / STEPS_A_WRITE * GOROUTINES);
 }
