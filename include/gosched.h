@@ -1147,7 +1147,8 @@ int gs_rwmutex_runlock(struct gs_rwmutex *rw);
 int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
- * Undoes gs_rwmutex_lock. 0; -EPERM: there is no writer; -EINVAL: NULL.
+ * Undoes gs_rwmutex_lock. Readers that wait go before writers that wait. 0;
+ * -EPERM: there is no writer; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_rwmutex_unlock(struct gs_rwmutex *rw);

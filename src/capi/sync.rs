@@ -154,7 +154,8 @@ pub unsafe extern "C" fn gs_rwmutex_lock(rw: *mut gs_rwmutex, deadline: gs_deadl
     if !any_p_is_asked() && rw.write_once() { 0 } else { inside(|| rw.write_lock(deadline)) }
 }
 
-/// Undoes gs_rwmutex_lock. 0; -EPERM: there is no writer; -EINVAL: NULL.
+/// Undoes gs_rwmutex_lock. Readers that wait go before writers that wait. 0;
+/// -EPERM: there is no writer; -EINVAL: NULL.
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.

@@ -22,7 +22,7 @@ pub use waitgroup::WaitGroup;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::order;
 use crate::sched::core::park::{Block, ready_all, unlock};
-use crate::sched::who::waiter::{Claimed, Leave, Parker, WaitQueue, Waiter, Why};
+use crate::sched::who::waiter::{Cause, Claimed, Leave, Parker, WaitQueue, Waiter, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Rounds of spinning before a caller of a lock queues, as in Go.
@@ -87,14 +87,21 @@ fn wait_in_line<F: Fn() -> Claimed>(
     why: Why,
     gave_up: F,
 ) -> i32 {
+    wait(lock, queue, tag, deadline, why, gave_up).err().unwrap_or(0)
+}
+
+/// [`wait_in_line`] for a waker that says something to the waiters by their `ok`. `Ok`: what it says.
+#[inline(always)]
+fn wait<F: Fn() -> Claimed>(
+    lock: &SpinLock,
+    queue: &WaitQueue,
+    tag: u64,
+    deadline: i64,
+    why: Why,
+    gave_up: F,
+) -> Result<bool, i32> {
     let thread = Parker::for_thread();
-    let block = match Block::begin(&thread, deadline, false, why) {
-        Ok(block) => block,
-        Err(e) => {
-            lock.unlock();
-            return e;
-        }
-    };
+    let block = Block::begin(&thread, deadline, false, why).inspect_err(|_| lock.unlock())?;
     let waiter = block.waiter();
     waiter.tag.set(tag);
     queue.push(&waiter);
@@ -102,5 +109,8 @@ fn wait_in_line<F: Fn() -> Claimed>(
     let leave = Leave { f: InLine::<F>::leave, arg: &raw const place as usize };
     let lock = core::ptr::from_ref(lock) as usize;
     // SAFETY: the lock is held, and `unlock` releases it; `place` stays until the park is over.
-    unsafe { block.park_leaving(unlock, lock, Some(leave)) }.errno()
+    match unsafe { block.park_leaving(unlock, lock, Some(leave)) } {
+        Cause::Woken => Ok(waiter.ok.get()),
+        cause => Err(cause.errno()),
+    }
 }

@@ -1,5 +1,9 @@
-//! A lock for many readers or one writer. New readers wait while a writer waits; when a writer unlocks, the readers that
-//! waited go first.
+//! A lock for many readers or one writer. New readers wait while a writer waits. When a writer unlocks, the readers that
+//! waited go before the writers that waited.
+//!
+//! If no writer waits, the readers are woken without the lock and compete with callers that come along, which is fast:
+//! readers that had the lock and don't run yet would keep the next writer waiting, for that writer readers would wait,
+//! and so on. A reader that finds a writer then has been overtaken, and the next writer that unlocks gives it the lock.
 //!
 //! Without waiters each call is a compare-and-swap of `state`. While `QUEUED` is set only the holder of `lock` changes the
 //! state. A waiter sets `QUEUED` before it queues, and the bit is cleared when both queues are empty.
@@ -10,7 +14,7 @@
 //! `lock` before it leaves. Or all have left by then: the unlocker, which still has its share, clears `QUEUED` and
 //! tries the quick way again.
 
-use super::{spin, wait_in, wait_in_line};
+use super::{spin, wait, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::park::ready_all;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
@@ -22,6 +26,11 @@ const WRITING: u32 = 1;
 const QUEUED: u32 = 2;
 /// The bits from here on count the readers that have the lock.
 const READER: u32 = 4;
+
+/// The tag of a waiting reader that has not been woken yet.
+const PATIENT: u64 = 0;
+/// The tag of a waiting reader that was woken before, but a writer had the lock by then.
+const OVERTAKEN: u64 = 1;
 
 /// The state without a reader's share. `None`: there is no reader.
 #[inline(always)]
@@ -103,18 +112,23 @@ impl RwMutex {
 
     /// Locks it for reading. 0, or why it can't wait.
     pub fn read_lock(&self, deadline: i64) -> i32 {
-        if self.read_once() || spin(&self.state, QUEUED, || self.read_once()) {
-            return 0;
+        let mut tag = PATIENT;
+        while !(self.read_once() || spin(&self.state, QUEUED, || self.read_once())) {
+            self.lock.lock();
+            let s = self.freeze();
+            if s & WRITING == 0 && self.waiting_writers.is_empty() {
+                self.thaw(s + READER);
+                self.lock.unlock();
+                return 0;
+            }
+            let none = || Claimed::NONE;
+            match wait(&self.lock, &self.waiting_readers, tag, deadline, Why::ReadLock, none) {
+                Ok(counted_in) if counted_in => return 0,
+                Ok(_) => tag = OVERTAKEN,
+                Err(e) => return e,
+            }
         }
-        self.lock.lock();
-        let s = self.freeze();
-        if s & WRITING == 0 && self.waiting_writers.is_empty() {
-            self.thaw(s + READER);
-            self.lock.unlock();
-            return 0;
-        }
-        // The waker has counted this reader in.
-        wait_in(&self.lock, &self.waiting_readers, deadline, Why::ReadLock)
+        0
     }
 
     /// Locks it for writing. 0, or why it can't wait.
@@ -208,10 +222,16 @@ impl RwMutex {
         !(self.waiting_readers.is_empty() && self.waiting_writers.is_empty())
     }
 
-    /// Lets all waiting readers in.
+    /// Takes all waiting readers out of the queue. They are counted in if a writer waits or a reader has been overtaken.
+    /// Else they compete.
     fn admit_readers(&self, s: u32) -> (u32, Claimed) {
         let list = self.waiting_readers.pop_all();
-        (s + READER * list.iter().count() as u32, list)
+        let overtaken = list.iter().any(|w| w.tag.get() == OVERTAKEN);
+        if !overtaken && self.waiting_writers.is_empty() {
+            return (s, list);
+        }
+        let readers = list.iter().inspect(|w| w.ok.set(true)).count();
+        (s + READER * readers as u32, list)
     }
 
     /// Lets the first waiting writer in. The lock is free.

@@ -414,6 +414,26 @@ GO_TEST(a_writer_is_not_starved_by_readers)
     starve(read_until_stopped, write_then_stop);
 }
 
+/* With one P the reader never runs between an unlock and the next lock, so it would be overtaken for ever. */
+GO_TEST(a_woken_reader_is_overtaken_a_few_times_only)
+{
+    int procs = gs_gomaxprocs(1), times = 0;
+    gs_g *r;
+    SET(finished, 0);
+    wlock(&zero);
+    r = go_ref(just_read, NULL);
+    do {
+        gs_yield(); /* the reader queues */
+        wunlock(&zero);
+        CHECK_LE(times, 100);
+        times++;
+    } while (gs_rwmutex_lock(&zero, GS_NOWAIT) == 0);
+    join(r);
+    CHECK_EQ(finished, 1);
+    gs_gomaxprocs(procs);
+    check_free(&zero);
+}
+
 /* ---- Deadlines under load ---- */
 
 static void impatient(void *arg)
