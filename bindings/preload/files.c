@@ -400,6 +400,53 @@ static enum how wait_first(struct waiting *w, int events, int option)
     return HOW_NOT;
 }
 
+/* What is left of some buffers after `done` bytes, at most as many as there is room for. */
+enum { AT_ONCE = 64 };
+static int rest_of(const struct iovec *iov, size_t n, size_t done, struct iovec rest[AT_ONCE])
+{
+    int k = 0;
+    for (size_t i = 0; i < n && k < AT_ONCE; i++) {
+        if (done >= iov[i].iov_len) {
+            done -= iov[i].iov_len;
+            continue;
+        }
+        rest[k++] = (struct iovec){(char *)iov[i].iov_base + done, iov[i].iov_len - done};
+        done = 0;
+    }
+    return k;
+}
+
+static bool is_on_disk(int fd)
+{
+    struct stat st;
+    int error = errno;
+    bool yes = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+    errno = error;
+    return yes;
+}
+
+/*
+ * A try has read `done` bytes. On a disk a try stops where memory doesn't have the file's contents, while the call
+ * goes on up to the end of the file: the rest is read with the P given away. errno stays.
+ */
+static ssize_t read_the_rest(struct waiting *w, const struct iovec *iov, size_t n, ssize_t done, struct counts *c)
+{
+#define counts (*c)
+    struct iovec rest[AT_ONCE];
+    int error = errno, k;
+    if (w->kind != UNKNOWN || w->by_kernel || rest_of(iov, n, (size_t)done, rest) == 0 || !is_on_disk(w->file.fd))
+        return done;
+    while ((size_t)done < MOST && (k = rest_of(iov, n, (size_t)done, rest)) > 0) {
+        ssize_t more = KERNEL(real.readv(w->file.fd, rest, k));
+        if (more <= 0)
+            break;
+        done += more;
+    }
+    errno = error;
+    return done;
+#undef counts
+}
+
 /* `ours`: the array is this library's, with one buffer, and may be read. */
 static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
@@ -421,6 +468,8 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
         }
         if (r >= 0)
             errno = before;
+    } else if (r > 0) {
+        r = read_the_rest(&w, iov, (size_t)n, r, c);
     }
     leave_file(&w.file);
     return r;
@@ -478,22 +527,6 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
     if (!TAKEN)
         return real.read(fd, buf, n);
     return do_read(fd, buf, n, &counts);
-}
-
-/* What is left of some buffers after `done` bytes, at most as many as there is room for. */
-enum { AT_ONCE = 64 };
-static int rest_of(const struct iovec *iov, size_t n, size_t done, struct iovec rest[AT_ONCE])
-{
-    int k = 0;
-    for (size_t i = 0; i < n && k < AT_ONCE; i++) {
-        if (done >= iov[i].iov_len) {
-            done -= iov[i].iov_len;
-            continue;
-        }
-        rest[k++] = (struct iovec){(char *)iov[i].iov_base + done, iov[i].iov_len - done};
-        done = 0;
-    }
-    return k;
 }
 
 /* Whether a write that has taken `done` bytes goes on: a caller that has asked not to wait gets what could be written. */

@@ -244,6 +244,18 @@ static void disks(void)
     SAY(lockf(fd, F_LOCK, 0));
     SAY(lockf(fd, F_ULOCK, 0));
     SAY(tcdrain(fd));
+    /* Of a file that memory has only the beginning of: the same bytes as if it had all. */
+    static char large[1 << 20];
+    struct iovec two[2] = {{large, sizeof large / 2}, {large + sizeof large / 2, sizeof large / 2}};
+    HOLDS(pwrite(fd, large, sizeof large, 0) == sizeof large && fsync(fd) == 0);
+    for (int way = 0; way < 4; way++) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+        HOLDS(pread(fd, b, 1, 0) == 1 && lseek(fd, 0, SEEK_SET) == 0);
+        SAY(way == 0 ? read(fd, large, sizeof large) : way == 1 ? readv(fd, two, 2) :
+            way == 2 ? pread(fd, large, sizeof large, 0) : preadv(fd, two, 2, 0));
+        SAY(lseek(fd, 0, SEEK_CUR));
+    }
     void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, out, 0);
     SAY(msync(map, 4096, MS_SYNC));
     munmap(map, 4096);
