@@ -1081,9 +1081,15 @@ EXPORT int accept4(int fd, struct sockaddr *from, socklen_t *len, int flags)
 
 /* Opening, and locks */
 
+/* As fcntl.h's __OPEN_NEEDS_MODE: O_DIRECTORY is a part of __O_TMPFILE. */
+static bool needs_mode(int flags)
+{
+    return (flags & O_CREAT) || (flags & __O_TMPFILE) == __O_TMPFILE;
+}
+
 #define MODE(after) \
     long mode = 0; \
-    if (flags & (O_CREAT | __O_TMPFILE)) { \
+    if (needs_mode(flags)) { \
         va_list list_; \
         va_start(list_, after); \
         mode = va_arg(list_, mode_t); \
@@ -1130,7 +1136,7 @@ ALIAS(openat, openat64);
 EXPORT int __open64_2(const char *path, int flags)
 {
     COUNTED(open);
-    if (flags & (O_CREAT | __O_TMPFILE))
+    if (needs_mode(flags))
         __chk_fail();
     return TAKEN ? do_openat(AT_FDCWD, path, flags, 0, &counts) : real.open64(path, flags, 0L);
 }
@@ -1139,7 +1145,7 @@ ALIAS(__open_2, __open64_2);
 EXPORT int __openat64_2(int dir, const char *path, int flags)
 {
     COUNTED(openat);
-    if (flags & (O_CREAT | __O_TMPFILE))
+    if (needs_mode(flags))
         __chk_fail();
     return TAKEN ? do_openat(dir, path, flags, 0, &counts) : real.openat64(dir, path, flags, 0L);
 }

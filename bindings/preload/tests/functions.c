@@ -186,6 +186,22 @@ static void open_to_write(void *arg)
     close(fd);
 }
 
+/* What open and openat are with FORTIFY_SOURCE, where no mode is given. */
+extern int __open_2(const char *path, int flags);
+extern int __openat_2(int dir, const char *path, int flags);
+
+static void directories(void)
+{
+    int fd;
+    SAY((fd = open(directory, O_RDONLY | O_DIRECTORY)) >= 0);
+    close(fd);
+    SAY((fd = __open_2(directory, O_RDONLY | O_DIRECTORY)) >= 0);
+    SAY(__openat_2(fd, "nowhere", O_RDONLY | O_DIRECTORY));
+    close(fd);
+    SAY((fd = open(directory, O_RDWR | O_TMPFILE, 0640)) >= 0);
+    close(fd);
+}
+
 static void fifos(void)
 {
     const char *path = in_directory("fifo");
@@ -1884,7 +1900,7 @@ static const struct {
     const char *name;
     void (*f)(void);
 } tests[] = {
-    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
+    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
     TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
