@@ -6,7 +6,12 @@
  */
 #include "preload.h"
 
+#include <linux/major.h>
 #include <stdarg.h>
+#include <sys/sysmacros.h>
+
+/* /dev/kmsg, which waits for messages, among the devices of MEM_MAJOR. */
+enum { KMSG_MINOR = 11 };
 
 /* Goroutines that wait for a file, and close. */
 
@@ -416,25 +421,29 @@ static int rest_of(const struct iovec *iov, size_t n, size_t done, struct iovec 
     return k;
 }
 
-static bool is_on_disk(int fd)
+/*
+ * Whether a try of a read may stop before the call would, which never waits for others. On a disk a try stops where
+ * memory doesn't have the file's contents, and on /dev/zero and its kin where the kernel wants the processor or has a
+ * signal for the thread.
+ */
+static bool may_stop_early(int fd)
 {
     struct stat st;
     int error = errno;
-    bool yes = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+    bool yes = fstat(fd, &st) == 0
+               && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)
+                   || (S_ISCHR(st.st_mode) && major(st.st_rdev) == MEM_MAJOR && minor(st.st_rdev) != KMSG_MINOR));
     errno = error;
     return yes;
 }
 
-/*
- * A try has read `done` bytes. On a disk a try stops where memory doesn't have the file's contents, while the call
- * goes on up to the end of the file: the rest is read with the P given away. errno stays.
- */
+/* A try has read `done` bytes. If it has stopped early, the rest is read with the P given away. errno stays. */
 static ssize_t read_the_rest(struct waiting *w, const struct iovec *iov, size_t n, ssize_t done, struct counts *c)
 {
 #define counts (*c)
     struct iovec rest[AT_ONCE];
     int error = errno, k;
-    if (w->kind != UNKNOWN || w->by_kernel || rest_of(iov, n, (size_t)done, rest) == 0 || !is_on_disk(w->file.fd))
+    if (w->kind != UNKNOWN || w->by_kernel || rest_of(iov, n, (size_t)done, rest) == 0 || !may_stop_early(w->file.fd))
         return done;
     while ((size_t)done < MOST && (k = rest_of(iov, n, (size_t)done, rest)) > 0) {
         ssize_t more = KERNEL(real.readv(w->file.fd, rest, k));

@@ -272,6 +272,19 @@ static void disks(void)
             way == 2 ? pread(fd, large, sizeof large, 0) : preadv(fd, two, 2, 0));
         SAY(lseek(fd, 0, SEEK_CUR));
     }
+    /* The kernel takes the processor away while it fills as much as this. */
+    size_t much = 64 << 20;
+    char *room = mmap(NULL, much, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const char *endless[] = {"/dev/zero", "/dev/urandom"};
+    HOLDS(room != MAP_FAILED);
+    for (int i = 0; i < 2; i++) {
+        int source = open(endless[i], O_RDONLY);
+        struct iovec halves[2] = {{room, much / 2}, {room + much / 2, much / 2}};
+        SAY(read(source, room, much >> i));
+        SAY(i > 0 ? 0 : readv(source, halves, 2));
+        close(source);
+    }
+    munmap(room, much);
     void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, out, 0);
     SAY(msync(map, 4096, MS_SYNC));
     munmap(map, 4096);
