@@ -389,13 +389,34 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
 #define MOST ((size_t)0x7ffff000)
 
 /*
+ * How a read of a terminal waits. Without lines the terminal itself says how long a read waits, and for how many bytes.
+ * Poll says that a read can be made when there are VMIN bytes, or when there is one if VMIN is 0 or VTIME isn't. So
+ * poll can wait for a read only if VMIN is 1. HOW_PARK: poll can wait; HOW_KERNEL: the read doesn't wait; HOW_NOT:
+ * only the read itself can.
+ */
+static enum how of_terminal(int fd)
+{
+    struct termios t;
+    int error = errno;
+    bool lines = tcgetattr(fd, &t) != 0 || (t.c_lflag & ICANON); /* or it is no terminal */
+    errno = error;
+    if (lines || t.c_cc[VMIN] == 1)
+        return HOW_PARK;
+    return t.c_cc[VMIN] == 0 && t.c_cc[VTIME] == 0 ? HOW_KERNEL : HOW_NOT;
+}
+
+/*
  * For a file that can't be tried: poll waits, and the call follows. If the call has to wait all the same, others have
- * the P. HOW_NOT: no call is to be made, and errno says why.
+ * the P. HOW_NOT: no call is to be made, and errno says why. HOW_PARK, of a read: poll can't wait for it, and the call
+ * may wait for long.
  */
 static enum how wait_first(struct waiting *w, int events, int option)
 {
     if (may_wait(w->file.fd, option, &w->kind, &w->deadline) != HOW_PARK || w->kind == SOCKET)
         return HOW_KERNEL;
+    enum how how = events & POLLIN ? of_terminal(w->file.fd) : HOW_PARK;
+    if (how != HOW_PARK)
+        return how == HOW_NOT ? HOW_PARK : HOW_KERNEL;
     if (debug)
         count_parked(w->tally);
     int error = wait_for_file(&w->file, events, w->deadline, NULL);
@@ -472,6 +493,8 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
             struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
             r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, real.recvmsg(w.file.fd, &msg, MSG_DONTWAIT),
                            real.readv(w.file.fd, iov, n));
+        } else if (how == HOW_PARK) {
+            r = ELSEWHERE(real.readv, (w.file.fd, iov, n));
         } else if (how == HOW_KERNEL) {
             r = KERNEL(real.readv(w.file.fd, iov, n));
         }

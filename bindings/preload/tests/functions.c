@@ -186,6 +186,51 @@ static void open_to_write(void *arg)
     close(fd);
 }
 
+static void write_two_soon(void *arg)
+{
+    int fd = *(int *)arg;
+    soon();
+    HOLDS(write(fd, "xy", 2) == 2);
+}
+
+/* A terminal without lines says itself how long a read waits. */
+static void terminals(void)
+{
+    struct termios t;
+    task w;
+    char b[10];
+    int fd = posix_openpt(O_RDWR | O_NOCTTY), end_;
+    HOLDS(fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0);
+    end_ = open(ptsname(fd), O_RDWR | O_NOCTTY);
+    HOLDS(end_ >= 0 && tcgetattr(end_, &t) == 0);
+    SAY(write(fd, "line\n", 5));
+    SAY(read(end_, b, sizeof b));
+    cfmakeraw(&t);
+    for (int least = 0; least < 3; least++)
+        for (int tenths = 0; tenths < 2; tenths++) {
+            t.c_cc[VMIN] = (cc_t)least;
+            t.c_cc[VTIME] = (cc_t)tenths;
+            HOLDS(tcsetattr(end_, TCSANOW, &t) == 0);
+            if (least == 0) {
+                SAY(read(end_, b, sizeof b)); /* at once, or after a tenth of a second */
+                HOLDS(write(fd, "xy", 2) == 2);
+            } else {
+                begin(&w, write_two_soon, &fd);
+            }
+            SAY(read(end_, b, 2));
+            if (least > 0)
+                end(&w);
+        }
+    t.c_cc[VMIN] = 5;
+    t.c_cc[VTIME] = 0;
+    HOLDS(tcsetattr(end_, TCSANOW, &t) == 0);
+    begin(&w, write_two_soon, &fd);
+    SAY(read(end_, b, 2)); /* fewer than poll waits for */
+    end(&w);
+    close(end_);
+    close(fd);
+}
+
 /* What open and openat are with FORTIFY_SOURCE, where no mode is given. */
 extern int __open_2(const char *path, int flags);
 extern int __openat_2(int dir, const char *path, int flags);
@@ -1913,7 +1958,7 @@ static const struct {
     const char *name;
     void (*f)(void);
 } tests[] = {
-    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
+    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
     TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
