@@ -86,6 +86,8 @@
 #pragma weak gs_unhold
 #pragma weak gs_cancel_disable
 #pragma weak gs_cancel_enable
+#pragma weak gs_preempt_check
+#pragma weak gs_preempt_flag
 #pragma weak gs_preempt_disable
 #pragma weak gs_preempt_enable
 #pragma weak gs_key_create
@@ -177,6 +179,22 @@ static inline bool on_goroutine(const void *caller)
  * blocks the thread.
  */
 bool can_park(void);
+
+/*
+ * At the end of a call that has not waited: gives way if the library has asked the goroutine to. A goroutine whose
+ * calls never have to wait (an event loop whose files are always ready) would keep those that are pinned to its thread
+ * waiting for ever, since the signal doesn't preempt for them. Not in read and write, which signal handlers call to
+ * tell an event loop of a signal. errno stays.
+ */
+extern const volatile uint32_t *asked_to_give_way;
+static inline void give_way_if_asked(void)
+{
+    if (LIKELY(*asked_to_give_way == 0))
+        return;
+    int error = errno;
+    gs_preempt_check();
+    errno = error;
+}
 
 /* GOSCHED_PRELOAD_DEBUG */
 EXPORT _Noreturn void __chk_fail(void); /* glibc's, of FORTIFY_SOURCE */

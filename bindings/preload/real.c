@@ -432,6 +432,9 @@ static void say_counts(void)
 
 /* Beginning, and fork */
 
+static const uint32_t never;
+const volatile uint32_t *asked_to_give_way = &never;
+
 static void in_child(void)
 {
     process = getpid();
@@ -451,6 +454,7 @@ __attribute__((constructor(101))) static void begin(void)
     debug = wanted ? atoi(wanted) : 0;
     if (gs_self) {
         find_callers();
+        asked_to_give_way = gs_preempt_flag();
         sync_start();
         keys_start();
     }

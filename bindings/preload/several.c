@@ -8,7 +8,7 @@
 /*
  * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
  * not have heard of that signal. The second try blocks all signals. Without that, signals which come faster than the
- * kernel looks at many files would end every try.
+ * kernel looks at many files would end every try. A goroutine that only ever looks gives way here.
  */
 #define LOOK(call) \
     __extension__({ \
@@ -22,6 +22,8 @@
         } \
         if (look_ >= 0) \
             errno = errno_; \
+        if (*asked_to_give_way != 0 && TAKEN) \
+            give_way_if_asked(); \
         look_; \
     })
 

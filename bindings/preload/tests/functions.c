@@ -1326,6 +1326,41 @@ static void take_turns(void *arg)
     }
 }
 
+static atomic_int told;
+static void tell_soon(void *unused)
+{
+    (void)unused;
+    soon();
+    atomic_store(&told, 1);
+}
+
+/* Looks for events, of which there always are some, until another task has told it to stop. */
+static void always_ready(void)
+{
+    int p[2], instance = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLOUT};
+    task t;
+    HOLDS(pipe(p) == 0 && instance >= 0 && epoll_ctl(instance, EPOLL_CTL_ADD, p[1], &e) == 0);
+    for (int way = 0; way < 4; way++) {
+        struct pollfd one = {p[1], POLLOUT, 0}, two[2] = {one, one};
+        fd_set set;
+        int n = 1;
+        atomic_store(&told, 0);
+        begin(&t, tell_soon, NULL);
+        while (!atomic_load(&told) && n > 0) {
+            FD_ZERO(&set);
+            FD_SET(p[1], &set);
+            n = way == 0 ? epoll_wait(instance, &e, 1, -1) : way == 1 ? poll(two, 2, -1)
+                : way == 2 ? select(p[1] + 1, NULL, &set, NULL, NULL) : epoll_wait(instance, &e, 1, 0);
+        }
+        SAY(n);
+        end(&t);
+    }
+    close(instance);
+    close(p[0]);
+    close(p[1]);
+}
+
 static void yielding(void)
 {
     task t;
@@ -1959,7 +1994,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(children), TEST(starting),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
