@@ -559,7 +559,8 @@ pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
 
 /// Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
 /// here: sendfile(2). May be short; never raises SIGPIPE. offset: where to begin, and then where it
-/// has ended; NULL: the file's own position. out_fd is made non-blocking.
+/// has ended; NULL: the file's own position. out_fd is made non-blocking. After gs_close of in_fd it
+/// ends with -ECANCELED when its wait for out_fd is over.
 ///
 /// The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
 /// -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
@@ -586,7 +587,8 @@ pub unsafe extern "C" fn gs_sendfile(
 
 /// Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
 /// its flags. May be short; never raises SIGPIPE. An offset: as for gs_sendfile; NULL for a pipe. Both
-/// are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait.
+/// are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait. It waits for one of them at a time: gs_close of
+/// the other one ends it with -ECANCELED when that wait is over.
 ///
 /// The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
 /// -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).

@@ -1,7 +1,9 @@
 //! Opening files, bringing them to the disk, and copying between files within the kernel.
 
 use super::disk::{KeepsThread, off_p};
+use super::file::{File, Use};
 use super::ops::{self, Pause, without_sigpipe};
+use super::table;
 use super::wait::is_past;
 use super::wait::until_uninterrupted;
 use crate::os::file::{self, End, FileKind};
@@ -10,6 +12,7 @@ use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
 
 const EAGAIN: isize = -libc::EAGAIN as isize;
+const CANCELED: isize = -libc::ECANCELED as isize;
 
 /// After this number of copies in a row that find a file ready and move nothing, there are pauses.
 const IN_VAIN: u32 = 16;
@@ -60,35 +63,72 @@ pub unsafe fn splice(from: End, to: End, n: usize, flags: u32, deadline: i64) ->
     })
 }
 
+/// One of the two files of a copy, as it was when the copy began.
+struct Held {
+    fd: i32,
+    file: &'static File,
+    generation: u32,
+    on_disk: bool,
+}
+
+impl Held {
+    /// Makes the file non-blocking unless it is on a disk. A negative errno value: the copy can't begin.
+    fn begin(fd: i32) -> Result<Held, i32> {
+        let file = table::get(fd)?;
+        let Some(used) = file.enter() else { return Err(-libc::ECANCELED) };
+        let on_disk = file::kind(fd)? == FileKind::Disk;
+        if !on_disk {
+            match file::make_nonblocking(fd) {
+                0 => {}
+                e => return Err(e),
+            }
+        }
+        Ok(Held { fd, file, generation: used.generation, on_disk })
+    }
+
+    /// The use of the file by one system call. As in `disk.rs` those of a file on a disk are not counted. `Err`: the file
+    /// has been closed meanwhile, and the number may be another file.
+    fn use_again(&self) -> Result<Option<Use<'static>>, ()> {
+        if self.on_disk {
+            return if self.file.is_still(self.generation) { Ok(None) } else { Err(()) };
+        }
+        self.file.enter_again(self.generation).map(Some).ok_or(())
+    }
+
+    /// Waits until the file has one of the events.
+    fn poll(&self, events: i16, deadline: i64) -> isize {
+        ops::poll_again(self.fd, self.file, self.generation, events, deadline)
+    }
+}
+
 /// Calls `once` until it gives something else than `-EAGAIN`, and waits in between for the file that isn't ready. Both
-/// files may be on disks, so `once` may keep its thread for a while.
+/// files may be on disks, so `once` may keep its thread for a while. A file that `gs_close` has closed ends the copy
+/// before anything more is moved: at once if the copy waits for that file, else when the other one is ready.
 fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> isize {
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
-    for fd in [from.fd, to.fd] {
-        let e = match file::kind(fd) {
-            Ok(FileKind::Disk) => 0,
-            Ok(_) => file::make_nonblocking(fd),
-            Err(e) => e,
-        };
-        if e != 0 {
-            return e as isize;
-        }
-    }
+    let both = Held::begin(from.fd).and_then(|from| Ok((from, Held::begin(to.fd)?)));
+    let (from, to) = match both {
+        Ok(both) => both,
+        Err(e) => return e as isize,
+    };
+    // In the thread that makes the call, because it may have to wait for its turn before.
+    let mut attempt = || {
+        let (Ok(_from), Ok(_to)) = (from.use_again(), to.use_again()) else { return CANCELED };
+        until_uninterrupted(|| without_sigpipe(&mut once))
+    };
     let (mut in_vain, mut pause) = (0, Pause::new());
     loop {
-        let result = off_p(deadline, KeepsThread::ForLong, || {
-            until_uninterrupted(|| without_sigpipe(&mut once))
-        });
+        let result = off_p(deadline, KeepsThread::ForLong, &mut attempt);
         if result != EAGAIN || deadline == NOWAIT {
             return result;
         }
         in_vain += 1;
         let waited = match file::poll_now(from.fd, libc::POLLIN) {
             _ if in_vain > IN_VAIN => pause.sleep(deadline) as isize,
-            0 => ops::poll(from.fd, libc::POLLIN, deadline),
-            _ => ops::poll(to.fd, libc::POLLOUT, deadline),
+            0 => from.poll(libc::POLLIN, deadline),
+            _ => to.poll(libc::POLLOUT, deadline),
         };
         // A file on a disk is always ready.
         if waited < 0 && waited != -libc::EPERM as isize {

@@ -7,6 +7,7 @@ use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::{self, FileKind};
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
+use crate::sched::core::blocking;
 use crate::sched::core::netpoll::{self, EventClass, Found};
 use crate::sched::core::park;
 use crate::sched::who::p::{PRef, PStatus};
@@ -267,6 +268,9 @@ word!([] Verified, std::sync::atomic::AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
+/// After so many looks for calls inside the file `gs_close` gives its P up: a copy waits for a disk.
+const PATIENCE: u32 = 60;
+
 /// A plain thread that waits.
 pub struct PlainWaiter {
     next: Cell<*const PlainWaiter>,
@@ -324,7 +328,8 @@ impl File {
         self.enter().filter(|used| used.generation == generation)
     }
 
-    fn is_still(&self, generation: u32) -> bool {
+    /// Whether the number is the file that it was in this generation.
+    pub fn is_still(&self, generation: u32) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         (state >> GENERATION) as u32 == generation && state & CLOSING == 0
     }
@@ -706,7 +711,13 @@ impl File {
         // Acquire: pairs with the Release of calls that leave.
         while self.state.load(Ordering::Acquire) & (CLOSING - 1) != 0 {
             round += 1;
+            if round == PATIENCE {
+                blocking::enter();
+            }
             backoff(round);
+        }
+        if round >= PATIENCE {
+            blocking::exit();
         }
         self.lock.with(|| {
             // Another copy of the file would keep it in the instance.

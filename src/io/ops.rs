@@ -5,7 +5,7 @@
 use super::disk;
 use super::file::{File, Want};
 use super::table;
-use super::wait::until_done;
+use super::wait::{until_done, until_done_in};
 use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
@@ -408,11 +408,27 @@ impl Pause {
 /// poll(2) for one file: gives the events that it has.
 pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
     let file = file!(fd);
-    until_done(fd, file, Want::events(events), deadline, || match file::poll_now(fd, events) {
+    until_done(fd, file, Want::events(events), deadline, || poll_once(fd, events))
+}
+
+/// `poll` for the file that the number was in this generation.
+pub(super) fn poll_again(
+    fd: i32,
+    file: &File,
+    generation: u32,
+    events: i16,
+    deadline: i64,
+) -> isize {
+    let used = file.enter_again(generation);
+    until_done_in(fd, file, used, Want::events(events), deadline, || poll_once(fd, events))
+}
+
+fn poll_once(fd: i32, events: i16) -> isize {
+    match file::poll_now(fd, events) {
         0 => EAGAIN,
         r if r > 0 && r as i16 & libc::POLLNVAL != 0 => EBADF,
         r => r,
-    })
+    }
 }
 
 /// pread(2).

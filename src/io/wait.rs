@@ -1,7 +1,7 @@
 //! The loop of every function that waits for a file: try, and wait while the system call would have to.
 
 use super::bell::Borrowed;
-use super::file::{File, PlainWaiter, WaitLock, Want, tag_of};
+use super::file::{File, PlainWaiter, Use, WaitLock, Want, tag_of};
 use crate::os::bell::Bell;
 use crate::os::file::{self, FileKind};
 use crate::os::time;
@@ -44,15 +44,28 @@ pub fn until_done(
     file: &File,
     want: Want,
     deadline: i64,
+    once: impl FnMut() -> isize,
+) -> isize {
+    if is_past(deadline) {
+        return -libc::ETIMEDOUT as isize;
+    }
+    until_done_in(fd, file, file.enter(), want, deadline, once)
+}
+
+/// `until_done` for a caller that has entered the file; `None`: the file has been closed.
+#[inline(always)]
+pub fn until_done_in(
+    fd: i32,
+    file: &File,
+    entered: Option<Use<'_>>,
+    want: Want,
+    deadline: i64,
     mut once: impl FnMut() -> isize,
 ) -> isize {
     const EAGAIN: isize = -libc::EAGAIN as isize;
     const CANCELED: isize = -libc::ECANCELED as isize;
-    if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
-    }
     let mut attempt = || until_uninterrupted(&mut once);
-    let Some(mut used) = file.enter() else { return CANCELED };
+    let Some(mut used) = entered else { return CANCELED };
     let generation = used.generation;
     // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
     let mut woken = false;

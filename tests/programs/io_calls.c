@@ -297,6 +297,109 @@ GO_TEST(copies_give_the_errors_of_other_calls)
     free(text);
 }
 
+static void splice_once(void *arg)
+{
+    struct copy *c = arg;
+    c->result = (int)gs_splice(c->from, NULL, c->to, NULL, 10, 0, GS_FOREVER);
+}
+
+static void send_once(void *arg)
+{
+    struct copy *c = arg;
+    off_t at = 0;
+    c->result = (int)gs_sendfile(c->to, c->from, &at, 10, GS_FOREVER);
+}
+
+static gs_g *go_and_wait_for_file(gs_fn fn, struct copy *c)
+{
+    gs_g *g = go_ref(fn, c);
+    gs_g_info info;
+    do {
+        gs_yield();
+        CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    } while (info.wait_reason == NULL || strcmp(info.wait_reason, "IO wait") != 0);
+    return g;
+}
+
+/* Makes other the file with the number fd, which is free now. */
+static void give_number(int other, int fd)
+{
+    CHECK_EQ(fcntl(fd, F_GETFD), -1);
+    CHECK_EQ(dup2(other, fd), fd);
+}
+
+/* A copy that waits for one file must not move anything to or from the file that gets the number of the other. */
+GO_TEST(a_copy_ends_when_one_of_its_files_is_closed)
+{
+    unsigned char *text = large_text();
+    int file = large_file(text);
+    int in[2], out[2], next[2], pair[2], number;
+    struct copy c = {0};
+    char byte;
+    ssize_t r;
+    gs_g *g;
+
+    for (int i = 0; i < 20; i++) {
+        /* The output, while it waits for input. */
+        make_pipe(in);
+        make_pipe(out);
+        make_pipe(next);
+        c.from = in[0];
+        c.to = number = out[1];
+        g = go_and_wait_for_file(splice_once, &c);
+        CHECK_EQ(gs_close(number), 0);
+        give_number(next[1], number);
+        CHECK_EQ(gs_write(in[1], "secret", 6, GS_FOREVER), 6);
+        join(g);
+        CHECK_EQ(c.result, -ECANCELED);
+        CHECK_EQ(gs_read(next[0], &byte, 1, GS_NOWAIT), -EAGAIN);
+        CHECK_EQ(gs_read(in[0], &byte, 1, GS_NOWAIT), 1); /* nothing was moved */
+        CHECK_EQ(gs_close(number), 0);
+        CHECK_EQ(gs_close(out[0]), 0);
+        close_both(in);
+        close_both(next);
+
+        /* What it waits for. */
+        make_pipe(in);
+        make_pipe(out);
+        make_pipe(next);
+        c.from = number = in[0];
+        c.to = out[1];
+        g = go_and_wait_for_file(splice_once, &c);
+        CHECK_EQ(gs_close(number), 0);
+        give_number(next[0], number);
+        CHECK_EQ(gs_write(next[1], "other", 5, GS_FOREVER), 5);
+        join(g);
+        CHECK_EQ(c.result, -ECANCELED);
+        CHECK_EQ(gs_read(out[0], &byte, 1, GS_NOWAIT), -EAGAIN);
+        CHECK_EQ(gs_close(number), 0);
+        CHECK_EQ(gs_close(in[1]), 0);
+        close_both(out);
+        close_both(next);
+
+        /* The file on a disk, while it waits for room in the socket. */
+        CHECK_EQ(gs_unix_pair(pair), 0);
+        while ((r = gs_write(pair[0], text, LARGE, GS_NOWAIT)) > 0)
+            ;
+        CHECK_EQ(r, -EAGAIN);
+        CHECK_GE(number = dup(file), 0);
+        c.from = number;
+        c.to = pair[0];
+        g = go_and_wait_for_file(send_once, &c);
+        CHECK_EQ(gs_close(number), 0);
+        give_number(file, number);
+        do { /* room, until it tries again */
+            CHECK_GE(gs_read(pair[1], text, LARGE, GS_FOREVER), 1);
+        } while (gs_join(g, GS_NOWAIT) == -EAGAIN && gs_poll_fd(pair[1], POLLIN, GS_NOWAIT) > 0);
+        join(g);
+        CHECK_EQ(c.result, -ECANCELED);
+        CHECK_EQ(gs_close(number), 0);
+        close_both(pair);
+    }
+    CHECK_EQ(gs_close(file), 0);
+    free(text);
+}
+
 /* ---- Children ---- */
 
 static pid_t start_sh(const char *script)
