@@ -1,6 +1,6 @@
 //! Opening files, bringing them to the disk, and copying between files within the kernel.
 
-use super::disk::{KeepsThread, off_p};
+use super::disk::{KeepsThread, if_still, off_p};
 use super::file::{File, Use};
 use super::ops::{self, Pause, without_sigpipe};
 use super::table;
@@ -35,8 +35,13 @@ pub fn sync(fd: i32, only_data: bool, deadline: i64) -> i32 {
     if is_past(deadline) {
         return -libc::ETIMEDOUT;
     }
-    off_p(deadline, KeepsThread::ForLong, || until_uninterrupted(|| file::sync(fd, only_data)))
-        as i32
+    let file = match table::get(fd) {
+        Ok(file) => file,
+        Err(e) => return e,
+    };
+    let Some(generation) = file.generation() else { return CANCELED as i32 };
+    let sync = || if_still(file, generation, || file::sync(fd, only_data));
+    off_p(deadline, KeepsThread::ForLong, sync) as i32
 }
 
 /// sendfile(2).

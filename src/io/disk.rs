@@ -17,6 +17,7 @@ use crate::sched::words::clock;
 use crate::sync::Sem;
 
 const EAGAIN: isize = -libc::EAGAIN as isize;
+const CANCELED: isize = -libc::ECANCELED as isize;
 
 /// How many such calls are under way at a time. Others wait for their turn without a thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
@@ -67,6 +68,11 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
     result
 }
 
+/// Calls `f` unless `gs_close` has closed the file while the caller waited for its turn: the number may be another file.
+pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -> isize {
+    if file.is_still(generation) { until_uninterrupted(f) } else { CANCELED }
+}
+
 /// A call that took longer than this, in ns, and was not to wait for the disk, waited.
 const LONG: i64 = 100_000;
 
@@ -101,6 +107,7 @@ pub unsafe fn read(
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
+    let Some(generation) = file.generation() else { return CANCELED };
     let manner = file.manner_of_disk(fd);
     if manner.reads_wait() && deadline == NOWAIT {
         return EAGAIN;
@@ -108,7 +115,7 @@ pub unsafe fn read(
     if manner.reads_wait() || manner.cant_tell() {
         let kept = if manner.reads_wait() { KeepsThread::ForLong } else { KeepsThread::Briefly };
         // SAFETY: the buffers are writable.
-        return unsafe { read_rest(fd, file, buffers, offset, deadline, kept) };
+        return unsafe { read_rest(fd, file, generation, buffers, offset, deadline, kept) };
     }
     // SAFETY: the buffers are writable.
     let first = not_to_wait(file, || unsafe { file::read_now(fd, buffers, offset) });
@@ -116,15 +123,19 @@ pub unsafe fn read(
     match first {
         EAGAIN if deadline == NOWAIT => EAGAIN,
         // SAFETY: the buffers are writable.
-        EAGAIN => unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::ForLong) },
+        EAGAIN => unsafe {
+            read_rest(fd, file, generation, buffers, offset, deadline, KeepsThread::ForLong)
+        },
         e if file::cant_tell(e) => {
             file.note_cant_tell();
             // SAFETY: the buffers are writable.
-            unsafe { read_rest(fd, file, buffers, offset, deadline, KeepsThread::Briefly) }
+            unsafe {
+                read_rest(fd, file, generation, buffers, offset, deadline, KeepsThread::Briefly)
+            }
         }
         n if is_short && deadline != NOWAIT => {
             // SAFETY: the buffers are writable.
-            unsafe { read_more(fd, file, buffers, n as usize, offset, deadline) }
+            unsafe { read_more(fd, file, generation, buffers, n as usize, offset, deadline) }
         }
         result => result,
     }
@@ -137,6 +148,7 @@ pub unsafe fn read(
 unsafe fn read_more(
     fd: i32,
     file: &File,
+    generation: u32,
     buffers: &[Buffer],
     mut n: usize,
     offset: Option<i64>,
@@ -149,7 +161,9 @@ unsafe fn read_more(
         // SAFETY: what is left of the buffers.
         let more = match unsafe { file::read_now(fd, &rest, offset) } {
             // SAFETY: what is left of the buffers.
-            EAGAIN => unsafe { read_rest(fd, file, &rest, offset, deadline, KeepsThread::ForLong) },
+            EAGAIN => unsafe {
+                read_rest(fd, file, generation, &rest, offset, deadline, KeepsThread::ForLong)
+            },
             more => more,
         };
         if more <= 0 {
@@ -167,6 +181,7 @@ unsafe fn read_more(
 unsafe fn read_rest(
     fd: i32,
     file: &File,
+    generation: u32,
     buffers: &[Buffer],
     offset: Option<i64>,
     deadline: i64,
@@ -176,7 +191,7 @@ unsafe fn read_rest(
         return OTHER_KIND;
     }
     // SAFETY: the buffers are writable.
-    let read = || unsafe { until_uninterrupted(|| file::read_at(fd, buffers, offset)) };
+    let read = || if_still(file, generation, || unsafe { file::read_at(fd, buffers, offset) });
     match kept {
         KeepsThread::ForLong => off_p(deadline, kept, read),
         KeepsThread::Briefly => not_to_wait(file, || off_p(deadline, kept, read)),
@@ -197,11 +212,12 @@ pub unsafe fn write(
     if is_past(deadline) {
         return -libc::ETIMEDOUT as isize;
     }
+    let Some(generation) = file.generation() else { return CANCELED };
     if !is_on_disk(fd, offset) {
         return OTHER_KIND;
     }
     // SAFETY: the buffers are readable.
-    let write = || unsafe { until_uninterrupted(|| file::write_at(fd, buffers, offset)) };
+    let write = || if_still(file, generation, || unsafe { file::write_at(fd, buffers, offset) });
     match file.manner_of_disk(fd).writes_wait() {
         true => off_p(deadline, KeepsThread::ForLong, write),
         false => not_to_wait(file, || off_p(deadline, KeepsThread::Briefly, write)),

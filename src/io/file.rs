@@ -328,6 +328,13 @@ impl File {
         self.enter().filter(|used| used.generation == generation)
     }
 
+    /// The number's generation. `None`: the file is being closed.
+    pub fn generation(&self) -> Option<u32> {
+        // Acquire: as in `enter`.
+        let state = self.state.load(Ordering::Acquire);
+        (state & CLOSING == 0).then_some((state >> GENERATION) as u32)
+    }
+
     /// Whether the number is the file that it was in this generation.
     pub fn is_still(&self, generation: u32) -> bool {
         let state = self.state.load(Ordering::Relaxed);

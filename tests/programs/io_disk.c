@@ -262,3 +262,83 @@ GO_TEST(the_pool_leaves_threads_to_goroutines)
     free_chan(back);
     CHECK_EQ(gs_close(file), 0);
 }
+
+/* ---- A file that is closed while a call on it waits for its turn ---- */
+
+enum { TURNS = 64, CHUNK = 1 << 20, VICTIMS = 16 };
+
+static char *chunk;
+static int stop_keeping;
+
+static void keep_turns(void *arg)
+{
+    int fd = temporary();
+    (void)arg;
+    while (!GET(stop_keeping)) {
+        CHECK_EQ(gs_pwrite(fd, chunk, CHUNK, 0, GS_FOREVER), CHUNK);
+        CHECK_EQ(gs_fsync(fd, GS_FOREVER), 0);
+    }
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+struct victim {
+    int fd, kind, has_begun;
+    ssize_t result;
+};
+
+static void use_file(void *arg)
+{
+    struct victim *v = arg;
+    SET(v->has_begun, 1);
+    if (v->kind % 2 == 0)
+        v->result = gs_pwrite(v->fd, "secret", 6, 0, GS_FOREVER);
+    else
+        v->result = gs_write(v->fd, "secret", 6, GS_FOREVER);
+}
+
+/* True: it waits for its turn. False: it has ended, or not waited so far. */
+static int waits_for_turn(gs_g *g)
+{
+    gs_g_info info;
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    return info.wait_reason != NULL && strcmp(info.wait_reason, "semacquire") == 0;
+}
+
+/* It must not write to the file that gets the number next. */
+GO_TEST(a_file_is_closed_before_its_turn)
+{
+    gs_g *keepers[2 * TURNS], *g;
+    int i, next;
+    CHECK((chunk = calloc(1, CHUNK)) != NULL);
+    SET(stop_keeping, 0);
+    for (i = 0; i < 2 * TURNS; i++)
+        keepers[i] = go_ref(keep_turns, NULL);
+    for (i = 0; i < VICTIMS; i++) {
+        struct victim v = {temporary(), i, 0, 0};
+        int waited = 0;
+        g = go_ref(use_file, &v);
+        while (!waited && gs_join(g, GS_NOWAIT) == -EAGAIN) {
+            gs_yield();
+            waited = GET(v.has_begun) && waits_for_turn(g);
+        }
+        if (waited) {
+            CHECK_EQ(gs_close(v.fd), 0);
+            if ((next = temporary()) != v.fd) {
+                CHECK_EQ(dup2(next, v.fd), v.fd);
+                CHECK_EQ(gs_close(next), 0);
+            }
+        }
+        join(g);
+        if (waited) {
+            CHECK_EQ(lseek(v.fd, 0, SEEK_END), 0);
+            CHECK(v.result == -ECANCELED || v.result == 6); /* 6: its turn came first */
+        } else {
+            CHECK_EQ(v.result, 6);
+        }
+        CHECK_EQ(gs_close(v.fd), 0);
+    }
+    SET(stop_keeping, 1);
+    for (i = 0; i < 2 * TURNS; i++)
+        join(keepers[i]);
+    free(chunk);
+}
