@@ -676,9 +676,11 @@ extern "C" {
  * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
  * the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
  * under /proc and /sys unless that is given. Where one can't be read the runtime
- * goes by the default. Later no descriptor is taken for a moment. Optional: the first call of any function that needs it
- * does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
- * a pointer: NULL) if that fails. cfg may be NULL.
+ * goes by the default. Later no descriptor is taken for a moment. What it keeps are an epoll instance and an
+ * eventfd for each P, from the first time on that it waits for a file, and eventfds for plain threads that wait;
+ * they have numbers from 512 on if RLIMIT_NOFILE allows that.
+ * Optional: the first call of any function that needs it does so with the defaults, and gives -ENOMEM
+ * or -EAGAIN (a function that returns a pointer: NULL) if that fails. cfg may be NULL.
  *
  * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
  * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -757,7 +759,7 @@ int gs_detach(void);
 /**
  * Waits until every goroutine has ended, then ends all threads of the library
  * and frees all that it has. gs_init may follow. Timers that have not fired are
- * dropped. Channels, and goroutines that the caller has references to, stay
+ * dropped. Channels, timers, keys, and goroutines that the caller has references to, stay
  * until they are freed. It also waits for what runs when a thread of the library ends:
  * destructors of pthread_setspecific's values and of C++'s thread_local. These may call
  * the library, and start another runtime.
@@ -871,7 +873,8 @@ int gs_join(struct gs_g *g, gs_deadline deadline);
  * Cancels the goroutine: each of its calls that would block, now or later, gives
  * -ECANCELED. The goroutine runs until its function returns, even if it had not
  * begun to run before. A wait within gs_blocking, or between gs_entersyscall and gs_exitsyscall,
- * goes on: there the goroutine's thread counts as a plain thread.
+ * goes on: there the goroutine's thread counts as a plain thread. gs_mutex_lock gives -ECANCELED, too:
+ * what must be done in any case stands between gs_cancel_disable and gs_cancel_enable.
  *
  * 0, also when it has ended; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -1308,17 +1311,22 @@ int gs_ticker_stop(struct gs_chan *c);
  * unless it is a socket. What is there is read at once; else the goroutine parks
  * until something comes. Several may wait for one file: first come, first served.
  *
- * close(2) is allowed while no call waits for the file; gs_close at any time.
+ * close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends the calls that are
+ * under way. A goroutine that is between two calls doesn't notice it, and its next call may meet another file that has
+ * got the number: let such goroutines end first (shutdown(2) or gs_cancel, then gs_join).
  *
  * The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
  * anything is read if the deadline has passed already), -ECANCELED: nothing read,
  * and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
- * open; else the error of read(2), but never -EINTR. For a file on a disk the
- * deadline counts only until its turn comes. Goroutines and plain threads.
+ * open; else the error of read(2), but never -EINTR. Goroutines wait for at most 64
+ * disks at a time, and others for their turn; the deadline counts until then. Goroutines and plain threads.
  * internal/poll.FD.Read. seed: B2.
  * May switch; not async-signal-safe.
  */
-ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
+ssize_t gs_read(int fd,
+                void *buf,
+                size_t n,
+                gs_deadline deadline);
 
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.

@@ -314,7 +314,8 @@ pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
 /// Cancels the goroutine: each of its calls that would block, now or later, gives
 /// -ECANCELED. The goroutine runs until its function returns, even if it had not
 /// begun to run before. A wait within gs_blocking, or between gs_entersyscall and gs_exitsyscall,
-/// goes on: there the goroutine's thread counts as a plain thread.
+/// goes on: there the goroutine's thread counts as a plain thread. gs_mutex_lock gives -ECANCELED, too:
+/// what must be done in any case stands between gs_cancel_disable and gs_cancel_enable.
 ///
 /// 0, also when it has ended; -EINVAL: NULL.
 ///

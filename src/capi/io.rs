@@ -64,13 +64,15 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 /// unless it is a socket. What is there is read at once; else the goroutine parks
 /// until something comes. Several may wait for one file: first come, first served.
 ///
-/// close(2) is allowed while no call waits for the file; gs_close at any time.
+/// close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends the calls that are
+/// under way. A goroutine that is between two calls doesn't notice it, and its next call may meet another file that has
+/// got the number: let such goroutines end first (shutdown(2) or gs_cancel, then gs_join).
 ///
 /// The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
 /// anything is read if the deadline has passed already), -ECANCELED: nothing read,
 /// and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
-/// open; else the error of read(2), but never -EINTR. For a file on a disk the
-/// deadline counts only until its turn comes. Goroutines and plain threads.
+/// open; else the error of read(2), but never -EINTR. Goroutines wait for at most 64
+/// disks at a time, and others for their turn; the deadline counts until then. Goroutines and plain threads.
 /// internal/poll.FD.Read. seed: B2.
 ///
 /// # Safety

@@ -100,9 +100,11 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
 /// the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
 /// under /proc and /sys unless that is given. Where one can't be read the runtime
-/// goes by the default. Later no descriptor is taken for a moment. Optional: the first call of any function that needs it
-/// does so with the defaults, and gives -ENOMEM or -EAGAIN (a function that returns
-/// a pointer: NULL) if that fails. cfg may be NULL.
+/// goes by the default. Later no descriptor is taken for a moment. What it keeps are an epoll instance and an
+/// eventfd for each P, from the first time on that it waits for a file, and eventfds for plain threads that wait;
+/// they have numbers from 512 on if RLIMIT_NOFILE allows that.
+/// Optional: the first call of any function that needs it does so with the defaults, and gives -ENOMEM
+/// or -EAGAIN (a function that returns a pointer: NULL) if that fails. cfg may be NULL.
 ///
 /// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
 /// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -282,7 +284,7 @@ pub extern "C" fn gs_detach() -> c_int {
 
 /// Waits until every goroutine has ended, then ends all threads of the library
 /// and frees all that it has. gs_init may follow. Timers that have not fired are
-/// dropped. Channels, and goroutines that the caller has references to, stay
+/// dropped. Channels, timers, keys, and goroutines that the caller has references to, stay
 /// until they are freed. It also waits for what runs when a thread of the library ends:
 /// destructors of pthread_setspecific's values and of C++'s thread_local. These may call
 /// the library, and start another runtime.
