@@ -68,11 +68,6 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
     result
 }
 
-/// Calls `f` unless `gs_close` has closed the file while the caller waited for its turn: the number may be another file.
-pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -> isize {
-    if file.is_still(generation) { until_uninterrupted(f) } else { CANCELED }
-}
-
 /// A call that took longer than this, in ns, and was not to wait for the disk, waited.
 const LONG: i64 = 100_000;
 
@@ -93,6 +88,15 @@ fn is_on_disk(fd: i32, offset: Option<i64>) -> bool {
     offset.is_some() || file::has_position(fd) || file::kind(fd) == Ok(FileKind::Disk)
 }
 
+/// A call on a file on a disk.
+struct Call<'a> {
+    fd: i32,
+    file: &'a File,
+    /// The file's generation when the call began.
+    generation: u32,
+    deadline: i64,
+}
+
 /// Reads at the offset, or at the file's own position. [`OTHER_KIND`]: the file is on no disk.
 ///
 /// # Safety
@@ -104,97 +108,10 @@ pub unsafe fn read(
     offset: Option<i64>,
     deadline: i64,
 ) -> isize {
-    if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
-    }
-    let Some(generation) = file.generation() else { return CANCELED };
-    let manner = file.manner_of_disk(fd);
-    if manner.reads_wait() && deadline == NOWAIT {
-        return EAGAIN;
-    }
-    if manner.reads_wait() || manner.cant_tell() {
-        let kept = if manner.reads_wait() { KeepsThread::ForLong } else { KeepsThread::Briefly };
+    match Call::begin(fd, file, deadline) {
         // SAFETY: the buffers are writable.
-        return unsafe { read_rest(fd, file, generation, buffers, offset, deadline, kept) };
-    }
-    // SAFETY: the buffers are writable.
-    let first = not_to_wait(file, || unsafe { file::read_now(fd, buffers, offset) });
-    let is_short = first > 0 && (first as usize) < total(buffers);
-    match first {
-        EAGAIN if deadline == NOWAIT => EAGAIN,
-        // SAFETY: the buffers are writable.
-        EAGAIN => unsafe {
-            read_rest(fd, file, generation, buffers, offset, deadline, KeepsThread::ForLong)
-        },
-        e if file::cant_tell(e) => {
-            file.note_cant_tell();
-            // SAFETY: the buffers are writable.
-            unsafe {
-                read_rest(fd, file, generation, buffers, offset, deadline, KeepsThread::Briefly)
-            }
-        }
-        n if is_short && deadline != NOWAIT => {
-            // SAFETY: the buffers are writable.
-            unsafe { read_more(fd, file, generation, buffers, n as usize, offset, deadline) }
-        }
-        result => result,
-    }
-}
-
-/// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
-///
-/// # Safety
-/// As `read`.
-unsafe fn read_more(
-    fd: i32,
-    file: &File,
-    generation: u32,
-    buffers: &[Buffer],
-    mut n: usize,
-    offset: Option<i64>,
-    deadline: i64,
-) -> isize {
-    while n < total(buffers) {
-        // Without memory it is a short read.
-        let Some(rest) = rest_of(buffers, n) else { break };
-        let offset = offset.map(|o| o + n as i64);
-        // SAFETY: what is left of the buffers.
-        let more = match unsafe { file::read_now(fd, &rest, offset) } {
-            // SAFETY: what is left of the buffers.
-            EAGAIN => unsafe {
-                read_rest(fd, file, generation, &rest, offset, deadline, KeepsThread::ForLong)
-            },
-            more => more,
-        };
-        if more <= 0 {
-            break;
-        }
-        n += more as usize;
-    }
-    n as isize
-}
-
-/// Reads what the kernel can't say to be in memory.
-///
-/// # Safety
-/// As `read`.
-unsafe fn read_rest(
-    fd: i32,
-    file: &File,
-    generation: u32,
-    buffers: &[Buffer],
-    offset: Option<i64>,
-    deadline: i64,
-    kept: KeepsThread,
-) -> isize {
-    if !is_on_disk(fd, offset) {
-        return OTHER_KIND;
-    }
-    // SAFETY: the buffers are writable.
-    let read = || if_still(file, generation, || unsafe { file::read_at(fd, buffers, offset) });
-    match kept {
-        KeepsThread::ForLong => off_p(deadline, kept, read),
-        KeepsThread::Briefly => not_to_wait(file, || off_p(deadline, kept, read)),
+        Ok(call) => unsafe { call.read(buffers, offset) },
+        Err(e) => e,
     }
 }
 
@@ -209,18 +126,142 @@ pub unsafe fn write(
     offset: Option<i64>,
     deadline: i64,
 ) -> isize {
-    if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
+    match Call::begin(fd, file, deadline) {
+        // SAFETY: the buffers are readable.
+        Ok(call) => unsafe { call.write(buffers, offset) },
+        Err(e) => e,
     }
-    let Some(generation) = file.generation() else { return CANCELED };
-    if !is_on_disk(fd, offset) {
-        return OTHER_KIND;
+}
+
+/// Makes the system call `f` unless `gs_close` has closed the file since the call began: the number may be another file
+/// by now.
+pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -> isize {
+    if file.is_still(generation) { until_uninterrupted(f) } else { CANCELED }
+}
+
+impl Call<'_> {
+    /// `Err`: what the call gives.
+    fn begin(fd: i32, file: &File, deadline: i64) -> Result<Call<'_>, isize> {
+        if is_past(deadline) {
+            return Err(-libc::ETIMEDOUT as isize);
+        }
+        let generation = file.generation().ok_or(CANCELED)?;
+        Ok(Call { fd, file, generation, deadline })
     }
-    // SAFETY: the buffers are readable.
-    let write = || if_still(file, generation, || unsafe { file::write_at(fd, buffers, offset) });
-    match file.manner_of_disk(fd).writes_wait() {
-        true => off_p(deadline, KeepsThread::ForLong, write),
-        false => not_to_wait(file, || off_p(deadline, KeepsThread::Briefly, write)),
+
+    /// # Safety
+    /// The buffers are writable.
+    unsafe fn read(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
+        let manner = self.file.manner_of_disk(self.fd);
+        if manner.reads_wait() {
+            // SAFETY: the buffers are writable.
+            return unsafe { self.read_from_disk(buffers, offset) };
+        }
+        if manner.cant_tell() {
+            // SAFETY: the buffers are writable.
+            return unsafe { self.read_blindly(buffers, offset) };
+        }
+        // SAFETY: the buffers are writable.
+        let first = not_to_wait(self.file, || unsafe { self.read_now(buffers, offset) });
+        let is_short = first > 0 && (first as usize) < total(buffers);
+        match first {
+            // SAFETY: the buffers are writable.
+            EAGAIN => unsafe { self.read_from_disk(buffers, offset) },
+            e if file::cant_tell(e) => {
+                self.file.note_cant_tell();
+                // SAFETY: the buffers are writable.
+                unsafe { self.read_blindly(buffers, offset) }
+            }
+            n if is_short && self.deadline != NOWAIT => {
+                // SAFETY: the buffers are writable.
+                unsafe { self.read_more(buffers, n as usize, offset) }
+            }
+            result => result,
+        }
+    }
+
+    /// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_more(&self, buffers: &[Buffer], mut n: usize, offset: Option<i64>) -> isize {
+        while n < total(buffers) {
+            // Without memory it is a short read.
+            let Some(rest) = rest_of(buffers, n) else { break };
+            let offset = offset.map(|o| o + n as i64);
+            // SAFETY: what is left of the buffers.
+            let more = match unsafe { self.read_now(&rest, offset) } {
+                // SAFETY: what is left of the buffers.
+                EAGAIN => unsafe { self.read_from_disk(&rest, offset) },
+                more => more,
+            };
+            if more <= 0 {
+                break;
+            }
+            n += more as usize;
+        }
+        n as isize
+    }
+
+    /// Reads what is in memory. `-EAGAIN`: nothing is.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_now(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
+        // SAFETY: the buffers are writable.
+        self.if_still(|| unsafe { file::read_now(self.fd, buffers, offset) })
+    }
+
+    /// Reads what must come from the disk.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_from_disk(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
+        if self.deadline == NOWAIT {
+            return EAGAIN;
+        }
+        if !is_on_disk(self.fd, offset) {
+            return OTHER_KIND;
+        }
+        // SAFETY: the buffers are writable.
+        let read = || unsafe { file::read_at(self.fd, buffers, offset) };
+        off_p(self.deadline, KeepsThread::ForLong, || self.if_still(read))
+    }
+
+    /// Reads what the kernel can't say to be in memory.
+    ///
+    /// # Safety
+    /// As `read`.
+    unsafe fn read_blindly(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
+        if !is_on_disk(self.fd, offset) {
+            return OTHER_KIND;
+        }
+        // SAFETY: the buffers are writable.
+        let read = || unsafe { file::read_at(self.fd, buffers, offset) };
+        self.briefly(|| self.if_still(read))
+    }
+
+    /// # Safety
+    /// The buffers are readable.
+    unsafe fn write(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
+        if !is_on_disk(self.fd, offset) {
+            return OTHER_KIND;
+        }
+        // SAFETY: the buffers are readable.
+        let write = || unsafe { file::write_at(self.fd, buffers, offset) };
+        match self.file.manner_of_disk(self.fd).writes_wait() {
+            true => off_p(self.deadline, KeepsThread::ForLong, || self.if_still(write)),
+            false => self.briefly(|| self.if_still(write)),
+        }
+    }
+
+    /// [`off_p`] for a call that is not to wait for the disk.
+    fn briefly(&self, f: impl FnOnce() -> isize) -> isize {
+        not_to_wait(self.file, || off_p(self.deadline, KeepsThread::Briefly, f))
+    }
+
+    fn if_still(&self, f: impl FnMut() -> isize) -> isize {
+        if_still(self.file, self.generation, f)
     }
 }
 

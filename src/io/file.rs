@@ -268,7 +268,7 @@ word!([] Verified, std::sync::atomic::AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
-/// After so many looks for calls inside the file `gs_close` gives its P up: a copy waits for a disk.
+/// After this number of looks for calls inside the file `gs_close` gives its P up: a copy may wait for a disk.
 const PATIENCE: u32 = 60;
 
 /// A plain thread that waits.
