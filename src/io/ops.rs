@@ -5,7 +5,7 @@
 use super::disk;
 use super::file::{File, Want};
 use super::table;
-use super::wait::{until_done, until_done_in};
+use super::wait::{is_past, until_done, until_done_in};
 use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
@@ -334,11 +334,17 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     const ALREADY: [isize; 3] =
         [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
     let file = file!(fd);
+    if is_past(deadline) {
+        return -libc::ETIMEDOUT as isize;
+    }
+    let Some(generation) = file.generation() else { return -libc::ECANCELED as isize };
     // SAFETY: called only after connect(2) has given EAGAIN, which it does for an address that it has read.
     let is_local = || unsafe { i32::from((*to).sa_family) == libc::AF_UNIX };
     let mut begun = false;
     let mut attempt = || {
-        until_done(fd, file, Want::CONNECT, deadline, || {
+        // During a pause the socket may be closed, and the number become another file.
+        let used = file.enter_again(generation);
+        until_done_in(fd, file, used, Want::CONNECT, deadline, || {
             let result = match file::make_nonblocking(fd) {
                 // A second connect(2) tells how the attempt has ended, and ends it in the kernel too. After SO_ERROR the
                 // socket would still count as connecting, and the next connect(2) would report this attempt once more.

@@ -729,6 +729,65 @@ GO_TEST(streams_by_a_path_and_by_an_abstract_name)
     CHECK_EQ(gs_unix_connect("@none", 1), -ETIMEDOUT);
 }
 
+static struct sockaddr_un crowded;
+static socklen_t crowded_len;
+
+static void connect_to_crowded(void *arg)
+{
+    struct copy *c = arg;
+    c->result = gs_connect(c->to, (struct sockaddr *)&crowded, crowded_len, GS_FOREVER);
+}
+
+static int connect_now(int fd)
+{
+    return connect(fd, (struct sockaddr *)&crowded, crowded_len);
+}
+
+static int new_unix_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    CHECK_GE(fd, 0);
+    return fd;
+}
+
+/* A goroutine waits until a server has room for its connection. The socket that gets the number meanwhile must not be
+ * connected in its place. */
+GO_TEST(a_connect_that_waits_for_room_ends_when_its_socket_is_closed)
+{
+    int server, client, clients[8], n = 0;
+
+    crowded.sun_family = AF_UNIX;
+    snprintf(crowded.sun_path + 1, sizeof crowded.sun_path - 1, "gosched-crowd-%d", getpid());
+    crowded_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(crowded.sun_path + 1));
+    server = new_unix_socket();
+    CHECK_EQ(bind(server, (struct sockaddr *)&crowded, crowded_len), 0);
+    CHECK_EQ(listen(server, 0), 0);
+    do {
+        CHECK_LE(n, 7);
+        clients[n] = new_unix_socket();
+    } while (connect_now(clients[n++]) == 0);
+    CHECK_EQ(errno, EAGAIN);
+
+    for (int i = 0; i < 5; i++) {
+        struct copy c = {.to = new_unix_socket()};
+        gs_g *g = go_and_wait_for_file(connect_to_crowded, &c);
+        CHECK_EQ(gs_close(c.to), 0);
+        give_number(clients[n - 1], c.to);
+        CHECK_GE(client = accept(server, NULL, NULL), 0);
+        join(g);
+        CHECK_EQ(c.result, -ECANCELED);
+        close(client);
+        close(c.to);
+        /* There is room still, and then there is none. */
+        client = new_unix_socket();
+        CHECK_EQ(connect_now(client), 0);
+        close(client);
+    }
+    for (int i = 0; i < n; i++)
+        close(clients[i]);
+    close(server);
+}
+
 struct dial {
     char name[40];
     int fd;
