@@ -708,15 +708,15 @@ fn spawn_call(
 unsafe extern "C" fn run(object: *mut c_void) {
     let object: *mut py_ffi::PyObject = object.cast();
     // SAFETY: a `Py` is the address of its object, and a frozen object may be read without the GIL.
-    let stack = unsafe {
+    let (stack, ident) = unsafe {
         let g = std::mem::transmute::<*mut py_ffi::PyObject, ManuallyDrop<Py<Goroutine>>>(object);
-        g.get().stack
+        (g.get().stack, g.get().id)
     };
     let is_usual = stack == STACK;
     let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
-        if !state.begin(interpreter(), stack, is_usual) {
+        if !state.begin(interpreter(), stack, is_usual, ident) {
             // It stays new for ever: there is no memory to say so.
             return;
         }
@@ -1160,6 +1160,29 @@ pub fn goroutines(py: Python<'_>) -> Vec<Py<Goroutine>> {
         all.filter_map(|g| object_of(py, g)).collect()
     });
     worker::main(py).into_iter().chain(others).collect()
+}
+
+/// Called when the threads of the module threading become goroutines: what the interpreter does for a thread with a
+/// given identity it does for the goroutine then. (Without a GIL a thread state is the thread's.)
+#[pyfunction]
+pub fn _are_threads(py: Python<'_>) {
+    #[cfg(not(Py_GIL_DISABLED))]
+    {
+        crate::state::are_threads(py);
+        ALL.with(py, |all| {
+            for g in all.iter() {
+                // SAFETY: as in `goroutines`; null, or the state of a goroutine that has not ended.
+                unsafe {
+                    let g = &**g;
+                    if let Some(state) = g.inner.with(py, |i| i.state).as_ref() {
+                        state.identify(py, g.id);
+                    }
+                }
+            }
+        });
+    }
+    #[cfg(Py_GIL_DISABLED)]
+    let _ = py;
 }
 
 /// The goroutine for which `f` gives true. `f` must be quick: it may run with the lock of the list held.

@@ -64,7 +64,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     add! {
         goroutine::go goroutine::spawn goroutine::_spawn_first goroutine::current goroutine::main goroutine::get_ident
         goroutine::yield_ goroutine::_give_way goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
-        goroutine::goroutines goroutine::num_goroutines sync::_waiter_lock
+        goroutine::goroutines goroutine::num_goroutines goroutine::_are_threads sync::_waiter_lock
         sync::_inner_lock sync::_inner_rlock
         channel::select channel::after channel::_ticker channel::_ticker_stop
         blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py watch::_busy watch::_ticks

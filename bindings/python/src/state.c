@@ -126,7 +126,10 @@ void gosched_state_forked(void)
     /* One of them may have waited for this lock. */
     making = fresh;
     forks = 0;
-#ifdef Py_GIL_DISABLED
+#ifndef Py_GIL_DISABLED
+    /* The goroutine that forked is the main one now, and has the identity of the thread. */
+    PyThreadState_Get()->thread_id = PyThread_get_thread_ident();
+#else
     /* And one of them for this, in order to stop the world: Python leaves it locked in the child, and the next
        collection would wait for it for ever. */
     PyInterpreterState_Get()->stoptheworld.mutex = (PyMutex){0};
@@ -234,6 +237,19 @@ void gosched_state_reset(PyThreadState *ts)
 }
 
 #ifndef Py_GIL_DISABLED
+
+/* Whether goroutines are the threads of the module threading. Then the state of each has the goroutine's identity, and
+   what looks for a thread by its identity finds the goroutine: sys._current_frames, PyThreadState_SetAsyncExc. */
+static int are_threads;
+
+void gosched_state_are_threads(void) { are_threads = 1; }
+
+/* The state is that of the goroutine with this identity; 0: of none. */
+void gosched_state_identify(PyThreadState *ts, unsigned long ident)
+{
+    if (are_threads)
+        ts->thread_id = ident;
+}
 
 /* The interpreter counts the levels of recursion of a state: whether it is back at the first. */
 int gosched_state_is_clean(PyThreadState *ts)

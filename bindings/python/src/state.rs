@@ -38,6 +38,8 @@ unsafe extern "C" {
         stack_size: usize,
     ) -> *mut ffi::PyThreadState;
     fn gosched_state_is_clean(ts: *mut ffi::PyThreadState) -> c_int;
+    fn gosched_state_are_threads();
+    fn gosched_state_identify(ts: *mut ffi::PyThreadState, ident: c_ulong);
     fn PyThreadState_GetFrame(ts: *mut ffi::PyThreadState) -> *mut ffi::PyObject;
 }
 
@@ -247,6 +249,7 @@ impl State {
         interp: *mut ffi::PyInterpreterState,
         stack_size: usize,
         is_usual: bool,
+        ident: u64,
     ) -> bool {
         worker::stop_if_finalizing();
         // Only this thread uses the list: goroutines of Python all run here.
@@ -261,6 +264,7 @@ impl State {
                 return false;
             }
             gosched_state_enter(self.ts);
+            gosched_state_identify(self.ts, ident as c_ulong);
         }
         true
     }
@@ -276,6 +280,7 @@ impl State {
                 && gosched_state_is_clean(self.ts) != 0
                 && FREE.with_thread(|free| free.len() < FREE_STATES);
             if reusable {
+                gosched_state_identify(self.ts, 0);
                 ffi::PyEval_SaveThread();
                 FREE.with_thread(|free| free.push(self.ts));
             } else {
@@ -283,6 +288,15 @@ impl State {
                 ffi::PyThreadState_DeleteCurrent();
             }
         }
+    }
+
+    /// See `are_threads`: for a goroutine that has begun before.
+    ///
+    /// # Safety
+    /// The goroutine has not ended.
+    pub unsafe fn identify(&self, _py: Python<'_>, ident: u64) {
+        // SAFETY: as the caller says.
+        unsafe { gosched_state_identify(self.ts, ident as c_ulong) };
     }
 
     /// The frame in which the goroutine is. `None`: it has none.
@@ -307,6 +321,7 @@ impl State {
         _interp: *mut ffi::PyInterpreterState,
         stack_size: usize,
         _is_usual: bool,
+        _ident: u64,
     ) -> bool {
         worker::stop_if_finalizing();
         self.ts = worker::thread_state();
@@ -400,6 +415,13 @@ pub fn stack<T>(
         let list = gosched_thread_stack(ts, running.as_ptr().cast_const().cast(), expected);
         Ok(Bound::from_owned_ptr_or_err(py, list)?.unbind())
     }
+}
+
+/// From now on the interpreter knows goroutines as threads with the identities of the goroutines.
+#[cfg(not(Py_GIL_DISABLED))]
+pub fn are_threads(_py: Python<'_>) {
+    // SAFETY: attached.
+    unsafe { gosched_state_are_threads() };
 }
 
 /// Before a fork: no thread makes a thread state until it is over.

@@ -1,5 +1,8 @@
 """threading, queue and the import system over goroutines."""
 
+import sys
+
+import pytest
 from patched import run
 
 
@@ -25,6 +28,94 @@ def test_threads_are_goroutines():
         assert all(goroutine for _, _, goroutine in seen)
         assert threading.current_thread() is threading.main_thread()
         assert patch.get_original("_thread", "get_ident")() == threading.get_ident()
+    """)
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="thread states are the threads' there")
+def test_the_interpreter_knows_the_threads():
+    run("""
+        import sys, threading
+        begun, go_on = [], threading.Event()
+        def waits():
+            begun.append(threading.get_ident())
+            go_on.wait()
+        early = gosched.go(waits)
+        threads = [threading.Thread(target=waits) for _ in range(3)]
+        for t in threads: t.start()
+        gosched.yield_()
+        def is_in(frame, name):
+            while frame is not None and frame.f_code.co_name != name:
+                frame = frame.f_back
+            return frame is not None
+        frames = sys._current_frames()
+        assert len(begun) == 4 and {t.ident for t in threads} < set(begun), begun
+        assert all(is_in(frames[ident], "waits") for ident in begun)
+        assert frames[threading.main_thread().ident] is sys._getframe()
+        if hasattr(sys, "_current_exceptions"):
+            assert set(begun) < set(sys._current_exceptions())
+        go_on.set()
+        early.join()
+        for t in threads: t.join()
+        assert not set(begun) & set(sys._current_frames())
+    """)
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="thread states are the threads' there")
+def test_goroutines_from_before_are_known_too():
+    run("""
+        import sys
+        def waits():
+            gosched.sleep(60)
+        g = gosched.go(waits)
+        gosched.yield_()
+        gosched.patch_all()
+        assert g.id in sys._current_frames()
+        import os
+        def forks():
+            pid = os.fork()
+            if not pid:
+                import threading
+                known = list(sys._current_frames()) == [threading.get_ident()] == [threading.main_thread().ident]
+                os._exit(0 if known else 1)
+            return os.waitpid(pid, 0)[1]
+        assert gosched.go(forks).result() == 0
+    """, prelude="import gosched\n")
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="thread states are the threads' there")
+def test_exceptions_for_a_thread():
+    # As programs end a thread that takes too long.
+    run("""
+        import ctypes, threading
+        def throw(ident, error):
+            return ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+        class Stop(Exception): pass
+        caught = []
+        go_on = threading.Event()
+        def work(name):
+            try:
+                go_on.wait()
+                for _ in range(1000): pass
+            except Stop:
+                caught.append(name)
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for t in threads: t.start()
+        assert throw(threads[1].ident, Stop) == 1
+        go_on.set()
+        for t in threads: t.join()
+        assert caught == [1], caught
+        # Nothing is left for those who get their thread states.
+        assert [throw(t.ident, Stop) for t in threads] == [0, 0, 0]
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert caught == [1], caught
+        try:
+            assert throw(threading.get_ident(), Stop) == 1
+            for _ in range(1000): pass
+        except Stop:
+            caught.append("main")
+        assert caught == [1, "main"], caught
     """)
 
 

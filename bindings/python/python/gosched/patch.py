@@ -16,6 +16,7 @@ import sys as _sys
 import types as _types
 import warnings as _warnings
 
+from . import _gosched
 from . import _locks
 from . import _originals
 from . import _third_party
@@ -378,6 +379,7 @@ def patch_threading(record):
         elif hasattr(main, "_os_thread_handle"):
             main._os_thread_handle = ours._make_thread_handle(main.ident)
     _fork_hooks(threading)
+    _gosched._are_threads()
     _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
     _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
     if not others:
