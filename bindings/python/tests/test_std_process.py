@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from patched import PRELUDE, run
 
 
@@ -143,6 +144,63 @@ def test_os():
         else:
             assert False
     """)
+
+
+def test_closing_what_others_wait_for():
+    # A thread goes on as soon as the other end is closed. A goroutine that waits can't be told of a file that is gone.
+    run("""
+        import errno, os, threading
+        ended = []
+        def call(fn, *args):
+            try:
+                fn(*args)
+            except OSError as e:
+                ended.append((fn.__name__, e.errno))
+        r, w = os.pipe()
+        reader = threading.Thread(target=call, args=(os.read, r, 1))
+        reader.start()
+        gosched.yield_()
+        os.close(r)
+        reader.join()
+        os.close(w)
+        r, w = os.pipe()
+        writer = threading.Thread(target=call, args=(os.write, w, bytes(1 << 20)))
+        writer.start()
+        gosched.yield_()
+        os.close(fd=w)
+        writer.join()
+        os.close(r)
+        assert ended == [("read", errno.EBADF), ("write", errno.EBADF)], ended
+        for bad in (-1, r, 1 << 40, "x", None):
+            for close in (os.close, patch.get_original("os", "close")):
+                try:
+                    close(bad)
+                except (OSError, OverflowError, TypeError) as e:
+                    ended.append(str(e))
+            assert ended[-1] == ended[-2], ended[-2:]
+    """)
+
+
+@pytest.mark.parametrize("first", ["gosched.patch_all()", "import multiprocessing.connection"])
+def test_closing_a_connection_of_multiprocessing(first):
+    run(first + """
+gosched.patch_all()
+import errno, multiprocessing, threading
+ours, theirs = multiprocessing.Pipe(duplex=False)
+ended = []
+def send():
+    try:
+        theirs.send_bytes(bytes(1 << 20))
+    except OSError as e:
+        ended.append(e.errno)
+thread = threading.Thread(target=send)
+thread.start()
+gosched.yield_()
+theirs.close()
+thread.join()
+ours.close()
+assert ended == [errno.EBADF], ended
+""", prelude="import gosched\n")
 
 
 def test_sleep():

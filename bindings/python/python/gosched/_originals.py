@@ -27,6 +27,7 @@ os_read = os.read
 os_write = os.write
 os_readv = os.readv
 os_writev = os.writev
+os_close = os.close
 waitpid = os.waitpid
 wait = os.wait
 wait3 = os.wait3

@@ -90,6 +90,13 @@ def writev(fd, buffers, /):
     return write(fd, data) if buffers else _originals.os_writev(fd, buffers)
 
 
+def close(fd):
+    """Close a file descriptor. Goroutines that wait for it get OSError(EBADF)."""
+    if isinstance(fd, int) and 0 <= fd < 1 << 31:
+        _gosched.cancel_fd(fd)
+    _originals.os_close(fd)
+
+
 # Children
 
 _pidfd_open = getattr(_std, "pidfd_open", None)
@@ -170,6 +177,7 @@ _NAMES = (
     "readv",
     "write",
     "writev",
+    "close",
     "waitpid",
     "wait",
     "wait3",

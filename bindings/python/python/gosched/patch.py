@@ -177,6 +177,7 @@ def patch_os(record):
             cls._read, cls._write = ours.read, ours.write
             cls._recv.__defaults__ = (ours.read,)
             cls._send.__defaults__ = (ours.write,)
+            cls._close.__defaults__ = (ours.close,)
     for name in ours._NAMES:
         record.set(os, name, getattr(ours, name))
 
