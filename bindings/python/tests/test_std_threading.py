@@ -70,11 +70,11 @@ def test_goroutines_from_before_are_known_too():
         gosched.yield_()
         gosched.patch_all()
         assert g.id in sys._current_frames()
-        import os
+        import os, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12 on: there are other threads
         def forks():
             pid = os.fork()
             if not pid:
-                import threading
                 known = list(sys._current_frames()) == [threading.get_ident()] == [threading.main_thread().ident]
                 os._exit(0 if known else 1)
             return os.waitpid(pid, 0)[1]
