@@ -4,12 +4,14 @@
    gs_strerror() explains each. errno itself is never set, and belongs to the
    goroutine, as do the rounding modes. Bad input gives an error and changes nothing.
 
-   Whatever can block takes a deadline, an absolute time in ns on CLOCK_MONOTONIC:
-   GS_FOREVER, GS_NOWAIT (-EAGAIN instead of waiting), or gs_after_ms(n) and its kin;
-   -ETIMEDOUT when it has passed (so it has for any other number below 0). What can
-   be done at once is done, even with a passed deadline or in a cancelled goroutine.
+   Calls that can block take a deadline, an absolute time in ns on CLOCK_MONOTONIC:
+   GS_FOREVER (wait without limit), GS_NOWAIT (return -EAGAIN instead of waiting), or
+   gs_after_ms(n) and its kin. Once the deadline has passed, the call returns -ETIMEDOUT.
+   Any other number below 0 counts as a time that has passed. What can be done at once is
+   done, even after the deadline or in a cancelled goroutine. (Calls on files check the
+   deadline first: see gs_read.)
 
-   Whatever can block works from goroutines, which park, and from plain threads,
+   Every call that can block may be made by goroutines, which park, and by plain threads,
    which block. A plain thread needs no other call before or after.
 
    A function that may switch lets other goroutines run on the thread meanwhile, and may
@@ -22,12 +24,12 @@
    gs_version.
    A signal handler may call those that are async-signal-safe.
 
-   A struct with a size grows at its end in later versions. A program sets size to the
-   sizeof that it was compiled with, and all else that it doesn't name to 0 (the
-   GS_..._INIT do both). A field that its struct doesn't have yet means its default. A
-   field that the library doesn't know yet must be 0: -EINVAL. Structs without a size
-   stay as they are, but for those that only the library makes (gs_g_info): these grow
-   at their end too.
+   A struct with a size member gets new fields at its end in later versions. Set size to
+   sizeof the struct, and every field that you don't use to 0 (the GS_..._INIT macros do
+   both). If the program's struct is older than the library, the fields that it lacks have
+   their defaults. If it is newer, the fields that the library doesn't know must be 0;
+   otherwise the call returns -EINVAL. Structs without a size member don't change, except
+   those that only the library fills in (gs_g_info), which also grow at their end.
 
    Generated from src/capi by `make header`: change it there. */
 
@@ -39,23 +41,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Of sys/socket.h, sys/uio.h and netdb.h, which this header leaves to those who need
-   them: they declare names like send. A socklen_t is a uint32_t. */
+/* Defined in sys/socket.h, sys/uio.h and netdb.h. This header doesn't include those,
+   because they declare names like send: include them where you need them. A socklen_t is
+   a uint32_t. */
 struct addrinfo;
 struct iovec;
 struct msghdr;
 struct sockaddr;
 
-/* The version of this header. With one newer than the library gs_init and gs_run fail: see
-   gs_init_for. */
+/* The version of this header. If the header is newer than the library, gs_init and gs_run
+   fail: see gs_init_for. */
 #define GS_VERSION_MAJOR 0
 #define GS_VERSION_MINOR 1
 #define GS_VERSION_PATCH 0
 #define GS_VERSION (GS_VERSION_MAJOR * 10000 + GS_VERSION_MINOR * 100 + GS_VERSION_PATCH)
 
-/* Before functions whose result can't be done without: what they have made, or whether a lock is
-   held. Compilers warn where it is ignored (-Wunused-result), and don't where it is cast to
-   void. */
+/* Marks functions whose result the caller needs: a new object, or whether a lock was taken.
+   Compilers warn if the result is ignored (-Wunused-result), unless it is cast to void. */
 #ifndef GS_MUST_CHECK
 #if (defined(__cplusplus) && __cplusplus >= 201703L) \
     || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
@@ -74,9 +76,9 @@ struct sockaddr;
 #define GS_SPAWN_OPTS_INIT { sizeof(gs_spawn_opts), NULL, 0, 0, -1, 0, 0, NULL, NULL }
 
 /**
- * A deadline: wait without end. To wait with any other deadline a goroutine needs
- * memory for it: each function that takes one gives -ENOMEM where there is none, as if
- * the deadline had passed before it could wait.
+ * A deadline: wait without end. With any other deadline a wait needs memory for a timer. If there
+ * is none, the function doesn't wait and returns -ENOMEM; otherwise the effect is that of
+ * -ETIMEDOUT.
  */
 #define GS_FOREVER (-INT64_C(1))
 
@@ -91,63 +93,65 @@ struct sockaddr;
 #define GS_MAX_PROCS (1024)
 
 /**
- * gs_config.flags: only calls of this library switch: no preemption by a signal,
- * and a goroutine that blocks its thread without saying so keeps its P. With one
- * P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+ * gs_config.flags: goroutines switch only in calls of this library. No signal preempts them, and a
+ * goroutine that blocks its thread without announcing it keeps its P. With one P exactly one
+ * goroutine runs at a time. GOSCHED_COOPERATIVE=1.
  */
 #define GS_CONFIG_COOPERATIVE (UINT32_C(1))
 
 /**
- * gs_config.flags: on a machine with several NUMA nodes threads may run on each of
- * them and memory comes from where it is first touched. Else each thread of the
- * library is bound to the CPUs of a node; never the caller's own. A program that is
- * started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
- * fork(2) doesn't. GOSCHED_BIND=0.
+ * gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
+ * touches it. Without this flag, on a machine with several nodes, each thread that the library
+ * starts is bound to the CPUs of one node; the program's own threads never are. A program that a
+ * goroutine starts by posix_spawn(3) or vfork(2) inherits the binding; a child of fork(2) doesn't.
+ * GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 
 /**
- * After its first run the goroutine stays on one OS thread, so that thread-local
- * variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
- * waits while another computes and calls nothing of the library, see gs_lock_os_thread. A goroutine
- * that isn't pinned leaves the thread before a call that is announced (gs_entersyscall,
- * gs_blocking). So what keeps the pinned ones waiting is a call of another pinned one, or a
- * blocking call that isn't announced.
+ * After its first run the goroutine stays on one OS thread, so that thread-local variables of the
+ * code it runs are safe. Other goroutines run on the thread too: while one of them computes
+ * without calling the library, the pinned goroutine waits (gs_lock_os_thread keeps the others
+ * away). A goroutine that isn't pinned leaves the thread before an announced call
+ * (gs_entersyscall, gs_blocking). So pinned goroutines wait for an announced call only if another
+ * pinned goroutine makes it, but for any blocking call that isn't announced.
  */
 #define GS_SPAWN_PINNED (UINT32_C(1))
 
 /**
- * The goroutine is never preempted by a signal, and keeps its P even if it blocks its
- * thread without gs_entersyscall. So it must not block that way for what another goroutine
- * has: if such goroutines block all P's, no goroutine can run that would end their wait.
- * That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
- * signal. A program with such goroutines keeps one P more than there are of them, or
- * preempts nothing (GS_CONFIG_COOPERATIVE).
+ * The goroutine is never preempted by a signal, and keeps its P even if it blocks its thread
+ * without gs_entersyscall. So it must not block its thread to wait for something that another
+ * goroutine holds: if such goroutines block all P's, no goroutine can run that would end their
+ * wait. malloc(3) is a case of this: a goroutine that the signal has preempted may hold malloc's
+ * lock. A program with n such goroutines therefore needs at least n + 1 P's, or no preemption
+ * (GS_CONFIG_COOPERATIVE).
  */
 #define GS_SPAWN_NOPREEMPT (UINT32_C(2))
 
 /**
- * The goroutine is never stopped by the preemption signal: it gives way at calls of the library
- * only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a
- * signal must not stop at any instruction because it holds a lock that other threads wait for
- * outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
- * A goroutine of a group (gs_workers_create) that computes for longer than a time slice while others
- * wait goes on beside them, without a P until its next call.
+ * The preemption signal never stops the goroutine: it gives way only in calls of the library.
+ * Unlike with GS_SPAWN_NOPREEMPT, other goroutines get its P when it blocks its thread. For code
+ * that must not be stopped at an arbitrary instruction because it may hold a lock that threads
+ * wait for outside of the library, as interpreters do. gs_stop_the_world waits for the goroutine's
+ * next call. If the goroutine belongs to a worker group (gs_workers_create) and computes for
+ * longer than a time slice while others wait, it loses its P and computes on without a P until its
+ * next call.
  */
 #define GS_SPAWN_NOSIGNAL (UINT32_C(4))
 
 /**
- * Runs before everything but what the running goroutine has just made ready.
+ * Runs before all goroutines except a goroutine that the running goroutine has just made ready.
  */
 #define GS_PRIO_HIGH (1)
 
 /**
- * What gs_spawn gives.
+ * The priority of a goroutine that gs_spawn starts.
  */
 #define GS_PRIO_NORMAL (0)
 
 /**
- * Runs when nothing of normal priority waits on its node, and now and then.
+ * Runs when no goroutine of normal priority waits on its node, and otherwise in a small share of
+ * the scheduling decisions, so that it doesn't starve.
  */
 #define GS_PRIO_LOW (-1)
 
@@ -157,16 +161,18 @@ struct sockaddr;
 #define GS_PRIO_IDLE (-2)
 
 /**
- * Of gs_workers_create: one of the threads is a thread that calls gs_run. A thread that calls gs_run joins
- * the first group that lacks such a thread (a group whose goroutines wait for it comes before the others), and
- * other groups too when their goroutines would otherwise wait for such a thread. The thread leaves its groups when
- * gs_run returns, which is not before the goroutines that have begun on it have ended.
+ * A flag of gs_workers_create: one of the group's threads is a thread that calls gs_run. A thread
+ * that calls gs_run joins the first group that lacks such a thread (a group whose goroutines wait
+ * for it comes before the others), and other groups too when their goroutines would otherwise wait
+ * for such a thread. The thread leaves its groups when gs_run returns, which is not before the
+ * goroutines that have begun on it have ended.
  */
 #define GS_WORKERS_RUNNER (UINT32_C(1))
 
 /**
- * Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with
- * GS_WORKERS_RUNNER. The library starts none: goroutines of the group wait for the first of them.
+ * A flag of gs_workers_create: all of the group's threads are threads that call gs_run or
+ * gs_attach, each as with GS_WORKERS_RUNNER. The library starts no thread for the group: its
+ * goroutines wait until the first such thread calls.
  */
 #define GS_WORKERS_RUNNERS (UINT32_C(2))
 
@@ -236,12 +242,12 @@ typedef struct gs_g gs_g;
  * run at the same time, each on a P of its own (on one NUMA node if that has enough),
  * for a time slice at a stretch; then all others have their turn.
  *
- * In its turn a gang has as many P's as it has members; if there are fewer, all of
- * them, for several slices. A P whose member has to wait is lent to others after a
- * while, and taken back when a member becomes ready. The others' turn lasts until each
- * of them has run once; meanwhile members run on P's that have nothing else to do. A
- * gang pays off when its members exchange messages many times in a slice
- * (gs_config.time_slice_ns) and others want their P's.
+ * In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
+ * gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
+ * after a while, and taken back when a member becomes ready. The other goroutines' turn lasts
+ * until each of them has run once; meanwhile members run on P's that have nothing else to do. A
+ * gang pays off when its members exchange messages many times in a slice (gs_config.time_slice_ns)
+ * and others want their P's.
  */
 typedef struct gs_gang gs_gang;
 
@@ -256,9 +262,9 @@ typedef struct gs_timer gs_timer;
 typedef struct gs_workers gs_workers;
 
 /**
- * What gs_init starts the runtime with. A field that is 0 or NULL is taken from
- * the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
- * bytes and set size.
+ * What gs_init starts the runtime with. A field that is 0 or NULL is taken from its environment
+ * variable; if that isn't set, it has its default. Use GS_CONFIG_INIT, or zero all bytes and set
+ * size.
  */
 typedef struct gs_config {
     /**
@@ -288,9 +294,9 @@ typedef struct gs_config {
      */
     const char *topology;
     /**
-     * The time slice in ns, 100 us to 1 h: a goroutine that runs for so long while
-     * others wait gives way at its next call of the library; if none comes, its
-     * thread gets a signal. 0: 10 ms.
+     * The time slice in ns, 100 us to 1 h: a goroutine that runs for that long while others wait
+     * gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
+     * ms.
      */
     uint64_t time_slice_ns;
     /**
@@ -298,11 +304,11 @@ typedef struct gs_config {
      */
     uint32_t flags;
     /**
-     * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
-     * The host's handler for it, installed before the start, is called when it
-     * comes from elsewhere; system calls are then restarted even if the handler
-     * was installed without SA_RESTART. It may interrupt a system call of a goroutine that the kernel
-     * doesn't restart (nanosleep, poll): EINTR, as with any signal.
+     * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none. If the signal
+     * comes from elsewhere, the library calls the host's handler for it, if that was installed
+     * before the start; system calls are then restarted even if the handler was installed without
+     * SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
+     * restart (nanosleep, poll), which then fails with EINTR, as with any signal.
      * GOSCHED_PREEMPT_SIGNAL (0: none).
      */
     int32_t preempt_signal;
@@ -337,8 +343,8 @@ typedef struct gs_spawn_opts {
      */
     const char *name;
     /**
-     * Bytes of stack that it can use, at most 1 GiB; 0: gs_config.stack_size. A
-     * small one is raised to the least that works.
+     * Bytes of stack that the goroutine can use, at most 1 GiB; 0: gs_config.stack_size. A size
+     * that is too small to work is raised to the least that works.
      */
     size_t stack_size;
     /**
@@ -443,7 +449,7 @@ typedef struct gs_once {
  */
 typedef struct gs_g_info {
     /**
-     * 0: it has not run yet.
+     * The goroutine's id; 0: it has not run yet.
      */
     uint64_t id;
     /**
@@ -455,8 +461,8 @@ typedef struct gs_g_info {
      */
     int node;
     /**
-     * Its stack: lowest address, and the one behind the highest. NULL: it has none
-     * yet, only its argument.
+     * Its stack: the lowest address, and the address after the highest. NULL: it has no stack yet,
+     * only its argument.
      */
     void *stack_lo;
     void *stack_hi;
@@ -465,9 +471,9 @@ typedef struct gs_g_info {
      */
     void *sp;
     /**
-     * The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of
-     * what it did or of a system call. NULL: those that a function must keep are on its stack,
-     * above sp.
+     * The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of what
+     * it did or of a system call. NULL: the goroutine is at rest, and its callee-saved registers
+     * are on its stack, above sp.
      */
     const void *regs;
     /**
@@ -488,13 +494,13 @@ typedef struct gs_g_info {
      */
     uint64_t creator;
     /**
-     * What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"),
-     * a string that stays; NULL: its state isn't GS_G_WAITING.
+     * What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"), a
+     * static string; NULL: its state isn't GS_G_WAITING.
      */
     const char *wait_reason;
     /**
-     * Since when it waits, or is in its system call, a time as gs_now gives: up to some ms
-     * early. 0: neither, or it has not announced the call.
+     * Since when it waits, or is in its system call: a time as gs_now gives, which may be some ms
+     * too early. 0: it does neither, or has not announced the call.
      */
     int64_t since;
 } gs_g_info;
@@ -515,14 +521,14 @@ typedef void (*gs_g_hook)(void *ctx, struct gs_g *g);
 typedef bool (*gs_switch_hook)(void *ctx, struct gs_g *from, struct gs_g *to);
 
 /**
- * What a runtime on top of this one (an interpreter) has called, each with ctx; NULL: not needed.
- * Zero all bytes and set size.
+ * Functions of a runtime on top of this one (an interpreter) that the library calls, each with
+ * ctx; NULL: no call. Zero all bytes and set size.
  *
  * All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
- * scheduler held; errno and the rounding modes that they leave are seen by no goroutine. They
- * don't end the thread, throw or jump out. g is good until its dead hook has returned; gs_data(g)
- * is the embedder's word for it. Hooks hear of all goroutines, those of other users of the library
- * in the process too.
+ * scheduler held. No goroutine sees the errno and the rounding modes that they leave. They must
+ * not end the thread, throw, or leave by longjmp. g is valid until its dead hook has returned;
+ * gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the process,
+ * also for those of other users of the library.
  *
  * On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
  * which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
@@ -549,43 +555,43 @@ typedef struct gs_hooks {
      */
     gs_thread_hook thread_stop;
     /**
-     * g is about to run on this thread. It may block, for an interpreter's lock say, as
-     * thread_start.
+     * g is about to run on this thread. The hook may block, for instance for an interpreter's
+     * lock, as thread_start may.
      */
     gs_g_hook switch_in;
     /**
-     * g has left its stack: its registers are saved, and no thread can run it yet. It must not
-     * block, nor call functions that can wait.
+     * g has left its stack: its registers are saved, and no thread can run it yet. The hook must
+     * not block, nor call functions that can wait.
      */
     gs_g_hook switch_out;
     /**
-     * In place of switch_out(from) and switch_in(to), where the next goroutine of the thread is
-     * known before from is published. It must not block. If it gives false nothing was done: from
-     * goes out and to comes in by the other two hooks.
+     * Called in place of switch_out(from) and switch_in(to) if the thread's next goroutine is
+     * known before other threads can run from. The hook must not block. If it returns false it
+     * must have done nothing: the library then calls switch_out(from) and switch_in(to).
      */
     gs_switch_hook switch_over;
     /**
-     * The thread is about to steal work from others, to sleep or to give its P up, and no goroutine
-     * is in: the time to release an interpreter's lock. It must not block.
+     * The thread is about to steal work from others, to sleep or to give its P up, and runs no
+     * goroutine: the time to release an interpreter's lock. The hook must not block.
      */
     gs_thread_hook idle;
     /**
      * The last call on the stack of a goroutine that ends, after the destructors of its values:
-     * gs_self() is the goroutine. May do all that a goroutine may.
+     * gs_self() is the goroutine. The hook may do all that a goroutine may.
      */
     gs_g_hook goexit;
     /**
      * The goroutine has ended and left its stack, after its switch_out (or switch_over). gs_join
-     * returns after this. It must not block.
+     * returns after this. The hook must not block.
      */
     gs_g_hook dead;
     /**
-     * After each tick_every goroutines that the thread has switched to. It must not block.
+     * Called each time the thread has switched to tick_every goroutines. The hook must not block.
      */
     gs_thread_hook tick;
     /**
-     * In the child of a fork, on its only thread. Whatever this thread was in is over there: no
-     * thread_stop and no switch_out follow.
+     * In the child of a fork, on its only thread. There the thread has left its goroutine and the
+     * runtime: neither switch_out nor thread_stop follows.
      */
     gs_thread_hook fork_child;
     /**
@@ -613,12 +619,12 @@ typedef struct gs_stats {
      */
     size_t size;
     /**
-     * Goroutines that there are; of a node: those in its queues, ready to run.
+     * Goroutines that exist. For a node: goroutines in its queues, ready to run.
      */
     uint64_t goroutines;
     /**
-     * Goroutines begun and ended. Those that plain threads have spawned count in the
-     * sum only; of a node the rest that its P's have spawned, and ended.
+     * Goroutines spawned, and goroutines ended. For a node: those that its P's have spawned and
+     * ended. Goroutines that plain threads have spawned count only for the whole runtime.
      */
     uint64_t created;
     uint64_t ended;
@@ -648,8 +654,7 @@ typedef struct gs_stats {
     uint64_t steals_remote_queue;
     uint64_t steals_remote_p;
     /**
-     * Stacks that goroutines have left on another node than their own, and that went
-     * back.
+     * Stacks that were freed on another node than their own, and went back to their own.
      */
     uint64_t stacks_sent_home;
     /**
@@ -658,10 +663,12 @@ typedef struct gs_stats {
     uint64_t migrations;
     uint64_t pages_moved;
     /**
-     * How long goroutines that were ready have waited for a P. Element 0 counts waits of less than 1 us, element i
-     * of less than 2^i us, the last all longer ones. Measured are goroutines that another thread has made ready, an
-     * eighth or more of those that a file or a timer has (with a timer from the time for which it was set), and about
-     * one in a thousand of those that another goroutine has. Of a node: those that ran on its P's.
+     * How long goroutines that were ready have waited for a P. Element 0 counts waits of less than
+     * 1 us, element i of less than 2^i us, the last all longer ones. Not every wait is measured:
+     * the sample has all goroutines that another thread made ready, an eighth or more of those
+     * that a file or a timer made ready (for a timer the wait begins at the time for which it was
+     * set), and about one in a thousand of those that another goroutine made ready. For a node:
+     * goroutines that ran on its P's.
      */
     uint64_t run_waits[GS_RUN_WAITS];
 } gs_stats;
@@ -673,14 +680,15 @@ extern "C" {
 /* ---- Start and stop ---- */
 
 /**
- * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
- * the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
- * under /proc and /sys unless that is given. Where one can't be read the runtime
- * goes by the default. Later no descriptor is taken for a moment. What it keeps are an epoll instance and an
- * eventfd for each P, from the first time on that it waits for a file, and eventfds for plain threads that wait;
- * they have numbers from 512 on if RLIMIT_NOFILE allows that.
- * Optional: the first call of any function that needs it does so with the defaults, and gives -ENOMEM
- * or -EAGAIN (a function that returns a pointer: NULL) if that fails. cfg may be NULL.
+ * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
+ * limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
+ * /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
+ * After the start the library opens no descriptor for a moment only. The descriptors that it keeps
+ * are an epoll instance and an eventfd for each P, opened when the P first waits for a file, and
+ * eventfds for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows
+ * that. Calling gs_init is optional: the first call of a function that needs the runtime starts it
+ * with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer)
+ * if that fails. cfg may be NULL.
  *
  * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
  * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -705,19 +713,19 @@ int gs_init_for(int version,
  * (PR_SET_TIMERSLACK) is 1 ns; and if its alternate signal stack is smaller than 64 KiB plus what
  * the kernel saves, the thread has a larger one. Both are restored afterwards.
  *
- * It returns as soon as f has ended and the goroutine that the thread runs by
- * then, if any, has called the library or ended. A goroutine that computes or blocks on
- * without a call holds the thread until then.
+ * gs_run returns as soon as f has ended and the goroutine that the thread is running at that
+ * moment, if any, has called the library or ended. So a goroutine that computes or blocks without
+ * calling the library delays the return.
  *
  * pthread_cancel(3) doesn't end a thread of the library, nor a thread that is in gs_run before
- * that returns. No function of the library is a cancellation point of a plain thread: a
- * thread that is cancelled while it waits in one goes on waiting. A thread with
- * PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
- * in a function that it gave to gs_once_do: the others would wait for it for ever.
+ * that returns. No function of the library is a cancellation point of a plain thread: a thread
+ * that is cancelled while it waits in one goes on waiting. A thread with
+ * PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread be
+ * cancelled in a function that it has passed to gs_once_do: the other callers would wait for ever.
  *
  * 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -EDEADLK: the thread has stopped the
- * world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). f has not run if it
- * is not 0.
+ * world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). If the result is
+ * not 0, f has not run.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_run(gs_fn f,
@@ -731,14 +739,16 @@ int gs_run(gs_fn f,
 int gs_run_for(int version, gs_fn f, void *arg);
 
 /**
- * Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
- * a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
- * interpreter, whose main function is to be a goroutine itself. That goroutine keeps the thread's
- * stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). It ends with
- * gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
- * the child of a fork the thread is not attached.
+ * Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from
+ * here on a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a
+ * program, or an interpreter, whose main function is to be a goroutine itself. That goroutine
+ * keeps the thread's stack and stays on this thread, which counts as a thread in gs_run
+ * (GS_WORKERS_RUNNER). The goroutine ends with gs_detach; it must not end by gs_exit or by the end
+ * of the thread. The program may exit at any point. In the child of a fork the thread is not
+ * attached.
  *
- * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
+ * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Must not be called while a C++ exception is
+ * being handled.
  *
  * 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
  * stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
@@ -757,12 +767,11 @@ int gs_attach(uint32_t flags);
 int gs_detach(void);
 
 /**
- * Waits until every goroutine has ended, then ends all threads of the library
- * and frees all that it has. gs_init may follow. Timers that have not fired are
- * dropped. Channels, timers, keys, and goroutines that the caller has references to, stay
- * until they are freed. It also waits for what runs when a thread of the library ends:
- * destructors of pthread_setspecific's values and of C++'s thread_local. These may call
- * the library, and start another runtime.
+ * Waits until every goroutine has ended, then ends all threads of the library and frees everything
+ * that the library has. gs_init may follow. Timers that have not fired are dropped. Channels,
+ * timers, keys, and goroutines that the caller has references to, stay until they are freed. It
+ * also waits for what runs when a thread of the library ends: destructors of pthread_setspecific's
+ * values and of C++'s thread_local. These may call the library, and start another runtime.
  *
  * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
  * call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by
@@ -834,8 +843,8 @@ struct gs_workers *gs_workers_create(int n,
                                      uint32_t flags);
 
 /**
- * Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
- * before. Goroutines and plain threads; may switch.
+ * Frees a group. 0, also for NULL; -EBUSY: a goroutine of the group has not ended; -EINVAL: the
+ * group was freed before. Goroutines and plain threads; may switch.
  * Not async-signal-safe.
  */
 int gs_workers_free(struct gs_workers *workers);
@@ -870,23 +879,23 @@ int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct g
 int gs_join(struct gs_g *g, gs_deadline deadline);
 
 /**
- * Cancels the goroutine: each of its calls that would block, now or later, gives
- * -ECANCELED. The goroutine runs until its function returns, even if it had not
- * begun to run before. A wait within gs_blocking, or between gs_entersyscall and gs_exitsyscall,
- * goes on: there the goroutine's thread counts as a plain thread. gs_mutex_lock gives -ECANCELED, too:
- * what must be done in any case stands between gs_cancel_disable and gs_cancel_enable.
+ * Cancels the goroutine: each of its calls that would block, now or later, gives -ECANCELED. The
+ * goroutine runs until its function returns, even if it had not begun to run before. A wait within
+ * gs_blocking, or between gs_entersyscall and gs_exitsyscall, goes on: there the goroutine's
+ * thread counts as a plain thread. gs_mutex_lock returns -ECANCELED, too: put clean-up that must
+ * be done in any case between gs_cancel_disable and gs_cancel_enable.
  *
- * 0, also when it has ended; -EINVAL: NULL.
+ * 0, also if the goroutine has ended; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cancel(struct gs_g *g);
 
 /**
- * From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up
- * can take a contended lock, or write a last message. (What waits for a file that is closed by
- * gs_close still gets it.) A cancel that comes meanwhile, or has come before, takes effect at the
- * first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
- * thread, which can't be cancelled, it does nothing.
+ * From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up can
+ * take a contended lock, or write a last message. (A call that waits for a file still returns
+ * -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has come before,
+ * takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
+ * goroutine. On a plain thread, which can't be cancelled, it does nothing.
  *
  * 0. Goroutines and plain threads. pthread_setcancelstate.
  * Never switches; not async-signal-safe.
@@ -912,9 +921,9 @@ int gs_cancel_enable(void);
 int gs_cancelled(void);
 
 /**
- * Takes back what gs_cancel has done to the running goroutine, whose waits end as before it was called. For
- * runtimes that give a cancelled goroutine an exception once. A gs_cancel that has not returned yet may
- * still end one wait.
+ * Undoes gs_cancel for the running goroutine: its later waits are as if gs_cancel had not been
+ * called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
+ * not returned yet may still end one wait.
  *
  * 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
  * Never switches; not async-signal-safe.
@@ -922,20 +931,21 @@ int gs_cancelled(void);
 int gs_uncancel(void);
 
 /**
- * The running goroutine; NULL on a plain thread. It is no new reference: it is
- * good until the goroutine ends, or gs_retain it.
+ * The running goroutine; NULL on a plain thread. The result is not a new reference: it is valid
+ * until the goroutine ends. To keep it longer, call gs_retain.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 struct gs_g *gs_self(void);
 
 /**
- * One more reference. Gives g; NULL for NULL.
+ * Takes one more reference, which the caller must give back with gs_release. Returns g; NULL for
+ * NULL.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 struct gs_g *gs_retain(struct gs_g *g);
 
 /**
- * Gives a reference back. Nothing for NULL.
+ * Gives a reference back. Does nothing for NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_release(struct gs_g *g);
@@ -974,8 +984,9 @@ void gs_exit(void);
 int gs_sleep(gs_duration ns);
 
 /**
- * Blocks until this time; at once if it has passed, as GS_NOWAIT has. With GS_FOREVER only
- * gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept (see GS_FOREVER).
+ * Blocks until this time; returns at once if the time has passed, which is always so for
+ * GS_NOWAIT. With GS_FOREVER only gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept
+ * (see GS_FOREVER).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sleep_until(gs_deadline deadline);
@@ -1021,8 +1032,8 @@ void *gs_getspecific(gs_key key);
 /* ---- Channels and select ---- */
 
 /**
- * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
- * holds cap of them; 0: a send waits for its receive. NULL: too large, or no
+ * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for cap of
+ * them. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too large, or no
  * memory. Free it with gs_chan_free. Go's make(chan T, cap).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1057,20 +1068,22 @@ int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
 
 /**
- * gs_chan_send if that neither waits nor wakes a receiver, and so never switches: for runtimes with a lock that
- * goroutines need, which give it back around gs_chan_send, and need not where this does.
+ * Does what gs_chan_send does, but only if that needs neither to wait nor to wake a receiver. So
+ * it never switches. For runtimes with a lock that their goroutines hold while they run: such a
+ * runtime must release the lock around gs_chan_send, but need not around gs_chan_put.
  *
- * 0; -EPIPE: closed; -EAGAIN: not sent: gs_chan_send; -EINVAL: c is NULL, or elem is.
+ * 0; -EPIPE: closed; -EAGAIN: not sent, call gs_chan_send; -EINVAL: c is NULL, or elem is.
  * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_chan_put(struct gs_chan *c,
                 const void *elem);
 
 /**
- * gs_chan_recv if that neither waits nor wakes a sender, and so never switches: see gs_chan_put.
+ * Does what gs_chan_recv does, but only if that needs neither to wait nor to wake a sender. So it
+ * never switches: see gs_chan_put.
  *
- * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received: gs_chan_recv; -EINVAL: c is
- * NULL.
+ * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received, call gs_chan_recv;
+ * -EINVAL: c is NULL.
  * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_chan_take(struct gs_chan *c,
@@ -1090,19 +1103,20 @@ int gs_chan_close(struct gs_chan *c);
 size_t gs_chan_len(const struct gs_chan *c);
 
 /**
- * How many it can hold; 0 for NULL. Go's cap(c).
+ * How many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_cap(const struct gs_chan *c);
 
 /**
- * Does one of n operations: if several can be done, each with the same chance;
- * if none, the first that can be. Its result is in cases[i].result. With n = 0,
- * or only NULL channels, it waits for the deadline. Go's select.
+ * Performs one of n operations. If several can be done at once, it chooses one of them at random,
+ * each with the same chance. If none can, it waits, and performs the first that can be done. The
+ * result of the operation is in cases[i].result. With n = 0, or only NULL channels, it waits for
+ * the deadline. Go's select.
  *
- * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
- * cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
- * more than 8 cases. Goroutines and plain threads.
+ * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL: cases is NULL, an
+ * op is unknown, or an element to send is NULL; -ENOMEM: none done (more than 8 cases need memory,
+ * and so does a deadline). Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
@@ -1110,27 +1124,27 @@ int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 /* ---- Mutexes and other synchronisation objects ---- */
 
 /**
- * Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
- * Goroutines and plain threads.
+ * Locks the mutex. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL. Goroutines and
+ * plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
 
 /**
- * Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
+ * Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_mutex_trylock(struct gs_mutex *m);
 
 /**
- * Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+ * Unlocks the mutex. 0; -EPERM: it isn't locked; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_mutex_unlock(struct gs_mutex *m);
 
 /**
- * Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
+ * Locks the rwmutex for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED:
+ * not locked; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
@@ -1142,9 +1156,8 @@ int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
 int gs_rwmutex_runlock(struct gs_rwmutex *rw);
 
 /**
- * Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
- * and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
- * threads.
+ * Locks the rwmutex for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked, and
+ * readers that waited behind this writer go on; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
@@ -1157,9 +1170,9 @@ int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 int gs_rwmutex_unlock(struct gs_rwmutex *rw);
 
 /**
- * Unlocks the mutex, waits to be woken, and locks it again; it is locked when
- * this returns, whatever the result. There are no wake-ups without a signal, but
- * the condition may be false again: check it in a loop.
+ * Unlocks the mutex, waits to be woken, and locks the mutex again; the mutex is locked when this
+ * returns, whatever the result. There are no spurious wake-ups, but the condition may be false
+ * again by then: check it in a loop.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
  * -EINVAL: NULL. Goroutines and plain threads.
@@ -1208,9 +1221,8 @@ int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
 int gs_sem_init(struct gs_sem *s, int64_t n);
 
 /**
- * Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
- * -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
- * threads.
+ * Takes n units. Callers are served first come, first served. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED:
+ * none taken; -EINVAL: NULL, or n is negative. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
@@ -1223,9 +1235,9 @@ int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 int gs_sem_release(struct gs_sem *s, int64_t n);
 
 /**
- * Runs f(arg) if no earlier call with this object has. When it returns, f has returned.
- * f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
- * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+ * Runs f(arg) if no earlier call with this object has. When gs_once_do returns, f has returned. f
+ * must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f; -EDEADLK:
+ * called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
@@ -1245,8 +1257,9 @@ struct gs_timer *gs_timer_start(gs_duration ns,
                                 void *arg);
 
 /**
- * Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
- * function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's Timer.Stop.
+ * Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
+ * already (its function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's
+ * Timer.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_stop(struct gs_timer *t);
@@ -1256,18 +1269,18 @@ int gs_timer_stop(struct gs_timer *t);
  * freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
  * meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
  *
- * 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
- * (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
- * still runs; -EINVAL: NULL. Goroutines and plain threads.
+ * 1: the timer was pending, and won't fire; 0: it was not pending; -EDEADLK: called by the timer's
+ * own function (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: the timer is stopped, but
+ * its function still runs; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_timer_stop_wait(struct gs_timer *t,
                        gs_deadline deadline);
 
 /**
- * Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
- * fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
- * -EAGAIN: it is as before. Go's Timer.Reset.
+ * Makes the timer fire ns nanoseconds from now instead (ns <= 0: now). 1: the timer was pending;
+ * 0: it had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the timer
+ * is as before. Go's Timer.Reset.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_reset(struct gs_timer *t, gs_duration ns);
@@ -1279,25 +1292,25 @@ int gs_timer_reset(struct gs_timer *t, gs_duration ns);
 int gs_timer_free(struct gs_timer *t);
 
 /**
- * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
- * after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
- * NULL: no memory. Go's time.After.
+ * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns nanoseconds
+ * (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is sent. NULL: no
+ * memory. Go's time.After.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 
 /**
- * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
- * nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
- * no memory. gs_ticker_stop it, or just gs_chan_free it. Go's time.NewTicker.
+ * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
+ * that finds the channel full is dropped. NULL: ns <= 0, or no memory. End it with gs_ticker_stop
+ * and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
- * No more ticks; the channel stays, and is not closed. A tick that is in it already
- * stays there too, as in Go before 1.23. 0; -EINVAL: NULL, or no channel of
- * gs_ticker_start or gs_after. Go's Ticker.Stop.
+ * Stops the ticks. The channel stays, and is not closed. A tick that is already in the channel
+ * stays there, as in Go before 1.23. 0; -EINVAL: NULL, or not a channel of gs_ticker_start or
+ * gs_after. Go's Ticker.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_ticker_stop(struct gs_chan *c);
@@ -2130,11 +2143,12 @@ int64_t gs_stats_steals(int node, int from);
 
 #if defined(__GNUC__) && !defined(GS_NO_INLINE)
 /*
- * What is usual, within the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock of a mutex
- * that is free, gs_once_do when it is done, gs_preempt_check. All else calls the function. With
- * GS_NO_INLINE defined, and for other compilers, these are the functions; so is (gs_mutex_lock).
+ * The common cases, inlined into the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock
+ * without contention, gs_once_do when it is done, gs_preempt_check. All other cases call the
+ * function. With GS_NO_INLINE defined, and with other compilers, every case does; a name in
+ * parentheses, such as (gs_mutex_lock), always means the function.
  *
- * This much of the objects' inside is part of the ABI. Words are those of 32 bits, little- or
+ * This much of the objects' layout is part of the ABI. Words are those of 32 bits, little- or
  * big-endian as the machine.
  *
  * - gs_mutex, word 0: bit 0 is set while it is locked, bit 1 while others wait, bit 3 while it is

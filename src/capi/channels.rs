@@ -37,8 +37,8 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
     unsafe { c.cast::<Chan>().as_ref() }
 }
 
-/// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) that
-/// holds cap of them; 0: a send waits for its receive. NULL: too large, or no
+/// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for cap of
+/// them. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too large, or no
 /// memory. Free it with gs_chan_free. Go's make(chan T, cap).
 #[must_use]
 #[unsafe(no_mangle)]
@@ -125,10 +125,11 @@ pub unsafe extern "C" fn gs_chan_recv(
     }
 }
 
-/// gs_chan_send if that neither waits nor wakes a receiver, and so never switches: for runtimes with a lock that
-/// goroutines need, which give it back around gs_chan_send, and need not where this does.
+/// Does what gs_chan_send does, but only if that needs neither to wait nor to wake a receiver. So
+/// it never switches. For runtimes with a lock that their goroutines hold while they run: such a
+/// runtime must release the lock around gs_chan_send, but need not around gs_chan_put.
 ///
-/// 0; -EPIPE: closed; -EAGAIN: not sent: gs_chan_send; -EINVAL: c is NULL, or elem is.
+/// 0; -EPIPE: closed; -EAGAIN: not sent, call gs_chan_send; -EINVAL: c is NULL, or elem is.
 ///
 /// # Safety
 /// As `gs_chan_send`.
@@ -144,10 +145,11 @@ pub unsafe extern "C" fn gs_chan_put(c: *mut gs_chan, elem: *const c_void) -> c_
     }
 }
 
-/// gs_chan_recv if that neither waits nor wakes a sender, and so never switches: see gs_chan_put.
+/// Does what gs_chan_recv does, but only if that needs neither to wait nor to wake a sender. So it
+/// never switches: see gs_chan_put.
 ///
-/// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received: gs_chan_recv; -EINVAL: c is
-/// NULL.
+/// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received, call gs_chan_recv;
+/// -EINVAL: c is NULL.
 ///
 /// # Safety
 /// As `gs_chan_recv`.
@@ -209,7 +211,7 @@ pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
     unsafe { given(c) }.map_or(0, Chan::len)
 }
 
-/// How many it can hold; 0 for NULL. Go's cap(c).
+/// How many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -219,13 +221,14 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
     unsafe { given(c) }.map_or(0, Chan::capacity)
 }
 
-/// Does one of n operations: if several can be done, each with the same chance;
-/// if none, the first that can be. Its result is in cases[i].result. With n = 0,
-/// or only NULL channels, it waits for the deadline. Go's select.
+/// Performs one of n operations. If several can be done at once, it chooses one of them at random,
+/// each with the same chance. If none can, it waits, and performs the first that can be done. The
+/// result of the operation is in cases[i].result. With n = 0, or only NULL channels, it waits for
+/// the deadline. Go's select.
 ///
-/// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL:
-/// cases is NULL, an op is unknown, or an element to send is NULL; -ENOMEM: none done, of
-/// more than 8 cases. Goroutines and plain threads.
+/// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL: cases is NULL, an
+/// op is unknown, or an element to send is NULL; -ENOMEM: none done (more than 8 cases need memory,
+/// and so does a deadline). Goroutines and plain threads.
 ///
 /// # Safety
 /// `cases` are n cases, each as for the single operation.

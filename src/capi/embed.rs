@@ -93,21 +93,21 @@ pub const GS_G_SYSCALL: c_int = 4;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_g_info {
-    /// 0: it has not run yet.
+    /// The goroutine's id; 0: it has not run yet.
     pub id: u64,
     /// GS_G_RUNNABLE and so on.
     pub state: c_int,
     /// The NUMA node where it last ran.
     pub node: c_int,
-    /// Its stack: lowest address, and the one behind the highest. NULL: it has none
-    /// yet, only its argument.
+    /// Its stack: the lowest address, and the address after the highest. NULL: it has no stack yet,
+    /// only its argument.
     pub stack_lo: *mut c_void,
     pub stack_hi: *mut c_void,
     /// Its stack pointer: what it uses is from here up.
     pub sp: *mut c_void,
-    /// The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of
-    /// what it did or of a system call. NULL: those that a function must keep are on its stack,
-    /// above sp.
+    /// The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of what
+    /// it did or of a system call. NULL: the goroutine is at rest, and its callee-saved registers
+    /// are on its stack, above sp.
     pub regs: *const c_void,
     /// The argument of its function.
     pub arg: *mut c_void,
@@ -118,11 +118,11 @@ pub struct gs_g_info {
     pub spawned_at: *const c_void,
     /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
     pub creator: u64,
-    /// What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"),
-    /// a string that stays; NULL: its state isn't GS_G_WAITING.
+    /// What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"), a
+    /// static string; NULL: its state isn't GS_G_WAITING.
     pub wait_reason: *const c_char,
-    /// Since when it waits, or is in its system call, a time as gs_now gives: up to some ms
-    /// early. 0: neither, or it has not announced the call.
+    /// Since when it waits, or is in its system call: a time as gs_now gives, which may be some ms
+    /// too early. 0: it does neither, or has not announced the call.
     pub since: i64,
 }
 

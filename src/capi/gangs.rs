@@ -13,12 +13,12 @@ use core::ptr;
 /// run at the same time, each on a P of its own (on one NUMA node if that has enough),
 /// for a time slice at a stretch; then all others have their turn.
 ///
-/// In its turn a gang has as many P's as it has members; if there are fewer, all of
-/// them, for several slices. A P whose member has to wait is lent to others after a
-/// while, and taken back when a member becomes ready. The others' turn lasts until each
-/// of them has run once; meanwhile members run on P's that have nothing else to do. A
-/// gang pays off when its members exchange messages many times in a slice
-/// (gs_config.time_slice_ns) and others want their P's.
+/// In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
+/// gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
+/// after a while, and taken back when a member becomes ready. The other goroutines' turn lasts
+/// until each of them has run once; meanwhile members run on P's that have nothing else to do. A
+/// gang pays off when its members exchange messages many times in a slice (gs_config.time_slice_ns)
+/// and others want their P's.
 pub struct gs_gang {
     _private: [u8; 0],
 }

@@ -27,33 +27,35 @@ pub struct gs_g {
     _private: [u8; 0],
 }
 
-/// After its first run the goroutine stays on one OS thread, so that thread-local
-/// variables of the code it runs are safe. Other goroutines run on the thread too: a pinned goroutine
-/// waits while another computes and calls nothing of the library, see gs_lock_os_thread. A goroutine
-/// that isn't pinned leaves the thread before a call that is announced (gs_entersyscall,
-/// gs_blocking). So what keeps the pinned ones waiting is a call of another pinned one, or a
-/// blocking call that isn't announced.
+/// After its first run the goroutine stays on one OS thread, so that thread-local variables of the
+/// code it runs are safe. Other goroutines run on the thread too: while one of them computes
+/// without calling the library, the pinned goroutine waits (gs_lock_os_thread keeps the others
+/// away). A goroutine that isn't pinned leaves the thread before an announced call
+/// (gs_entersyscall, gs_blocking). So pinned goroutines wait for an announced call only if another
+/// pinned goroutine makes it, but for any blocking call that isn't announced.
 pub const GS_SPAWN_PINNED: u32 = 1;
-/// The goroutine is never preempted by a signal, and keeps its P even if it blocks its
-/// thread without gs_entersyscall. So it must not block that way for what another goroutine
-/// has: if such goroutines block all P's, no goroutine can run that would end their wait.
-/// That holds for malloc(3) too, whose lock a goroutine may have that was preempted by the
-/// signal. A program with such goroutines keeps one P more than there are of them, or
-/// preempts nothing (GS_CONFIG_COOPERATIVE).
+/// The goroutine is never preempted by a signal, and keeps its P even if it blocks its thread
+/// without gs_entersyscall. So it must not block its thread to wait for something that another
+/// goroutine holds: if such goroutines block all P's, no goroutine can run that would end their
+/// wait. malloc(3) is a case of this: a goroutine that the signal has preempted may hold malloc's
+/// lock. A program with n such goroutines therefore needs at least n + 1 P's, or no preemption
+/// (GS_CONFIG_COOPERATIVE).
 pub const GS_SPAWN_NOPREEMPT: u32 = 2;
-/// The goroutine is never stopped by the preemption signal: it gives way at calls of the library
-/// only. Unlike with GS_SPAWN_NOPREEMPT others get its P when it blocks its thread. For code that a
-/// signal must not stop at any instruction because it holds a lock that other threads wait for
-/// outside of the library, as interpreters do. gs_stop_the_world waits for its next call.
-/// A goroutine of a group (gs_workers_create) that computes for longer than a time slice while others
-/// wait goes on beside them, without a P until its next call.
+/// The preemption signal never stops the goroutine: it gives way only in calls of the library.
+/// Unlike with GS_SPAWN_NOPREEMPT, other goroutines get its P when it blocks its thread. For code
+/// that must not be stopped at an arbitrary instruction because it may hold a lock that threads
+/// wait for outside of the library, as interpreters do. gs_stop_the_world waits for the goroutine's
+/// next call. If the goroutine belongs to a worker group (gs_workers_create) and computes for
+/// longer than a time slice while others wait, it loses its P and computes on without a P until its
+/// next call.
 pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 
-/// Runs before everything but what the running goroutine has just made ready.
+/// Runs before all goroutines except a goroutine that the running goroutine has just made ready.
 pub const GS_PRIO_HIGH: c_int = 1;
-/// What gs_spawn gives.
+/// The priority of a goroutine that gs_spawn starts.
 pub const GS_PRIO_NORMAL: c_int = 0;
-/// Runs when nothing of normal priority waits on its node, and now and then.
+/// Runs when no goroutine of normal priority waits on its node, and otherwise in a small share of
+/// the scheduling decisions, so that it doesn't starve.
 pub const GS_PRIO_LOW: c_int = -1;
 /// Runs when nothing else at all can run. seed: S10
 pub const GS_PRIO_IDLE: c_int = -2;
@@ -70,14 +72,16 @@ pub struct gs_workers {
     _private: [u8; 0],
 }
 
-/// Of gs_workers_create: one of the threads is a thread that calls gs_run. A thread that calls gs_run joins
-/// the first group that lacks such a thread (a group whose goroutines wait for it comes before the others), and
-/// other groups too when their goroutines would otherwise wait for such a thread. The thread leaves its groups when
-/// gs_run returns, which is not before the goroutines that have begun on it have ended.
+/// A flag of gs_workers_create: one of the group's threads is a thread that calls gs_run. A thread
+/// that calls gs_run joins the first group that lacks such a thread (a group whose goroutines wait
+/// for it comes before the others), and other groups too when their goroutines would otherwise wait
+/// for such a thread. The thread leaves its groups when gs_run returns, which is not before the
+/// goroutines that have begun on it have ended.
 pub const GS_WORKERS_RUNNER: u32 = 1;
 
-/// Of gs_workers_create: all of the threads are threads that call gs_run or gs_attach, each as with
-/// GS_WORKERS_RUNNER. The library starts none: goroutines of the group wait for the first of them.
+/// A flag of gs_workers_create: all of the group's threads are threads that call gs_run or
+/// gs_attach, each as with GS_WORKERS_RUNNER. The library starts no thread for the group: its
+/// goroutines wait until the first such thread calls.
 pub const GS_WORKERS_RUNNERS: u32 = 2;
 
 /// Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
@@ -104,8 +108,8 @@ pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
     group.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut().cast())
 }
 
-/// Frees a group. 0, also for NULL; -EBUSY: a goroutine of it has not ended; -EINVAL: it was freed
-/// before. Goroutines and plain threads; may switch.
+/// Frees a group. 0, also for NULL; -EBUSY: a goroutine of the group has not ended; -EINVAL: the
+/// group was freed before. Goroutines and plain threads; may switch.
 ///
 /// # Safety
 /// `workers` is null or from gs_workers_create, and is not used any more after 0.
@@ -127,8 +131,8 @@ pub struct gs_spawn_opts {
     pub size: usize,
     /// A name for reports, copied; or NULL.
     pub name: *const c_char,
-    /// Bytes of stack that it can use, at most 1 GiB; 0: gs_config.stack_size. A
-    /// small one is raised to the least that works.
+    /// Bytes of stack that the goroutine can use, at most 1 GiB; 0: gs_config.stack_size. A size
+    /// that is too small to work is raised to the least that works.
     pub stack_size: usize,
     /// GS_PRIO_...
     pub priority: c_int,
@@ -311,13 +315,13 @@ pub unsafe extern "C" fn gs_join(g: *mut gs_g, deadline: gs_deadline) -> c_int {
     unsafe { given(g) }.map_or(EINVAL, |g| goroutine::join(g, deadline))
 }
 
-/// Cancels the goroutine: each of its calls that would block, now or later, gives
-/// -ECANCELED. The goroutine runs until its function returns, even if it had not
-/// begun to run before. A wait within gs_blocking, or between gs_entersyscall and gs_exitsyscall,
-/// goes on: there the goroutine's thread counts as a plain thread. gs_mutex_lock gives -ECANCELED, too:
-/// what must be done in any case stands between gs_cancel_disable and gs_cancel_enable.
+/// Cancels the goroutine: each of its calls that would block, now or later, gives -ECANCELED. The
+/// goroutine runs until its function returns, even if it had not begun to run before. A wait within
+/// gs_blocking, or between gs_entersyscall and gs_exitsyscall, goes on: there the goroutine's
+/// thread counts as a plain thread. gs_mutex_lock returns -ECANCELED, too: put clean-up that must
+/// be done in any case between gs_cancel_disable and gs_cancel_enable.
 ///
-/// 0, also when it has ended; -EINVAL: NULL.
+/// 0, also if the goroutine has ended; -EINVAL: NULL.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -332,11 +336,11 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
     0
 }
 
-/// From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up
-/// can take a contended lock, or write a last message. (What waits for a file that is closed by
-/// gs_close still gets it.) A cancel that comes meanwhile, or has come before, takes effect at the
-/// first call that would block after gs_cancel_enable. Nests; ends with the goroutine. On a plain
-/// thread, which can't be cancelled, it does nothing.
+/// From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up can
+/// take a contended lock, or write a last message. (A call that waits for a file still returns
+/// -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has come before,
+/// takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
+/// goroutine. On a plain thread, which can't be cancelled, it does nothing.
 ///
 /// 0. Goroutines and plain threads. pthread_setcancelstate.
 #[unsafe(no_mangle)]
@@ -363,9 +367,9 @@ pub extern "C" fn gs_cancelled() -> c_int {
     c_int::from(cancel::is_cancelled())
 }
 
-/// Takes back what gs_cancel has done to the running goroutine, whose waits end as before it was called. For
-/// runtimes that give a cancelled goroutine an exception once. A gs_cancel that has not returned yet may
-/// still end one wait.
+/// Undoes gs_cancel for the running goroutine: its later waits are as if gs_cancel had not been
+/// called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
+/// not returned yet may still end one wait.
 ///
 /// 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
 #[unsafe(no_mangle)]
@@ -373,8 +377,8 @@ pub extern "C" fn gs_uncancel() -> c_int {
     c_int::from(cancel::take_back())
 }
 
-/// The running goroutine; NULL on a plain thread. It is no new reference: it is
-/// good until the goroutine ends, or gs_retain it.
+/// The running goroutine; NULL on a plain thread. The result is not a new reference: it is valid
+/// until the goroutine ends. To keep it longer, call gs_retain.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_self() -> *mut gs_g {
     m::current_g().map_or(ptr::null_mut(), |g| {
@@ -383,7 +387,8 @@ pub extern "C" fn gs_self() -> *mut gs_g {
     })
 }
 
-/// One more reference. Gives g; NULL for NULL.
+/// Takes one more reference, which the caller must give back with gs_release. Returns g; NULL for
+/// NULL.
 ///
 /// # Safety
 /// `g` is null or a reference, or the running goroutine.
@@ -396,7 +401,7 @@ pub unsafe extern "C" fn gs_retain(g: *mut gs_g) -> *mut gs_g {
     g
 }
 
-/// Gives a reference back. Nothing for NULL.
+/// Gives a reference back. Does nothing for NULL.
 ///
 /// # Safety
 /// `g` is null or a reference that is not used any more.
@@ -452,8 +457,9 @@ pub extern "C" fn gs_sleep(ns: gs_duration) -> c_int {
     crate::time::sleep(ns)
 }
 
-/// Blocks until this time; at once if it has passed, as GS_NOWAIT has. With GS_FOREVER only
-/// gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept (see GS_FOREVER).
+/// Blocks until this time; returns at once if the time has passed, which is always so for
+/// GS_NOWAIT. With GS_FOREVER only gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept
+/// (see GS_FOREVER).
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();

@@ -20,14 +20,14 @@ pub type gs_g_hook = Option<unsafe extern "C" fn(ctx: *mut c_void, g: *mut gs_g)
 pub type gs_switch_hook =
     Option<unsafe extern "C" fn(ctx: *mut c_void, from: *mut gs_g, to: *mut gs_g) -> bool>;
 
-/// What a runtime on top of this one (an interpreter) has called, each with ctx; NULL: not needed.
-/// Zero all bytes and set size.
+/// Functions of a runtime on top of this one (an interpreter) that the library calls, each with
+/// ctx; NULL: no call. Zero all bytes and set size.
 ///
 /// All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
-/// scheduler held; errno and the rounding modes that they leave are seen by no goroutine. They
-/// don't end the thread, throw or jump out. g is good until its dead hook has returned; gs_data(g)
-/// is the embedder's word for it. Hooks hear of all goroutines, those of other users of the library
-/// in the process too.
+/// scheduler held. No goroutine sees the errno and the rounding modes that they leave. They must
+/// not end the thread, throw, or leave by longjmp. g is valid until its dead hook has returned;
+/// gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the process,
+/// also for those of other users of the library.
 ///
 /// On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
 /// which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
@@ -46,29 +46,29 @@ pub struct gs_hooks {
     /// The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
     /// thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.
     pub thread_stop: gs_thread_hook,
-    /// g is about to run on this thread. It may block, for an interpreter's lock say, as
-    /// thread_start.
+    /// g is about to run on this thread. The hook may block, for instance for an interpreter's
+    /// lock, as thread_start may.
     pub switch_in: gs_g_hook,
-    /// g has left its stack: its registers are saved, and no thread can run it yet. It must not
-    /// block, nor call functions that can wait.
+    /// g has left its stack: its registers are saved, and no thread can run it yet. The hook must
+    /// not block, nor call functions that can wait.
     pub switch_out: gs_g_hook,
-    /// In place of switch_out(from) and switch_in(to), where the next goroutine of the thread is
-    /// known before from is published. It must not block. If it gives false nothing was done: from
-    /// goes out and to comes in by the other two hooks.
+    /// Called in place of switch_out(from) and switch_in(to) if the thread's next goroutine is
+    /// known before other threads can run from. The hook must not block. If it returns false it
+    /// must have done nothing: the library then calls switch_out(from) and switch_in(to).
     pub switch_over: gs_switch_hook,
-    /// The thread is about to steal work from others, to sleep or to give its P up, and no goroutine
-    /// is in: the time to release an interpreter's lock. It must not block.
+    /// The thread is about to steal work from others, to sleep or to give its P up, and runs no
+    /// goroutine: the time to release an interpreter's lock. The hook must not block.
     pub idle: gs_thread_hook,
     /// The last call on the stack of a goroutine that ends, after the destructors of its values:
-    /// gs_self() is the goroutine. May do all that a goroutine may.
+    /// gs_self() is the goroutine. The hook may do all that a goroutine may.
     pub goexit: gs_g_hook,
     /// The goroutine has ended and left its stack, after its switch_out (or switch_over). gs_join
-    /// returns after this. It must not block.
+    /// returns after this. The hook must not block.
     pub dead: gs_g_hook,
-    /// After each tick_every goroutines that the thread has switched to. It must not block.
+    /// Called each time the thread has switched to tick_every goroutines. The hook must not block.
     pub tick: gs_thread_hook,
-    /// In the child of a fork, on its only thread. Whatever this thread was in is over there: no
-    /// thread_stop and no switch_out follow.
+    /// In the child of a fork, on its only thread. There the thread has left its goroutine and the
+    /// runtime: neither switch_out nor thread_stop follows.
     pub fork_child: gs_thread_hook,
     /// gs_shutdown has seen the last goroutine end, and ends the threads next. On the thread that
     /// has called gs_shutdown. It must not call this library.

@@ -20,9 +20,9 @@ pub type gs_deadline = i64;
 /// A length of time in ns.
 pub type gs_duration = i64;
 
-/// A deadline: wait without end. To wait with any other deadline a goroutine needs
-/// memory for it: each function that takes one gives -ENOMEM where there is none, as if
-/// the deadline had passed before it could wait.
+/// A deadline: wait without end. With any other deadline a wait needs memory for a timer. If there
+/// is none, the function doesn't wait and returns -ENOMEM; otherwise the effect is that of
+/// -ETIMEDOUT.
 pub const GS_FOREVER: i64 = -1;
 /// A deadline: never wait; what can't be done at once fails with -EAGAIN.
 pub const GS_NOWAIT: i64 = 0;
@@ -31,9 +31,9 @@ pub const GS_MAX_PROCS: i32 = 1024;
 
 const _: () = assert!(GS_MAX_PROCS as usize == crate::sched::words::limits::PROCS);
 
-/// What gs_init starts the runtime with. A field that is 0 or NULL is taken from
-/// the environment, and else has its default. Use GS_CONFIG_INIT, or zero all
-/// bytes and set size.
+/// What gs_init starts the runtime with. A field that is 0 or NULL is taken from its environment
+/// variable; if that isn't set, it has its default. Use GS_CONFIG_INIT, or zero all bytes and set
+/// size.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_config {
@@ -53,17 +53,17 @@ pub struct gs_config {
     /// notation for a synthetic one, such as "node:2 core:4 pu:1".
     /// GOSCHED_TOPOLOGY.
     pub topology: *const c_char,
-    /// The time slice in ns, 100 us to 1 h: a goroutine that runs for so long while
-    /// others wait gives way at its next call of the library; if none comes, its
-    /// thread gets a signal. 0: 10 ms.
+    /// The time slice in ns, 100 us to 1 h: a goroutine that runs for that long while others wait
+    /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
+    /// ms.
     pub time_slice_ns: u64,
     /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
     pub flags: u32,
-    /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none.
-    /// The host's handler for it, installed before the start, is called when it
-    /// comes from elsewhere; system calls are then restarted even if the handler
-    /// was installed without SA_RESTART. It may interrupt a system call of a goroutine that the kernel
-    /// doesn't restart (nanosleep, poll): EINTR, as with any signal.
+    /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none. If the signal
+    /// comes from elsewhere, the library calls the host's handler for it, if that was installed
+    /// before the start; system calls are then restarted even if the handler was installed without
+    /// SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
+    /// restart (nanosleep, poll), which then fails with EINTR, as with any signal.
     /// GOSCHED_PREEMPT_SIGNAL (0: none).
     pub preempt_signal: i32,
 }
@@ -86,25 +86,26 @@ impl sized::Given for gs_config {
     };
 }
 
-/// gs_config.flags: only calls of this library switch: no preemption by a signal,
-/// and a goroutine that blocks its thread without saying so keeps its P. With one
-/// P exactly one goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+/// gs_config.flags: goroutines switch only in calls of this library. No signal preempts them, and a
+/// goroutine that blocks its thread without announcing it keeps its P. With one P exactly one
+/// goroutine runs at a time. GOSCHED_COOPERATIVE=1.
 pub const GS_CONFIG_COOPERATIVE: u32 = 1;
-/// gs_config.flags: on a machine with several NUMA nodes threads may run on each of
-/// them and memory comes from where it is first touched. Else each thread of the
-/// library is bound to the CPUs of a node; never the caller's own. A program that is
-/// started by posix_spawn(3) or vfork(2) in a goroutine inherits that; a child of
-/// fork(2) doesn't. GOSCHED_BIND=0.
+/// gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
+/// touches it. Without this flag, on a machine with several nodes, each thread that the library
+/// starts is bound to the CPUs of one node; the program's own threads never are. A program that a
+/// goroutine starts by posix_spawn(3) or vfork(2) inherits the binding; a child of fork(2) doesn't.
+/// GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 
-/// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and
-/// the limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology
-/// under /proc and /sys unless that is given. Where one can't be read the runtime
-/// goes by the default. Later no descriptor is taken for a moment. What it keeps are an epoll instance and an
-/// eventfd for each P, from the first time on that it waits for a file, and eventfds for plain threads that wait;
-/// they have numbers from 512 on if RLIMIT_NOFILE allows that.
-/// Optional: the first call of any function that needs it does so with the defaults, and gives -ENOMEM
-/// or -EAGAIN (a function that returns a pointer: NULL) if that fails. cfg may be NULL.
+/// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
+/// limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
+/// /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
+/// After the start the library opens no descriptor for a moment only. The descriptors that it keeps
+/// are an epoll instance and an eventfd for each P, opened when the P first waits for a file, and
+/// eventfds for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows
+/// that. Calling gs_init is optional: the first call of a function that needs the runtime starts it
+/// with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer)
+/// if that fails. cfg may be NULL.
 ///
 /// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
 /// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -204,19 +205,19 @@ unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
 /// (PR_SET_TIMERSLACK) is 1 ns; and if its alternate signal stack is smaller than 64 KiB plus what
 /// the kernel saves, the thread has a larger one. Both are restored afterwards.
 ///
-/// It returns as soon as f has ended and the goroutine that the thread runs by
-/// then, if any, has called the library or ended. A goroutine that computes or blocks on
-/// without a call holds the thread until then.
+/// gs_run returns as soon as f has ended and the goroutine that the thread is running at that
+/// moment, if any, has called the library or ended. So a goroutine that computes or blocks without
+/// calling the library delays the return.
 ///
 /// pthread_cancel(3) doesn't end a thread of the library, nor a thread that is in gs_run before
-/// that returns. No function of the library is a cancellation point of a plain thread: a
-/// thread that is cancelled while it waits in one goes on waiting. A thread with
-/// PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread
-/// in a function that it gave to gs_once_do: the others would wait for it for ever.
+/// that returns. No function of the library is a cancellation point of a plain thread: a thread
+/// that is cancelled while it waits in one goes on waiting. A thread with
+/// PTHREAD_CANCEL_ASYNCHRONOUS must not be cancelled inside the library. Nor must a thread be
+/// cancelled in a function that it has passed to gs_once_do: the other callers would wait for ever.
 ///
 /// 0; -EINVAL: f is NULL; -EBUSY: called by a goroutine; -EDEADLK: the thread has stopped the
-/// world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). f has not run if it
-/// is not 0.
+/// world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init). If the result is
+/// not 0, f has not run.
 ///
 /// # Safety
 /// Calling `f` with `arg`, on any thread, is the caller's business.
@@ -252,14 +253,16 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
     }
 }
 
-/// Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from here on
-/// a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a program, or an
-/// interpreter, whose main function is to be a goroutine itself. That goroutine keeps the thread's
-/// stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). It ends with
-/// gs_detach, and must not with gs_exit or the end of the thread; the program may end anywhere. In
-/// the child of a fork the thread is not attached.
+/// Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from
+/// here on a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a
+/// program, or an interpreter, whose main function is to be a goroutine itself. That goroutine
+/// keeps the thread's stack and stays on this thread, which counts as a thread in gs_run
+/// (GS_WORKERS_RUNNER). The goroutine ends with gs_detach; it must not end by gs_exit or by the end
+/// of the thread. The program may exit at any point. In the child of a fork the thread is not
+/// attached.
 ///
-/// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Not where a C++ exception is being handled.
+/// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Must not be called while a C++ exception is
+/// being handled.
 ///
 /// 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
 /// stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
@@ -282,12 +285,11 @@ pub extern "C" fn gs_detach() -> c_int {
     attach::detach()
 }
 
-/// Waits until every goroutine has ended, then ends all threads of the library
-/// and frees all that it has. gs_init may follow. Timers that have not fired are
-/// dropped. Channels, timers, keys, and goroutines that the caller has references to, stay
-/// until they are freed. It also waits for what runs when a thread of the library ends:
-/// destructors of pthread_setspecific's values and of C++'s thread_local. These may call
-/// the library, and start another runtime.
+/// Waits until every goroutine has ended, then ends all threads of the library and frees everything
+/// that the library has. gs_init may follow. Timers that have not fired are dropped. Channels,
+/// timers, keys, and goroutines that the caller has references to, stay until they are freed. It
+/// also waits for what runs when a thread of the library ends: destructors of pthread_setspecific's
+/// values and of C++'s thread_local. These may call the library, and start another runtime.
 ///
 /// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
 /// call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by

@@ -15,10 +15,10 @@ use core::ffi::c_int;
 pub struct gs_stats {
     /// sizeof(gs_stats).
     pub size: usize,
-    /// Goroutines that there are; of a node: those in its queues, ready to run.
+    /// Goroutines that exist. For a node: goroutines in its queues, ready to run.
     pub goroutines: u64,
-    /// Goroutines begun and ended. Those that plain threads have spawned count in the
-    /// sum only; of a node the rest that its P's have spawned, and ended.
+    /// Goroutines spawned, and goroutines ended. For a node: those that its P's have spawned and
+    /// ended. Goroutines that plain threads have spawned count only for the whole runtime.
     pub created: u64,
     pub ended: u64,
     /// P's, and how many of them have nothing to do.
@@ -36,16 +36,17 @@ pub struct gs_stats {
     pub steals_near: u64,
     pub steals_remote_queue: u64,
     pub steals_remote_p: u64,
-    /// Stacks that goroutines have left on another node than their own, and that went
-    /// back.
+    /// Stacks that were freed on another node than their own, and went back to their own.
     pub stacks_sent_home: u64,
     /// Goroutines whose stack was moved to the node where they run, and its pages.
     pub migrations: u64,
     pub pages_moved: u64,
-    /// How long goroutines that were ready have waited for a P. Element 0 counts waits of less than 1 us, element i
-    /// of less than 2^i us, the last all longer ones. Measured are goroutines that another thread has made ready, an
-    /// eighth or more of those that a file or a timer has (with a timer from the time for which it was set), and about
-    /// one in a thousand of those that another goroutine has. Of a node: those that ran on its P's.
+    /// How long goroutines that were ready have waited for a P. Element 0 counts waits of less than
+    /// 1 us, element i of less than 2^i us, the last all longer ones. Not every wait is measured:
+    /// the sample has all goroutines that another thread made ready, an eighth or more of those
+    /// that a file or a timer made ready (for a timer the wait begins at the time for which it was
+    /// set), and about one in a thousand of those that another goroutine made ready. For a node:
+    /// goroutines that ran on its P's.
     pub run_waits: [u64; GS_RUN_WAITS],
 }
 

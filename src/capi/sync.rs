@@ -73,8 +73,8 @@ object!(gs_waitgroup, WaitGroup);
 object!(gs_sem, Sem);
 object!(gs_once, Once);
 
-/// Locks it. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL.
-/// Goroutines and plain threads.
+/// Locks the mutex. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked; -EINVAL: NULL. Goroutines and
+/// plain threads.
 ///
 /// # Safety
 /// `m` is null or a mutex.
@@ -94,7 +94,7 @@ fn inside(f: impl FnOnce() -> c_int) -> c_int {
     f()
 }
 
-/// Locks it if it is free. 0; -EBUSY: it isn't; -EINVAL: NULL.
+/// Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
 ///
 /// # Safety
 /// `m` is null or a mutex.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
     m.map_or(EINVAL, |m| if m.try_lock() { 0 } else { -libc::EBUSY })
 }
 
-/// Unlocks it. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+/// Unlocks the mutex. 0; -EPERM: it isn't locked; -EINVAL: NULL.
 ///
 /// # Safety
 /// `m` is null or a mutex.
@@ -117,8 +117,8 @@ pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
     if m.unlock_once() { 0 } else { inside(|| m.unlock()) }
 }
 
-/// Locks it for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT,
-/// -ECANCELED: not locked; -EINVAL: NULL. Goroutines and plain threads.
+/// Locks the rwmutex for reading, together with other readers. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED:
+/// not locked; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
@@ -141,9 +141,8 @@ pub unsafe extern "C" fn gs_rwmutex_runlock(rw: *mut gs_rwmutex) -> c_int {
     if rw.read_unlock_once() { 0 } else { inside(|| rw.read_unlock()) }
 }
 
-/// Locks it for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked,
-/// and readers that waited behind it go on; -EINVAL: NULL. Goroutines and plain
-/// threads.
+/// Locks the rwmutex for writing, alone. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not locked, and
+/// readers that waited behind this writer go on; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `rw` is null or a gs_rwmutex.
@@ -166,9 +165,9 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
     if rw.write_unlock_once() { 0 } else { inside(|| rw.write_unlock()) }
 }
 
-/// Unlocks the mutex, waits to be woken, and locks it again; it is locked when
-/// this returns, whatever the result. There are no wake-ups without a signal, but
-/// the condition may be false again: check it in a loop.
+/// Unlocks the mutex, waits to be woken, and locks the mutex again; the mutex is locked when this
+/// returns, whatever the result. There are no spurious wake-ups, but the condition may be false
+/// again by then: check it in a loop.
 ///
 /// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
 /// -EINVAL: NULL. Goroutines and plain threads.
@@ -282,9 +281,8 @@ pub unsafe extern "C" fn gs_sem_init(s: *mut gs_sem, n: i64) -> c_int {
     }
 }
 
-/// Takes n units, behind all that came before. 0; -EAGAIN, -ETIMEDOUT,
-/// -ECANCELED: none taken; -EINVAL: NULL, or n is negative. Goroutines and plain
-/// threads.
+/// Takes n units. Callers are served first come, first served. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED:
+/// none taken; -EINVAL: NULL, or n is negative. Goroutines and plain threads.
 ///
 /// # Safety
 /// `s` is null or a semaphore.
@@ -307,9 +305,9 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
 
-/// Runs f(arg) if no earlier call with this object has. When it returns, f has returned.
-/// f may not end its goroutine. 0; -ECANCELED: cancelled while another runs it;
-/// -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+/// Runs f(arg) if no earlier call with this object has. When gs_once_do returns, f has returned. f
+/// must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f; -EDEADLK:
+/// called by f itself; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `o` is null or a gs_once.

@@ -35,8 +35,9 @@ pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) ->
     }
 }
 
-/// Stops the timer. 1: it was still to fire, and won't; 0: it has fired or was stopped (its
-/// function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's Timer.Stop.
+/// Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
+/// already (its function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's
+/// Timer.Stop.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -51,9 +52,9 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
 /// freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
 /// meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
 ///
-/// 1: it was still to fire, and won't; 0: it was not; -EDEADLK: called by its own function
-/// (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: it is stopped, but its function
-/// still runs; -EINVAL: NULL. Goroutines and plain threads.
+/// 1: the timer was pending, and won't fire; 0: it was not pending; -EDEADLK: called by the timer's
+/// own function (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: the timer is stopped, but
+/// its function still runs; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -65,9 +66,9 @@ pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: gs_deadl
     t.stop_and_wait(deadline).map_or_else(|e| e, c_int::from)
 }
 
-/// Lets it fire after ns nanoseconds instead (ns <= 0: now). 1: it was still to
-/// fire; 0: it has fired or was stopped, and fires again; -EINVAL: NULL; -ENOMEM,
-/// -EAGAIN: it is as before. Go's Timer.Reset.
+/// Makes the timer fire ns nanoseconds from now instead (ns <= 0: now). 1: the timer was pending;
+/// 0: it had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the timer
+/// is as before. Go's Timer.Reset.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -94,9 +95,9 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
     0
 }
 
-/// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent
-/// after ns nanoseconds (ns <= 0: now). Free it with gs_chan_free, also before.
-/// NULL: no memory. Go's time.After.
+/// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns nanoseconds
+/// (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is sent. NULL: no
+/// memory. Go's time.After.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
@@ -104,9 +105,9 @@ pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
     timed_chan(ns, 0)
 }
 
-/// A channel of capacity 1 on which the time (int64_t, ns) is sent every ns
-/// nanoseconds; a tick that finds the channel full is dropped. NULL: ns <= 0, or
-/// no memory. gs_ticker_stop it, or just gs_chan_free it. Go's time.NewTicker.
+/// A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
+/// that finds the channel full is dropped. NULL: ns <= 0, or no memory. End it with gs_ticker_stop
+/// and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
@@ -114,9 +115,9 @@ pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
     if ns <= 0 { ptr::null_mut() } else { timed_chan(ns, ns) }
 }
 
-/// No more ticks; the channel stays, and is not closed. A tick that is in it already
-/// stays there too, as in Go before 1.23. 0; -EINVAL: NULL, or no channel of
-/// gs_ticker_start or gs_after. Go's Ticker.Stop.
+/// Stops the ticks. The channel stays, and is not closed. A tick that is already in the channel
+/// stays there, as in Go before 1.23. 0; -EINVAL: NULL, or not a channel of gs_ticker_start or
+/// gs_after. Go's Ticker.Stop.
 ///
 /// # Safety
 /// `c` is null or a channel.

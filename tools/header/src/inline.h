@@ -2,11 +2,12 @@
 
 #if defined(__GNUC__) && !defined(GS_NO_INLINE)
 /*
- * What is usual, within the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock of a mutex
- * that is free, gs_once_do when it is done, gs_preempt_check. All else calls the function. With
- * GS_NO_INLINE defined, and for other compilers, these are the functions; so is (gs_mutex_lock).
+ * The common cases, inlined into the caller: gs_mutex_lock, gs_mutex_trylock and gs_mutex_unlock
+ * without contention, gs_once_do when it is done, gs_preempt_check. All other cases call the
+ * function. With GS_NO_INLINE defined, and with other compilers, every case does; a name in
+ * parentheses, such as (gs_mutex_lock), always means the function.
  *
- * This much of the objects' inside is part of the ABI. Words are those of 32 bits, little- or
+ * This much of the objects' layout is part of the ABI. Words are those of 32 bits, little- or
  * big-endian as the machine.
  *
  * - gs_mutex, word 0: bit 0 is set while it is locked, bit 1 while others wait, bit 3 while it is
