@@ -1318,21 +1318,22 @@ int gs_ticker_stop(struct gs_chan *c);
 /* ---- I/O ---- */
 
 /**
- * Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else
- * that poll(2) can wait for; also from a file on a disk, which counts as a system
- * call that may block. The file is made non-blocking when it is first used,
- * unless it is a socket. What is there is read at once; else the goroutine parks
- * until something comes. Several may wait for one file: first come, first served.
+ * Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else that poll(2) can
+ * wait for; also from a file on a disk, which counts as a system call that may block. The file is
+ * made non-blocking when it is first used, unless it is a socket. Data that is there is read at
+ * once; else the goroutine parks until something comes. Several callers may wait for one file:
+ * first come, first served.
  *
- * close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends the calls that are
- * under way. A goroutine that is between two calls doesn't notice it, and its next call may meet another file that has
- * got the number: let such goroutines end first (shutdown(2) or gs_cancel, then gs_join).
+ * close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends
+ * the calls that are under way. A goroutine that is between two calls doesn't notice the gs_close,
+ * and its next call may meet another file that has got the number: let such goroutines end first
+ * (shutdown(2) or gs_cancel, then gs_join).
  *
- * The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
- * anything is read if the deadline has passed already), -ECANCELED: nothing read,
- * and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
- * open; else the error of read(2), but never -EINTR. Goroutines wait for at most 64
- * disks at a time, and others for their turn; the deadline counts until then. Goroutines and plain threads.
+ * The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also if the deadline has
+ * passed before the call, even if there is data), -ECANCELED (gs_close or gs_cancel was called):
+ * nothing read; -EINVAL: buf is NULL; -EBADF: fd is not open; else the error of read(2), but never
+ * -EINTR. At most 64 calls read or write files on disks at a time, and further calls wait for
+ * their turn; the deadline ends only that wait. Goroutines and plain threads.
  * internal/poll.FD.Read. seed: B2.
  * May switch; not async-signal-safe.
  */
@@ -1364,14 +1365,14 @@ ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadli
 ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadline);
 
 /**
- * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
- * MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+ * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
+ * no effect: the result may be short. -ENOTSOCK: fd is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
- * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+ * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_send(int fd, const void *buf, size_t n, int flags, gs_deadline deadline);
@@ -1417,10 +1418,10 @@ ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
 ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
- * Takes the next connection of a listening socket, which is made non-blocking: a new
- * socket, non-blocking and close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
- * the room there, and then the address's length. Goroutines that the accepting
- * one spawns from then on are spread over P's and nodes. Close it with gs_close.
+ * Takes the next connection of a listening socket, which is made non-blocking: returns a new
+ * socket, non-blocking and close-on-exec, which is the caller's, to be closed with gs_close. addr
+ * may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
+ * that the accepting goroutine spawns from then on are spread over P's and nodes.
  *
  * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
  * until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
@@ -1435,50 +1436,50 @@ int gs_accept(int fd,
               gs_deadline deadline);
 
 /**
- * Connects a socket, which is made non-blocking, with an address.
+ * Connects a socket, which is made non-blocking, to an address.
  *
- * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
- * -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
- * error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
- * goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is
- * NULL; -EFAULT: it can't be read. Goroutines and plain threads.
- * internal/poll.FD.Connect.
+ * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor -EINTR;
+ * -ECONNABORTED: the attempt has failed, and another call on the socket has taken the error;
+ * -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
+ * connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
+ * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
 int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
 
 /**
- * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
- * POLLRDHUP and their kin), or POLLERR or POLLHUP, for libraries that do the rest
- * themselves. The file stays blocking if it is.
+ * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
+ * their kin), or POLLERR or POLLHUP, for libraries that do the rest themselves. A blocking file
+ * stays blocking.
  *
- * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
- * gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
- * for this file, because it is on a disk. Goroutines and plain threads.
+ * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read;
+ * -EINVAL: unknown events; -EPERM: the file has none of the events, and no call can wait for it,
+ * because it is on a disk. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_poll_fd(int fd, int events, gs_deadline deadline);
 
 /**
- * Hands a file over that the caller has made: a socket, a pipe or whatever else poll(2) can wait for,
- * non-blocking already. From then on only gs_close may close it, and waits for it ask the kernel as rarely
- * as those for the files that the library makes itself; without this each wait costs a system call more, as
- * each wait of gs_poll_fd does all the same. What the library knew of the number, from a file that had it
- * before, is forgotten.
+ * Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
+ * can wait for, already non-blocking. From then on only gs_close may close the file. Waits for it
+ * then take no more system calls than waits for files that the library has opened. Without
+ * gs_adopt each wait takes one system call more. (Each wait of gs_poll_fd takes that call in any
+ * case.) The library forgets what it knew of a former file with this number.
  *
- * 0; -EBADF: it is not open; -EINVAL: it blocks; -EPERM: no call can wait for it, because it is on a disk;
- * -EBUSY: a call waits for it now; -ENOMEM. After an error all is as before. Any thread.
+ * 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: no call can wait for it,
+ * because it is on a disk; -EBUSY: a call waits for it now; -ENOMEM. After an error nothing has
+ * changed. Any thread.
  * May switch; not async-signal-safe.
  */
 int gs_adopt(int fd);
 
 /**
- * Closes a file. All calls that wait for it return -ECANCELED and never
- * meet the file that has its number next. Others run while close(2) waits, for a
- * disk or for SO_LINGER; the number is free by then.
+ * Closes a file. All calls that wait for it return -ECANCELED and never meet the file that has its
+ * number next. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
+ * is free by then.
  *
- * 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
- * same. Any thread. internal/poll.FD.Close.
+ * 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
+ * closed nevertheless. Any thread. internal/poll.FD.Close.
  * May switch; not async-signal-safe.
  */
 int gs_close(int fd);
@@ -1498,9 +1499,9 @@ int gs_close(int fd);
 GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 
 /**
- * A TCP socket that is connected with a port of a host, which is a name or an
- * address; of several addresses the first that answers. It has TCP_NODELAY, is
- * non-blocking and close-on-exec, and is the caller's.
+ * A TCP socket that is connected to a port of a host, which is a name or an address; if the name
+ * has several addresses, to the first that answers. It has TCP_NODELAY, is non-blocking and
+ * close-on-exec, and is the caller's.
  *
  * The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
  * gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -1541,34 +1542,34 @@ int gs_udp_connect(const char *host,
                    gs_deadline deadline);
 
 /**
- * A stream socket of this machine that listens at a path in the file system, or with "@name" at a
- * name of Linux's abstract ones, which go with the socket. backlog as for gs_tcp_listen.
- * Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed: unlink(2)
- * it then, and before if a process that has died may have left it.
+ * A Unix stream socket that listens at a path in the file system or, given "@name", at one of
+ * Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen.
+ * Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed:
+ * unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
  *
- * The socket; -EADDRINUSE: the path is there, whether a socket listens or not, or the name is
- * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
- * "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+ * The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
+ * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or "@";
+ * -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 int gs_unix_listen(const char *path,
                    int backlog);
 
 /**
- * A stream socket that is connected with the socket that listens at a path, or at "@name" (see
- * gs_unix_listen). While the other side has no room for it, it waits. Non-blocking and close-on-exec,
- * and the caller's.
+ * A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
+ * gs_unix_listen). The call waits while the listener's backlog is full. Non-blocking and
+ * close-on-exec, and the caller's.
  *
- * The socket; -ECONNREFUSED: the path is there, but no socket listens; -ENOENT: it isn't; other
- * errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
- * gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
+ * The socket; -ECONNREFUSED: the path exists, but no socket listens there; -ENOENT: the path
+ * doesn't exist; other errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+ * -ENAMETOOLONG, -EINVAL as for gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
 int gs_unix_connect(const char *path,
                     gs_deadline deadline);
 
 /**
- * Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).
+ * Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
  * Non-blocking and close-on-exec, and the caller's.
  *
  * 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
@@ -1577,10 +1578,10 @@ int gs_unix_connect(const char *path,
 int gs_unix_pair(int *fds);
 
 /**
- * open(2), while others run. The file is close-on-exec. The open of a pipe with a name may
- * wait for its other end for ever: neither the deadline nor gs_cancel ends it once it has begun.
- * With GS_NOWAIT the file is opened with O_NONBLOCK, and so doesn't wait. mode counts with O_CREAT
- * and O_TMPFILE only.
+ * open(2), while other goroutines run. The file is close-on-exec. Opening a named pipe may wait
+ * for the pipe's other end for ever: neither the deadline nor gs_cancel ends the open once it has
+ * begun. With GS_NOWAIT the file is opened with O_NONBLOCK, so the open doesn't wait. mode is used
+ * only with O_CREAT and O_TMPFILE.
  *
  * The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
  * path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
@@ -1593,8 +1594,8 @@ int gs_open(const char *path,
             gs_deadline deadline);
 
 /**
- * Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
- * until its turn comes, as for gs_pread.
+ * Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only
+ * the wait for a turn, as for gs_pread.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
  * os.File.Sync.
@@ -1610,10 +1611,10 @@ int gs_fsync(int fd,
 int gs_fdatasync(int fd, gs_deadline deadline);
 
 /**
- * Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
- * here: sendfile(2). May be short; never raises SIGPIPE. offset: where to begin, and then where it
- * has ended; NULL: the file's own position. out_fd is made non-blocking. After gs_close of in_fd it
- * ends with -ECANCELED when its wait for out_fd is over.
+ * Copies up to n bytes from a file on a disk to another file, mostly a socket, within the kernel:
+ * sendfile(2). May be short; never raises SIGPIPE. *offset: where the copy begins, and afterwards
+ * where it has ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
+ * closes in_fd, the copy ends with -ECANCELED when its wait for out_fd is over.
  *
  * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
  * -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
@@ -1628,10 +1629,11 @@ ssize_t gs_sendfile(int out_fd,
                     gs_deadline deadline);
 
 /**
- * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
- * its flags. May be short; never raises SIGPIPE. An offset: as for gs_sendfile; NULL for a pipe. Both
- * are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait. It waits for one of them at a time: gs_close of
- * the other one ends it with -ECANCELED when that wait is over.
+ * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2),
+ * with its flags. May be short; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for a
+ * pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. It waits
+ * for one of the files at a time: if gs_close closes the other file, the call ends with -ECANCELED
+ * when that wait is over.
  *
  * The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
  * -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).
@@ -1647,9 +1649,9 @@ ssize_t gs_splice(int fd_in,
                   gs_deadline deadline);
 
 /**
- * Reads from a file on a disk at an offset, as pread(2). What is in memory is read
- * at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
- * until its turn comes: at most 64 goroutines read or write at the same time.
+ * Reads from a file on a disk at an offset, as pread(2). Data that is in memory is read at once.
+ * For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
+ * or write files on disks at a time: the deadline ends only the wait for a turn.
  *
  * The number of bytes, short only at the end of the file or with GS_NOWAIT;
  * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
@@ -1660,7 +1662,7 @@ ssize_t gs_splice(int fd_in,
 ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
- * Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
+ * Writes to a file on a disk at an offset, as pwrite(2), while other goroutines run.
  *
  * The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
  * threads. Go's os.File.WriteAt.
@@ -1669,14 +1671,14 @@ ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline
 ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
- * getaddrinfo(3), while others run. *res is the caller's and freed with
- * freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
- * With GS_NOWAIT only addresses are understood, not names.
+ * getaddrinfo(3), while other goroutines run. *res is the caller's, to be freed with
+ * freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL. With GS_NOWAIT
+ * node may be an address, but not a name.
  *
- * 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
- * -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
- * one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
- * explains all of them. Goroutines and plain threads.
+ * 0; else *res is NULL, and the result is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
+ * -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, errno's value for EAI_SYSTEM; or the
+ * result stands for one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN
+ * and so on. gs_strerror explains all of them. Goroutines and plain threads.
  * net.Resolver.LookupHost.
  * May switch; not async-signal-safe.
  */
@@ -1688,15 +1690,15 @@ int gs_getaddrinfo(const char *node,
                    gs_deadline deadline);
 
 /**
- * The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
- * none, but 0 or a negative errno value. Anywhere.
+ * The EAI_ code (of netdb.h, for gai_strerror(3)) that a result of gs_getaddrinfo stands for; 0 if
+ * the result is 0 or a negative errno value.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_eai(int r);
 
 /**
  * What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
- * programs from before it returned all of its errors.
+ * programs that were written when gs_getaddrinfo did not yet return all of its errors.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_last_error(void);
@@ -1704,16 +1706,15 @@ int gs_last_error(void);
 /* ---- System calls and threads ---- */
 
 /**
- * The goroutine is about to make a system call that may block: until
- * gs_exitsyscall its P may be used by others. In between the thread counts as a
- * plain one: a call of this library that blocks, blocks the thread. Nests. On a
- * plain thread it does nothing. 0. Go's entersyscall.
+ * The goroutine is about to make a system call that may block: until gs_exitsyscall its P may be
+ * used by others. In between the thread counts as a plain thread: a call of this library that
+ * blocks, blocks the thread. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscall(void);
 
 /**
- * gs_entersyscall for a call that surely blocks for long: the P is given up at once.
+ * gs_entersyscall for a call that is sure to block for long: the goroutine gives its P up at once.
  * gs_exitsyscall ends this too. 0. Go's entersyscallblock.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1739,14 +1740,14 @@ int gs_exitsyscall(void);
 long gs_syscall(long nr, ...);
 
 /**
- * waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
- * are its. A child that is named by its number is waited for by the network poller where Linux
- * has pidfd_open (5.3). For the others (-1, a group, options) it checks again and again, at intervals
- * that grow to 10 ms.
+ * waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
+ * WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
+ * network poller where Linux has pidfd_open (5.3). In all other cases (-1, a group, options)
+ * gs_waitpid polls, at intervals that grow to 10 ms.
  *
- * The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
- * far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
- * option. Goroutines and plain threads. Go's os.Process.Wait.
+ * The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
+ * child has changed so far; -ECHILD: there is no such child, or another caller has waited for it;
+ * -EINVAL: an unknown option. Goroutines and plain threads. Go's os.Process.Wait.
  * May switch; not async-signal-safe.
  */
 pid_t gs_waitpid(pid_t pid,
@@ -1755,13 +1756,13 @@ pid_t gs_waitpid(pid_t pid,
                  gs_deadline deadline);
 
 /**
- * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in *info (a
- * siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for that, the
- * signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of main,
- * before any other thread and before the first call of this library. The library's own threads
- * block all. A signal that was sent to a thread (raise, pthread_kill) is seen on
- * that thread only, so use kill(getpid(), ...) and the like. Several may wait: each signal goes to one
- * of them.
+ * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
+ * *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for sigtimedwait,
+ * the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
+ * main, before any other thread and before the first call of this library. The library's own
+ * threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
+ * thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
+ * to one of them.
  *
  * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
  * NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
@@ -1773,26 +1774,26 @@ int gs_signal_wait(const void *set,
                    gs_deadline deadline);
 
 /**
- * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
- * the way to call a deep or blocking C function from a goroutine. In f the
- * thread counts as a plain one, but gs_self is the goroutine. Gives what f
- * returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
+ * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
+ * deep or blocking C function from a goroutine. In f the thread counts as a plain thread, but
+ * gs_self is the goroutine. Returns what f returns, with errno as f left it; NULL if f is NULL. On
+ * a plain thread it just calls f.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void *gs_blocking(void *(*f)(void *arg), void *arg);
 
 /**
- * From now on the goroutine stays on this thread, and no other runs on it; goroutines
- * that are pinned to the thread run there while this one is parked. If the goroutine
- * ends while locked the thread ends too (unless it is gs_run's caller's, or others
- * are pinned to it). Nests.
+ * From now on the goroutine stays on this thread, and no other goroutine runs there, except that
+ * goroutines which are pinned to the thread run while this goroutine is parked. If the goroutine
+ * ends while locked, the thread ends too (unless it is the thread that called gs_run, or other
+ * goroutines are pinned to it). Nests.
  * 0. Go's LockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_lock_os_thread(void);
 
 /**
- * Undoes one gs_lock_os_thread. 0; -EPERM: there was none. Go's UnlockOSThread.
+ * Undoes one gs_lock_os_thread. 0; -EPERM: the thread isn't locked. Go's UnlockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_unlock_os_thread(void);
@@ -1821,12 +1822,12 @@ int gs_set_max_threads(int n);
 /* ---- For embedders: runtimes, interpreters, garbage collectors ---- */
 
 /**
- * Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
- * NULL, is called on another goroutine's stack: it unlocks what gs_ready's
- * callers look at, and must not block; if it gives false the goroutine goes on at
- * once. The goroutine stays at rest until commit has returned, even if it is woken
- * or cancelled meanwhile. g is good until the goroutine ends, or gs_retain it. With
- * GS_NOWAIT, or a passed deadline, commit is not called.
+ * Parks the goroutine until gs_ready wakes it. When the goroutine is at rest, the library calls
+ * commit(g, arg) on another stack, unless commit is NULL. commit releases the lock of the data in
+ * which callers of gs_ready find g; it must not block. If commit returns false, the goroutine goes
+ * on at once. The goroutine stays at rest until commit has returned, even if it is woken or
+ * cancelled meanwhile. g is valid until the goroutine ends; to keep it longer, call gs_retain.
+ * With GS_NOWAIT, or a deadline that has passed, commit is not called.
  *
  * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
  * thread until the deadline (commit gets NULL). Go's gopark.
@@ -1835,8 +1836,9 @@ int gs_set_max_threads(int n);
 int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
 
 /**
- * Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
- * several callers one gets 0. Goroutines and plain threads. Go's goready.
+ * Wakes a goroutine that is in gs_park. 0; -EINVAL: the goroutine isn't in gs_park, or g is NULL.
+ * If several callers wake it at once, only one of them gets 0. Goroutines and plain threads. Go's
+ * goready.
  * May switch; not async-signal-safe.
  */
 int gs_ready(struct gs_g *g);
@@ -1853,8 +1855,8 @@ int gs_ready(struct gs_g *g);
  * until the caller has started the world again. So a collector may call it in the middle of an allocation
  * from lists that belong to the thread.
  *
- * 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
- * several take turns. Go's stopTheWorld.
+ * 0; -EDEADLK: the caller has stopped the world already. Goroutines and plain threads; several
+ * callers take turns. Go's stopTheWorld.
  * Not async-signal-safe.
  */
 int gs_stop_the_world(void);
@@ -1868,9 +1870,10 @@ int gs_start_the_world(void);
 
 /**
  * Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
- * which are NULL. size: sizeof(gs_g_info), of which a library that knows fewer fields
- * sets the rest to 0. What it shows is of some moment, and the next one is different: for
- * reports. info.name is good as long as the reference, or the goroutine if it is the caller.
+ * which are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0.
+ * The information is a snapshot that may be out of date at once, so it serves for reports only.
+ * info.name is valid as long as the caller's reference or, if g is the caller, as long as the
+ * goroutine.
  *
  * 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
  * plain threads.
@@ -1893,14 +1896,14 @@ int gs_name(const struct gs_g *g,
             size_t size);
 
 /**
- * Calls visit(info, ctx) for each goroutine, the caller and those that have not
- * run yet included. From info.sp to info.stack_hi, and in info.regs, is all that a goroutine
- * refers to; but for what a function that gs_blocking runs has on its thread's own stack.
- * Goroutines in system calls are stopped by the signal of the preemption to see their
- * registers, until gs_start_the_world: calls that Linux doesn't restart (poll, nanosleep,
- * ...) give EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of
- * reach. The info is good during the call, which must not call this
- * library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+ * Calls visit(info, ctx) for each goroutine, the caller and those that have not run yet included.
+ * All that a goroutine refers to is between info.sp and info.stack_hi, and in info.regs; except
+ * what a function that gs_blocking runs has on the thread's own stack. Goroutines in system calls
+ * are stopped by the signal of the preemption to see their registers, until gs_start_the_world:
+ * calls that Linux doesn't restart (poll, nanosleep, ...) give EINTR. Without that signal
+ * (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of reach. info is valid only during visit,
+ * which must not call this library. 0; -EPERM: the caller has not stopped the world; -EINVAL:
+ * visit is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
@@ -1910,20 +1913,20 @@ int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *c
  * for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
  * not begun have no id ("-"). The text is for people, and its form may change.
  *
- * The world stands while all this is copied, so a goroutine that can't be stopped is waited for:
- * see gs_stop_the_world. The text is written after that, so fd may be a pipe that a goroutine
- * reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the
- * world stopped by the caller or not; may switch goroutines; not from a signal handler. Go's
- * traceback.
+ * The world is stopped while all this is copied, so gs_dump waits for goroutines that can't be
+ * stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
+ * goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
+ * with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
+ * Go's traceback.
  * Not async-signal-safe.
  */
 int gs_dump(int fd);
 
 /**
- * Sets a function that a thread of the library calls, f(ctx), when all goroutines wait and nothing
- * can wake any of them, in place of the report and the abort; NULL restores these. f must not
- * block nor end the runtime. When f returns, the runtime goes on waiting, and calls f again only
- * after something has run. 0.
+ * Sets a deadlock handler: when all goroutines wait and nothing can wake any of them, a thread of
+ * the library calls f(ctx) instead of reporting the deadlock and aborting. NULL restores report
+ * and abort. f must not block nor end the runtime. When f returns, the runtime goes on waiting,
+ * and calls f again only after something has run. 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_deadlock_handler(void (*f)(void *ctx),
@@ -1944,11 +1947,12 @@ int gs_hold(void);
 int gs_unhold(void);
 
 /**
- * Has f(ctx, line) called with each line that the library would write to standard error (warnings,
- * the report of a deadlock), without the newline and good during the call; NULL: standard error
- * again. f runs on any thread, may be called by several at once, must not block nor call this
- * library. The report of a stack overflow goes to standard error in any case: it is made in a
- * signal handler. 0. Goroutines and plain threads; never switches.
+ * Sets a log function: the library calls f(ctx, line) with each line that it would write to
+ * standard error (warnings, the report of a deadlock), without the newline. line is valid only
+ * during the call. NULL: standard error again. f is called on any thread, and by several threads
+ * at once; it must neither block nor call this library. The report of a stack overflow goes to
+ * standard error in any case: it is made in a signal handler. 0. Goroutines and plain threads;
+ * never switches.
  * Not async-signal-safe.
  */
 int gs_set_log(void (*f)(void *ctx, const char *line),
@@ -1970,24 +1974,23 @@ void gs_preempt_now(void);
 /**
  * The address of a word that is not 0 while some goroutine is asked to give way: for programs that
  * load the library with dlopen(3), and for compilers of other languages. It stays the same until
- * the process ends, and only the library writes there. Such a program gets this function and
- * gs_preempt_check with dlsym(3), calls this one once, and then, in a loop, the other one whenever
- * the word isn't 0.
+ * the process ends, and only the library writes there. Such a program looks up gs_preempt_flag and
+ * gs_preempt_check with dlsym(3), calls gs_preempt_flag once, and then, in a loop,
+ * gs_preempt_check whenever the word isn't 0.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const uint32_t *gs_preempt_flag(void);
 
 /**
- * From here on the goroutine is not preempted, neither by a signal nor at calls
- * that don't block, and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT
- * says of locks, those in malloc(3) included, holds meanwhile. Nests. On a plain thread it
- * does nothing.
+ * From here on the goroutine is not preempted, neither by a signal nor at calls that don't block,
+ * and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT says about locks,
+ * including malloc(3)'s, applies meanwhile. Nests. On a plain thread it does nothing.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 void gs_preempt_disable(void);
 
 /**
- * Undoes one gs_preempt_disable; a surplus one does nothing.
+ * Undoes one gs_preempt_disable. Does nothing if preemption isn't disabled.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_enable(void);
@@ -2003,8 +2006,8 @@ void gs_preempt_enable(void);
  * While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
  * system call more.
  *
- * 0; -EINVAL: size, or something is set that this version doesn't know; -ENOMEM. Goroutines and
- * plain threads; not from a hook, nor from a signal handler. It may switch.
+ * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
+ * and plain threads; not from a hook, nor from a signal handler. It may switch.
  * Not async-signal-safe.
  */
 int gs_set_hooks(const struct gs_hooks *hooks);
@@ -2060,11 +2063,10 @@ int gs_gang_spawn(struct gs_gang *gang,
 /* ---- NUMA nodes ---- */
 
 /**
- * How many NUMA nodes there are with CPUs that this process may use; at least 1. As any
- * function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init).
- * Their numbers are this process's own, in an order that differs from process to
- * process, so that not all fill the same node first. Goroutines and plain threads.
- * seed: N10.
+ * How many NUMA nodes there are with CPUs that this process may use; at least 1. As with any
+ * function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init). Each process
+ * numbers the nodes in an order of its own, so that not all processes fill the same node first.
+ * Goroutines and plain threads. seed: N10.
  * May switch; not async-signal-safe.
  */
 int gs_numa_nodes(void);
@@ -2077,9 +2079,8 @@ int gs_numa_nodes(void);
 int gs_numa_node(void);
 
 /**
- * How far a node's memory is from another's CPUs, in the system's scale: 10 is the
- * own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
- * threads.
+ * How far a node's memory is from another's CPUs, in the system's scale: 10 is the node's own
+ * memory, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_numa_distance(int a, int b);
@@ -2097,9 +2098,9 @@ int gs_numa_distance(int a, int b);
 int gs_numa_cpus(int node, size_t size, void *set);
 
 /**
- * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
- * GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
- * another. On a synthetic machine, and with one node, policies make no difference.
+ * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or
+ * the number of a node. If that node has no memory left, the memory comes from another node. On a
+ * synthetic machine, and with one node, policies make no difference.
  *
  * For what is large: each call is a system call or two. NULL: size is 0, policy is
  * none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
@@ -2109,8 +2110,8 @@ int gs_numa_cpus(int node, size_t size, void *set);
 GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
 
 /**
- * Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
- * also after gs_shutdown.
+ * Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
+ * after gs_shutdown.
  * May switch; not async-signal-safe.
  */
 void gs_numa_free(void *p, size_t size);
@@ -2118,8 +2119,8 @@ void gs_numa_free(void *p, size_t size);
 /* ---- Statistics ---- */
 
 /**
- * Reads the statistics of the whole runtime; without one all are 0. The counters go
- * on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
+ * Reads the statistics of the whole runtime; without a runtime all are 0. The counters change
+ * while they are read, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
  * small. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
@@ -2132,9 +2133,9 @@ int gs_stats_read(struct gs_stats *out);
 int gs_stats_node(int node, struct gs_stats *out);
 
 /**
- * How often P's of a node have stolen work from another node, its queue or its P's;
- * with the same number twice, from P's of their own. -EINVAL: there is no such node,
- * or no runtime. Goroutines and plain threads.
+ * How often P's of a node have stolen work from node from, from its queue or its P's. If both are
+ * the same node: how often they have stolen from P's of their own node. -EINVAL: there is no such
+ * node, or no runtime. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int64_t gs_stats_steals(int node, int from);

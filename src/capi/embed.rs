@@ -11,12 +11,12 @@ use crate::sched::who::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
-/// Parks the goroutine until gs_ready. When it is at rest commit(g, arg), if not
-/// NULL, is called on another goroutine's stack: it unlocks what gs_ready's
-/// callers look at, and must not block; if it gives false the goroutine goes on at
-/// once. The goroutine stays at rest until commit has returned, even if it is woken
-/// or cancelled meanwhile. g is good until the goroutine ends, or gs_retain it. With
-/// GS_NOWAIT, or a passed deadline, commit is not called.
+/// Parks the goroutine until gs_ready wakes it. When the goroutine is at rest, the library calls
+/// commit(g, arg) on another stack, unless commit is NULL. commit releases the lock of the data in
+/// which callers of gs_ready find g; it must not block. If commit returns false, the goroutine goes
+/// on at once. The goroutine stays at rest until commit has returned, even if it is woken or
+/// cancelled meanwhile. g is valid until the goroutine ends; to keep it longer, call gs_retain.
+/// With GS_NOWAIT, or a deadline that has passed, commit is not called.
 ///
 /// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
 /// thread until the deadline (commit gets NULL). Go's gopark.
@@ -36,8 +36,9 @@ pub unsafe extern "C" fn gs_park(
     unsafe { embed::park(commit, arg, deadline) }
 }
 
-/// Wakes a goroutine that is in gs_park. 0; -EINVAL: it isn't, or g is NULL. Of
-/// several callers one gets 0. Goroutines and plain threads. Go's goready.
+/// Wakes a goroutine that is in gs_park. 0; -EINVAL: the goroutine isn't in gs_park, or g is NULL.
+/// If several callers wake it at once, only one of them gets 0. Goroutines and plain threads. Go's
+/// goready.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -62,8 +63,8 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 /// until the caller has started the world again. So a collector may call it in the middle of an allocation
 /// from lists that belong to the thread.
 ///
-/// 0; -EDEADLK: the caller has stopped it already. Goroutines and plain threads;
-/// several take turns. Go's stopTheWorld.
+/// 0; -EDEADLK: the caller has stopped the world already. Goroutines and plain threads; several
+/// callers take turns. Go's stopTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
     let _entered = Entered::without_giving_way();
@@ -158,9 +159,10 @@ impl gs_g_info {
 }
 
 /// Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
-/// which are NULL. size: sizeof(gs_g_info), of which a library that knows fewer fields
-/// sets the rest to 0. What it shows is of some moment, and the next one is different: for
-/// reports. info.name is good as long as the reference, or the goroutine if it is the caller.
+/// which are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0.
+/// The information is a snapshot that may be out of date at once, so it serves for reports only.
+/// info.name is valid as long as the caller's reference or, if g is the caller, as long as the
+/// goroutine.
 ///
 /// 0; -EINVAL: g or info is NULL, or size is below that of the first release. Goroutines and
 /// plain threads.
@@ -204,14 +206,14 @@ pub unsafe extern "C" fn gs_name(g: *const gs_g, buf: *mut c_char, size: usize) 
     unsafe { embed::name(g, to) as c_int }
 }
 
-/// Calls visit(info, ctx) for each goroutine, the caller and those that have not
-/// run yet included. From info.sp to info.stack_hi, and in info.regs, is all that a goroutine
-/// refers to; but for what a function that gs_blocking runs has on its thread's own stack.
-/// Goroutines in system calls are stopped by the signal of the preemption to see their
-/// registers, until gs_start_the_world: calls that Linux doesn't restart (poll, nanosleep,
-/// ...) give EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of
-/// reach. The info is good during the call, which must not call this
-/// library. 0; -EPERM: the caller has not stopped the world; -EINVAL: visit is NULL.
+/// Calls visit(info, ctx) for each goroutine, the caller and those that have not run yet included.
+/// All that a goroutine refers to is between info.sp and info.stack_hi, and in info.regs; except
+/// what a function that gs_blocking runs has on the thread's own stack. Goroutines in system calls
+/// are stopped by the signal of the preemption to see their registers, until gs_start_the_world:
+/// calls that Linux doesn't restart (poll, nanosleep, ...) give EINTR. Without that signal
+/// (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of reach. info is valid only during visit,
+/// which must not call this library. 0; -EPERM: the caller has not stopped the world; -EINVAL:
+/// visit is NULL.
 ///
 /// # Safety
 /// Calling `visit` with `ctx` is the caller's business.
@@ -237,21 +239,21 @@ pub unsafe extern "C" fn gs_foreach_g(
 /// for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
 /// not begun have no id ("-"). The text is for people, and its form may change.
 ///
-/// The world stands while all this is copied, so a goroutine that can't be stopped is waited for:
-/// see gs_stop_the_world. The text is written after that, so fd may be a pipe that a goroutine
-/// reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the
-/// world stopped by the caller or not; may switch goroutines; not from a signal handler. Go's
-/// traceback.
+/// The world is stopped while all this is copied, so gs_dump waits for goroutines that can't be
+/// stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
+/// goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
+/// with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
+/// Go's traceback.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_dump(fd: c_int) -> c_int {
     let _entered = Entered::new();
     dump::dump(fd)
 }
 
-/// Sets a function that a thread of the library calls, f(ctx), when all goroutines wait and nothing
-/// can wake any of them, in place of the report and the abort; NULL restores these. f must not
-/// block nor end the runtime. When f returns, the runtime goes on waiting, and calls f again only
-/// after something has run. 0.
+/// Sets a deadlock handler: when all goroutines wait and nothing can wake any of them, a thread of
+/// the library calls f(ctx) instead of reporting the deadlock and aborting. NULL restores report
+/// and abort. f must not block nor end the runtime. When f returns, the runtime goes on waiting,
+/// and calls f again only after something has run. 0.
 ///
 /// # Safety
 /// Calling `f` with `ctx`, on another thread, is the caller's business.
@@ -282,11 +284,12 @@ pub extern "C" fn gs_unhold() -> c_int {
     if deadlock::unhold() { 0 } else { -libc::EPERM }
 }
 
-/// Has f(ctx, line) called with each line that the library would write to standard error (warnings,
-/// the report of a deadlock), without the newline and good during the call; NULL: standard error
-/// again. f runs on any thread, may be called by several at once, must not block nor call this
-/// library. The report of a stack overflow goes to standard error in any case: it is made in a
-/// signal handler. 0. Goroutines and plain threads; never switches.
+/// Sets a log function: the library calls f(ctx, line) with each line that it would write to
+/// standard error (warnings, the report of a deadlock), without the newline. line is valid only
+/// during the call. NULL: standard error again. f is called on any thread, and by several threads
+/// at once; it must neither block nor call this library. The report of a stack overflow goes to
+/// standard error in any case: it is made in a signal handler. 0. Goroutines and plain threads;
+/// never switches.
 ///
 /// # Safety
 /// Calling `f` with `ctx`, on any thread, is the caller's business.
@@ -315,24 +318,23 @@ pub extern "C" fn gs_preempt_now() {
 
 /// The address of a word that is not 0 while some goroutine is asked to give way: for programs that
 /// load the library with dlopen(3), and for compilers of other languages. It stays the same until
-/// the process ends, and only the library writes there. Such a program gets this function and
-/// gs_preempt_check with dlsym(3), calls this one once, and then, in a loop, the other one whenever
-/// the word isn't 0.
+/// the process ends, and only the library writes there. Such a program looks up gs_preempt_flag and
+/// gs_preempt_check with dlsym(3), calls gs_preempt_flag once, and then, in a loop,
+/// gs_preempt_check whenever the word isn't 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_flag() -> *const u32 {
     world::preempt_word().as_ptr()
 }
 
-/// From here on the goroutine is not preempted, neither by a signal nor at calls
-/// that don't block, and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT
-/// says of locks, those in malloc(3) included, holds meanwhile. Nests. On a plain thread it
-/// does nothing.
+/// From here on the goroutine is not preempted, neither by a signal nor at calls that don't block,
+/// and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT says about locks,
+/// including malloc(3)'s, applies meanwhile. Nests. On a plain thread it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_disable() {
     embed::disable_preemption();
 }
 
-/// Undoes one gs_preempt_disable; a surplus one does nothing.
+/// Undoes one gs_preempt_disable. Does nothing if preemption isn't disabled.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_enable() {
     embed::enable_preemption();

@@ -58,21 +58,22 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
     Some(all)
 }
 
-/// Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else
-/// that poll(2) can wait for; also from a file on a disk, which counts as a system
-/// call that may block. The file is made non-blocking when it is first used,
-/// unless it is a socket. What is there is read at once; else the goroutine parks
-/// until something comes. Several may wait for one file: first come, first served.
+/// Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else that poll(2) can
+/// wait for; also from a file on a disk, which counts as a system call that may block. The file is
+/// made non-blocking when it is first used, unless it is a socket. Data that is there is read at
+/// once; else the goroutine parks until something comes. Several callers may wait for one file:
+/// first come, first served.
 ///
-/// close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends the calls that are
-/// under way. A goroutine that is between two calls doesn't notice it, and its next call may meet another file that has
-/// got the number: let such goroutines end first (shutdown(2) or gs_cancel, then gs_join).
+/// close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends
+/// the calls that are under way. A goroutine that is between two calls doesn't notice the gs_close,
+/// and its next call may meet another file that has got the number: let such goroutines end first
+/// (shutdown(2) or gs_cancel, then gs_join).
 ///
-/// The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also before
-/// anything is read if the deadline has passed already), -ECANCELED: nothing read,
-/// and gs_close or gs_cancel was called; -EINVAL: buf is NULL; -EBADF: fd is not
-/// open; else the error of read(2), but never -EINTR. Goroutines wait for at most 64
-/// disks at a time, and others for their turn; the deadline counts until then. Goroutines and plain threads.
+/// The number of bytes, 0 at the end of the file; -EAGAIN, -ETIMEDOUT (also if the deadline has
+/// passed before the call, even if there is data), -ECANCELED (gs_close or gs_cancel was called):
+/// nothing read; -EINVAL: buf is NULL; -EBADF: fd is not open; else the error of read(2), but never
+/// -EINTR. At most 64 calls read or write files on disks at a time, and further calls wait for
+/// their turn; the deadline ends only that wait. Goroutines and plain threads.
 /// internal/poll.FD.Read. seed: B2.
 ///
 /// # Safety
@@ -141,8 +142,8 @@ pub unsafe extern "C" fn gs_writev(
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::write(fd, b, deadline)) }
 }
 
-/// recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait.
-/// MSG_WAITALL is not waited for: it may be short. -ENOTSOCK: it is no socket.
+/// recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
+/// no effect: the result may be short. -ENOTSOCK: fd is no socket.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn gs_recv(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
 }
 
-/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: it is no socket.
+/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -267,10 +268,10 @@ pub unsafe extern "C" fn gs_sendmsg(
     unsafe { io::send_message(fd, msg, flags, deadline) }
 }
 
-/// Takes the next connection of a listening socket, which is made non-blocking: a new
-/// socket, non-blocking and close-on-exec, which is the caller's. addr may be NULL; if it isn't, *addrlen is
-/// the room there, and then the address's length. Goroutines that the accepting
-/// one spawns from then on are spread over P's and nodes. Close it with gs_close.
+/// Takes the next connection of a listening socket, which is made non-blocking: returns a new
+/// socket, non-blocking and close-on-exec, which is the caller's, to be closed with gs_close. addr
+/// may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
+/// that the accepting goroutine spawns from then on are spread over P's and nodes.
 ///
 /// The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
 /// until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
@@ -296,14 +297,13 @@ pub unsafe extern "C" fn gs_accept(
     unsafe { io::accept(fd, addr, len, deadline) as c_int }
 }
 
-/// Connects a socket, which is made non-blocking, with an address.
+/// Connects a socket, which is made non-blocking, to an address.
 ///
-/// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor
-/// -EINTR; -ECONNABORTED: it has failed, and another call on the socket has taken the
-/// error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: it
-/// goes on connecting, and a further call waits for that; -EBADF; -EINVAL: addr is
-/// NULL; -EFAULT: it can't be read. Goroutines and plain threads.
-/// internal/poll.FD.Connect.
+/// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor -EINTR;
+/// -ECONNABORTED: the attempt has failed, and another call on the socket has taken the error;
+/// -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
+/// connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
+/// NULL; -EFAULT: addr can't be read. Goroutines and plain threads. internal/poll.FD.Connect.
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
@@ -322,13 +322,13 @@ pub unsafe extern "C" fn gs_connect(
     unsafe { io::connect(fd, addr, addrlen, deadline) as c_int }
 }
 
-/// Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI,
-/// POLLRDHUP and their kin), or POLLERR or POLLHUP, for libraries that do the rest
-/// themselves. The file stays blocking if it is.
+/// Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
+/// their kin), or POLLERR or POLLHUP, for libraries that do the rest themselves. A blocking file
+/// stays blocking.
 ///
-/// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for
-/// gs_read; -EINVAL: unknown events; -EPERM: it has none of them, and no call can wait
-/// for this file, because it is on a disk. Goroutines and plain threads.
+/// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read;
+/// -EINVAL: unknown events; -EPERM: the file has none of the events, and no call can wait for it,
+/// because it is on a disk. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) -> c_int {
     /// All that poll(2) knows.
@@ -340,26 +340,27 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) ->
     io::poll(fd, events as i16, deadline) as c_int
 }
 
-/// Hands a file over that the caller has made: a socket, a pipe or whatever else poll(2) can wait for,
-/// non-blocking already. From then on only gs_close may close it, and waits for it ask the kernel as rarely
-/// as those for the files that the library makes itself; without this each wait costs a system call more, as
-/// each wait of gs_poll_fd does all the same. What the library knew of the number, from a file that had it
-/// before, is forgotten.
+/// Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
+/// can wait for, already non-blocking. From then on only gs_close may close the file. Waits for it
+/// then take no more system calls than waits for files that the library has opened. Without
+/// gs_adopt each wait takes one system call more. (Each wait of gs_poll_fd takes that call in any
+/// case.) The library forgets what it knew of a former file with this number.
 ///
-/// 0; -EBADF: it is not open; -EINVAL: it blocks; -EPERM: no call can wait for it, because it is on a disk;
-/// -EBUSY: a call waits for it now; -ENOMEM. After an error all is as before. Any thread.
+/// 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: no call can wait for it,
+/// because it is on a disk; -EBUSY: a call waits for it now; -ENOMEM. After an error nothing has
+/// changed. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_adopt(fd: c_int) -> c_int {
     let _call = Call::new();
     io::adopt(fd).err().unwrap_or(0)
 }
 
-/// Closes a file. All calls that wait for it return -ECANCELED and never
-/// meet the file that has its number next. Others run while close(2) waits, for a
-/// disk or for SO_LINGER; the number is free by then.
+/// Closes a file. All calls that wait for it return -ECANCELED and never meet the file that has its
+/// number next. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
+/// is free by then.
 ///
-/// 0; -EBADF: it is not open, or being closed; else the error of close(2), and it is closed all the
-/// same. Any thread. internal/poll.FD.Close.
+/// 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
+/// closed nevertheless. Any thread. internal/poll.FD.Close.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_close(fd: c_int) -> c_int {
     let _call = Call::new();
@@ -395,9 +396,9 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
     io::tcp_listen(unsafe { given(host) }, port, backlog)
 }
 
-/// A TCP socket that is connected with a port of a host, which is a name or an
-/// address; of several addresses the first that answers. It has TCP_NODELAY, is
-/// non-blocking and close-on-exec, and is the caller's.
+/// A TCP socket that is connected to a port of a host, which is a name or an address; if the name
+/// has several addresses, to the first that answers. It has TCP_NODELAY, is non-blocking and
+/// close-on-exec, and is the caller's.
 ///
 /// The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
 /// gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -456,14 +457,14 @@ pub unsafe extern "C" fn gs_udp_connect(
     unsafe { given(host) }.map_or(EINVAL, |host| io::udp_connect(host, port, deadline))
 }
 
-/// A stream socket of this machine that listens at a path in the file system, or with "@name" at a
-/// name of Linux's abstract ones, which go with the socket. backlog as for gs_tcp_listen.
-/// Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed: unlink(2)
-/// it then, and before if a process that has died may have left it.
+/// A Unix stream socket that listens at a path in the file system or, given "@name", at one of
+/// Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen.
+/// Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed:
+/// unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
 ///
-/// The socket; -EADDRINUSE: the path is there, whether a socket listens or not, or the name is
-/// taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or
-/// "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+/// The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
+/// taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or "@";
+/// -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -474,13 +475,13 @@ pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> 
     unsafe { given(path) }.map_or(EINVAL, |path| io::unix_listen(path, backlog))
 }
 
-/// A stream socket that is connected with the socket that listens at a path, or at "@name" (see
-/// gs_unix_listen). While the other side has no room for it, it waits. Non-blocking and close-on-exec,
-/// and the caller's.
+/// A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
+/// gs_unix_listen). The call waits while the listener's backlog is full. Non-blocking and
+/// close-on-exec, and the caller's.
 ///
-/// The socket; -ECONNREFUSED: the path is there, but no socket listens; -ENOENT: it isn't; other
-/// errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -ENAMETOOLONG, -EINVAL as for
-/// gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
+/// The socket; -ECONNREFUSED: the path exists, but no socket listens there; -ENOENT: the path
+/// doesn't exist; other errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
+/// -ENAMETOOLONG, -EINVAL as for gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -491,7 +492,7 @@ pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadl
     unsafe { given(path) }.map_or(EINVAL, |path| io::unix_connect(path, deadline))
 }
 
-/// Two stream sockets that are connected with each other, in fds[0] and fds[1]: socketpair(2).
+/// Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
 /// Non-blocking and close-on-exec, and the caller's.
 ///
 /// 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
@@ -515,10 +516,10 @@ pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
     }
 }
 
-/// open(2), while others run. The file is close-on-exec. The open of a pipe with a name may
-/// wait for its other end for ever: neither the deadline nor gs_cancel ends it once it has begun.
-/// With GS_NOWAIT the file is opened with O_NONBLOCK, and so doesn't wait. mode counts with O_CREAT
-/// and O_TMPFILE only.
+/// open(2), while other goroutines run. The file is close-on-exec. Opening a named pipe may wait
+/// for the pipe's other end for ever: neither the deadline nor gs_cancel ends the open once it has
+/// begun. With GS_NOWAIT the file is opened with O_NONBLOCK, so the open doesn't wait. mode is used
+/// only with O_CREAT and O_TMPFILE.
 ///
 /// The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
 /// path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
@@ -541,8 +542,8 @@ pub unsafe extern "C" fn gs_open(
     io::open(unsafe { CStr::from_ptr(path) }, flags, mode, deadline)
 }
 
-/// Brings what was written to a file to the disk, while others run: fsync(2). The deadline counts
-/// until its turn comes, as for gs_pread.
+/// Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only
+/// the wait for a turn, as for gs_pread.
 ///
 /// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
 /// os.File.Sync.
@@ -559,10 +560,10 @@ pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
     io::sync(fd, true, deadline)
 }
 
-/// Copies up to n bytes from a file on a disk to another file, mostly a socket, without bringing them
-/// here: sendfile(2). May be short; never raises SIGPIPE. offset: where to begin, and then where it
-/// has ended; NULL: the file's own position. out_fd is made non-blocking. After gs_close of in_fd it
-/// ends with -ECANCELED when its wait for out_fd is over.
+/// Copies up to n bytes from a file on a disk to another file, mostly a socket, within the kernel:
+/// sendfile(2). May be short; never raises SIGPIPE. *offset: where the copy begins, and afterwards
+/// where it has ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
+/// closes in_fd, the copy ends with -ECANCELED when its wait for out_fd is over.
 ///
 /// The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
 /// -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
@@ -587,10 +588,11 @@ pub unsafe extern "C" fn gs_sendfile(
     unsafe { io::send_file(out_fd, in_fd, offset, n, deadline) }
 }
 
-/// Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2), with
-/// its flags. May be short; never raises SIGPIPE. An offset: as for gs_sendfile; NULL for a pipe. Both
-/// are made non-blocking. With SPLICE_F_NONBLOCK it doesn't wait. It waits for one of them at a time: gs_close of
-/// the other one ends it with -ECANCELED when that wait is over.
+/// Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2),
+/// with its flags. May be short; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for a
+/// pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. It waits
+/// for one of the files at a time: if gs_close closes the other file, the call ends with -ECANCELED
+/// when that wait is over.
 ///
 /// The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
 /// -EPIPE, -EBADF; -EINVAL: neither is a pipe, or n is too large; else the error of splice(2).
@@ -617,9 +619,9 @@ pub unsafe extern "C" fn gs_splice(
     unsafe { io::splice(from, to, n, flags, deadline) }
 }
 
-/// Reads from a file on a disk at an offset, as pread(2). What is in memory is read
-/// at once; else others run meanwhile, and with O_DIRECT always. The deadline counts
-/// until its turn comes: at most 64 goroutines read or write at the same time.
+/// Reads from a file on a disk at an offset, as pread(2). Data that is in memory is read at once.
+/// For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
+/// or write files on disks at a time: the deadline ends only the wait for a turn.
 ///
 /// The number of bytes, short only at the end of the file or with GS_NOWAIT;
 /// -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
@@ -644,7 +646,7 @@ pub unsafe extern "C" fn gs_pread(
     }
 }
 
-/// Writes to a file on a disk at an offset, as pwrite(2); others run meanwhile.
+/// Writes to a file on a disk at an offset, as pwrite(2), while other goroutines run.
 ///
 /// The number of bytes; errors as gs_pread and pwrite(2). Goroutines and plain
 /// threads. Go's os.File.WriteAt.
@@ -667,14 +669,14 @@ pub unsafe extern "C" fn gs_pwrite(
     }
 }
 
-/// getaddrinfo(3), while others run. *res is the caller's and freed with
-/// freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL.
-/// With GS_NOWAIT only addresses are understood, not names.
+/// getaddrinfo(3), while other goroutines run. *res is the caller's, to be freed with
+/// freeaddrinfo(3). node or service may be NULL, but not both; hints may be NULL. With GS_NOWAIT
+/// node may be an address, but not a name.
 ///
-/// 0; else *res is NULL, and it is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
-/// -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, what EAI_SYSTEM stands for; or it is
-/// one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN and so on. gs_strerror
-/// explains all of them. Goroutines and plain threads.
+/// 0; else *res is NULL, and the result is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
+/// -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, errno's value for EAI_SYSTEM; or the
+/// result stands for one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN
+/// and so on. gs_strerror explains all of them. Goroutines and plain threads.
 /// net.Resolver.LookupHost.
 ///
 /// # Safety
@@ -706,15 +708,15 @@ pub unsafe extern "C" fn gs_getaddrinfo(
     result
 }
 
-/// The EAI_ code (of netdb.h, for gai_strerror(3)) in what gs_getaddrinfo has returned: 0 if it is
-/// none, but 0 or a negative errno value. Anywhere.
+/// The EAI_ code (of netdb.h, for gai_strerror(3)) that a result of gs_getaddrinfo stands for; 0 if
+/// the result is 0 or a negative errno value.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_eai(r: c_int) -> c_int {
     io::eai(r)
 }
 
 /// What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
-/// programs from before it returned all of its errors.
+/// programs that were written when gs_getaddrinfo did not yet return all of its errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_last_error() -> c_int {
     io::last_error()

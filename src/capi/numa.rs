@@ -36,11 +36,10 @@ fn caller_node(rt: &Runtime) -> usize {
     }
 }
 
-/// How many NUMA nodes there are with CPUs that this process may use; at least 1. As any
-/// function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init).
-/// Their numbers are this process's own, in an order that differs from process to
-/// process, so that not all fill the same node first. Goroutines and plain threads.
-/// seed: N10.
+/// How many NUMA nodes there are with CPUs that this process may use; at least 1. As with any
+/// function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init). Each process
+/// numbers the nodes in an order of its own, so that not all processes fill the same node first.
+/// Goroutines and plain threads. seed: N10.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_nodes() -> c_int {
     with(|rt| rt.nodes.len() as c_int)
@@ -53,9 +52,8 @@ pub extern "C" fn gs_numa_node() -> c_int {
     with(|rt| caller_node(rt) as c_int)
 }
 
-/// How far a node's memory is from another's CPUs, in the system's scale: 10 is the
-/// own, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain
-/// threads.
+/// How far a node's memory is from another's CPUs, in the system's scale: 10 is the node's own
+/// memory, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
     with(|rt| {
@@ -99,9 +97,9 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
     })
 }
 
-/// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL,
-/// GS_NUMA_STRIPE or the number of a node. When that node has none left it comes from
-/// another. On a synthetic machine, and with one node, policies make no difference.
+/// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or
+/// the number of a node. If that node has no memory left, the memory comes from another node. On a
+/// synthetic machine, and with one node, policies make no difference.
 ///
 /// For what is large: each call is a system call or two. NULL: size is 0, policy is
 /// none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
@@ -126,8 +124,8 @@ pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
     memory.unwrap_or(ptr::null_mut())
 }
 
-/// Frees what gs_numa_alloc has given for this size; NULL is nothing. From anywhere,
-/// also after gs_shutdown.
+/// Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
+/// after gs_shutdown.
 ///
 /// # Safety
 /// `p` is null, or was given by `gs_numa_alloc` for `size` and is not used any more.

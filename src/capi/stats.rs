@@ -94,8 +94,8 @@ unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_in
     unsafe { sized::write(out, || read().map(gs_stats::of)) }
 }
 
-/// Reads the statistics of the whole runtime; without one all are 0. The counters go
-/// on meanwhile, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
+/// Reads the statistics of the whole runtime; without a runtime all are 0. The counters change
+/// while they are read, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
 /// small. Goroutines and plain threads.
 ///
 /// # Safety
@@ -117,9 +117,9 @@ pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int
     unsafe { give(out, read) }
 }
 
-/// How often P's of a node have stolen work from another node, its queue or its P's;
-/// with the same number twice, from P's of their own. -EINVAL: there is no such node,
-/// or no runtime. Goroutines and plain threads.
+/// How often P's of a node have stolen work from node from, from its queue or its P's. If both are
+/// the same node: how often they have stolen from P's of their own node. -EINVAL: there is no such
+/// node, or no runtime. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
     let _entered = Entered::new();

@@ -13,17 +13,16 @@ use crate::sched::who::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pid_t, siginfo_t, sigset_t};
 
-/// The goroutine is about to make a system call that may block: until
-/// gs_exitsyscall its P may be used by others. In between the thread counts as a
-/// plain one: a call of this library that blocks, blocks the thread. Nests. On a
-/// plain thread it does nothing. 0. Go's entersyscall.
+/// The goroutine is about to make a system call that may block: until gs_exitsyscall its P may be
+/// used by others. In between the thread counts as a plain thread: a call of this library that
+/// blocks, blocks the thread. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
     let _entered = Entered::new();
     blocking::enter()
 }
 
-/// gs_entersyscall for a call that surely blocks for long: the P is given up at once.
+/// gs_entersyscall for a call that is sure to block for long: the goroutine gives its P up at once.
 /// gs_exitsyscall ends this too. 0. Go's entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
@@ -72,14 +71,14 @@ unsafe extern "C" fn system_call(
     result as c_long
 }
 
-/// waitpid(2), while others run: pid, status (or NULL) and options (WNOHANG, WUNTRACED, WCONTINUED)
-/// are its. A child that is named by its number is waited for by the network poller where Linux
-/// has pidfd_open (5.3). For the others (-1, a group, options) it checks again and again, at intervals
-/// that grow to 10 ms.
+/// waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
+/// WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
+/// network poller where Linux has pidfd_open (5.3). In all other cases (-1, a group, options)
+/// gs_waitpid polls, at intervals that grow to 10 ms.
 ///
-/// The child; 0: with WNOHANG none has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has, so
-/// far; -ECHILD: there is no such child, or another has waited for it; -EINVAL: an unknown
-/// option. Goroutines and plain threads. Go's os.Process.Wait.
+/// The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
+/// child has changed so far; -ECHILD: there is no such child, or another caller has waited for it;
+/// -EINVAL: an unknown option. Goroutines and plain threads. Go's os.Process.Wait.
 ///
 /// # Safety
 /// `status` is null or writable.
@@ -99,13 +98,13 @@ pub unsafe extern "C" fn gs_waitpid(
     unsafe { io::wait(pid, status, options, deadline) }
 }
 
-/// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in *info (a
-/// siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for that, the
-/// signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of main,
-/// before any other thread and before the first call of this library. The library's own threads
-/// block all. A signal that was sent to a thread (raise, pthread_kill) is seen on
-/// that thread only, so use kill(getpid(), ...) and the like. Several may wait: each signal goes to one
-/// of them.
+/// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
+/// *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for sigtimedwait,
+/// the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
+/// main, before any other thread and before the first call of this library. The library's own
+/// threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
+/// thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
+/// to one of them.
 ///
 /// The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
 /// NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
@@ -134,10 +133,10 @@ pub unsafe extern "C" fn gs_signal_wait(
     }
 }
 
-/// Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up:
-/// the way to call a deep or blocking C function from a goroutine. In f the
-/// thread counts as a plain one, but gs_self is the goroutine. Gives what f
-/// returns, and its errno; NULL if f is NULL. On a plain thread it just calls f.
+/// Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
+/// deep or blocking C function from a goroutine. In f the thread counts as a plain thread, but
+/// gs_self is the goroutine. Returns what f returns, with errno as f left it; NULL if f is NULL. On
+/// a plain thread it just calls f.
 ///
 /// # Safety
 /// Calling `f` with `arg` is the caller's business.
@@ -151,10 +150,10 @@ pub unsafe extern "C" fn gs_blocking(
     f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call(f, arg) })
 }
 
-/// From now on the goroutine stays on this thread, and no other runs on it; goroutines
-/// that are pinned to the thread run there while this one is parked. If the goroutine
-/// ends while locked the thread ends too (unless it is gs_run's caller's, or others
-/// are pinned to it). Nests.
+/// From now on the goroutine stays on this thread, and no other goroutine runs there, except that
+/// goroutines which are pinned to the thread run while this goroutine is parked. If the goroutine
+/// ends while locked, the thread ends too (unless it is the thread that called gs_run, or other
+/// goroutines are pinned to it). Nests.
 /// 0. Go's LockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_lock_os_thread() -> c_int {
@@ -163,7 +162,7 @@ pub extern "C" fn gs_lock_os_thread() -> c_int {
     0
 }
 
-/// Undoes one gs_lock_os_thread. 0; -EPERM: there was none. Go's UnlockOSThread.
+/// Undoes one gs_lock_os_thread. 0; -EPERM: the thread isn't locked. Go's UnlockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_unlock_os_thread() -> c_int {
     let _entered = Entered::new();
