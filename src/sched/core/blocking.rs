@@ -47,8 +47,7 @@ pub fn enter() -> i32 {
     }
 }
 
-/// [`enter`] for a call that surely blocks, and for long: the P is free at once.
-/// Go's `entersyscallblock`.
+/// [`enter`] for a call that is sure to block for long: the P is free at once. Go's `entersyscallblock`.
 pub fn enter_block() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, true),
@@ -92,10 +91,10 @@ fn note_begin(g: GRef) {
     g.set_status(Status::Syscall);
 }
 
-/// A goroutine that isn't pinned moves to another thread before it blocks or locks its thread, if that thread is one of
+/// Before a goroutine that isn't pinned blocks or locks its thread, it moves to another thread, if it is on one of
 /// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; or a thread
-/// to which goroutines are pinned, or where those of a worker group may begin: these could not run meanwhile, although
-/// the goroutine may wait for them.
+/// to which goroutines are pinned, or on which goroutines of a worker group may begin. Those goroutines could not run
+/// while the thread is blocked or locked, although this goroutine may wait for them.
 #[inline(always)]
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     if must_leave_thread(m, g) { leave_thread(m, g) } else { m }

@@ -21,8 +21,8 @@ use core::sync::atomic::Ordering;
 /// which it was kept from the P, so a flood of events gets at most half of the P.
 pub const WAKE_UP: i64 = 500_000;
 
-/// For an event, the thread that makes it ready checks this number of P's besides the event's home, for a P that a
-/// system call has left or that can be preempted.
+/// For an event, the thread that makes its goroutine ready checks this number of P's besides the event's home, for a P
+/// that a system call has left or that can be preempted.
 const OTHERS_LOOKED_AT: usize = 4;
 
 /// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or the P of a

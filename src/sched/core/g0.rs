@@ -142,7 +142,7 @@ fn leave_with_p(m: MRef) {
         rt().idle.spin_ended();
     }
     if rt().exiting.load(Ordering::Acquire) {
-        // An M that took the P would leave too, and start the next.
+        // No hand-off: an M that got this P would leave as well, and would start yet another M for the P.
         make_idle(rt(), p);
     } else {
         start::hand_off(p);
@@ -199,7 +199,7 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
             // SAFETY: the newborn came out of a queue, so this M owns it.
             unsafe { stacks::begin_on(m, m.p(), n, g) };
             if rt().aside.lacks_stacks() {
-                // There may be more.
+                // There is one stack, so there may be more: a task that waits aside for a stack tries again.
                 rt().aside.stack_is_free(m.p());
             }
             Some(g)

@@ -43,7 +43,8 @@ pub struct FileHooks {
     /// An event of a file: the data that the file was added with, and what has happened.
     /// Gives the goroutines that are to run for the event to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Found),
-    /// sysmon calls this every `VERIFY_EVERY` ns while the poller is in use. True: sysmon must call it once more.
+    /// sysmon calls this every `VERIFY_EVERY` ns while the poller is in use. True: there is more to verify, so sysmon
+    /// must not sleep until it has called this again.
     pub verify: fn() -> bool,
     /// The runtime has ended.
     pub ended: fn(),
@@ -339,13 +340,14 @@ pub fn poll(m: MRef, of: PRef) -> usize {
 
 /// How many other P's a P polls at most before it goes idle.
 const NEIGHBOURS: usize = 4;
-/// A P that has polled others in vain this number of times does so once in `SELDOM` times only.
+/// After this number of polls in a row that found nothing, a P polls other P's only at every `SELDOM`th opportunity.
 const TRIES: u32 = 8;
 const SELDOM: u32 = 16;
 
-/// The owner of the P has nothing to do. What its goroutines have written may be for goroutines whose files are in the
-/// instance of an idle P, where an M sleeps. That M needs some us to wake, and this M is awake. Returns how many
-/// goroutines have become ready on the caller's P. `POLLER.md`, "Writers and readers".
+/// The owner of the P has nothing to do. The data that its goroutines have written may be for goroutines whose files
+/// are in the instance of an idle P, in which an M sleeps. That M would need some us to wake. This M is awake, so it
+/// polls that instance itself. Returns how many goroutines have become ready on the caller's P. `POLLER.md`, "Writers
+/// and readers".
 pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     if !p.poll.wrote.replace(false) || p.alone.get() {
         return 0;

@@ -1,4 +1,4 @@
-//! The order in which a P serves its own queues, and those that must not starve.
+//! The order in which a P serves its own queues, and the other queues that must not starve.
 
 use super::group;
 use super::handler;
@@ -26,15 +26,15 @@ pub const SURELY: u32 = GLOBAL * 8;
 /// takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual decisions check this.
 const MEASURED: u32 = GLOBAL * 17;
 
-/// One decision in this number begins with another queue that could starve.
+/// One decision in this number begins with one of the other queues that could starve: see [`now_and_then`].
 pub const OTHERS: u32 = 53;
 
 /// Goroutines that hand over to each other through `runnext` share a turn of this length, in ns, if others wait.
 /// What events have made ready need not wait for its end.
 pub const TURN: i64 = 2_000_000;
 
-/// The other queues wait for goroutines that hand over to each other for this time at most, in ns. It bounds turns that
-/// begin anew before the clock ends them, because an event's goroutine ran in between.
+/// While goroutines hand over to each other, the other queues wait for at most this time, in ns. [`TURN`] alone would
+/// not bound that wait: a turn starts over, before the clock ends it, whenever an event's goroutine runs in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
 /// With at least this number of tasks left in a ring, the next goroutines are prefetched: their data does not stay in
@@ -62,7 +62,7 @@ fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     next_unusual(m, p, tick)
 }
 
-/// Whether the M that runs the P is asked for something.
+/// Whether the M that runs the P has been asked for something (`P::attention`).
 #[inline(always)]
 pub fn is_asked(p: PRef) -> bool {
     p.attention.load(Ordering::Relaxed) & !attention::GANG != 0
@@ -149,7 +149,8 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         _ if of_timer && !out_of_order => None,
         _ if hands_over && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
         _ => {
-            // Where no goroutines hand over, the usual order gets to what events have made ready.
+            // While no goroutines hand over to each other, the usual order reaches the goroutines that events have made
+            // ready.
             if !hands_over {
                 p.pace.events.set(p.pace.events.get().saturating_sub(1));
             }
@@ -253,9 +254,10 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
-/// A goroutine that was preempted, and has waited for a slice since, if the others have had the P for as long as the last
-/// such goroutine. [`now_and_then`] gets to it once in some hundred decisions. That is late where each of the others blocks
-/// its thread until sysmon takes the P. They may all block on a lock that the preempted goroutine holds.
+/// Takes a goroutine that was preempted and has waited for a slice since, once the other goroutines have had the P for
+/// as long as the last preempted goroutine had it. [`now_and_then`] serves preempted goroutines only once in some
+/// hundred decisions. That is too late if each of the other goroutines blocks its thread until sysmon takes the P: all
+/// of them may block on a lock that the preempted goroutine holds.
 pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     let waiting = &p.of_node().preempted;
     if waiting.is_empty() {
@@ -349,7 +351,7 @@ fn drain_inbox(p: PRef) {
     }
 }
 
-/// Whether anything but the running goroutine could run here now; for `yield`.
+/// Whether nothing but the running goroutine could run here now. For `yield`, and for [`may_spin`].
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
     // First the queue that goroutines which yield go to.
@@ -369,8 +371,8 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
         && p.attention.load(Ordering::Relaxed) == 0
 }
 
-/// Whether it makes sense to wait for another goroutine without parking: a goroutine runs on another P, and none could
-/// run here meanwhile. runtime_canSpin. seed: S12
+/// Whether it makes sense to wait for another goroutine without parking: another P runs a goroutine, and no goroutine
+/// but the caller could run here meanwhile. runtime_canSpin. seed: S12
 pub fn may_spin() -> bool {
     let Some(m) = on_goroutine() else { return cpu::count() > 1 };
     let (rt, p) = (rt(), m.p());

@@ -72,7 +72,7 @@ impl Parker {
         let this = unsafe { &*parker };
         match this.end(number, claim::TIMED_OUT) {
             Ended::Claimed => {
-                // Many deadlines may pass at once, and the waiters were in no cache for long.
+                // Many deadlines may pass at once, and the waiters have been out of the caches for long.
                 this.g().fetch_stack();
                 // SAFETY: the goroutine was just claimed; and the caller holds no lock.
                 unsafe { leave_and_run(this.g()) };
@@ -102,14 +102,14 @@ impl Parker {
 }
 
 /// A deadline or a cancel has ended the goroutine's park: takes the goroutine out of its object's queue, and then makes
-/// it run. So the goroutines behind it in the queue go on, even if it is long until this goroutine runs: its priority
-/// may be low, or its thread blocked.
+/// it run. So the goroutines behind it in the queue need not wait until this goroutine runs, which may take long: its
+/// priority may be low, or its thread blocked.
 ///
 /// # Safety
 /// The caller has claimed the goroutine, and holds no lock.
 unsafe fn leave_and_run(g: GRef) {
     if let Some(Leave { f, arg }) = g.request.get().leave {
-        // SAFETY: the goroutine is claimed and not made ready yet, so its stack stands.
+        // SAFETY: the goroutine is claimed and not made ready yet, so its stack, where `arg` points, stays as it is.
         unsafe { f(arg) };
     }
     ready::ready(g, When::Soon);

@@ -26,8 +26,8 @@ pub fn is_claimed(m: MRef) -> bool {
     m.claim.load(Ordering::Relaxed) != claim::NONE
 }
 
-/// The M, which is inside now, keeps its P, or gets another if it has lost its P.
-/// Returns the M on which the goroutine runs then.
+/// Makes sure that the M, which is inside now, has a P: it keeps its P or, if it has lost it, gets another. Returns the
+/// M on which the goroutine runs afterwards.
 pub fn find_p(m: MRef) -> MRef {
     if !is_claimed(m) || keeps(m) {
         return m;

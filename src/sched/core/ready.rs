@@ -28,7 +28,7 @@ pub fn ready(g: GRef, when: When) {
     }
 }
 
-/// Whether the goroutine can't just go to the caller's own queues. `migrates`: `P::migrates`.
+/// Whether the goroutine can't simply be pushed to the queues of the caller's P. `migrates`: `P::migrates`.
 #[inline(always)]
 pub fn is_special(g: GRef, migrates: bool) -> bool {
     g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates

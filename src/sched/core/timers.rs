@@ -153,7 +153,7 @@ impl Timer {
         self.refs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether its function runs or is about to. The caller holds the lock.
+    /// Whether the timer's function runs or is about to. The caller holds the lock.
     fn is_running(&self) -> bool {
         if self.runs.get() > 0 && !runtime::is_number(self.runs_in.get()) {
             self.forget_calls();

@@ -37,7 +37,8 @@ static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
 #[repr(align(128))]
 struct OnItsOwnLine(AtomicBool);
 
-/// Asks the M that runs the P to act on these bits when it next comes by.
+/// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or when the M is next on
+/// g0.
 pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.

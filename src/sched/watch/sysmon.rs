@@ -64,7 +64,7 @@ struct WatchedP {
     syscall_tick: u32,
     /// When sysmon checked the P last, in ns, as all times here.
     looked: i64,
-    /// Since when the counters stand.
+    /// Since when the counters have not changed.
     since: i64,
     /// When the P's current turn began: of one goroutine, with all its system calls, or of goroutines that hand over
     /// to each other.
@@ -187,8 +187,8 @@ impl Sysmon {
         }
         let now = time::now();
         clock::set(now);
-        // Read before everything else. sysmon sleeps until woken only if this number still stands when threads that start
-        // a P begin to wake it: then it has missed nothing in between.
+        // Read before everything else. sysmon sleeps until woken only if the number is unchanged once threads that
+        // start a P would wake sysmon: then sysmon has missed nothing in between.
         let before = decisions(rt);
         let allocates = forking::keep_from_forking();
         if allocates {
@@ -262,7 +262,7 @@ impl Sysmon {
     }
 }
 
-/// The number of decisions that all P's have made: while it stands no P switches goroutines.
+/// The number of decisions that all P's have made. While it doesn't change, no P switches goroutines.
 fn decisions(rt: &Runtime) -> u32 {
     // A thread that sees that a P is idle also sees the decisions that the P made before, and the other way round.
     // Pairs with the fences in `make_idle` and in the functions that start a P.
@@ -533,7 +533,7 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let event = p.next_event();
     let is_back = goroutine_is_back(rt, p);
     let due = event <= now || is_back;
-    // A spinning M takes that work, timers of other P's included.
+    // `wake_one` wakes an M that spins, which takes that work, timers of other P's included.
     if (p.has_work() || due) && wake_one(rt) {
         return true;
     }
@@ -553,13 +553,15 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     };
     let must_ask = due && now >= yields && !seen.asked;
     let looks = now >= seen.check || must_ask;
-    // The event gets the P of a goroutine that has run long enough: here in this turn, or elsewhere.
+    // The event gets this P, if its goroutine has run for long enough in this turn, or another P of which that is
+    // known.
     let serve = || {
         (now >= yields && events::take_to_serve(rt, p, p, now, Heir::IdleM))
             || events::take_p(rt, p, now, Heir::IdleM).is_some()
     };
     if event <= now && serve() {
-        // Not true: the next event doesn't come sooner for that, so sysmon need not look more often.
+        // Returns false, although something was done: an event that was served doesn't make the next event come sooner,
+        // so sysmon need not check more often.
         return false;
     }
     if !looks {

@@ -46,7 +46,7 @@ impl Gang {
         }
     }
 
-    /// The gang behind it in the list that it is in.
+    /// The next gang in the list that this gang is in.
     pub fn next(&self) -> Option<&'static Gang> {
         // SAFETY: null or a gang, which stays mapped.
         unsafe { self.next.load(Ordering::Relaxed).as_ref() }

@@ -62,7 +62,8 @@ pub struct M {
     pub stash: Cell<Option<Task>>,
     /// How many goroutines are pinned to the M. Only the M changes it.
     pub pinned_here: AtomicU32,
-    /// Pinned goroutines that became ready; only this M runs them.
+    /// Goroutines that are bound to this M and became ready, which only this M runs; and goroutines that are to begin
+    /// in its worker group, which other members may take.
     pub pinned: Fifo,
     /// The P that the M held before it entered a system call.
     pub old_p: Cell<*const P>,
@@ -75,7 +76,7 @@ pub struct M {
     pub hooks: Cell<*const Hooks>,
     /// The goroutine that has come in, by the hooks, and not gone out yet.
     pub entered: Cell<*const G>,
-    /// The hooks have heard of a goroutine since they heard that the M is idle.
+    /// A hook was called for a goroutine since the hook `idle` was last called.
     pub is_busy: Cell<bool>,
     /// A worker group that the M has joined, or null: the M is in none. Changed with the lock of all groups held.
     pub group: AtomicPtr<Group>,

@@ -97,8 +97,8 @@ impl AtomicOwner {
     }
 }
 
-/// A P changes hands and isn't in a state from which it can: two threads take it for theirs. Going on would run a
-/// goroutine twice or lose one.
+/// A P is about to change its owner in a state in which that can't happen: two threads take the P for theirs. Going on
+/// would run a goroutine twice, or lose a goroutine.
 #[cold]
 #[inline(never)]
 fn wrong_owner(now: PStatus, to: PStatus) -> ! {
@@ -115,7 +115,7 @@ pub struct P {
     pub attention: AtomicU32,
     /// Counts scheduling decisions; sysmon checks whether it moves.
     pub tick: AtomicU32,
-    /// The tick of the next unusual decision, with which something may be due.
+    /// The tick of the next unusual decision (`order::is_unusual`): something besides the queues may be due then.
     pub unusual_at: AtomicU32,
     /// Counts the decisions that took `runnext`: such a goroutine runs in its predecessor's turn. See [`P::turn`].
     pub inherited: AtomicU32,
@@ -157,7 +157,7 @@ pub struct P {
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
 
-    /// The tick and the count of system calls at `seen_at` (ns). While both stand, one goroutine has run since
+    /// The tick and the count of system calls at `seen_at` (ns). While both are unchanged, one goroutine has run since
     /// then, and made no system call.
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
@@ -234,7 +234,8 @@ impl Pace {
         }
         let took = now - self.at.replace(now);
         let was_due = self.was_due.replace(is_due);
-        // With timers due at each reading the P is behind with them: it gets through sooner if it takes many at once.
+        // If timers were due at two readings in a row, the P is behind with its timers: it catches up sooner if it
+        // fires many at once.
         self.is_behind.set(is_due && was_due);
         self.every.set(match self.is_behind.get() {
             true => CLOCK,
@@ -242,7 +243,8 @@ impl Pace {
         });
     }
 
-    /// Goroutines that events have made ready; none goes before others while timers are due all the time.
+    /// Sets how many goroutines events have made ready. While timers are due at every reading the number stays 0, so
+    /// these goroutines don't go before all others.
     pub fn set_events(&self, events: usize) {
         self.events.set(if self.is_behind.get() { 0 } else { events });
     }
@@ -372,7 +374,7 @@ impl P {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
     }
 
-    /// Counts turns. A goroutine from `runnext` runs in its predecessor's turn, so the count stands meanwhile.
+    /// Counts turns. A goroutine from `runnext` runs in its predecessor's turn, so it doesn't change the count.
     #[inline(always)]
     pub fn turn(&self) -> u32 {
         self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))

@@ -241,8 +241,8 @@ pub enum Ended {
     Before,
 }
 
-/// Takes a waiter that gives up out of the queue of its object, and wakes the waiters behind it that can go on.
-/// `f(arg)` takes the object's lock.
+/// How a waiter that gives up leaves the queue of its object: takes the waiter out, and wakes the waiters behind it
+/// that can go on. `f(arg)` takes the object's lock.
 #[derive(Clone, Copy)]
 pub struct Leave {
     pub f: unsafe fn(usize),
@@ -497,7 +497,7 @@ impl Claimed {
     }
 }
 
-/// A waiter and those behind it, by their links. Each link is read before its waiter is visited.
+/// A waiter and the waiters behind it in the queue, by their links. Each link is read before its waiter is visited.
 fn links<'a>(first: *const Waiter) -> impl Iterator<Item = &'a Waiter> {
     let mut at = first;
     core::iter::from_fn(move || {
