@@ -200,7 +200,7 @@ impl Chan {
         if self.len() > 0 {
             // SAFETY: there is an element, and the caller holds the lock and gives room for it.
             unsafe { self.buffer_out(elem) };
-            // A waiting sender's element fills the free place.
+            // The element of a waiting sender fills the place that has become free.
             match self.senders.pop() {
                 // SAFETY: the sender waits with its element, and this thread has claimed it.
                 Some(sender) => unsafe {

@@ -253,7 +253,8 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     // SAFETY: all locks are held; `unlock_all` releases them.
     let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {
-        // Even the waiter that is out already: its channel may still be being unlocked, see `unlock_all`.
+        // Also a waiter that is out of its queue already: taking the channel's lock waits for the thread that parked
+        // this select, which may not have released that lock yet, see `unlock_all`.
         if !waiter.won.get() {
             case.unqueue(waiter);
         }

@@ -68,11 +68,12 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
     result
 }
 
-/// A call that took longer than this, in ns, and was not to wait for the disk, waited.
+/// A call that should not wait for the disk, and took longer than this, in ns, has waited.
 const LONG: i64 = 100_000;
 
-/// Calls `f`, which is not to wait for the disk. If it seems to have waited, the kernel is asked again which calls wait.
-/// A P that sysmon saw in the meantime is all that tells, because reading the clock would take a tenth of the call.
+/// Calls `f`, which should not wait for the disk. If `f` seems to have waited, asks the kernel again which calls on the
+/// file wait. The time is taken from the clock that sysmon keeps: reading the real clock would take a tenth of the
+/// call.
 fn not_to_wait(file: &File, f: impl FnOnce() -> isize) -> isize {
     let before = clock::rough();
     let result = f();
@@ -228,7 +229,7 @@ impl Call<'_> {
         off_p(self.deadline, KeepsThread::ForLong, || self.if_still(read))
     }
 
-    /// Reads what the kernel can't say to be in memory.
+    /// Reads from a file of which the kernel can't tell what is in memory.
     ///
     /// # Safety
     /// As `read`.

@@ -260,7 +260,7 @@ enum Verified {
     Yes = 0,
     /// A goroutine has begun to wait.
     No = 1,
-    /// The goroutine still waited when sysmon came by.
+    /// The goroutine still waited at sysmon's last check.
     Overdue = 2,
 }
 
@@ -268,7 +268,8 @@ word!([] Verified, std::sync::atomic::AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
-/// After this number of looks for calls inside the file `gs_close` gives its P up: a copy may wait for a disk.
+/// After this number of checks whether calls are still inside the file, `gs_close` gives its P up: the call may be a
+/// copy, which may wait for a disk.
 const PATIENCE: u32 = 60;
 
 /// A plain thread that waits.
@@ -397,7 +398,7 @@ impl File {
         self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
-    /// The number is not the library's file any more: the user has closed that with close(2).
+    /// The number no longer stands for the library's file: the user has closed that file with close(2).
     pub fn is_not_ours(&self) {
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);
@@ -582,7 +583,8 @@ impl File {
                 Verified::No => self.verified.set(Verified::Overdue),
                 Verified::Overdue => {
                     self.verified.set(Verified::Yes);
-                    // Not the file that the library made: the user has closed that with close(2).
+                    // The number no longer stands for the file that the library made: the user has closed that file
+                    // with close(2).
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
                         self.is_not_ours();
                         let home = rt.p(self.home.get() as usize);
@@ -630,7 +632,7 @@ impl File {
         let instance = home.poll.epoll();
         let data = self.data(fd);
         match epoll::add(instance, fd, EVENTS, data) {
-            // It is there from a time when this number was another copy of the same file.
+            // The instance still has the file from a time when this number was another copy of the same file.
             Err(e) if e == -libc::EEXIST => epoll::change(instance, fd, EVENTS, data)?,
             result => result?,
         }

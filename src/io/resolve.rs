@@ -1,6 +1,6 @@
 //! Names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine calls it on a thread's own stack,
-//! and the goroutine that asks can stop waiting. Then the helper frees what it finds; if its turn has not come yet it
-//! asks no server.
+//! and the goroutine that asks can stop waiting. Then the helper frees the answer, or ends without asking a server if
+//! its turn has not come yet.
 
 use super::wait::is_past;
 use crate::os::heap;

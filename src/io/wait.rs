@@ -12,8 +12,8 @@ use crate::sched::who::runtime::rt;
 use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
 
-/// A waiter that was woken in vain `IN_VAIN` times makes pauses of `PAUSE` ns: the kernel reports some files as ready
-/// that aren't.
+/// After this number of wake-ups for nothing a waiter pauses for `PAUSE` ns between its tries: the kernel reports some
+/// files as ready that aren't.
 const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
 /// Errors that say that epoll can't take the file for now, or that there is no number for an instance.
@@ -26,7 +26,7 @@ pub fn is_past(deadline: i64) -> bool {
     deadline != FOREVER && deadline != NOWAIT && deadline <= time::now()
 }
 
-/// Makes the system call again while a signal ends it.
+/// Repeats the system call until no signal has interrupted it.
 #[inline(always)]
 pub(super) fn until_uninterrupted(mut call: impl FnMut() -> isize) -> isize {
     loop {

@@ -151,9 +151,9 @@ impl Stack {
     }
 }
 
-/// Counts free objects that keep memory, and how many of them were not needed lately: these give their memory back,
-/// more and more slowly. To give memory back and get it again costs more than a microsecond, which a program would
-/// otherwise pay for each of thousands of goroutines that come and go.
+/// Counts free objects that keep memory, and how many of them were not needed lately. Objects that were not needed give
+/// their memory back, more and more slowly. Giving memory back and getting it again takes more than a microsecond.
+/// Without this count a program would pay that for each of thousands of goroutines that come and go.
 #[derive(Default)]
 pub struct Warm {
     len: AtomicUsize,
@@ -178,13 +178,13 @@ impl Warm {
         self.least.fetch_min(left, Ordering::Relaxed);
     }
 
-    /// For sysmon: decides how many give their memory back, of the objects that were not needed since the last call.
+    /// For sysmon: decides how many of the objects that were not needed since the last call give their memory back.
     pub fn assess(&self) {
         let spare = self.least.swap(self.len(), Ordering::Relaxed).saturating_sub(FEW);
         self.surplus.store(spare / 4 + spare.min(64), Ordering::Relaxed);
     }
 
-    /// For sysmon: takes charge of up to `most` of these.
+    /// For sysmon: reserves up to `most` of the objects that must give their memory back, and returns how many.
     pub fn take_surplus(&self, most: usize) -> usize {
         let surplus = self.surplus.load(Ordering::Relaxed);
         let n = surplus.min(most);
@@ -192,7 +192,7 @@ impl Warm {
         n
     }
 
-    /// Whether there will be a surplus if no object is needed.
+    /// Whether there will be a surplus if no object is needed until the next call of [`Warm::assess`].
     pub fn has_spare(&self) -> bool {
         self.len() > FEW
     }

@@ -1,9 +1,9 @@
 //! Locks and other synchronisation objects. Each object is memory of the user's, valid
 //! when all its bytes are zero, and has a [`SpinLock`] for its few words.
 //!
-//! Lifetime: a call that releases an object wakes waiters only after its last access
-//! to it, so a woken waiter may free it at once. For a waiter that gives up the
-//! object's lock is taken once more, before its call returns.
+//! Lifetime: a call that releases an object wakes waiters only after its last access to the object, so a woken waiter
+//! may free the object at once. If a waiter gives up, the object's lock is taken again before the waiter's call
+//! returns.
 
 mod cond;
 mod mutex;
@@ -28,8 +28,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Rounds of spinning before a caller of a lock queues, as in Go.
 const SPINS: u32 = 4;
 
-/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False: `once` has not given
-/// true, or it makes no sense to wait: a bit of `hopeless` is set in the lock's state, or other work waits.
+/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False: `once` has never
+/// returned true, or spinning is useless, because a bit of `hopeless` is set in the lock's state or other work waits.
 fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
     if !order::may_spin() {
         return false;

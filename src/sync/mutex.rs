@@ -1,13 +1,13 @@
 //! A mutex with Go's two modes.
 //!
-//! Normally a woken waiter competes with callers that come along, and often loses: that is fast. A waiter that has lost
-//! for 1 ms makes the mutex starving: then an unlock hands the mutex to the first waiter directly.
+//! In normal mode a woken waiter competes with new callers, and often loses. That keeps the throughput high. A waiter
+//! that has lost for 1 ms makes the mutex starving: then an unlock hands the mutex to the first waiter directly.
 //!
-//! While a woken waiter competes no other is woken. But the woken waiter may not run soon, because of its priority or
-//! because its thread is blocked ([`Haste`]), and others must not wait for it while the mutex is free. So an unlock
-//! that wakes such a waiter also wakes the first prompt waiter. Only a prompt waiter keeps later unlocks from waking
-//! others, and not for ever: see `TURNS`. The mutex is not handed to a waiter that doesn't run soon while another
-//! waits.
+//! While a woken waiter competes, an unlock wakes no other waiter. But a woken waiter may be slow to run, because of
+//! its priority or because its thread is blocked ([`Haste`]), and other waiters must not wait for it while the mutex is
+//! free. So an unlock that wakes a slow waiter also wakes the first prompt waiter. Only a prompt waiter keeps later
+//! unlocks from waking others, and only for a limited number of unlocks: see `TURNS`. The mutex is not handed to a
+//! waiter that doesn't run soon while another waits.
 
 use super::spin;
 use crate::os::spin::SpinLock;
@@ -105,7 +105,7 @@ impl Mutex {
             return 0;
         }
         let mut since = 0;
-        // Whether the caller was woken, and so is the waiter for which `AWAKE` stands.
+        // Whether `AWAKE` is set for the caller: an unlock has woken it.
         let mut awake = false;
         loop {
             self.lock.lock();
@@ -209,7 +209,7 @@ impl Mutex {
             let free = if !must_search_queue(s) {
                 unlocked(s)
             } else if s & (AWAKE | STARVING) == AWAKE && !self.lock.with(|| self.is_overdue()) {
-                // The awake waiter is on its way: count anew.
+                // The awake waiter is on its way, so the count of unlocks starts again at 0.
                 s & (TURN - 1) & !LOCKED
             } else {
                 // The caller still owns the mutex, so the mutex stays while a waiter is searched.

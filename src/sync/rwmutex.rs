@@ -1,18 +1,19 @@
 //! A lock for many readers or one writer. New readers wait while a writer waits. When a writer unlocks, the readers that
 //! waited go before the writers that waited.
 //!
-//! If no writer waits, the readers are woken without the lock and compete with callers that come along, which is fast:
-//! readers that had the lock and don't run yet would keep the next writer waiting, for that writer readers would wait,
-//! and so on. A reader that finds a writer then has been overtaken, and the next writer that unlocks gives it the lock.
+//! If no writer waits, the readers are woken without being given the lock, and compete with new callers. That is
+//! faster: readers that held the lock but don't run yet would keep the next writer waiting, further readers would wait
+//! for that writer, and so on. A woken reader that finds a writer in possession of the lock has been overtaken, and the
+//! next writer that unlocks gives it the lock.
 //!
 //! Without waiters each call is a compare-and-swap of `state`. While `QUEUED` is set only the holder of `lock` changes the
 //! state. A waiter sets `QUEUED` before it queues, and the bit is cleared when both queues are empty.
 //!
-//! The next owner may free the memory of the lock, so a call that unlocks must not touch the lock any more once it may be
-//! free. In the quick way its last access is the compare-and-swap. With waiters there are three cases. The unlocker makes
-//! some of them the owners: they are in their calls until it wakes them. Or all of them go on waiting, and each takes
-//! `lock` before it leaves. Or all have left by then: the unlocker, which still has its share, clears `QUEUED` and
-//! tries the quick way again.
+//! The next owner may free the memory of the lock. So a call that unlocks must not touch the lock after the moment from
+//! which the lock may be free. On the fast path the last access is the compare-and-swap. With waiters there are three
+//! cases. The unlocker makes some waiters the owners: these stay in their calls until the unlocker wakes them. Or all
+//! waiters go on waiting, and each takes `lock` before it leaves. Or all waiters have left by then: the unlocker, which
+//! still has its share, clears `QUEUED` and tries the fast path again.
 
 use super::{spin, wait, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};

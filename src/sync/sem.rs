@@ -79,7 +79,7 @@ impl Sem {
         0
     }
 
-    /// Takes out those whose turn it is, and their units.
+    /// Takes the waiters whose turn has come out of the queue, and deducts their units.
     fn grant(&self) -> Claimed {
         let mut left = self.count.get();
         let list = self.queue.pop_while(|w| {
