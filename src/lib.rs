@@ -30,9 +30,9 @@
 //!   hwloc, or made up for tests.
 //! - `arch`: the switch between stacks, a file for each CPU, and the one
 //!   thread-local word: this thread's M.
-//! - `os`, the room that calls the C library: futex, mmap, threads,
-//!   signals, files, sockets, epoll, affinity, cgroup. (The exception is getcontext(3)
-//!   in `sched::core::preempt`, which must run in the frame that it describes.)
+//! - `os`, the room that calls the C library: futex, mmap, threads, signals, files, sockets, epoll,
+//!   affinity, cgroup. (The exception is getcontext(3) in `sched::core::handler`, which must run in
+//!   the frame that it describes.)
 //!
 //! # The life of a goroutine
 //!

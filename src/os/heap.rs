@@ -5,7 +5,8 @@
 //! Rust code doesn't use the C library's heap but a heap that only the library locks, and no thread is stopped while it
 //! holds that lock.
 //!
-//! `GOSCHED_DEBUG=systemheap=1` uses the C library's heap all the same, so that valgrind sees each allocation.
+//! With `GOSCHED_DEBUG=systemheap=1` the library uses the C library's heap nevertheless, so that valgrind sees each
+//! allocation.
 //!
 //! This heap is the allocator of all Rust code in the process in two cases: in libgosched, and in a Rust program that
 //! depends on this crate with the feature `allocator`. Without that feature the program's own allocator is used

@@ -6,9 +6,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const FORKS: u32 = 32;
 
 /// A number of threads. A thread may fork while it is counted: a signal handler of the host's may interrupt it in the
-/// middle of a call, and fork. The child counts anew. If the handler returns there, the thread takes itself out of a
-/// count in which it is no more. So the word also says how many forks there were, and the thread is counted out only if
-/// that is what it was when the thread was counted in.
+/// middle of a call, and fork. In the child the count starts again at 0. If the handler returns in the child, the
+/// thread is about to take itself out of a count that doesn't include it. So the word also holds the number of forks so
+/// far, and [`Headcount::take`] counts the thread out only if that number is what it was when the thread was counted
+/// in.
 pub struct Headcount(AtomicU64);
 
 /// What [`Headcount::add`] gives for [`Headcount::take`].
@@ -20,12 +21,12 @@ impl Headcount {
         Headcount(AtomicU64::new(0))
     }
 
-    /// One more. All operations are SeqCst: see `Inside::try_enter`.
+    /// Counts one more thread. All operations are SeqCst: see `Inside::try_enter`.
     pub fn add(&self) -> Forks {
         Forks(self.0.fetch_add(1, Ordering::SeqCst) >> FORKS)
     }
 
-    /// One less, unless the process has forked since, and this is the child.
+    /// Counts one thread less, unless this process is the child of a fork since then.
     pub fn take(&self, since: Forks) {
         let less = |word: u64| (Forks(word >> FORKS) == since).then(|| word - 1);
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);

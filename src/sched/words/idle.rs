@@ -69,7 +69,7 @@ impl Idle {
         if before == 1 && self.ps() != 0 && more() { self.work_added() } else { None }
     }
 
-    /// A spinning M gives up. It must look everywhere once more after this.
+    /// A spinning M gives up. It must look everywhere again after this.
     pub fn spin_ended(&self) {
         let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);

@@ -1,4 +1,4 @@
-//! The sizes that are fixed.
+//! Fixed sizes and limits.
 
 /// The largest number of P's.
 pub const PROCS: usize = 1024;
