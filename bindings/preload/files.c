@@ -1,8 +1,8 @@
 /*
  * Files and sockets. The flags of a file in the kernel are never changed, except for the instant of a connect. A call
  * that might block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits between two tries. Where the kernel
- * can't try without waiting, the call is made when poll says that it won't wait. If it waits all the same, others
- * have the P.
+ * can't try without waiting, the call is made when poll says that it won't wait. If the call waits
+ * nevertheless, other goroutines have the P.
  */
 #include "preload.h"
 
@@ -406,9 +406,9 @@ static enum how of_terminal(int fd)
 }
 
 /*
- * For a file that can't be tried: poll waits, and the call follows. If the call has to wait all the same, others have
- * the P. HOW_NOT: no call is to be made, and errno says why. HOW_PARK, of a read: poll can't wait for it, and the call
- * may wait for long.
+ * For a file that can't be tried: poll waits, and the call follows. If the call has to wait nevertheless, other
+ * goroutines have the P. HOW_NOT: no call is to be made, and errno says why. HOW_PARK, of a read: poll can't wait for
+ * it, and the call may wait for long.
  */
 static enum how wait_first(struct waiting *w, int events, int option)
 {

@@ -240,7 +240,7 @@ EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
     return real.pthread_sigmask(how, set, before);
 }
 
-/* A runtime that the child makes looks anew. */
+/* A runtime that the child makes asks for the mask again. */
 void others_in_child(void)
 {
     atomic_store(&blocked_state, 0);

@@ -6,7 +6,7 @@
  *   files.c      read, write and their kin, sockets, close, locks of files
  *   several.c    poll, select, epoll_wait
  *   others.c     sleeping, children, names, signals, messages
- *   waiters.c    the table of who waits for an address
+ *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
  *   keys.c       pthread_key_create and its kin
  */
@@ -279,7 +279,7 @@ static inline bool is_time(const struct timespec *t)
 {
     return t->tv_sec >= 0 && (uint64_t)t->tv_nsec < (uint64_t)NS_PER_S;
 }
-/* In ns, or the largest number. */
+/* The time in ns, or the largest number if that is too large. */
 static inline int64_t ns_of(const struct timespec *t)
 {
     return t->tv_sec >= INT64_MAX / NS_PER_S ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_nsec;

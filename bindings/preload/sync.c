@@ -598,7 +598,7 @@ static void *serve_posts(void *unused)
     return NULL;
 }
 
-/* Before the first goroutine parks. False: there can be no thread. */
+/* Starts that thread, before the first goroutine parks. False: no thread can be had. */
 static bool start_serving(void)
 {
     enum { NONE, RUNS, STARTS };
@@ -866,7 +866,7 @@ EXPORT int cnd_broadcast(cnd_t *c)
 
 /* Threads and barriers: the kernel waits, on another thread. */
 
-/* Of its own thread: EDEADLK, which another thread wouldn't give. */
+/* A join of the caller's own thread gives EDEADLK, which the call wouldn't give on another thread. */
 #define JOINS(name, params, args) \
     EXPORT int name params \
     { \

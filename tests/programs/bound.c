@@ -1,5 +1,5 @@
 /*
- * Goroutines that are bound to a thread: pinned goroutines beside one which locks the thread, and threads
+ * Goroutines that are bound to a thread: pinned goroutines beside a goroutine which locks the thread, and threads
  * that gs_run borrows and gives back. seed: S9
  */
 #include "check.h"

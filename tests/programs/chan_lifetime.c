@@ -1,5 +1,5 @@
 /*
- * A channel may be freed once one's own last call on it has returned, while the partner is still
+ * A channel may be freed once the caller's own last call on it has returned, while the partner is still
  * leaving its call. Each round uses a channel of its own and frees it at the earliest moment.
  */
 #include "check.h"

@@ -286,7 +286,7 @@ static void sleep_again_and_again(void *n)
     }
 }
 
-/* Loses its P in each block, and runs all the same when it comes back. */
+/* Loses its P in each block, and runs nevertheless when it comes back. */
 static void nap_and_spin(void *n)
 {
     while (!GET(stop)) {
@@ -461,7 +461,7 @@ GO_TEST(a_stopper_stays_on_its_thread)
         join(g[i]);
 }
 
-/* The registers of a goroutine that is blocked in the kernel are shown, and other signals reach its thread all the same:
+/* The registers of a goroutine that is blocked in the kernel are shown, and other signals still reach its thread:
  * a collector of the host's may stop threads by a signal. */
 static int signalled;
 static pthread_t blocked_on;

@@ -134,7 +134,7 @@ static void sleep_for_ever(void *arg)
         CHECK_EQ(gs_sleep(300 * US), 0);
 }
 
-/* The sleepers run before the pairs' turns are over, so turns begin anew before they have lasted long. */
+/* The sleepers run before the pairs' turns are over, so turns start over before they have lasted long. */
 static void make_pairs_beside_sleepers(struct noise *x, int procs)
 {
     int i;

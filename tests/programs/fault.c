@@ -3,8 +3,8 @@
  * them. A program that uses the whole API gets the documented error or success, loses nothing, hangs
  * nowhere, and when the fault is over each call works.
  *
- * Each fault is tried in a process of its own, CHILD(one_fault), which FAULT tells what fails:
- * "kind:first:last:when", with when "start" (the runtime is not there yet) or "late" (it runs).
+ * Each fault is tried in a process of its own, CHILD(one_fault). The variable FAULT tells that process which calls
+ * fail: "kind:first:last:when", with when "start" (the runtime is not there yet) or "late" (it runs).
  * FAULT_CASES is the number of single faults tried for each kind (default 6).
  */
 #include "fault.h"

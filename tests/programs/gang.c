@@ -1,6 +1,6 @@
 /*
- * Gangs: whatever members do, all of them and all others get on; beside others that compute a gang
- * exchanges more messages between two turns of theirs than goroutines without one.
+ * Gangs: whatever the members do, all members and all other goroutines make progress. Beside goroutines that compute,
+ * a gang exchanges more messages between two turns of those goroutines than the same goroutines would without a gang.
  * seed: R1 (co-scheduling after Ousterhout's matrix)
  */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* What tests of Go's own check (runtime, sync, time), where no other program here does. GO_TESTS_LONG=1: more rounds. */
+/* What Go's own tests (runtime, sync, time) check and no other program here does. GO_TESTS_LONG=1: more rounds. */
 #include "check.h"
 
 static int64_t rounds(int64_t n)

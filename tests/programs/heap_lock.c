@@ -1,7 +1,7 @@
 /*
- * A goroutine that was stopped while it had the lock of the C library's heap: making a thread takes
- * that lock (pthread_create calls calloc). Here it is one lock for all threads, as in a heap that has
- * no arenas; with glibc's it takes two threads of one arena.
+ * A goroutine that was stopped while it held the lock of the C library's heap: making a thread takes that lock too
+ * (pthread_create calls calloc). This program's heap has one lock for all threads, like a heap without arenas; with
+ * glibc's heap the same happens if two threads share an arena.
  */
 #include "check.h"
 

@@ -392,7 +392,7 @@ static void read_a_byte(void *fd)
     ADD(bytes_read, 1);
 }
 
-/* The second of two readers is woken in vain as a rule, and looks for the end. */
+/* The second of two readers is mostly woken for nothing, and then checks for the end of the file. */
 GO_TEST(what_comes_just_before_the_end_is_read)
 {
     int round;

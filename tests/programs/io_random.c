@@ -1,13 +1,13 @@
 /*
  * A random tester of descriptors with a model of what must hold. Several rounds run at the same time, each with a pair of
- * files of its own, so that a number that one round frees is another one's at once. Readers, writers and pollers are
+ * files of its own, so that a number that one round frees is taken by another round at once. Readers, writers and pollers are
  * goroutines and plain threads.
  *
  *   - Each record arrives once, at a reader of the pair into which it was written, and none is missing at the end.
  *   - After the last writer has closed its end all readers see the end.
  *   - A call ends with -ETIMEDOUT only after its deadline, and with -ECANCELED only after a cancel or a close.
  *   - A poll gives only what was asked for, or an error.
- *   - An open descriptor is its owner's until he closes it, and closing it gives 0.
+ *   - An open descriptor stays its owner's until the owner closes it, and closing it gives 0.
  *   - No call waits for ever: the watchdog.
  *
  * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak.

@@ -479,7 +479,7 @@ static void look_around(uint64_t *seed)
 static int64_t destroyed;
 static gs_key key;
 
-/* Waits, and sets its value anew, once. */
+/* Waits, and sets its value again, once. */
 static void destroy(void *rounds)
 {
     CHECK_EQ(gs_sleep(20 * US), 0);

@@ -1,6 +1,6 @@
 /*
  * The functions that gosched.h lists as those that never switch: none of them lets another goroutine run, or waits for
- * one, when it would be due. tests/programs.rs compares the list with what is here. Each call may be made many times.
+ * another goroutine, even when another goroutine is due. tests/programs.rs compares the list with what is here. Each call may be made many times.
  */
 #include "check.h"
 

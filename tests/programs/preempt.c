@@ -1,5 +1,5 @@
 /*
- * Goroutines that don't come by: loops that call nothing, and blocks that were not announced. None of
+ * Goroutines that don't call the library: loops without calls, and blocking calls that were not announced. None of
  * them keeps a P from the others. seed: R2, B8
  */
 #include "check.h"

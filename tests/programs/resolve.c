@@ -1,5 +1,5 @@
-/* The helpers of gs_getaddrinfo: each look-up blocks a thread, aside from those that ask. This program has getaddrinfo
- * in place of the C library's: it answers when it is told to. */
+/* The helpers of gs_getaddrinfo: each look-up blocks a helper's thread, and not that of the goroutine that asks. This
+ * program defines a getaddrinfo of its own in place of the C library's, which answers when a test tells it to. */
 #include "check.h"
 #include <netdb.h>
 #include <sys/socket.h>

@@ -207,7 +207,7 @@ static struct seen {
     struct state s;
 } seen[SEEN];
 
-/* Whether this was looked at before, in vain. */
+/* Whether this was tried before, without success. */
 static int was_seen(uint32_t done, const struct state *s)
 {
     uint64_t h = done * 0x9e3779b97f4a7c15ull;

@@ -1,6 +1,6 @@
 /*
- * The host's signals: what it has installed for those that the library uses, its alternate stack, and
- * what reaches it while a goroutine waits for its turn.
+ * The host's signals: the host's handlers for the signals that the library uses, its alternate stack, and
+ * which signals reach the host while a goroutine waits for its turn.
  */
 #include "check.h"
 

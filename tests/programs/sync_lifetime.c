@@ -1,5 +1,5 @@
 /*
- * A sync object may be freed once one's own last call on it has returned, while the partner is still
+ * A sync object may be freed once the caller's own last call on it has returned, while the partner is still
  * leaving its call. Each round uses objects of its own. What is freed is filled with a pattern first
  * and kept for a while: a partner that writes to it later is found out.
  */

@@ -154,7 +154,7 @@ static void compute(void *arg)
     gs_yield();
 }
 
-/* They yield all the time, and those of the group begin all the same. */
+/* They yield all the time, and the goroutines of the group begin nevertheless. */
 GO_TEST(others_that_are_busy_do_not_keep_a_group_waiting)
 {
     gs_workers *w = gs_workers_create(1, 0);
