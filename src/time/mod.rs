@@ -23,7 +23,7 @@ pub fn sleep(ns: i64) -> i32 {
     sleep_until(after(ns, 1))
 }
 
-/// Sleeps until then, or for ever. Errors as [`sleep`].
+/// Sleeps until the deadline; for ever if that is `FOREVER`. Errors as [`sleep`].
 pub fn sleep_until(deadline: i64) -> i32 {
     if deadline != FOREVER && deadline <= time::now() {
         return 0;
