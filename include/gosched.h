@@ -95,7 +95,7 @@ struct sockaddr;
 /**
  * gs_config.flags: goroutines switch only in calls of this library. No signal preempts them, and a
  * goroutine that blocks its thread without announcing it keeps its P. With one P exactly one
- * goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+ * goroutine runs at a time. Environment: GOSCHED_COOPERATIVE=1.
  */
 #define GS_CONFIG_COOPERATIVE (UINT32_C(1))
 
@@ -104,7 +104,7 @@ struct sockaddr;
  * touches it. Without this flag, on a machine with several nodes, each thread that the library
  * starts is bound to the CPUs of one node; the program's own threads never are. A program that a
  * goroutine starts by posix_spawn(3) or vfork(2) inherits the binding; a child of fork(2) doesn't.
- * GOSCHED_BIND=0.
+ * Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 
@@ -156,7 +156,7 @@ struct sockaddr;
 #define GS_PRIO_LOW (-1)
 
 /**
- * Runs when nothing else at all can run. seed: S10
+ * Runs only when no other goroutine can run. seed: S10
  */
 #define GS_PRIO_IDLE (-2)
 
@@ -187,7 +187,7 @@ struct sockaddr;
 #define GS_RECV (2)
 
 /**
- * gs_g_info.state: it has ended. gs_foreach_g shows none of these.
+ * gs_g_info.state: the goroutine has ended. gs_foreach_g shows no such goroutine.
  */
 #define GS_G_ENDED (0)
 
@@ -217,8 +217,7 @@ struct sockaddr;
 #define GS_NUMA_LOCAL (-1)
 
 /**
- * gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
- * alike.
+ * gs_numa_alloc: memory of all nodes in turn, page by page: for data that all nodes use alike.
  */
 #define GS_NUMA_STRIPE (-2)
 
@@ -279,18 +278,18 @@ typedef struct gs_config {
     uint32_t gomaxprocs;
     /**
      * The most OS threads that the library starts to run goroutines; threads that call gs_run
-     * don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+     * don't count. At the limit, work waits for a thread. Environment: GOSCHED_MAX_THREADS.
+     * Default: 10,000.
      */
     uint32_t max_threads;
     /**
-     * Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
-     * only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
+     * Bytes of stack that a goroutine can use, at most 1 GiB; they take memory only as they are
+     * touched. Environment: GOSCHED_STACK_SIZE. Default: 240 KiB.
      */
     size_t stack_size;
     /**
-     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
-     * notation for a synthetic one, such as "node:2 core:4 pu:1".
-     * GOSCHED_TOPOLOGY.
+     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's notation for a
+     * synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY.
      */
     const char *topology;
     /**
@@ -308,8 +307,8 @@ typedef struct gs_config {
      * comes from elsewhere, the library calls the host's handler for it, if that was installed
      * before the start; system calls are then restarted even if the handler was installed without
      * SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
-     * restart (nanosleep, poll), which then fails with EINTR, as with any signal.
-     * GOSCHED_PREEMPT_SIGNAL (0: none).
+     * restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
+     * GOSCHED_PREEMPT_SIGNAL, where 0 means none.
      */
     int32_t preempt_signal;
 } gs_config;

@@ -79,7 +79,7 @@ pub extern "C" fn gs_start_the_world() -> c_int {
     embed::start()
 }
 
-/// gs_g_info.state: it has ended. gs_foreach_g shows none of these.
+/// gs_g_info.state: the goroutine has ended. gs_foreach_g shows no such goroutine.
 pub const GS_G_ENDED: c_int = 0;
 /// gs_g_info.state: the goroutine can run, and waits for a P.
 pub const GS_G_RUNNABLE: c_int = 1;

@@ -57,7 +57,7 @@ pub const GS_PRIO_NORMAL: c_int = 0;
 /// Runs when no goroutine of normal priority waits on its node, and otherwise in a small share of
 /// the scheduling decisions, so that it doesn't starve.
 pub const GS_PRIO_LOW: c_int = -1;
-/// Runs when nothing else at all can run. seed: S10
+/// Runs only when no other goroutine can run. seed: S10
 pub const GS_PRIO_IDLE: c_int = -2;
 
 const _: () = assert!(GS_SPAWN_PINNED == flags::PINNED && GS_SPAWN_NOPREEMPT == flags::NOPREEMPT);

@@ -10,8 +10,7 @@ use core::ptr;
 
 /// gs_numa_alloc: memory of the caller's node.
 pub const GS_NUMA_LOCAL: c_int = -1;
-/// gs_numa_alloc: memory of all nodes in turn, page by page: for what all of them use
-/// alike.
+/// gs_numa_alloc: memory of all nodes in turn, page by page: for data that all nodes use alike.
 pub const GS_NUMA_STRIPE: c_int = -2;
 
 /// Calls `f` with the runtime, which is started if need be. `-ENOMEM`, `-EAGAIN`: it

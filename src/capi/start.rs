@@ -44,14 +44,14 @@ pub struct gs_config {
     /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
     pub gomaxprocs: u32,
     /// The most OS threads that the library starts to run goroutines; threads that call gs_run
-    /// don't count. At the limit work waits. GOSCHED_MAX_THREADS; 10,000.
+    /// don't count. At the limit, work waits for a thread. Environment: GOSCHED_MAX_THREADS.
+    /// Default: 10,000.
     pub max_threads: u32,
-    /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory
-    /// only as they are touched. GOSCHED_STACK_SIZE; 240 KiB.
+    /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory only as they are
+    /// touched. Environment: GOSCHED_STACK_SIZE. Default: 240 KiB.
     pub stack_size: usize,
-    /// The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's
-    /// notation for a synthetic one, such as "node:2 core:4 pu:1".
-    /// GOSCHED_TOPOLOGY.
+    /// The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's notation for a
+    /// synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY.
     pub topology: *const c_char,
     /// The time slice in ns, 100 us to 1 h: a goroutine that runs for that long while others wait
     /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
@@ -63,8 +63,8 @@ pub struct gs_config {
     /// comes from elsewhere, the library calls the host's handler for it, if that was installed
     /// before the start; system calls are then restarted even if the handler was installed without
     /// SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
-    /// restart (nanosleep, poll), which then fails with EINTR, as with any signal.
-    /// GOSCHED_PREEMPT_SIGNAL (0: none).
+    /// restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
+    /// GOSCHED_PREEMPT_SIGNAL, where 0 means none.
     pub preempt_signal: i32,
 }
 
@@ -88,13 +88,13 @@ impl sized::Given for gs_config {
 
 /// gs_config.flags: goroutines switch only in calls of this library. No signal preempts them, and a
 /// goroutine that blocks its thread without announcing it keeps its P. With one P exactly one
-/// goroutine runs at a time. GOSCHED_COOPERATIVE=1.
+/// goroutine runs at a time. Environment: GOSCHED_COOPERATIVE=1.
 pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
 /// touches it. Without this flag, on a machine with several nodes, each thread that the library
 /// starts is bound to the CPUs of one node; the program's own threads never are. A program that a
 /// goroutine starts by posix_spawn(3) or vfork(2) inherits the binding; a child of fork(2) doesn't.
-/// GOSCHED_BIND=0.
+/// Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the

@@ -616,8 +616,8 @@ impl File {
         (self.runtime.get() == rt.number).then(|| rt.p(self.home.get() as usize))
     }
 
-    /// Asks for the file's events anew: epoll reports again what the file is ready for. False: the number is another
-    /// file now.
+    /// Registers for the file's events again: epoll reports again what the file is ready for. False: the number is
+    /// another file now.
     fn renew(&self, fd: i32, home: PRef) -> bool {
         epoll::change(home.poll.epoll(), fd, EVENTS, self.data(fd)).is_ok()
     }

@@ -37,7 +37,7 @@ pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_ADD, fd, events, data)
 }
 
-/// Asks anew for a file's events: epoll reports again what the file is ready for.
+/// Registers for the file's events again: epoll reports again what the file is ready for.
 pub fn change(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_MOD, fd, events, data)
 }

@@ -268,8 +268,8 @@ pub fn cant_tell(answer: isize) -> bool {
     UNKNOWN.contains(&answer)
 }
 
-/// Whether the file surely has a position that can be set. Such a file refuses a negative position. A pipe or a socket
-/// has no position, and other files without one let lseek(2) do nothing. fstat(2) takes twice as long.
+/// Whether it is certain that the file has a position that can be set. Such a file refuses a negative position. A pipe
+/// or a socket has no position, and other files without one let lseek(2) do nothing. fstat(2) takes twice as long.
 pub fn has_position(fd: i32) -> bool {
     // SAFETY: no pointers.
     answer(unsafe { libc::lseek(fd, -1, libc::SEEK_SET) } as isize) == -libc::EINVAL as isize

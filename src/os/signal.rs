@@ -9,9 +9,10 @@
 //! The only exception is `SA_RESTART` of the preemption signal, which the library needs.
 //!
 //! If the host installs a handler after the library's, the host's handler may call the library's, which it found
-//! installed. Then the library's handler goes on to the action from before the library came, because the action that it
-//! found last is that very handler of the host. The library's handler knows that the kernel has called it if its
-//! context lies where the kernel puts it ([`arch::signal_handler`]).
+//! installed. Then the library's handler must not pass the signal on to the action that it found last, which is that
+//! very handler of the host. It passes the signal on to the action that was installed before the library's handler. The
+//! library's handler knows that the kernel has called it if its context lies where the kernel puts it
+//! ([`arch::signal_handler`]).
 
 use super::thread::{self, FAULTS};
 use super::{PAGE, mem};

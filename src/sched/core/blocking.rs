@@ -332,7 +332,8 @@ impl BlockingCall {
         }
     }
 
-    /// Makes the call. False: in the child of a fork in it, which is a plain thread from here on.
+    /// Makes the call. False: the call has forked, and this is the child, where the thread is a plain thread from here
+    /// on.
     fn make(&mut self, m: MRef) -> bool {
         m.g().since.set(clock::rough());
         m.g().set_status(Status::Syscall);

@@ -210,8 +210,8 @@ pub fn member_ended(g: GRef) {
     }
 }
 
-/// Puts a new goroutine where a member finds it: with the caller's thread, if that is the only
-/// member; else into a queue from which any member takes it, and others pass it on.
+/// Puts a new goroutine where a member finds it: into the queue of the caller's M, if that M is the only member; else
+/// into a global queue, from which a member takes the goroutine, or another M takes it and passes it on to a member.
 pub fn submit(m: Option<MRef>, g: GRef) {
     let task = Task::goroutine(g);
     match m {
@@ -220,8 +220,8 @@ pub fn submit(m: Option<MRef>, g: GRef) {
     }
 }
 
-/// The goroutine, which has not begun, has come to an M that is no member: hands it on, with the P
-/// of `m` if the member sleeps.
+/// `m`, which is no member, has taken a goroutine of the group that has not begun: passes the goroutine on to a member,
+/// with the P of `m` if that member sleeps.
 pub fn pass_on(m: MRef, g: GRef) {
     let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
     let give = |member| start::give(member, Some(release_p(m)), Some(task), false);

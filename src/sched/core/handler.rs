@@ -74,7 +74,7 @@ fn stop_here(m: MRef) {
     }
 }
 
-/// Gives the P to `heir`, or to the stopper of the world, and waits for one.
+/// Gives the P to `heir`, or to the stopper of the world, and waits in the handler for another P.
 fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
     // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.

@@ -1,8 +1,9 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
 //! told about the switches. `THREADS.md`, "Hooks", states the order.
 //!
-//! On an M with hooks no goroutine switches directly to another: each goroutine that leaves its stack goes to g0, which
-//! calls the hooks between the switch and the commit. So an M without hooks pays only for reading
+//! A goroutine *comes in* when `switch_in` is called for it, and *goes out* when `switch_out` is called for it. On an M
+//! with hooks no goroutine switches directly to another: each goroutine that leaves its stack goes to g0, which calls
+//! the hooks between the switch and the commit. So an M without hooks pays only for reading
 //! [`M::by_g0`](crate::sched::who::m::M::by_g0), which locked threads need anyway.
 
 use super::blocking;
@@ -310,7 +311,7 @@ pub fn forked() {
     }
 }
 
-/// All goroutines have ended, and the threads are about to.
+/// Calls the hook `shutdown`: all goroutines have ended, and the threads end next.
 pub fn shuts_down() {
     // SAFETY: null or a table, which stays while there is a runtime.
     if let Some(hooks) = unsafe { current().as_ref() } {

@@ -64,7 +64,7 @@ fn keep_one_in_node(node: &Node, g: GRef) {
     node.gs_with_stack.put(g.as_non_null());
 }
 
-/// Takes the stacks from up to `most` surplus descriptors of a node, and gives the memory of these stacks back. Gives
+/// Takes the stacks from up to `most` surplus descriptors of a node, and gives the memory of these stacks back. Returns
 /// how many.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let surplus = node.with_stack.take_surplus(most);

@@ -64,8 +64,8 @@ impl Timer {
         timer.map(|timer| Box::into_raw(timer).cast_const())
     }
 
-    /// Lets the timer fire at `when` (ns) and then each `period` ns (0: once), instead of its former start. True: it
-    /// was still to fire. Fails without memory, and then nothing has changed.
+    /// Starts the timer, in place of its former start: the timer fires at `when` (ns) and then each `period` ns (0:
+    /// only once). True: the former start had not fired yet. Fails without memory, and then nothing has changed.
     pub fn start(&self, when: i64, period: i64) -> Result<bool, NoMemory> {
         let mut was_active = false;
         let added = self.lock.with(|| {
@@ -73,7 +73,7 @@ impl Timer {
                 was_active = true;
                 return Ok(None);
             }
-            // Called when there is room for the entry, before it can fire.
+            // `add` calls this once there is room for the entry, before the entry can fire.
             let added = add(|| {
                 was_active = self.deactivate();
                 let number = self.number.load(Ordering::Relaxed) + 1;
@@ -90,10 +90,10 @@ impl Timer {
         Ok(was_active)
     }
 
-    /// Lets the timer fire later than it was to, at `when` (ns), without a change of the heap: most timers that are
-    /// started again are deadlines that move on. False: it was not to fire, or its entry would come too late, or the
-    /// entry is gone with a former runtime. The caller holds the lock. As Go's `timer.modify`, which leaves the heap to
-    /// the P.
+    /// Postpones a start to `when` (ns) without changing the heap: most timers that are started again are deadlines
+    /// that move on. False: the timer isn't started, or is periodic, or its entry would come out of the heap too late,
+    /// or the entry is gone with a former runtime. The caller holds the lock. As Go's `timer.modify`, which leaves the
+    /// heap to the P.
     fn postpone(&self, when: i64) -> bool {
         let is_active = self.number.load(Ordering::Relaxed) & 1 != 0;
         let later = is_active
@@ -127,7 +127,7 @@ impl Timer {
         added
     }
 
-    /// Stops the timer. True: it was still to fire.
+    /// Stops the timer. True: it was started, and had not fired yet.
     pub fn stop(&self) -> bool {
         self.lock.with(|| self.deactivate())
     }
@@ -342,7 +342,7 @@ enum Due {
     Dead,
 }
 
-/// How long, in ns, until a timer fires again that found no memory for its goroutine.
+/// A timer that found no memory for its goroutine fires again after this time, in ns.
 const RETRY: i64 = 1_000_000;
 
 impl Timers {

@@ -100,7 +100,7 @@ pub fn forget_answered(rt: &Runtime) {
 pub struct Stopped(());
 
 impl Stopped {
-    /// A stop that was forgotten.
+    /// Takes up a [`Stopped`] that was forgotten.
     ///
     /// # Safety
     /// The world was stopped, its `Stopped` was forgotten, and this is called once for it.

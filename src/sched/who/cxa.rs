@@ -36,25 +36,26 @@ impl Globals {
     }
 }
 
-/// What a thread watches if it has no copy to watch.
+/// The words that a thread watches if it has no copy to watch.
 pub static NOTHING: Globals = Globals::NONE;
 
-/// `__cxa_get_globals` of a copy, which stands for the copy on all threads.
+/// `__cxa_get_globals` of a copy. The function's address identifies the copy on all threads.
 pub type Get = extern "C" fn() -> *mut Globals;
 
 /// No thread has this generation: see [`arch::tls_generation`].
 pub const NEVER: usize = usize::MAX;
 
-/// Where a copy has its words.
+/// Where a copy has its two words on a thread.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Offset {
-    /// Bytes from the beginning of its object's block of thread-local storage. A thread of this generation had such a
-    /// block. In a thread of a lower generation the entry may still be that of an unloaded object that had the same
-    /// number.
+    /// `offset`: bytes from the beginning of the object's block of thread-local storage. `generation`: that of a thread
+    /// that had such a block. A thread of a lower generation may still have, at the object's number, the entry of an
+    /// unloaded object that had the number before.
     InBlock { offset: usize, generation: usize },
-    /// In that block, most likely: no thread that has searched has such a block yet.
+    /// Most likely in that block too, at an offset that is not known yet: no thread that has searched has had such a
+    /// block.
     Unknown,
-    /// Somewhere else: only a call tells, on each thread.
+    /// Not in that block: on each thread only a call of `get` tells where.
     Elsewhere,
 }
 
@@ -73,12 +74,13 @@ pub struct CopyPlace {
     copy: Copy,
     /// Null while the thread has not used the copy.
     at: *mut Globals,
-    /// Where `at` is null: says whether the thread has used the copy since. Null: the thread's generation says so.
+    /// If `at` is null: the entry of the thread's vector that shows whether the thread has used the copy since. Null: a
+    /// change of the thread's generation shows that.
     slot: *const TlsSlot,
 }
 
 impl CopyPlace {
-    /// As the search on this thread has found it. `block`: the object's block on this thread, or 0.
+    /// The place of a copy that a search on this thread has found. `block`: the object's block on this thread, or 0.
     pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> CopyPlace {
         let slot = arch::tls_slot(copy.module);
         // SAFETY: null, or an entry of this thread's vector.
@@ -87,7 +89,8 @@ impl CopyPlace {
         CopyPlace { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
     }
 
-    /// On a thread of this generation that has not searched; `None`: the thread has to search.
+    /// The place of a copy on the calling thread, which has this generation and has not searched. `None`: the thread
+    /// has to search.
     pub fn of(copy: Copy, generation: usize) -> Option<CopyPlace> {
         // SAFETY: null, or an entry of this thread's vector.
         let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
@@ -105,13 +108,13 @@ impl CopyPlace {
         }
     }
 
-    /// Whether the copy is unused as it was, or its words are known.
+    /// Whether the thread still hasn't used the copy, or the place of the copy's words is known now.
     pub fn is_found(&mut self) -> bool {
         if !self.at.is_null() {
             return true;
         }
         // SAFETY: null, or an entry of this thread's vector, which has not moved since, because the thread's generation
-        // stands. So the entry is this object's.
+        // is unchanged. So the entry is this object's.
         let slot = unsafe { self.slot.as_ref() }.filter(|s| !s.has_no_block());
         match (slot, self.copy.offset) {
             (None, _) => true,
@@ -334,8 +337,8 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
 
 /// What an M knows of the copies on its thread. Used by that thread only.
 pub struct ThreadCopies {
-    /// With this generation the thread has used no copy. [`NEVER`]: it has, or may use a copy without getting another
-    /// generation.
+    /// While the thread has this generation it has used no copy. [`NEVER`]: the thread has used a copy, or may use a
+    /// copy without getting another generation.
     pub without: Cell<usize>,
     /// While the thread has this generation, and `watched` has these bits, there is no exception that a switch must
     /// take along. [`NEVER`]: more must be checked.
@@ -374,7 +377,7 @@ impl ThreadCopies {
             return true;
         }
         generation == self.generation.get()
-            // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation stands.
+            // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation is unchanged.
             && unsafe { self.watched.get().read() }.bits() == self.bits.get()
     }
 

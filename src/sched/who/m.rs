@@ -74,7 +74,7 @@ pub struct M {
     pub by_g0: Cell<usize>,
     /// The [`hooks`](crate::sched::core::hooks) that the thread has started with, or null.
     pub hooks: Cell<*const Hooks>,
-    /// The goroutine that has come in, by the hooks, and not gone out yet.
+    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is called.
     pub entered: Cell<*const G>,
     /// A hook was called for a goroutine since the hook `idle` was last called.
     pub is_busy: Cell<bool>,
