@@ -32,7 +32,8 @@ pub fn release_held(m: MRef, g: GRef) {
     m::count_pinned(m, -1);
 }
 
-/// Whether this M may run the goroutine.
+/// Whether this M may run the goroutine. If so, clears the flags by which the goroutine avoids M's: they count for one
+/// choice.
 pub fn may_run(m: MRef, g: GRef) -> bool {
     let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
     let fits = !bound_elsewhere && !group::is_elsewhere(m, g) && !avoids(g, m);
@@ -64,7 +65,7 @@ pub fn is_borrowed(g: GRef, m: MRef) -> bool {
 /// Whether goroutines are pinned to the M's thread, or may begin there because it belongs to a worker group.
 #[inline(always)]
 pub fn is_for_pinned(m: MRef) -> bool {
-    // One branch: each announced call checks this.
+    // A single branch, because each announced call checks this.
     m.pinned_here.load(Ordering::Relaxed) as usize | m.group.load(Ordering::Relaxed).addr() != 0
 }
 
@@ -208,7 +209,8 @@ fn move_off(m: MRef, g: GRef) {
     if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
         return give_it(other);
     }
-    // A newborn that is pinned, or a goroutine that locks, is bound to the thread from now on. A call only blocks it.
+    // A newborn that is pinned, or a goroutine that locks the thread, is bound to the thread from now on. A goroutine
+    // that begins a call only blocks the thread.
     let is_to_stay = g.has(flags::UNBORN) || g.lock_depth.get() > 0;
     if rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
         // There will be no new thread. The goroutine can stay beside pinned goroutines, which run while it is parked.

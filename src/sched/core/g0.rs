@@ -38,7 +38,7 @@ use core::sync::atomic::Ordering;
 /// node.
 const REMOTE_RUNS: u16 = 8;
 
-/// The life of an M on g0: runs goroutines until the thread is to leave.
+/// The loop of an M on g0: runs goroutines until the thread is to leave.
 pub fn run(m: MRef) {
     while let Some(g) = next(m) {
         if (m.is_hooked() || g.has(flags::HELD)) && !hooks::enter(m, g) {
@@ -119,7 +119,7 @@ fn wait_for_p(m: MRef) {
     }
 }
 
-/// Whether the M has given its P to the stopper of the world. Does whatever else the M is asked for.
+/// Does what the M has been asked for. True: the world is being stopped, and the M has given its P to the stopper.
 #[inline(always)]
 fn stops_for_world(m: MRef) -> bool {
     let p = m.p();
@@ -366,7 +366,7 @@ fn run_remote(p: PRef, g: GRef) {
     }
 }
 
-/// The life of a thread that this library has started.
+/// The main function of a thread that this library has started.
 pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: `make_m` has passed an M.
     let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };

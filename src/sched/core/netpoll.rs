@@ -52,7 +52,7 @@ pub struct FileHooks {
 
 static HOOKS: AtomicPtr<FileHooks> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the functions that the poller calls for events. Each call passes one and the same table.
+/// Sets the functions that the poller calls for events. All calls pass the same table.
 pub fn set_hooks(hooks: &'static FileHooks) {
     HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
 }

@@ -122,9 +122,9 @@ pub struct Haste(usize);
 impl Haste {
     /// The scheduler runs it within a time slice or so.
     pub const PROMPT: Haste = Haste(0);
-    /// Its turn comes seldom.
+    /// The scheduler runs it seldom: its priority is low.
     const LOW: Haste = Haste(1);
-    /// It waits while anything else can run.
+    /// The scheduler runs it only when nothing else can run.
     const IDLE: Haste = Haste(2);
 
     /// The haste of the caller.
@@ -409,7 +409,7 @@ impl Block {
             {
                 return Cause::TimedOut;
             }
-            // A waker has claimed the park at the last moment, and is about to write the note.
+            // A waker claimed the park just before the deadline, and is about to write the note.
         }
         Cause::Woken
     }

@@ -37,7 +37,7 @@ const QUIET_CHECKS: u32 = 50;
 const DEEP_AFTER: i64 = 4_000_000;
 /// sysmon ends such a sleep this time, in ns, after a timer is due. A thread that starts a P before that need not wake it.
 const AFTER_TIMER: i64 = 500_000;
-/// A P in a system call is left to its M for this long (ns) when no other needs it.
+/// For this time, in ns, a P in a system call is left to its M if nothing else needs the P.
 const SYSCALL_GRACE: i64 = 10_000_000;
 /// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the kernel what its thread does;
 /// and again after twice, four times ... as long, up to `LONGEST_CHECK` (ns).

@@ -395,7 +395,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first waiter out that no other waker has claimed, and claims it.
+    /// Takes out the first waiter that no other waker has claimed, and claims it.
     #[inline(always)]
     #[must_use]
     pub fn pop(&self) -> Option<&Waiter> {
@@ -407,7 +407,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes a waiter out, and claims it; false: another waker has claimed it before.
+    /// Takes a waiter out, and claims it. False: another waker had claimed it before.
     #[inline(always)]
     #[must_use]
     fn take(&self, w: &Waiter) -> bool {

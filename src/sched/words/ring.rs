@@ -74,8 +74,8 @@ pub struct Taken {
 /// After this number of short rounds the owner's wait for a claim becomes `backoff`.
 const QUICK_LOOKS: u32 = 8;
 
-/// One round of the owner's wait for a claim. A thief copies 32 entries in some 100 ns, which is less than
-/// a round of `backoff` takes: so the first rounds are short.
+/// One round of the owner's wait for a claim. A thief copies 32 entries in some 100 ns, which is less than a round of
+/// `backoff` takes. So the first rounds are short.
 fn wait(round: u32) {
     match round {
         0..=QUICK_LOOKS => (0..4).for_each(|_| spin_loop()),
