@@ -896,7 +896,7 @@ int gs_cancel(struct gs_g *g);
  * takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
  * goroutine. On a plain thread, which can't be cancelled, it does nothing.
  *
- * 0. Goroutines and plain threads. pthread_setcancelstate.
+ * 0. Goroutines and plain threads. The counterpart of pthread_setcancelstate.
  * Never switches; not async-signal-safe.
  */
 int gs_cancel_disable(void);
@@ -1332,7 +1332,7 @@ int gs_ticker_stop(struct gs_chan *c);
  * passed before the call, even if there is data), -ECANCELED (gs_close or gs_cancel was called):
  * nothing read; -EINVAL: buf is NULL; -EBADF: fd is not open; else the error of read(2), but never
  * -EINTR. At most 64 calls read or write files on disks at a time, and further calls wait for
- * their turn; the deadline ends only that wait. Goroutines and plain threads.
+ * their turn; the deadline ends only that wait. Goroutines and plain threads. Go's
  * internal/poll.FD.Read. seed: B2.
  * May switch; not async-signal-safe.
  */
@@ -1344,8 +1344,8 @@ ssize_t gs_read(int fd,
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
  *
- * The number of bytes; -EPIPE: there is no reader any more; else as gs_read.
- * internal/poll.FD.Write, which writes all.
+ * The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Go's
+ * internal/poll.FD.Write, but that writes all bytes.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
@@ -1422,10 +1422,10 @@ ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline dead
  * may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
  * that the accepting goroutine spawns from then on are spread over P's and nodes.
  *
- * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
- * until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
- * gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
- * plain threads. internal/poll.FD.Accept. seed: N7.
+ * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits until there is
+ * room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for gs_read; else the error of
+ * accept(2), but never -ECONNABORTED. Goroutines and plain threads. Go's internal/poll.FD.Accept.
+ * seed: N7.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK
@@ -1441,7 +1441,7 @@ int gs_accept(int fd,
  * -ECONNABORTED: the attempt has failed, and another call on the socket has taken the error;
  * -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
  * connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
- * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. internal/poll.FD.Connect.
+ * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
 int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
@@ -1478,7 +1478,7 @@ int gs_adopt(int fd);
  * is free by then.
  *
  * 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
- * closed nevertheless. Any thread. internal/poll.FD.Close.
+ * closed nevertheless. Any thread. Go's internal/poll.FD.Close.
  * May switch; not async-signal-safe.
  */
 int gs_close(int fd);
@@ -1519,7 +1519,7 @@ int gs_tcp_connect(const char *host,
  * while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
- * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
+ * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads. Go's
  * net.ListenPacket.
  * May switch; not async-signal-safe.
  */
@@ -1582,8 +1582,8 @@ int gs_unix_pair(int *fds);
  * begun. With GS_NOWAIT the file is opened with O_NONBLOCK, so the open doesn't wait. mode is used
  * only with O_CREAT and O_TMPFILE.
  *
- * The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
- * path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
+ * The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL: path is
+ * NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. Go's
  * os.OpenFile.
  * May switch; not async-signal-safe.
  */
@@ -1596,7 +1596,7 @@ int gs_open(const char *path,
  * Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only
  * the wait for a turn, as for gs_pread.
  *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Go's
  * os.File.Sync.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1617,8 +1617,8 @@ int gs_fdatasync(int fd, gs_deadline deadline);
  *
  * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
  * -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
- * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads.
- * What io.Copy uses.
+ * large; -EBADF; else the error of sendfile(2). Goroutines and plain threads. Go's io.Copy uses
+ * it.
  * May switch; not async-signal-safe.
  */
 ssize_t gs_sendfile(int out_fd,
@@ -1677,7 +1677,7 @@ ssize_t gs_pwrite(int fd, const void *buf, size_t n, off_t offset, gs_deadline d
  * 0; else *res is NULL, and the result is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
  * -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, errno's value for EAI_SYSTEM; or the
  * result stands for one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN
- * and so on. gs_strerror explains all of them. Goroutines and plain threads.
+ * and so on. gs_strerror explains all of them. Goroutines and plain threads. Go's
  * net.Resolver.LookupHost.
  * May switch; not async-signal-safe.
  */
@@ -1732,8 +1732,8 @@ int gs_exitsyscall(void);
  * or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
  * exit), or that concern the thread: the goroutine may be on another one afterwards.
  *
- * What the system call gives: a negative errno value where it fails, -EINTR included.
- * Goroutines and plain threads. syscall.Syscall6.
+ * What the system call gives: a negative errno value where it fails, -EINTR included. Goroutines
+ * and plain threads. Go's syscall.Syscall6.
  * May switch; not async-signal-safe.
  */
 long gs_syscall(long nr, ...);

@@ -342,7 +342,7 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
 /// takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
 /// goroutine. On a plain thread, which can't be cancelled, it does nothing.
 ///
-/// 0. Goroutines and plain threads. pthread_setcancelstate.
+/// 0. Goroutines and plain threads. The counterpart of pthread_setcancelstate.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancel_disable() -> c_int {
     cancel::disable();

@@ -73,7 +73,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 /// passed before the call, even if there is data), -ECANCELED (gs_close or gs_cancel was called):
 /// nothing read; -EINVAL: buf is NULL; -EBADF: fd is not open; else the error of read(2), but never
 /// -EINTR. At most 64 calls read or write files on disks at a time, and further calls wait for
-/// their turn; the deadline ends only that wait. Goroutines and plain threads.
+/// their turn; the deadline ends only that wait. Goroutines and plain threads. Go's
 /// internal/poll.FD.Read. seed: B2.
 ///
 /// # Safety
@@ -92,8 +92,8 @@ pub unsafe extern "C" fn gs_read(
 
 /// Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
 ///
-/// The number of bytes; -EPIPE: there is no reader any more; else as gs_read.
-/// internal/poll.FD.Write, which writes all.
+/// The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Go's
+/// internal/poll.FD.Write, but that writes all bytes.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -273,10 +273,10 @@ pub unsafe extern "C" fn gs_sendmsg(
 /// may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
 /// that the accepting goroutine spawns from then on are spread over P's and nodes.
 ///
-/// The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits
-/// until there is room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for
-/// gs_read; else the error of accept(2), but never -ECONNABORTED. Goroutines and
-/// plain threads. internal/poll.FD.Accept. seed: N7.
+/// The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits until there is
+/// room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for gs_read; else the error of
+/// accept(2), but never -ECONNABORTED. Goroutines and plain threads. Go's internal/poll.FD.Accept.
+/// seed: N7.
 ///
 /// # Safety
 /// `addr` is null or has room for `*addrlen` bytes.
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn gs_accept(
 /// -ECONNABORTED: the attempt has failed, and another call on the socket has taken the error;
 /// -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
 /// connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
-/// NULL; -EFAULT: addr can't be read. Goroutines and plain threads. internal/poll.FD.Connect.
+/// NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
@@ -360,7 +360,7 @@ pub extern "C" fn gs_adopt(fd: c_int) -> c_int {
 /// is free by then.
 ///
 /// 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
-/// closed nevertheless. Any thread. internal/poll.FD.Close.
+/// closed nevertheless. Any thread. Go's internal/poll.FD.Close.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_close(fd: c_int) -> c_int {
     let _call = Call::new();
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn gs_tcp_connect(
 /// while.
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
-/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
+/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads. Go's
 /// net.ListenPacket.
 ///
 /// # Safety
@@ -521,8 +521,8 @@ pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
 /// begun. With GS_NOWAIT the file is opened with O_NONBLOCK, so the open doesn't wait. mode is used
 /// only with O_CREAT and O_TMPFILE.
 ///
-/// The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL:
-/// path is NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads.
+/// The file, which is the caller's; -ETIMEDOUT: the deadline had passed before; -EINVAL: path is
+/// NULL; else the error of open(2), but never -EINTR. Goroutines and plain threads. Go's
 /// os.OpenFile.
 ///
 /// # Safety
@@ -545,7 +545,7 @@ pub unsafe extern "C" fn gs_open(
 /// Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only
 /// the wait for a turn, as for gs_pread.
 ///
-/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2).
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not begun; -EBADF; else the error of fsync(2). Go's
 /// os.File.Sync.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_fsync(fd: c_int, deadline: gs_deadline) -> c_int {
@@ -567,8 +567,8 @@ pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
 ///
 /// The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
 /// -EPIPE: the reading end is closed; -EINVAL: the system can't copy between these, or n is too
-/// large; -EBADF; else the error of sendfile(2). Goroutines and plain threads.
-/// What io.Copy uses.
+/// large; -EBADF; else the error of sendfile(2). Goroutines and plain threads. Go's io.Copy uses
+/// it.
 ///
 /// # Safety
 /// `offset` is null or writable.
@@ -676,7 +676,7 @@ pub unsafe extern "C" fn gs_pwrite(
 /// 0; else *res is NULL, and the result is a negative errno value: -ETIMEDOUT, -EAGAIN, -ECANCELED,
 /// -ENOMEM (also for EAI_MEMORY), -EINVAL if res is NULL, errno's value for EAI_SYSTEM; or the
 /// result stands for one of getaddrinfo's own codes, which gs_eai(r) gives: EAI_NONAME, EAI_AGAIN
-/// and so on. gs_strerror explains all of them. Goroutines and plain threads.
+/// and so on. gs_strerror explains all of them. Goroutines and plain threads. Go's
 /// net.Resolver.LookupHost.
 ///
 /// # Safety
