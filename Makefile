@@ -55,7 +55,7 @@ $(OUT)/libgosched.a: $(OUT)/gosched.o
 	@rm -f $@
 	$(AR) rcs $@ $<
 
-PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c files.c several.c others.c keys.c)
+PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c files.c several.c others.c masks.c keys.c)
 
 preload: $(OUT)/libgosched-preload.so
 

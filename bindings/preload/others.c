@@ -1,4 +1,4 @@
-/* Sleeping, children, names, signals, messages. */
+/* Sleeping, waiting for children, vfork, names, signals, messages. */
 #include "preload.h"
 
 /* Sleeping */
@@ -219,97 +219,6 @@ EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
     }
     return ELSEWHERE(real.waitid, (type, id, info, options));
 }
-
-/*
- * The signals that the program blocks. Threads of libgosched block all signals, and a program that a goroutine starts
- * must not inherit that: it could not be ended by a signal. libgosched asks for the mask before it makes a thread.
- * What it is then the program's threads have.
- */
-static sigset_t blocked;
-static atomic_int blocked_state; /* 1: being written, 2: known */
-
-EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
-{
-    int none = 0;
-    if (atomic_load_explicit(&blocked_state, memory_order_relaxed) == 0
-        && is_within(__builtin_return_address(0), &library)
-        && atomic_compare_exchange_strong(&blocked_state, &none, 1)) {
-        real.pthread_sigmask(SIG_SETMASK, NULL, &blocked);
-        atomic_store(&blocked_state, 2);
-    }
-    return real.pthread_sigmask(how, set, before);
-}
-
-/* A runtime that the child makes asks for the mask again. */
-void others_in_child(void)
-{
-    atomic_store(&blocked_state, 0);
-}
-
-/* Makes the call with the program's mask. On a thread of libgosched, signal handlers may run meanwhile. */
-#define WITH_MASK(call) \
-    __extension__({ \
-        sigset_t mine_; \
-        bool known_ = atomic_load(&blocked_state) == 2; \
-        if (known_) \
-            pthread_sigmask(SIG_SETMASK, &blocked, &mine_); \
-        __typeof__(call) made_ = (call); \
-        if (known_) \
-            pthread_sigmask(SIG_SETMASK, &mine_, NULL); \
-        made_; \
-    })
-
-static int system_there(const char *command)
-{
-    return WITH_MASK(real.system(command));
-}
-
-EXPORT int system(const char *command)
-{
-    COUNTED(system);
-    return TAKEN ? ELSEWHERE(system_there, (command)) : real.system(command);
-}
-
-static FILE *popen_there(const char *command, const char *type)
-{
-    return WITH_MASK(real.popen(command, type));
-}
-
-/* On another thread because of the handlers: they must not run on a goroutine's stack. */
-EXPORT FILE *popen(const char *command, const char *type)
-{
-    COUNTED(popen);
-    return TAKEN ? ELSEWHERE(popen_there, (command, type)) : real.popen(command, type);
-}
-
-/* The attributes of a child whose mask is the program's, unless the caller gives a mask. */
-static posix_spawnattr_t with_mask(const posix_spawnattr_t *attr)
-{
-    posix_spawnattr_t own;
-    short flags = 0;
-    if (attr != NULL)
-        own = *attr;
-    else
-        posix_spawnattr_init(&own);
-    posix_spawnattr_getflags(&own, &flags);
-    if (!(flags & POSIX_SPAWN_SETSIGMASK) && atomic_load(&blocked_state) == 2) {
-        posix_spawnattr_setsigmask(&own, &blocked);
-        posix_spawnattr_setflags(&own, (short)(flags | POSIX_SPAWN_SETSIGMASK));
-    }
-    return own;
-}
-
-#define SPAWNS(name) \
-    EXPORT int name(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, \
-                    const posix_spawnattr_t *attr, char *const argv[], char *const env[]) \
-    { \
-        if (!TAKEN) \
-            return real.name(pid, file, actions, attr, argv, env); \
-        posix_spawnattr_t own = with_mask(attr); \
-        return real.name(pid, file, actions, &own, argv, env); \
-    }
-SPAWNS(posix_spawn)
-SPAWNS(posix_spawnp)
 
 /*
  * The child of a vfork runs in its parent's memory, on the parent's stack, and would look like the goroutine to

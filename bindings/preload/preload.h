@@ -5,7 +5,8 @@
  *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
  *   files.c      read, write and their kin, sockets, close, locks of files
  *   several.c    poll, select, epoll_wait
- *   others.c     sleeping, children, names, signals, messages
+ *   others.c     sleeping, waiting for children, names, signals, messages
+ *   masks.c      signal masks: pthread_sigmask, fork, exec, posix_spawn, pthread_create and their kin
  *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
  *   keys.c       pthread_key_create and its kin
@@ -23,6 +24,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -335,9 +337,10 @@ void wake_lockers(const void *addr);
 void wake_waiter(struct bucket *b, struct waiter *w);
 void waiters_in_child(void);
 
-/* files.c, others.c, sync.c */
+/* files.c, masks.c, sync.c */
 void files_in_child(void);
-void others_in_child(void);
+void masks_in_child(void);
+void masks_start(void);
 void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);

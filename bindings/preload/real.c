@@ -441,7 +441,7 @@ static void in_child(void)
     if (gs_self) {
         waiters_in_child();
         files_in_child();
-        others_in_child();
+        masks_in_child();
         sync_in_child();
     }
 }
@@ -457,6 +457,7 @@ __attribute__((constructor(101))) static void begin(void)
         asked_to_give_way = gs_preempt_flag();
         sync_start();
         keys_start();
+        masks_start();
     }
     pthread_atfork(NULL, NULL, in_child);
     if (debug > 0) {

@@ -16,9 +16,9 @@
         if (look_ < 0 && errno == EINTR && TAKEN) { \
             sigset_t all_, before_; \
             sigfillset(&all_); \
-            pthread_sigmask(SIG_SETMASK, &all_, &before_); \
+            real.pthread_sigmask(SIG_SETMASK, &all_, &before_); \
             look_ = (call); \
-            pthread_sigmask(SIG_SETMASK, &before_, NULL); \
+            real.pthread_sigmask(SIG_SETMASK, &before_, NULL); \
         } \
         if (look_ >= 0) \
             errno = errno_; \

@@ -616,13 +616,13 @@ static bool start_serving(void)
         pthread_attr_t attr;
         sigset_t all, before;
         sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        real.pthread_sigmask(SIG_SETMASK, &all, &before);
         pthread_attr_init(&attr);
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
         pthread_attr_setstacksize(&attr, 64 * 1024);
-        bool started = pthread_create(&t, &attr, serve_posts, NULL) == 0;
+        bool started = real.pthread_create(&t, &attr, serve_posts, NULL) == 0;
         pthread_attr_destroy(&attr);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        real.pthread_sigmask(SIG_SETMASK, &before, NULL);
         atomic_store_explicit(&thread_state, started ? RUNS : NONE, memory_order_release);
         return started;
     }

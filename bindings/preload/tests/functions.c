@@ -14,6 +14,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pty.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
@@ -1479,6 +1480,249 @@ static void starting(void)
     posix_spawnattr_destroy(&attr);
 }
 
+/* ---- Signal masks ---- */
+
+static unsigned long mask_of(const sigset_t *set)
+{
+    unsigned long word;
+    memcpy(&word, set, sizeof word);
+    return word;
+}
+
+static unsigned long mask_now(void)
+{
+    sigset_t set;
+    HOLDS(pthread_sigmask(SIG_SETMASK, NULL, &set) == 0);
+    return mask_of(&set);
+}
+
+static sigset_t set_with(int sig)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    if (sig != 0)
+        sigaddset(&set, sig);
+    return set;
+}
+
+static unsigned long mask_at_fork;
+
+static void note_mask(void)
+{
+    mask_at_fork = mask_now();
+}
+
+/* The child of a fork says its mask, then sets another one and becomes grep, which says what it has. */
+static void say_and_exec(pid_t pid, int out, const sigset_t *before, int how)
+{
+    char *grep[] = {"grep", "SigBlk", "/proc/self/status", NULL};
+    const char *env[] = {"NOTHING=", NULL};
+    int status;
+    if (pid == 0) {
+        dprintf(out, "    child: %lx, in its handler %lx\n", mask_now(), mask_at_fork);
+        sigprocmask(SIG_SETMASK, before, NULL);
+        dup2(out, 1);
+        switch (how) {
+        case 0: execl("/bin/grep", "grep", "SigBlk", "/proc/self/status", NULL); break;
+        case 1: execlp("grep", "grep", "SigBlk", "/proc/self/status", NULL); break;
+        case 2: execle("/bin/grep", "grep", "SigBlk", "/proc/self/status", NULL, env); break;
+        case 3: execv("/bin/grep", grep); break;
+        case 4: execvp("grep", grep); break;
+        case 5: execve("/bin/grep", grep, environ); break;
+        case 6: execvpe("grep", grep, environ); break;
+        case 7: fexecve(open("/bin/grep", O_RDONLY | O_CLOEXEC), grep, environ); break;
+        case 8: execveat(AT_FDCWD, "/bin/grep", grep, environ, 0); break;
+        }
+        _exit(127);
+    }
+    HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+/* `functions WAY exec N`: a task becomes another program, without a fork. */
+static int exec_how;
+
+static void exec_it(void *unused)
+{
+    sigset_t set = set_with(SIGUSR2), old;
+    int p[2];
+    (void)unused;
+    HOLDS(sigprocmask(SIG_BLOCK, &set, &old) == 0 && pipe(p) == 0 && close(p[0]) == 0);
+    SAY(execl("/no/such/program", "program", NULL));
+    SAY(execv("/no/such/program", (char *[]){"program", NULL}));
+    printf("    mask: %lx\n", mask_now());
+    HOLDS(write(p[1], "x", 1) == -1 && errno == EPIPE);
+    /* A thread would have been ended by now. */
+    if (!as_threads)
+        HOLDS(signal(SIGPIPE, SIG_DFL) == SIG_IGN);
+    fflush(stdout);
+    say_and_exec(0, 1, exec_how < 8 ? &set : &old, exec_how);
+}
+
+static void *see_mask(void *seen)
+{
+    *(unsigned long *)seen = mask_now();
+    return NULL;
+}
+
+static int see_mask_c11(void *seen)
+{
+    see_mask(seen);
+    return 0;
+}
+
+static sem_t has_changed, may_end;
+
+static void change_mask(void *seen)
+{
+    sigset_t all;
+    sigfillset(&all);
+    HOLDS(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+    HOLDS(sem_post(&has_changed) == 0);
+    HOLDS(sem_wait(&may_end) == 0);
+    see_mask(seen);
+}
+
+static void say_file(const char *path)
+{
+    char line[200];
+    FILE *f = fopen(path, "r");
+    HOLDS(f != NULL);
+    while (fgets(line, sizeof line, f) != NULL)
+        fputs(line, stdout);
+    fclose(f);
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static void old_masks(void)
+{
+    SAY(sighold(SIGWINCH));
+    SAY(mask_now());
+    SAY(sigset(SIGWINCH, SIG_HOLD) == SIG_HOLD);
+    SAY(sigrelse(SIGWINCH));
+    SAY(sigset(SIGWINCH, SIG_IGN) == SIG_DFL);
+    SAY(sigset(SIGWINCH, SIG_HOLD) == SIG_IGN);
+    SAY(mask_now());
+    SAY(sigset(SIGWINCH, SIG_DFL) == SIG_HOLD);
+    SAY(sighold(0));
+    SAY(sigrelse(65));
+    SAY(sigset(-1, SIG_DFL) == SIG_ERR);
+    SAY(sigblock(1 << (SIGTERM - 1)));
+    SAY(sigblock(0));
+    SAY(sigsetmask(1 << (SIGINT - 1)));
+    SAY(sigblock(0));
+    SAY(mask_now());
+}
+#pragma GCC diagnostic pop
+
+static volatile sig_atomic_t handled;
+
+static void count_signal(int sig)
+{
+    (void)sig;
+    handled = handled + 1;
+}
+
+static void masks(void)
+{
+    const char *path = in_directory("masks");
+    char *grep[] = {"grep", "SigBlk", "/proc/self/status", NULL}, command[300], line[100];
+    sigset_t chld = set_with(SIGCHLD), usr2 = set_with(SIGUSR2), kill_ = set_with(SIGKILL), old, before;
+    struct timespec s10 = {10, 0};
+    unsigned long seen = 0;
+    static bool notes;
+    pthread_attr_t attr;
+    pthread_t thread;
+    thrd_t c11;
+    task t;
+    FILE *f;
+    int out = open(path, O_RDWR | O_CREAT | O_APPEND, 0600), status;
+    pid_t pid;
+    HOLDS(out >= 0);
+    if (!notes)
+        HOLDS(pthread_atfork(NULL, NULL, note_mask) == 0);
+    notes = true;
+    SAY(sigprocmask(SIG_BLOCK, &chld, &old));
+    SAY(mask_of(&old));
+    SAY(mask_now());
+    SAY(sigprocmask(SIG_BLOCK, NULL, &before));
+    SAY(sigprocmask(17, NULL, &before));
+    SAY(mask_of(&before));
+    SAY(sigprocmask(17, &chld, NULL));
+    SAY_ERROR(pthread_sigmask(17, &chld, NULL));
+    SAY_ERROR(pthread_sigmask(SIG_BLOCK, &kill_, NULL));
+    SAY(mask_now());
+    HOLDS(sem_init(&has_changed, 0, 0) == 0 && sem_init(&may_end, 0, 0) == 0);
+    begin(&t, change_mask, &seen);
+    HOLDS(sem_wait(&has_changed) == 0);
+    SAY(mask_now());
+    HOLDS(sem_post(&may_end) == 0);
+    end(&t);
+    SAY(seen);
+    SAY(mask_now());
+    /* What begins has the task's mask. */
+    for (int i = 0; i < 9; i++)
+        say_and_exec(fork(), out, &old, i);
+    mask_at_fork = mask_now(); /* vfork calls no handlers */
+    say_and_exec(vfork(), out, &chld, 3);
+    if ((pid = forkpty(&status, NULL, NULL, NULL)) == 0)
+        say_and_exec(0, out, &old, 5);
+    HOLDS(pid > 0 && waitpid(pid, NULL, 0) == pid);
+    say_file(path);
+    SAY(mask_now());
+    SAY(pthread_create(&thread, NULL, see_mask, &seen));
+    HOLDS(pthread_join(thread, NULL) == 0);
+    SAY(seen);
+    pthread_attr_init(&attr);
+    HOLDS(pthread_attr_setsigmask_np(&attr, &usr2) == 0);
+    SAY(pthread_create(&thread, &attr, see_mask, &seen));
+    HOLDS(pthread_join(thread, NULL) == 0);
+    SAY(seen);
+    pthread_attr_destroy(&attr);
+    SAY(thrd_create(&c11, see_mask_c11, &seen));
+    HOLDS(thrd_join(c11, NULL) == thrd_success);
+    SAY(seen);
+    snprintf(command, sizeof command, "exec grep SigBlk /proc/self/status >%s", path);
+    SAY(system(command));
+    say_file(path);
+    SAY((f = popen("exec grep SigBlk /proc/self/status", "r")) != NULL);
+    HOLDS(fgets(line, sizeof line, f) != NULL && pclose(f) == 0);
+    printf("    popen: %s", line);
+    posix_spawn_file_actions_t into;
+    posix_spawn_file_actions_init(&into);
+    posix_spawn_file_actions_addopen(&into, 1, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    SAY(posix_spawnp(&pid, "grep", &into, NULL, grep, environ));
+    HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+    say_file(path);
+    /* A task that becomes another program. */
+    for (int i = 0; i < 9; i++) {
+        char how[] = {(char)('0' + i), 0};
+        char *again[] = {"functions", as_threads ? "threads" : "goroutines", "exec", how, NULL};
+        HOLDS(posix_spawn(&pid, "/proc/self/exe", &into, NULL, again, environ) == 0);
+        SAY(waitpid(pid, &status, 0) == pid);
+        SAY(status);
+        say_file(path);
+    }
+    posix_spawn_file_actions_destroy(&into);
+    /* A wait with the former mask sees a signal that is pending for the thread. */
+    HOLDS(sigprocmask(SIG_BLOCK, &usr2, &old) == 0 && signal(SIGUSR2, count_signal) == SIG_DFL);
+    HOLDS(pthread_kill(pthread_self(), SIGUSR2) == 0 && handled == 0);
+    SAY(ppoll(NULL, 0, &s10, &old));
+    SAY(handled);
+    HOLDS(pthread_kill(pthread_self(), SIGUSR2) == 0);
+    SAY(sigsuspend(&old));
+    SAY(handled);
+    signal(SIGUSR2, SIG_DFL);
+    HOLDS(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+    SAY(sigprocmask(SIG_UNBLOCK, &chld, NULL));
+    SAY(mask_now());
+    old_masks();
+    sigemptyset(&old);
+    sigaddset(&old, SIGUSR1);
+    SAY(sigprocmask(SIG_SETMASK, &old, NULL));
+    close(out);
+}
+
 static void names(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -1994,7 +2238,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
@@ -2025,6 +2269,10 @@ int main(int argc, char **argv)
     sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 3) {
+        exec_how = atoi(argv[3]);
+        run_tasks(argv[1][0] == 't', 1, exec_it);
+    }
     HOLDS(mkdtemp(directory) != NULL);
     run_tasks(argv[1][0] == 't', 1, run_all);
     char command[100];

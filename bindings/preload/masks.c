@@ -1,0 +1,438 @@
+/*
+ * Signal masks, and what begins with one: the children of fork, programs, threads.
+ *
+ * A thread of libgosched blocks all signals. That mask is libgosched's, and neither a goroutine nor what it starts must
+ * have it: a program that inherited the mask could not be ended by a signal. So on such a thread a goroutine has a mask
+ * of its own. It begins as the program's, changes by pthread_sigmask and its kin, and what the goroutine starts inherits
+ * it. The thread's own mask stays, so no handler runs there. On other threads, of gs_run or attached, the functions are
+ * libc's.
+ */
+#include "preload.h"
+
+#include <stdarg.h>
+
+/* A mask as the kernel has it: bit n - 1 is signal n. A sigset_t begins with it. */
+typedef uint64_t mask;
+#define BIT(sig) (UINT64_C(1) << ((sig) - 1))
+/* Signals that can't be blocked: the kernel's two, and the two that glibc keeps for itself. */
+#define NEVER_BLOCKED (BIT(SIGKILL) | BIT(SIGSTOP) | BIT(32) | BIT(33))
+
+static mask of_set(const sigset_t *set)
+{
+    mask m;
+    memcpy(&m, set, sizeof m);
+    return m;
+}
+
+static sigset_t set_of(mask m)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    memcpy(&set, &m, sizeof m);
+    return set;
+}
+
+/* The program's mask: what a thread has that libgosched did not make. */
+static mask programs;
+static atomic_int programs_state; /* 1: being written, 2: known */
+
+/* Of the calling thread; asked for in functions of their own, because a goroutine may change its thread. */
+static __thread struct {
+    bool librarys;               /* libgosched has made it, and the program's mask is known */
+    const sigset_t *for_a_child; /* it is in a fork whose child is to have this mask */
+} thread __attribute__((tls_model("initial-exec")));
+
+__attribute__((noinline, noipa)) static bool is_librarys_thread(void)
+{
+    return thread.librarys;
+}
+
+__attribute__((noinline, noipa)) static void note_librarys_thread(bool is)
+{
+    thread.librarys = is;
+}
+
+__attribute__((noinline, noipa)) static const sigset_t *mask_for_a_child(void)
+{
+    return thread.for_a_child;
+}
+
+__attribute__((noinline, noipa)) static void note_mask_for_a_child(const sigset_t *set)
+{
+    thread.for_a_child = set;
+}
+
+/* Whether the caller is a goroutine with a mask of its own. */
+static bool has_own_mask(const void *caller)
+{
+    return on_goroutine(caller) && is_librarys_thread();
+}
+#define HAS_OWN_MASK has_own_mask(__builtin_return_address(0))
+
+/* A goroutine's mask is the value of a key: with the bit of SIGKILL, which no mask has, so that it isn't NULL. */
+static gs_key own_key;
+
+static mask own_mask(void)
+{
+    mask m = (mask)(uintptr_t)gs_getspecific(own_key);
+    return m != 0 ? m & ~BIT(SIGKILL) : programs;
+}
+
+/* 0 or an error number. */
+static int change_own_mask(int how, const sigset_t *set, sigset_t *before)
+{
+    mask now = own_mask(), next = now;
+    if (set != NULL) {
+        mask given = of_set(set) & ~NEVER_BLOCKED;
+        switch (how) {
+        case SIG_BLOCK: next = now | given; break;
+        case SIG_UNBLOCK: next = now & ~given; break;
+        case SIG_SETMASK: next = given; break;
+        default: return EINVAL;
+        }
+    }
+    if (before != NULL)
+        memcpy(before, &now, sizeof now);
+    if (next == now)
+        return 0;
+    int error = errno, failure = -gs_setspecific(own_key, (void *)(uintptr_t)(next | BIT(SIGKILL)));
+    errno = error;
+    return failure;
+}
+
+void masks_start(void)
+{
+    gs_key_create(&own_key, NULL);
+}
+
+/* A runtime that the child makes looks anew. */
+void masks_in_child(void)
+{
+    atomic_store(&programs_state, 0);
+    note_librarys_thread(false);
+}
+
+/* libgosched asks for the thread's mask before it makes a thread: that is the program's. */
+static void note_programs_mask(void)
+{
+    int none = 0;
+    sigset_t set;
+    if (!atomic_compare_exchange_strong(&programs_state, &none, 1))
+        return;
+    real.pthread_sigmask(SIG_SETMASK, NULL, &set);
+    programs = of_set(&set);
+    atomic_store(&programs_state, 2);
+}
+
+EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+    if (is_within(__builtin_return_address(0), &library)) {
+        if (set == NULL && atomic_load_explicit(&programs_state, memory_order_relaxed) == 0)
+            note_programs_mask();
+        /* In the child of a fork libgosched gives the thread the program's mask. */
+        if (set != NULL && how == SIG_SETMASK && mask_for_a_child() != NULL)
+            set = mask_for_a_child();
+    }
+    return HAS_OWN_MASK ? change_own_mask(how, set, before) : real.pthread_sigmask(how, set, before);
+}
+
+EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *before)
+{
+    if (!HAS_OWN_MASK)
+        return real.sigprocmask(how, set, before);
+    int error = change_own_mask(how, set, before);
+    return error == 0 ? 0 : failed(error);
+}
+
+/* Older functions. */
+
+static int change_one(int how, int sig)
+{
+    if (sig < 1 || sig > 64)
+        return failed(EINVAL);
+    sigset_t set = set_of(BIT(sig));
+    int error = change_own_mask(how, &set, NULL);
+    return error == 0 ? 0 : failed(error);
+}
+
+EXPORT int sighold(int sig)
+{
+    return HAS_OWN_MASK ? change_one(SIG_BLOCK, sig) : real.sighold(sig);
+}
+
+EXPORT int sigrelse(int sig)
+{
+    return HAS_OWN_MASK ? change_one(SIG_UNBLOCK, sig) : real.sigrelse(sig);
+}
+
+EXPORT __sighandler_t sigset(int sig, __sighandler_t handler)
+{
+    if (!HAS_OWN_MASK)
+        return real.sigset(sig, handler);
+    struct sigaction action = {.sa_handler = handler}, before;
+    bool holds = handler == SIG_HOLD;
+    if (handler == SIG_ERR || sig < 1 || sig > 64) {
+        errno = EINVAL;
+        return SIG_ERR;
+    }
+    bool held = own_mask() & BIT(sig);
+    if (sigaction(sig, holds ? NULL : &action, &before) != 0 || change_one(holds ? SIG_BLOCK : SIG_UNBLOCK, sig) != 0)
+        return SIG_ERR;
+    return held ? SIG_HOLD : before.sa_handler;
+}
+
+/* These know 32 signals. */
+static int change_first(int how, int given)
+{
+    sigset_t set = set_of((unsigned)given), before;
+    change_own_mask(how, &set, &before);
+    return (int)of_set(&before);
+}
+
+EXPORT int sigblock(int given)
+{
+    return HAS_OWN_MASK ? change_first(SIG_BLOCK, given) : real.sigblock(given);
+}
+
+EXPORT int sigsetmask(int given)
+{
+    return HAS_OWN_MASK ? change_first(SIG_SETMASK, given) : real.sigsetmask(given);
+}
+
+EXPORT int siggetmask(void)
+{
+    return HAS_OWN_MASK ? (int)own_mask() : real.siggetmask();
+}
+
+/*
+ * fork: the child has the mask from the beginning, also while handlers of pthread_atfork run, since a signal may come
+ * that early.
+ */
+#define FORKS(result, name, params, args) \
+    EXPORT result name params \
+    { \
+        if (!HAS_OWN_MASK) \
+            return real.name args; \
+        sigset_t mask_ = set_of(own_mask()); \
+        note_mask_for_a_child(&mask_); \
+        result pid_ = real.name args; \
+        note_mask_for_a_child(NULL); \
+        return pid_; \
+    }
+FORKS(pid_t, fork, (void), ())
+FORKS(int, forkpty, (int *pty, char *name, const struct termios *mode, const struct winsize *size), (pty, name, mode, size))
+FORKS(int, daemon, (int stays, int open), (stays, open))
+ALIAS(__fork, fork);
+
+/*
+ * exec: the program begins with the thread's mask, so that has to be the goroutine's for the moment before. Handlers may
+ * run in this moment. After gs_entersyscall what they call is libc's. It has to be this thread, because its priority,
+ * processors and so on are the program's, too.
+ */
+
+/* A write to a closed pipe may have left SIGPIPE pending, which must not end the program now. */
+static void drop_sigpipe(void)
+{
+    sigset_t pending, pipe = set_of(BIT(SIGPIPE));
+    const struct timespec none = {0, 0};
+    int error = errno;
+    while (sigpending(&pending) == 0 && (of_set(&pending) & BIT(SIGPIPE)) && real.sigtimedwait(&pipe, NULL, &none) > 0)
+        ;
+    errno = error;
+}
+
+#define WITH_OWN_MASK(call) \
+    __extension__({ \
+        sigset_t mask_ = set_of(own_mask()), before_; \
+        drop_sigpipe(); \
+        KERNEL(__extension__({ \
+            real.pthread_sigmask(SIG_SETMASK, &mask_, &before_); \
+            int made_ = (call); \
+            real.pthread_sigmask(SIG_SETMASK, &before_, NULL); \
+            made_; \
+        })); \
+    })
+
+#define EXECS(name, params, args) \
+    EXPORT int name params \
+    { \
+        COUNTED(name); \
+        return HAS_OWN_MASK ? WITH_OWN_MASK(real.name args) : real.name args; \
+    }
+EXECS(execve, (const char *path, char *const argv[], char *const env[]), (path, argv, env))
+EXECS(execv, (const char *path, char *const argv[]), (path, argv))
+EXECS(execvp, (const char *file, char *const argv[]), (file, argv))
+EXECS(execvpe, (const char *file, char *const argv[], char *const env[]), (file, argv, env))
+EXECS(fexecve, (int fd, char *const argv[], char *const env[]), (fd, argv, env))
+EXECS(execveat, (int dir, const char *path, char *const argv[], char *const env[], int flags), (dir, path, argv, env, flags))
+
+/* The arguments up to NULL, as an array on the stack: the child of a vfork may call, and a signal handler. */
+#define EXECS_LIST(name, after, as, has_env) \
+    EXPORT int name(const char *after, const char *first, ...) \
+    { \
+        COUNTED(name); \
+        va_list list; \
+        size_t n = 0; \
+        va_start(list, first); \
+        for (const char *arg = first; arg != NULL; arg = va_arg(list, const char *)) \
+            n++; \
+        va_end(list); \
+        char *argv[n + 1]; \
+        argv[0] = (char *)first; \
+        va_start(list, first); \
+        for (size_t i = 1; i <= n; i++) \
+            argv[i] = va_arg(list, char *); \
+        char **env = environ; \
+        if (has_env) \
+            env = va_arg(list, char **); \
+        va_end(list); \
+        return HAS_OWN_MASK ? WITH_OWN_MASK(real.as(after, argv, env)) : real.as(after, argv, env); \
+    }
+EXECS_LIST(execl, path, execve, false)
+EXECS_LIST(execle, path, execve, true)
+EXECS_LIST(execlp, file, execvpe, false)
+
+/* Programs that libc forks for. */
+
+/* The attributes of a child whose mask is the goroutine's, unless the caller gives a mask. */
+static posix_spawnattr_t with_own_mask(const posix_spawnattr_t *attr)
+{
+    posix_spawnattr_t own;
+    short flags = 0;
+    if (attr != NULL)
+        own = *attr;
+    else
+        posix_spawnattr_init(&own);
+    posix_spawnattr_getflags(&own, &flags);
+    if (!(flags & POSIX_SPAWN_SETSIGMASK)) {
+        sigset_t set = set_of(own_mask());
+        posix_spawnattr_setsigmask(&own, &set);
+        posix_spawnattr_setflags(&own, (short)(flags | POSIX_SPAWN_SETSIGMASK));
+    }
+    return own;
+}
+
+#define SPAWNS(name) \
+    EXPORT int name(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, \
+                    const posix_spawnattr_t *attr, char *const argv[], char *const env[]) \
+    { \
+        if (!HAS_OWN_MASK) \
+            return real.name(pid, file, actions, attr, argv, env); \
+        posix_spawnattr_t own = with_own_mask(attr); \
+        return real.name(pid, file, actions, &own, argv, env); \
+    }
+SPAWNS(posix_spawn)
+SPAWNS(posix_spawnp)
+
+/* On another thread, with the caller's mask. Handlers may run there meanwhile, which on a goroutine's stack must not. */
+static sigset_t callers_mask(void)
+{
+    sigset_t set;
+    if (is_librarys_thread())
+        return set_of(own_mask());
+    real.pthread_sigmask(SIG_SETMASK, NULL, &set);
+    return set;
+}
+
+static int system_there(const char *command, const sigset_t *set)
+{
+    sigset_t before;
+    real.pthread_sigmask(SIG_SETMASK, set, &before);
+    int status = real.system(command);
+    real.pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+EXPORT int system(const char *command)
+{
+    COUNTED(system);
+    if (!TAKEN)
+        return real.system(command);
+    sigset_t set = callers_mask();
+    return ELSEWHERE(system_there, (command, &set));
+}
+
+static FILE *popen_there(const char *command, const char *type, const sigset_t *set)
+{
+    sigset_t before;
+    real.pthread_sigmask(SIG_SETMASK, set, &before);
+    FILE *f = real.popen(command, type);
+    real.pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return f;
+}
+
+EXPORT FILE *popen(const char *command, const char *type)
+{
+    COUNTED(popen);
+    if (!TAKEN)
+        return real.popen(command, type);
+    sigset_t set = callers_mask();
+    return ELSEWHERE(popen_there, (command, type, &set));
+}
+
+/*
+ * Threads. One that a goroutine makes begins with the goroutine's mask. One of libgosched's is known by its function,
+ * which is in libgosched.
+ */
+struct beginning {
+    void *(*f)(void *);
+    thrd_start_t thrd_f;
+    void *arg;
+    bool librarys;
+    sigset_t set;
+};
+
+static struct beginning begun(void *arg)
+{
+    struct beginning b = *(struct beginning *)arg;
+    free(arg);
+    if (b.librarys)
+        note_librarys_thread(true);
+    else
+        real.pthread_sigmask(SIG_SETMASK, &b.set, NULL);
+    return b;
+}
+
+static void *begin_pthread(void *arg)
+{
+    struct beginning b = begun(arg);
+    return b.f(b.arg);
+}
+
+static int begin_thrd(void *arg)
+{
+    struct beginning b = begun(arg);
+    return b.thrd_f(b.arg);
+}
+
+EXPORT int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg)
+{
+    sigset_t given;
+    bool librarys = is_within((const void *)(uintptr_t)f, &library) && atomic_load(&programs_state) == 2;
+    if (!librarys && (!HAS_OWN_MASK || (attr != NULL && pthread_attr_getsigmask_np(attr, &given) == 0)))
+        return real.pthread_create(t, attr, f, arg);
+    struct beginning *b = malloc(sizeof *b);
+    if (b == NULL)
+        return EAGAIN;
+    *b = (struct beginning){.f = f, .arg = arg, .librarys = librarys};
+    if (!librarys)
+        b->set = set_of(own_mask());
+    int error = real.pthread_create(t, attr, begin_pthread, b);
+    if (error != 0)
+        free(b);
+    return error;
+}
+
+EXPORT int thrd_create(thrd_t *t, thrd_start_t f, void *arg)
+{
+    if (!HAS_OWN_MASK)
+        return real.thrd_create(t, f, arg);
+    struct beginning *b = malloc(sizeof *b);
+    if (b == NULL)
+        return thrd_nomem;
+    *b = (struct beginning){.thrd_f = f, .arg = arg, .set = set_of(own_mask())};
+    int result = real.thrd_create(t, begin_thrd, b);
+    if (result != thrd_success)
+        free(b);
+    return result;
+}
