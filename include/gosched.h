@@ -103,7 +103,7 @@ struct sockaddr;
  * gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
  * touches it. Without this flag, on a machine with several nodes, each thread that the library
  * starts is bound to the CPUs of one node; the program's own threads never are. A program that a
- * goroutine starts by posix_spawn(3) or vfork(2) inherits the binding; a child of fork(2) doesn't.
+ * goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2) doesn't.
  * Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
