@@ -113,17 +113,29 @@ void leave_file(struct file *f)
     f->moved = NULL;
 }
 
+/* How many goroutines wait for the number; with the lock held. */
+static unsigned waiters_of(const struct file_bucket *b, int fd)
+{
+    unsigned n = 0;
+    for (const struct file_waiter *w = b->first; w != NULL; w = w->next)
+        n += w->fd == fd;
+    return n;
+}
+
 /* Whether goroutines wait for the number. If so, they wait for a duplicate from now on. */
 static bool move_waiters(int fd)
 {
     struct file_bucket *b = file_bucket(fd);
     struct file_waiter **at;
-    unsigned n = 0;
     spin_lock(&b->lock);
-    for (struct file_waiter *w = b->first; w != NULL; w = w->next)
-        n += w->fd == fd;
-    struct moved *moved = n > 0 ? malloc(sizeof *moved) : NULL;
-    int to = moved ? real.fcntl64(fd, F_DUPFD_CLOEXEC, 0L) : -1;
+    unsigned n = waiters_of(b, fd);
+    spin_unlock(&b->lock);
+    if (n == 0)
+        return false;
+    struct moved *moved = malloc(sizeof *moved); /* not with the lock held: malloc may be the program's */
+    spin_lock(&b->lock);
+    n = waiters_of(b, fd);
+    int to = moved && n > 0 ? real.fcntl64(fd, F_DUPFD_CLOEXEC, 0L) : -1;
     if (to >= 0) {
         moved->fd = to;
         atomic_init(&moved->users, n);
@@ -137,10 +149,10 @@ static bool move_waiters(int fd)
                 at = &w->next;
             }
         }
-    } else {
-        free(moved); /* no number or no memory: the waiters are told that the file is closed */
-    }
+    } /* else no number or no memory: the waiters are told that the file is closed */
     spin_unlock(&b->lock);
+    if (to < 0)
+        free(moved);
     return n > 0;
 }
 
@@ -333,7 +345,10 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
         w->by_kernel = true;
         return HOW_KERNEL;
     } else if (++w->in_vain > IN_VAIN) {
+        struct file_waiter pausing; /* close may come during the pause */
+        begin_to_wait(&w->file, &pausing);
         int error = -gs_sleep(PAUSE);
+        end_of_wait(&w->file, &pausing);
         if (error == ECANCELED) {
             errno = error;
             return HOW_NOT;

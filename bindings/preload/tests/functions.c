@@ -417,6 +417,37 @@ static void replace_soon(void *arg)
     close(other);
 }
 
+/* The program's malloc, which closes a file when it is told to. */
+static atomic_int closed_by_malloc = -1;
+extern void *__libc_malloc(size_t n);
+
+void *malloc(size_t n)
+{
+    int fd = atomic_load(&closed_by_malloc);
+    if (fd >= 0 && atomic_compare_exchange_strong(&closed_by_malloc, &fd, -1))
+        close(fd);
+    return __libc_malloc(n);
+}
+
+/* The library allocates while a number is closed that is waited for. The file that malloc closes then has a number whose
+ * waiters are kept with those of the other one. */
+static void closing_in_malloc(void)
+{
+    enum { APART = 256 };
+    int p[2];
+    task t;
+    HOLDS(pipe(p) == 0);
+    HOLDS(dup2(p[1], p[0] + APART) == p[0] + APART);
+    int also = p[1];
+    begin(&t, close_soon, p);
+    atomic_store(&closed_by_malloc, p[0] + APART);
+    SAY(read(p[0], buffer, 10));
+    end(&t);
+    if (atomic_exchange(&closed_by_malloc, -1) >= 0)
+        close(p[0] + APART); /* nothing was allocated */
+    close(also);
+}
+
 /* A file that is closed goes on being read by who waits for it. */
 static void closing(void)
 {
@@ -1049,6 +1080,56 @@ static void closed_listeners(void)
         SAY(poll(&(struct pollfd){.fd = other, .events = POLLIN}, 1, 0));
         close(other);
     }
+}
+
+static socklen_t abstract_name(struct sockaddr_un *a, const char *name)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "preload-%d-%s", getpid(), name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int socket_named(const char *name)
+{
+    struct sockaddr_un a;
+    socklen_t len = abstract_name(&a, name);
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    HOLDS(fd >= 0 && bind(fd, (struct sockaddr *)&a, len) == 0);
+    return fd;
+}
+
+static atomic_int sends;
+
+static void send_last(void *arg)
+{
+    struct sockaddr_un to;
+    socklen_t len = abstract_name(&to, "full");
+    atomic_store(&sends, 1);
+    HOLDS(sendto(*(int *)arg, "last", 4, 0, (struct sockaddr *)&to, len) == 4);
+}
+
+/* A task that sends keeps its socket when its number becomes another's. Its peer is full, which poll doesn't say. */
+static void closed_senders(void)
+{
+    struct sockaddr_un to, from;
+    socklen_t len = abstract_name(&to, "full");
+    int full = socket_named("full"), sender = socket_named("sender"), old = sender, other, n = 0;
+    task t;
+    while (sendto(sender, "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len) == 1)
+        n++;
+    begin(&t, send_last, &old);
+    while (atomic_load(&sends) == 0)
+        usleep(100);
+    soon();
+    close(sender);
+    HOLDS((other = socket_named("other")) == sender);
+    for (int i = 0; i < n; i++)
+        HOLDS(recv(full, buffer, 10, 0) == 1);
+    len = sizeof from;
+    SAY(recvfrom(full, buffer, 10, 0, (struct sockaddr *)&from, &len));
+    SAY(strcmp(strrchr(from.sun_path + 1, '-'), "-sender"));
+    end(&t);
+    close(full), close(other);
 }
 
 static void connecting(void)
@@ -2237,8 +2318,8 @@ static const struct {
     const char *name;
     void (*f)(void);
 } tests[] = {
-    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
+    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
+    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(messages), TEST(cancelling),
 };
