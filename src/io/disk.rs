@@ -2,7 +2,7 @@
 //! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
 //! `exitsyscall`.
 
-use super::file::File;
+use super::file::{File, Manner};
 use super::ops::OTHER_KIND;
 use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, Buffer, FileKind};
@@ -153,7 +153,7 @@ impl Call<'_> {
     /// # Safety
     /// The buffers are writable.
     unsafe fn read(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
-        let manner = self.file.manner_of_disk(self.fd);
+        let manner = self.manner_to_read();
         if manner.reads_wait() {
             // SAFETY: the buffers are writable.
             return unsafe { self.read_from_disk(buffers, offset) };
@@ -173,12 +173,24 @@ impl Call<'_> {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_blindly(buffers, offset) }
             }
-            n if is_short && self.deadline != NOWAIT => {
+            // A further read from what is no disk might wait, or take the next datagram.
+            n if is_short && self.deadline != NOWAIT && is_on_disk(self.fd, offset) => {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_more(buffers, n as usize, offset) }
             }
             result => result,
         }
+    }
+
+    /// How a read behaves. If it must not wait, more than its speed rests on that, so the kernel is asked again whether it
+    /// would wait.
+    fn manner_to_read(&self) -> Manner {
+        let known = self.file.manner_of_disk(self.fd);
+        if !known.reads_wait() || self.deadline != NOWAIT {
+            return known;
+        }
+        self.file.forget_manner();
+        self.file.manner_of_disk(self.fd)
     }
 
     /// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
@@ -218,11 +230,11 @@ impl Call<'_> {
     /// # Safety
     /// As `read`.
     unsafe fn read_from_disk(&self, buffers: &[Buffer], offset: Option<i64>) -> isize {
-        if self.deadline == NOWAIT {
-            return EAGAIN;
-        }
         if !is_on_disk(self.fd, offset) {
             return OTHER_KIND;
+        }
+        if self.deadline == NOWAIT {
+            return EAGAIN;
         }
         // SAFETY: the buffers are writable.
         let read = || unsafe { file::read_at(self.fd, buffers, offset) };

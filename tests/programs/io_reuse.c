@@ -816,6 +816,68 @@ GO_TEST(files_on_disks_in_place_of_each_other)
     CHECK_EQ(gs_close(plain), 0);
 }
 
+/* Each read takes one message. */
+static void messages_in_place_of_a_disk_file(int (*open_it)(void))
+{
+    char message[100];
+    int fds[2], number = number_of_a_disk_file(open_it);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, fds), 0);
+    CHECK_EQ(fds[0], number);
+    CHECK_EQ(send(fds[1], "first", 5, 0), 5);
+    CHECK_EQ(send(fds[1], "second", 6, 0), 6);
+    CHECK_EQ(gs_read(fds[0], message, sizeof message, GS_FOREVER), 5);
+    CHECK_EQ(gs_read(fds[0], message, sizeof message, GS_FOREVER), 6);
+    CHECK_EQ(memcmp(message, "second", 6), 0);
+    close_both(fds);
+}
+
+GO_TEST(messages_in_place_of_files_on_disks)
+{
+    messages_in_place_of_a_disk_file(temporary);
+    messages_in_place_of_a_disk_file(open_memory);
+}
+
+/* Reads of a file with O_DIRECT never find anything in memory. */
+GO_TEST(files_in_place_of_one_that_waits_for_the_disk)
+{
+    static char page[4096] __attribute__((aligned(4096)));
+    char name[] = "/tmp/gosched-io-XXXXXX";
+    int plain = mkostemp(name, O_CLOEXEC), direct = open(name, O_RDWR | O_DIRECT | O_CLOEXEC), fds[2], flags;
+    CHECK_GE(plain, 0);
+    if (direct < 0) {
+        printf("skipped: no O_DIRECT in /tmp: %s\n", strerror(errno));
+        CHECK_EQ(unlink(name), 0);
+        CHECK_EQ(gs_close(plain), 0);
+        return;
+    }
+    CHECK_EQ(gs_write(direct, page, sizeof page, GS_FOREVER), sizeof page);
+    CHECK_EQ(gs_pread(direct, page, sizeof page, 0, GS_FOREVER), sizeof page);
+    CHECK_EQ(gs_pread(direct, page, sizeof page, 0, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(close(direct), 0);
+    make_pipe(fds);
+    CHECK_EQ(fds[0], direct);
+    CHECK_EQ(gs_read(fds[0], page, sizeof page, GS_NOWAIT), -EAGAIN);
+    close_both(fds);
+    direct = open(name, O_RDWR | O_DIRECT | O_CLOEXEC);
+    CHECK_EQ(gs_pread(direct, page, sizeof page, 0, GS_FOREVER), sizeof page);
+    CHECK_EQ(close(direct), 0);
+    make_pipe(fds);
+    CHECK_EQ(fds[0], direct);
+    CHECK_EQ(gs_write(fds[1], "piped", 5, GS_FOREVER), 5);
+    CHECK_EQ(gs_read(fds[0], page, sizeof page, GS_NOWAIT), 5);
+    close_both(fds);
+    /* The same file, of which memory has everything. */
+    direct = open(name, O_RDWR | O_DIRECT | O_CLOEXEC);
+    CHECK_EQ(gs_pread(direct, page, sizeof page, 0, GS_FOREVER), sizeof page);
+    flags = fcntl(direct, F_GETFL);
+    CHECK_EQ(fcntl(direct, F_SETFL, flags & ~O_DIRECT), 0);
+    WAIT_UNTIL(pread(direct, page, sizeof page, 0) == sizeof page
+               && gs_pread(direct, page, sizeof page, 0, GS_NOWAIT) == sizeof page);
+    CHECK_EQ(unlink(name), 0);
+    CHECK_EQ(gs_close(direct), 0);
+    CHECK_EQ(gs_close(plain), 0);
+}
+
 /* ---- Numbers that the library takes ---- */
 
 static int stop_blocking;
