@@ -3,7 +3,7 @@
    The table of globals is the same one as long as the state lives, because the functions of modules that the state has
    loaded have that table as their _ENV. Between goroutines its content goes back to what it was at first and what
    modules have defined while `require` loaded them. The metatables of basic types, and that of the table of globals
-   itself, go back in the same way. */
+   itself, go back in the same way, and so does what is in them: all strings of a state share one metatable. */
 
 #include "lgs.h"
 
@@ -11,6 +11,7 @@
 static const char table_key;  /* the table of globals */
 static const char fields_key; /* a table: what each goroutine finds in the table of globals */
 static const char metas_key;  /* a list: the metatable of each holder, or false */
+static const char parts_key;  /* a list: what each goroutine finds in these metatables, or false */
 static const char files_key;  /* a list: what FILES are at first */
 
 /* io's default files, in the registry. */
@@ -58,51 +59,74 @@ static void push_meta(lua_State *L, int i)
     lua_replace(L, -2);
 }
 
-/* Pushes two tables: the globals, and the metatables of the holders. */
-static void push_all(lua_State *L)
+/* Pushes a table with the fields of the table on top of the stack. */
+static void push_copy(lua_State *L)
 {
-    lua_createtable(L, 0, 48);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_newtable(L);
     lua_pushnil(L);
-    while (lua_next(L, -2)) {
+    while (lua_next(L, -3)) {
         lua_pushvalue(L, -2);
         lua_insert(L, -2);
-        lua_rawset(L, -5);
+        lua_rawset(L, -4);
     }
-    lua_pop(L, 1);
+}
+
+/* Pushes three tables: the globals, the metatables of the holders, and what is in these. */
+static void push_all(lua_State *L)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    push_copy(L);
+    lua_replace(L, -2);
+    lua_createtable(L, HOLDERS, 0);
     lua_createtable(L, HOLDERS, 0);
     for (int i = 1; i <= HOLDERS; i++) {
         push_meta(L, i);
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, -4, i);
+        if (lua_istable(L, -1)) {
+            push_copy(L);
+            lua_replace(L, -2);
+        }
         lua_rawseti(L, -2, i);
     }
 }
 
-static void count_fields(struct state *S, lua_State *L)
+/* How many fields the table on top of the stack has. */
+static int count_fields(lua_State *L)
 {
-    S->globals = 0;
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    int n = 0;
     lua_pushnil(L);
     for (; lua_next(L, -2); lua_pop(L, 1))
-        S->globals++;
-    lua_pop(L, 1);
+        n++;
+    return n;
 }
 
-/* The tables at `before` and after it are what push_all has given: what has changed since is there for each goroutine
-   from now on. */
-static void keep_changes(struct state *S, lua_State *L, int before)
+/* Counts what a goroutine finds, to see later whether some of it is gone. */
+static void count_all(struct state *S, lua_State *L)
 {
-    int top = lua_gettop(L);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
+    S->globals = count_fields(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &parts_key);
+    S->parts = 0;
+    for (int i = 1; i <= HOLDERS; i++) {
+        if (lua_rawgeti(L, -1, i) == LUA_TTABLE)
+            S->parts += count_fields(L);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
+}
+
+/* The tables at `before` and `now` are copies of one table. What has changed goes into the table at `kept`. */
+static void keep_fields(lua_State *L, int before, int now, int kept)
+{
     lua_pushnil(L);
-    while (lua_next(L, top + 1)) {
+    while (lua_next(L, now)) {
         lua_pushvalue(L, -2);
         lua_rawget(L, before);
         if (!lua_rawequal(L, -1, -2)) {
             lua_pushvalue(L, -3);
             lua_pushvalue(L, -3);
-            lua_rawset(L, top + 2);
+            lua_rawset(L, kept);
         }
         lua_pop(L, 2);
     }
@@ -110,24 +134,46 @@ static void keep_changes(struct state *S, lua_State *L, int before)
     while (lua_next(L, before)) {
         lua_pop(L, 1);
         lua_pushvalue(L, -1);
-        if (lua_rawget(L, top + 1) == LUA_TNIL) {
+        if (lua_rawget(L, now) == LUA_TNIL) {
             lua_pushvalue(L, -2);
             lua_pushnil(L);
-            lua_rawset(L, top + 2);
+            lua_rawset(L, kept);
         }
         lua_pop(L, 1);
     }
+}
+
+/* The tables at `before` and after it are what push_all has given: what has changed since is there for each goroutine
+   from now on. */
+static void keep_changes(struct state *S, lua_State *L, int before)
+{
+    int now = lua_gettop(L) + 1, fields = now + 3, metas = now + 4, parts = now + 5, at = now + 6;
+    luaL_checkstack(L, LUA_MINSTACK, NULL);
+    push_all(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &parts_key);
+    keep_fields(L, before, now, fields);
     for (int i = 1; i <= HOLDERS; i++) {
-        push_meta(L, i);
         lua_rawgeti(L, before + 1, i);
-        if (!lua_rawequal(L, -1, -2)) {
-            lua_pushvalue(L, -2);
-            lua_rawseti(L, top + 3, i);
+        lua_rawgeti(L, now + 1, i);
+        lua_rawgeti(L, metas, i);
+        if (!lua_rawequal(L, at, at + 1)) { /* another metatable */
+            lua_pushvalue(L, at + 1);
+            lua_rawseti(L, metas, i);
+            lua_rawgeti(L, now + 2, i);
+            lua_rawseti(L, parts, i);
+        } else if (lua_istable(L, at) && lua_rawequal(L, at, at + 2)) { /* and not one of the goroutine's own */
+            lua_settop(L, at - 1);
+            lua_rawgeti(L, before + 2, i);
+            lua_rawgeti(L, now + 2, i);
+            lua_rawgeti(L, parts, i);
+            keep_fields(L, at, at + 1, at + 2);
         }
-        lua_pop(L, 2);
+        lua_settop(L, at - 1);
     }
-    lua_settop(L, top);
-    count_fields(S, L);
+    lua_settop(L, now - 1);
+    count_all(S, L);
 }
 
 /* As findloader in Lua's loadlib.c, for the name at 1: pushes the loader and the loader's data. */
@@ -179,7 +225,7 @@ static int require(lua_State *L)
     if (lua_toboolean(L, -1))
         return 1;
     lua_pop(L, 1);
-    push_all(L); /* at 3 and 4 */
+    push_all(L); /* at 3, 4 and 5 */
     find_loader(L, name, sent);
     lua_rotate(L, -2, 1);
     lua_pushvalue(L, 1);
@@ -240,9 +286,10 @@ void lgs_globals_open(struct state *S, lua_State *L)
     lua_setfield(L, -2, "setmetatable");
     lua_pop(L, 1);
     push_all(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &parts_key);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &metas_key);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &fields_key);
-    count_fields(S, L);
+    count_all(S, L);
     lua_createtable(L, FILES, 0);
     for (int i = 0; i < FILES; i++) {
         lua_getfield(L, LUA_REGISTRYINDEX, files[i]);
@@ -251,42 +298,90 @@ void lgs_globals_open(struct state *S, lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &files_key);
 }
 
-/* The globals go back; gives how many were dropped. */
-static int restore_fields(struct state *S, lua_State *L)
+/* The table at `table` goes back to what is in the table at `fields`. Gives how many fields were dropped; adds to *kept
+   those that were still there. */
+static int restore_fields(lua_State *L, int table, int fields, int *kept)
 {
-    int kept = 0, dropped = 0, top = lua_gettop(L);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    int dropped = 0;
     lua_pushnil(L);
-    while (lua_next(L, top + 1)) {
+    while (lua_next(L, table)) {
         lua_pushvalue(L, -2);
-        if (lua_rawget(L, top + 2) != LUA_TNIL)
-            kept++;
+        if (lua_rawget(L, fields) != LUA_TNIL)
+            (*kept)++;
         else
             dropped++;
         if (!lua_rawequal(L, -1, -2)) {
             lua_pushvalue(L, -3);
             lua_pushvalue(L, -2);
-            lua_rawset(L, top + 1);
+            lua_rawset(L, table);
         }
         lua_pop(L, 2);
     }
-    if (kept < S->globals) { /* some were set to nil */
-        lua_pushnil(L);
-        while (lua_next(L, top + 2)) {
-            lua_pushvalue(L, -2);
-            lua_insert(L, -2);
-            lua_rawset(L, top + 1);
-        }
+    return dropped;
+}
+
+/* Some of the fields are gone: sets all. */
+static void set_fields(lua_State *L, int table, int fields)
+{
+    lua_pushnil(L);
+    while (lua_next(L, fields)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, table);
     }
+}
+
+/* The globals go back; gives how many were dropped. */
+static int restore_globals(struct state *S, lua_State *L)
+{
+    int kept = 0, top = lua_gettop(L);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
+    int dropped = restore_fields(L, top + 1, top + 2, &kept);
+    if (kept < S->globals)
+        set_fields(L, top + 1, top + 2);
     lua_settop(L, top);
     return dropped;
+}
+
+/* The metatables of the holders go back, and what is in them. */
+static void restore_metas(struct state *S, lua_State *L)
+{
+    int kept = 0, top = lua_gettop(L), metas = top + 1, parts = top + 2;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &parts_key);
+    for (int i = 1; i <= HOLDERS; i++) {
+        push_meta(L, i);
+        lua_rawgeti(L, metas, i);
+        if (!lua_rawequal(L, -1, -2)) {
+            push_holder(L, i);
+            if (lua_toboolean(L, -2))
+                lua_pushvalue(L, -2);
+            else
+                lua_pushnil(L);
+            lua_setmetatable(L, -2);
+            lua_pop(L, 1);
+        }
+        if (lua_istable(L, -1)) {
+            lua_rawgeti(L, parts, i);
+            restore_fields(L, parts + 2, parts + 3, &kept);
+        }
+        lua_settop(L, parts);
+    }
+    for (int i = 1; i <= HOLDERS && kept < S->parts; i++) {
+        if (lua_rawgeti(L, metas, i) == LUA_TTABLE) {
+            lua_rawgeti(L, parts, i);
+            set_fields(L, parts + 1, parts + 2);
+        }
+        lua_settop(L, parts);
+    }
+    lua_settop(L, top);
 }
 
 int lgs_globals_restore(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
-    int dropped = restore_fields(S, L);
+    int dropped = restore_globals(S, L);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
     lua_pushvalue(L, -1);
     lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
@@ -295,23 +390,10 @@ int lgs_globals_restore(lua_State *L)
     lua_pushvalue(L, -3);
     lua_rawset(L, -3);
     lua_settop(L, 1);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &metas_key);
-    for (int i = 1; i <= HOLDERS; i++) {
-        push_meta(L, i);
-        lua_rawgeti(L, 2, i);
-        if (!lua_rawequal(L, -1, -2)) {
-            push_holder(L, i);
-            if (lua_toboolean(L, -2))
-                lua_pushvalue(L, -2);
-            else
-                lua_pushnil(L);
-            lua_setmetatable(L, -2);
-        }
-        lua_settop(L, 2);
-    }
+    restore_metas(S, L);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &files_key);
     for (int i = 0; i < FILES; i++) {
-        lua_rawgeti(L, 3, i + 1);
+        lua_rawgeti(L, 2, i + 1);
         lua_setfield(L, LUA_REGISTRYINDEX, files[i]);
     }
     lua_pushinteger(L, dropped);

@@ -98,7 +98,7 @@ struct state {
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */
-    int globals;         /* that each goroutine finds in it (globals.c) */
+    int globals, parts;  /* that each goroutine finds in it, and fields of the metatables of basic types (globals.c) */
     struct preloads *preloads; /* what package.preload has, a reference; or NULL (preload.c) */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */

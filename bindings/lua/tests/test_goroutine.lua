@@ -431,6 +431,17 @@ function TestGoroutine.test_nothing_is_left_for_the_next_goroutine()
         io.input() == io.stdin
     end) }, { 0, nil, nil, "X", true, true, true })
   end
+  -- What is in a metatable of a basic type, of which all values of the type have the same.
+  for _ = 1, 10 do
+    h.go(function()
+      local meta = getmetatable("")
+      meta.__index, meta.__mul, meta.__add = function(s, i) return s:sub(i, i) end, string.rep, nil
+      meta.__concat = error
+    end)
+    lu.assertEquals({ h.go(function()
+      return ("x"):upper(), "2" * "3", "2" + "3", getmetatable("").__concat, getmetatable("").__index == string
+    end) }, { "X", 6, 5, nil, true })
+  end
   -- Many globals, and none of them.
   for _ = 1, 10 do
     h.go(function() for i = 1, 5000 do _G["left" .. i] = i end end)
@@ -438,6 +449,31 @@ function TestGoroutine.test_nothing_is_left_for_the_next_goroutine()
     h.go(function() local all = _G for k in pairs(all) do all[k] = nil end end)
     lu.assertEquals(h.go(function() return tostring(#table.pack(1, 2)) end), "2")
   end
+end
+
+function TestGoroutine.test_what_modules_do_to_metatables_stays()
+  package.preload.strings_that_repeat = function()
+    getmetatable("").__call, getmetatable("").__unm = string.rep, nil
+    return true
+  end
+  for _ = 1, 10 do
+    h.go(function()
+      require "strings_that_repeat"
+      getmetatable("").__call, getmetatable("").__unm = error, error
+    end)
+    lu.assertEquals({ h.go(function()
+      require "strings_that_repeat"
+      return ("x")(3), getmetatable("").__unm
+    end) }, { "xxx" })
+    -- Not in a metatable that only this goroutine has set.
+    h.go(function()
+      debug.setmetatable(print, {})
+      package.preload.changes_functions = function() debug.getmetatable(print).__index = {} return true end
+      require "changes_functions"
+    end)
+    lu.assertNil(h.go(function() return debug.getmetatable(print) end))
+  end
+  package.preload.strings_that_repeat = nil
 end
 
 function TestGoroutine.test_goroutines_start_goroutines()
