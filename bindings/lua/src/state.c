@@ -826,7 +826,8 @@ static void put_state(struct state *S)
     S->g = NULL;
     if (!lua_gc(L, LUA_GCISRUNNING))
         lua_gc(L, LUA_GCRESTART);
-    lua_gc(L, LUA_GCINC, 0, 0, 0);
+    lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state: the defaults in Lua's manual */
+    lua_warning(L, "@off", 0);
     bool keep = restore_globals(S);
     /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
     if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {

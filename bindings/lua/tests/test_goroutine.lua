@@ -421,6 +421,7 @@ function TestGoroutine.test_nothing_is_left_for_the_next_goroutine()
       for _, v in pairs { 1, true, print, coroutine.create(print), "" } do debug.setmetatable(v, { __index = { left = 1 } }) end
       debug.setmetatable(nil, { __index = { left = 1 } })
       package.loaded._G = nil
+      collectgarbage("incremental", 900, 300, 10)
     end)
     lu.assertEquals({ h.go(function()
       local found = {}
@@ -431,6 +432,9 @@ function TestGoroutine.test_nothing_is_left_for_the_next_goroutine()
         io.input() == io.stdin
     end) }, { 0, nil, nil, "X", true, true, true })
   end
+  lu.assertEquals({ h.go(function()
+    return collectgarbage("isrunning"), collectgarbage("setpause"), collectgarbage("setstepmul"), collectgarbage("incremental")
+  end) }, { true, 200, 100, "incremental" })
   -- What is in a metatable of a basic type, of which all values of the type have the same.
   for _ = 1, 10 do
     h.go(function()

@@ -226,6 +226,15 @@ function TestTools.test_option_l_and_e()
   lu.assertEquals(gs.exec({ "lua5.4", "-lgosched", "-e", "print(gosched.go(function() return 1 end):join())" }).out, "true\t1\n")
 end
 
+function TestTools.test_warnings_are_on_only_for_the_goroutine_that_wants_them()
+  local r = gs.exec({ "lua5.4", "-lgosched", "-e", [[
+    for i = 1, 3 do
+      gosched.go(function() warn("@on") warn("on ", i) end):join()
+      gosched.go(function() warn("off ", i) end):join()
+    end]] })
+  lu.assertEquals(r.err, "Lua warning: on 1\nLua warning: on 2\nLua warning: on 3\n")
+end
+
 function TestTools.test_main_in_a_coroutine()
   local r = run [[
     local ch = gs.chan()
