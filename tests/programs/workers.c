@@ -3,6 +3,8 @@
  */
 #include "check.h"
 
+#include <semaphore.h>
+
 enum { MANY = 200, MOST = 8 };
 
 struct seen {
@@ -471,6 +473,61 @@ TEST(a_group_in_the_child_of_a_fork)
     memset(&seen, 0, sizeof seen);
     CHECK_EQ(gs_run(fork_one, NULL), 0);
     CHECK_EQ(gs_workers_free(of_runner), 0);
+}
+
+/* ---- Freed while the runtime ends ---- */
+
+static struct {
+    gs_workers *groups[10];
+    sem_t ends, freed;
+} ending;
+
+static void *free_groups(void *arg)
+{
+    CHECK_EQ(sem_wait(&ending.ends), 0);
+    for (unsigned i = 0; i < LENGTH(ending.groups); i++)
+        CHECK_EQ(gs_workers_free(ending.groups[i]), 0);
+    CHECK_EQ(sem_post(&ending.freed), 0);
+    return arg;
+}
+
+static void let_free_groups(void *ctx)
+{
+    (void)ctx;
+    CHECK_EQ(sem_post(&ending.ends), 0);
+    CHECK_EQ(sem_wait(&ending.freed), 0);
+}
+
+static void nap_in_group(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(100 * US), 0);
+}
+
+static void use_groups(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < LENGTH(ending.groups); i++)
+        spawn_and_join(ending.groups[i], nap_in_group, NULL, 4);
+}
+
+/* The threads of the groups are there still, and look at their groups before they end. */
+TEST(groups_are_freed_while_the_runtime_ends)
+{
+    gs_hooks hooks = {.size = sizeof hooks, .shutdown = let_free_groups};
+    CHECK_EQ(sem_init(&ending.ends, 0, 0), 0);
+    CHECK_EQ(sem_init(&ending.freed, 0, 0), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(&hooks), 0);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread = start_thread(free_groups, NULL);
+        for (unsigned k = 0; k < LENGTH(ending.groups); k++)
+            CHECK((ending.groups[k] = gs_workers_create(2, 0)) != NULL);
+        CHECK_EQ(gs_run(use_groups, NULL), 0);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        join_thread(thread);
+    }
+    CHECK_EQ(gs_set_hooks(NULL), 0);
 }
 
 /* ---- Locked threads ---- */

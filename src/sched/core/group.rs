@@ -22,6 +22,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 #[allow(clippy::vec_box, reason = "a group keeps its address while the list grows")]
 static ALL: Locked<Vec<Box<Group>>> = Locked::new(Vec::new());
 
+/// The number of the last runtime that has ended. No thread of that runtime, or of one before, looks at a group any
+/// more. Used with the lock of `ALL` held.
+static ENDED: AtomicU32 = AtomicU32::new(0);
+
 /// Around a fork: the child must not find the list locked.
 pub fn lock_all() {
     ALL.lock();
@@ -96,17 +100,33 @@ pub unsafe fn free(group: *const Group) -> i32 {
         // The next group may wait for them.
         (Ok(Some(runners)), Some(rt)) => runners.into_iter().for_each(|m| runner_comes(rt, m)),
         (Ok(_), Some(_)) => {}
-        (Ok(_), None) => ended(),
+        // There is no runtime, or one is being ended. In that case its threads may look at the group still.
+        (Ok(_), None) => drop_unseen(),
     }
     0
 }
 
-/// The runtime has ended, and no thread looks at a group: those that were freed go.
-pub fn ended() {
-    let freed =
-        |all: &mut Vec<Box<Group>>| all.iter().position(|g| g.freed.load(Ordering::Relaxed));
-    // What is taken out is freed without the lock.
-    while let Some(group) = ALL.with(|all| freed(all).map(|at| all.swap_remove(at))) {
+/// The runtime with this number has ended: groups that were freed go.
+pub fn ended(number: u32) {
+    ALL.with(|_| ENDED.store(number, Ordering::Relaxed));
+    drop_unseen();
+}
+
+/// In the child of a fork, which has the lock of `ALL`: the threads of the parent's runtime are not there.
+pub fn forked(parent: &Runtime) {
+    ENDED.store(parent.number, Ordering::Relaxed);
+}
+
+/// Drops the groups that were freed and belong to a runtime that has ended, or to none. A thread looks at a group
+/// without the lock only if the group belongs to the thread's runtime.
+fn drop_unseen() {
+    let unseen = |all: &mut Vec<Box<Group>>| {
+        let ended = ENDED.load(Ordering::Relaxed);
+        let is_unseen = |g: &Group| g.runtime.load(Ordering::Relaxed) <= ended;
+        all.iter().position(|g| g.freed.load(Ordering::Relaxed) && is_unseen(g))
+    };
+    // What is taken out is dropped without the lock.
+    while let Some(group) = ALL.with(|all| unseen(all).map(|at| all.swap_remove(at))) {
         drop(group);
     }
 }

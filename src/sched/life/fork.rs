@@ -120,6 +120,7 @@ pub extern "C" fn in_child() {
     if let Some(rt) = parent {
         // These instances belong to the parent, with the parent's files.
         netpoll::close_all(rt);
+        group::forked(rt);
     }
     // SAFETY: the thread runs no goroutine any more: it is a plain thread.
     unsafe { m::set_current(None) };

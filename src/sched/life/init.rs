@@ -413,7 +413,7 @@ impl Runtime {
         netpoll::close_all(&rt);
         netpoll::ended();
         hooks::ended();
-        group::ended();
+        group::ended(rt.number);
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
             // SAFETY: `make_p` has placed the P there, and no M has it any more.
