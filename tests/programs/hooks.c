@@ -647,6 +647,74 @@ TEST(a_preempted_goroutine_has_what_new_threads_wait_for)
     SET(start_is_slow, 0);
 }
 
+/* A thread in gs_run loses its P in switch_in, and the hooks are gone when it has one again. The goroutine that was to
+   come in belonged to the thread meanwhile, and gs_run would not return if it still did. */
+static int blocks_once, may_go_on, steps_ended;
+static pid_t borrowed_thread;
+
+static void block_once(void *ctx, gs_g *g)
+{
+    (void)ctx;
+    if (gs_data(g) || thread_id() != borrowed_thread || __atomic_exchange_n(&blocks_once, 1, __ATOMIC_SEQ_CST))
+        return;
+    while (!GET(may_go_on))
+        usleep(50);
+}
+
+static void step_often(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 200; i++)
+        gs_yield();
+    ADD(steps_ended, 1);
+}
+
+static void remove_hooks_meanwhile(void *arg)
+{
+    int64_t end = gs_now() + 50 * MS;
+    int i;
+    while (!GET(blocks_once) && gs_now() < end)
+        gs_yield();
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    for (i = 0; i < 20; i++)
+        gs_yield();
+    SET(may_go_on, 1);
+    step_often(arg);
+}
+
+static void lose_the_p_in_a_hook(void *arg)
+{
+    enum { STEPPERS = 8 };
+    gs_hooks hooks = {0};
+    gs_spawn_opts remover = GS_SPAWN_OPTS_INIT;
+    int i;
+    (void)arg;
+    hooks.size = sizeof hooks;
+    hooks.switch_in = block_once;
+    remover.data = &may_go_on; /* not this one */
+    for (i = 0; i < STEPPERS; i++)
+        go(step_often, NULL);
+    CHECK_EQ(gs_spawn_with(remove_hooks_meanwhile, NULL, &remover, NULL), 0);
+    CHECK_EQ(gs_set_hooks(&hooks), 0);
+    for (i = 0; i < 50; i++)
+        gs_yield();
+    WAIT_UNTIL(GET(steps_ended) == STEPPERS + 1);
+}
+
+TEST(a_thread_that_has_lost_its_p_in_a_hook_goes_back)
+{
+    int i;
+    borrowed_thread = thread_id();
+    for (i = 0; i < 30; i++) {
+        SET(blocks_once, 0);
+        SET(may_go_on, 0);
+        SET(steps_ended, 0);
+        CHECK_EQ(gs_run(lose_the_p_in_a_hook, NULL), 0);
+    }
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 GO_TEST(the_word_of_a_goroutine_is_its_own)
 {
     gs_spawn_opts o = GS_SPAWN_OPTS_INIT;

@@ -299,7 +299,7 @@ fn context_of(m: MRef, next: Option<Task>) -> usize {
 fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
     match task.kind() {
         TaskKind::Goroutine(g) => {
-            let needs_g0 = flags::UNBORN | flags::REMOTE;
+            let needs_g0 = flags::UNBORN | flags::REMOTE | flags::HELD;
             if g.flags.get() & flags::SPECIAL != 0 {
                 if g.has(needs_g0) || !may_run(m, g) {
                     return None;
