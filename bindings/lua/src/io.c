@@ -992,11 +992,9 @@ static int l_exec(lua_State *L)
                 return luaL_error(L, "exec: 'cwd' is a string, got %s", luaL_typename(L, -1));
             cwd = lua_tostring(L, -1);
         }
-        if (lua_getfield(L, 2, "timeout") != LUA_TNIL) {
-            if (lua_type(L, -1) != LUA_TNUMBER)
-                return luaL_error(L, "exec: 'timeout' is a number of seconds, got %s", luaL_typename(L, -1));
-            deadline = lgs_deadline(L, lua_gettop(L));
-        }
+        if (lua_getfield(L, 2, "timeout") == LUA_TSTRING)
+            return luaL_error(L, "exec: 'timeout' is a number of seconds, got string");
+        deadline = lgs_timeout_option(L, "exec");
         if (lua_getfield(L, 2, "env") != LUA_TNIL) {
             if (!lua_istable(L, -1))
                 return luaL_error(L, "exec: 'env' is a table, got %s", luaL_typename(L, -1));

@@ -138,6 +138,8 @@ int lgs_done(struct state *S, lua_State *L, int r);
 
 /* The optional timeout in seconds at arg as a deadline. */
 gs_deadline lgs_deadline(lua_State *L, int arg);
+/* The same of an option `timeout`, which is on top of the stack; `function` is for the message. */
+gs_deadline lgs_timeout_option(lua_State *L, const char *function);
 /* The seconds at arg in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
 

@@ -463,6 +463,14 @@ gs_deadline lgs_deadline(lua_State *L, int arg)
     return ns == 0 ? GS_NOWAIT : gs_after_ns(ns);
 }
 
+gs_deadline lgs_timeout_option(lua_State *L, const char *function)
+{
+    lua_Number seconds = lua_tonumber(L, -1);
+    if (!lua_isnil(L, -1) && (!lua_isnumber(L, -1) || isnan(seconds)))
+        luaL_error(L, "%s: 'timeout' is a number of seconds, got %s", function, isnan(seconds) ? "nan" : luaL_typename(L, -1));
+    return lgs_deadline(L, lua_gettop(L));
+}
+
 char *lgs_scratch(struct state *S, size_t size, bool keep)
 {
     if (size <= S->scratch_size)

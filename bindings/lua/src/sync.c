@@ -360,9 +360,9 @@ static int l_select(lua_State *L)
     }
     bool by_default = lua_getfield(L, 1, "default") != LUA_TNIL && lua_toboolean(L, -1);
     lua_getfield(L, 1, "timeout");
-    if (!lua_isnil(L, -1) && !lua_isnumber(L, -1))
-        return luaL_error(L, "select: 'timeout' is a number of seconds, got %s", luaL_typename(L, -1));
-    gs_deadline deadline = by_default ? GS_NOWAIT : lgs_deadline(L, lua_gettop(L));
+    gs_deadline deadline = lgs_timeout_option(L, "select");
+    if (by_default)
+        deadline = GS_NOWAIT;
     lua_settop(L, 1);
     s.S = S;
     s.n = (int)n;

@@ -83,6 +83,9 @@ function TestGoroutine.test_bad_arguments()
   h.fails("option 'priority'", gs.go, { priority = "urgent" }, print)
   h.fails("number expected", gs.sleep)
   h.fails("nan", gs.sleep, 0 / 0)
+  h.fails("select: 'timeout' is a number of seconds, got nan", gs.select, { gs.chan(), timeout = 0 / 0 })
+  h.fails("select: 'timeout' is a number of seconds, got table", gs.select, { gs.chan(), timeout = {} })
+  h.fails("exec: 'timeout' is a number of seconds, got nan", gs.exec, { "true" }, { timeout = 0 / 0 })
   h.fails("gosched.goroutine expected", gs.go(function() end).join, 5)
 end
 
