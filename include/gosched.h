@@ -1036,7 +1036,9 @@ void *gs_getspecific(gs_key key);
  * memory. Free it with gs_chan_free. Go's make(chan T, cap).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
+GS_MUST_CHECK
+struct gs_chan *gs_chan_make(size_t elem_size,
+                             size_t cap);
 
 /**
  * Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
@@ -1118,7 +1120,9 @@ size_t gs_chan_cap(const struct gs_chan *c);
  * and so does a deadline). Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
+int gs_select(struct gs_case *cases,
+              size_t n,
+              gs_deadline deadline);
 
 /* ---- Mutexes and other synchronisation objects ---- */
 
@@ -1127,7 +1131,8 @@ int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
  * plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
+int gs_mutex_lock(struct gs_mutex *m,
+                  gs_deadline deadline);
 
 /**
  * Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
@@ -1146,7 +1151,8 @@ int gs_mutex_unlock(struct gs_mutex *m);
  * not locked; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
+int gs_rwmutex_rlock(struct gs_rwmutex *rw,
+                     gs_deadline deadline);
 
 /**
  * Undoes one gs_rwmutex_rlock. 0; -EPERM: there is no reader; -EINVAL: NULL.
@@ -1177,7 +1183,9 @@ int gs_rwmutex_unlock(struct gs_rwmutex *rw);
  * -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
+int gs_cond_wait(struct gs_cond *c,
+                 struct gs_mutex *m,
+                 gs_deadline deadline);
 
 /**
  * Wakes the waiter that has waited longest, if any. 0; -EINVAL: NULL.
@@ -1224,7 +1232,9 @@ int gs_sem_init(struct gs_sem *s, int64_t n);
  * none taken; -EINVAL: NULL, or n is negative. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
+int gs_sem_acquire(struct gs_sem *s,
+                   int64_t n,
+                   gs_deadline deadline);
 
 /**
  * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
@@ -1239,7 +1249,9 @@ int gs_sem_release(struct gs_sem *s, int64_t n);
  * called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
+int gs_once_do(struct gs_once *o,
+               gs_fn f,
+               void *arg);
 
 /* ---- Timers and the channels that they send on ---- */
 
@@ -1282,7 +1294,8 @@ int gs_timer_stop_wait(struct gs_timer *t,
  * is as before. Go's Timer.Reset.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_timer_reset(struct gs_timer *t, gs_duration ns);
+int gs_timer_reset(struct gs_timer *t,
+                   gs_duration ns);
 
 /**
  * Stops a timer and frees it. 0; -EINVAL: NULL.
@@ -1296,7 +1309,8 @@ int gs_timer_free(struct gs_timer *t);
  * memory. Go's time.After.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
+GS_MUST_CHECK
+struct gs_chan *gs_after(gs_duration ns);
 
 /**
  * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
@@ -1304,7 +1318,8 @@ GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
  * and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
+GS_MUST_CHECK
+struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
  * Stops the ticks. The channel stays, and is not closed. A tick that is already in the channel
@@ -1368,7 +1383,11 @@ ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadl
  * no effect: the result may be short. -ENOTSOCK: fd is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
+ssize_t gs_recv(int fd,
+                void *buf,
+                size_t n,
+                int flags,
+                gs_deadline deadline);
 
 /**
  * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
@@ -1444,7 +1463,10 @@ int gs_accept(int fd,
  * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
-int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
+int gs_connect(int fd,
+               const struct sockaddr *addr,
+               uint32_t addrlen,
+               gs_deadline deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
@@ -1456,7 +1478,9 @@ int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadlin
  * because it is on a disk. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_poll_fd(int fd, int events, gs_deadline deadline);
+int gs_poll_fd(int fd,
+               int events,
+               gs_deadline deadline);
 
 /**
  * Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
@@ -1658,7 +1682,11 @@ ssize_t gs_splice(int fd_in,
  * threads. Go's os.File.ReadAt.
  * May switch; not async-signal-safe.
  */
-ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
+ssize_t gs_pread(int fd,
+                 void *buf,
+                 size_t n,
+                 off_t offset,
+                 gs_deadline deadline);
 
 /**
  * Writes to a file on a disk at an offset, as pwrite(2), while other goroutines run.
@@ -1734,7 +1762,7 @@ int gs_exitsyscall(void);
  *
  * What the system call gives: a negative errno value where it fails, -EINTR included. Goroutines
  * and plain threads. Go's syscall.Syscall6.
- * May switch; not async-signal-safe.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 long gs_syscall(long nr, ...);
 
@@ -1779,7 +1807,8 @@ int gs_signal_wait(const void *set,
  * a plain thread it just calls f.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-void *gs_blocking(void *(*f)(void *arg), void *arg);
+void *gs_blocking(void *(*f)(void *arg),
+                  void *arg);
 
 /**
  * From now on the goroutine stays on this thread, and no other goroutine runs there, except that
@@ -1832,7 +1861,9 @@ int gs_set_max_threads(int n);
  * thread until the deadline (commit gets NULL). Go's gopark.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
+int gs_park(bool (*commit)(struct gs_g *g, void *arg),
+            void *arg,
+            gs_deadline deadline);
 
 /**
  * Wakes a goroutine that is in gs_park. 0; -EINVAL: the goroutine isn't in gs_park, or g is NULL.
@@ -1905,7 +1936,8 @@ int gs_name(const struct gs_g *g,
  * visit is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
+int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx),
+                 void *ctx);
 
 /**
  * Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
@@ -2007,7 +2039,7 @@ void gs_preempt_enable(void);
  *
  * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
  * and plain threads; not from a hook, nor from a signal handler. It may switch.
- * Not async-signal-safe.
+ * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_set_hooks(const struct gs_hooks *hooks);
 
@@ -2106,14 +2138,17 @@ int gs_numa_cpus(int node, size_t size, void *set);
  * plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
+GS_MUST_CHECK
+void *gs_numa_alloc(size_t size,
+                    int policy);
 
 /**
  * Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
  * after gs_shutdown.
  * May switch; not async-signal-safe.
  */
-void gs_numa_free(void *p, size_t size);
+void gs_numa_free(void *p,
+                  size_t size);
 
 /* ---- Statistics ---- */
 
@@ -2137,7 +2172,8 @@ int gs_stats_node(int node, struct gs_stats *out);
  * node, or no runtime. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int64_t gs_stats_steals(int node, int from);
+int64_t gs_stats_steals(int node,
+                        int from);
 
 /* ---- Inline fast paths ---- */
 
