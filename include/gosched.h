@@ -702,8 +702,7 @@ int gs_init(const struct gs_config *cfg);
  * apart from the patch; a line on standard error says so.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_init_for(int version,
-                const struct gs_config *cfg);
+int gs_init_for(int version, const struct gs_config *cfg);
 
 /**
  * Runs f(arg) as a goroutine and makes the calling thread run goroutines until f's goroutine has
@@ -727,8 +726,7 @@ int gs_init_for(int version,
  * not 0, f has not run.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_run(gs_fn f,
-           void *arg);
+int gs_run(gs_fn f, void *arg);
 
 /**
  * gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
@@ -838,8 +836,7 @@ const char *gs_strerror(int err);
  * Goroutines and plain threads; may switch.
  * Not async-signal-safe.
  */
-struct gs_workers *gs_workers_create(int n,
-                                     uint32_t flags);
+struct gs_workers *gs_workers_create(int n, uint32_t flags);
 
 /**
  * Frees a group. 0, also for NULL; -EBUSY: a goroutine of the group has not ended; -EINVAL: the
@@ -1036,9 +1033,7 @@ void *gs_getspecific(gs_key key);
  * memory. Free it with gs_chan_free. Go's make(chan T, cap).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-struct gs_chan *gs_chan_make(size_t elem_size,
-                             size_t cap);
+GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
 
 /**
  * Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
@@ -1076,8 +1071,7 @@ int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
  * 0; -EPIPE: closed; -EAGAIN: not sent, call gs_chan_send; -EINVAL: c is NULL, or elem is.
  * Goroutines and plain threads; not async-signal-safe.
  */
-int gs_chan_put(struct gs_chan *c,
-                const void *elem);
+int gs_chan_put(struct gs_chan *c, const void *elem);
 
 /**
  * Does what gs_chan_recv does, but only if that needs neither to wait nor to wake a sender. So it
@@ -1087,8 +1081,7 @@ int gs_chan_put(struct gs_chan *c,
  * -EINVAL: c is NULL.
  * Goroutines and plain threads; not async-signal-safe.
  */
-int gs_chan_take(struct gs_chan *c,
-                 void *elem);
+int gs_chan_take(struct gs_chan *c, void *elem);
 
 /**
  * Closes the channel: sends fail from now on, receives once it is drained; all
@@ -1120,9 +1113,7 @@ size_t gs_chan_cap(const struct gs_chan *c);
  * and so does a deadline). Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_select(struct gs_case *cases,
-              size_t n,
-              gs_deadline deadline);
+int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 
 /* ---- Mutexes and other synchronisation objects ---- */
 
@@ -1131,8 +1122,7 @@ int gs_select(struct gs_case *cases,
  * plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_mutex_lock(struct gs_mutex *m,
-                  gs_deadline deadline);
+int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
@@ -1151,8 +1141,7 @@ int gs_mutex_unlock(struct gs_mutex *m);
  * not locked; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_rwmutex_rlock(struct gs_rwmutex *rw,
-                     gs_deadline deadline);
+int gs_rwmutex_rlock(struct gs_rwmutex *rw, gs_deadline deadline);
 
 /**
  * Undoes one gs_rwmutex_rlock. 0; -EPERM: there is no reader; -EINVAL: NULL.
@@ -1183,9 +1172,7 @@ int gs_rwmutex_unlock(struct gs_rwmutex *rw);
  * -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_cond_wait(struct gs_cond *c,
-                 struct gs_mutex *m,
-                 gs_deadline deadline);
+int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
 
 /**
  * Wakes the waiter that has waited longest, if any. 0; -EINVAL: NULL.
@@ -1232,9 +1219,7 @@ int gs_sem_init(struct gs_sem *s, int64_t n);
  * none taken; -EINVAL: NULL, or n is negative. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_sem_acquire(struct gs_sem *s,
-                   int64_t n,
-                   gs_deadline deadline);
+int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 
 /**
  * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
@@ -1249,9 +1234,7 @@ int gs_sem_release(struct gs_sem *s, int64_t n);
  * called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_once_do(struct gs_once *o,
-               gs_fn f,
-               void *arg);
+int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 
 /* ---- Timers and the channels that they send on ---- */
 
@@ -1263,9 +1246,7 @@ int gs_once_do(struct gs_once *o,
  * Go's time.AfterFunc.
  * May switch; not async-signal-safe.
  */
-struct gs_timer *gs_timer_start(gs_duration ns,
-                                gs_fn f,
-                                void *arg);
+struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
  * Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
@@ -1285,8 +1266,7 @@ int gs_timer_stop(struct gs_timer *t);
  * its function still runs; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_timer_stop_wait(struct gs_timer *t,
-                       gs_deadline deadline);
+int gs_timer_stop_wait(struct gs_timer *t, gs_deadline deadline);
 
 /**
  * Makes the timer fire ns nanoseconds from now instead (ns <= 0: now). 1: the timer was pending;
@@ -1294,8 +1274,7 @@ int gs_timer_stop_wait(struct gs_timer *t,
  * is as before. Go's Timer.Reset.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_timer_reset(struct gs_timer *t,
-                   gs_duration ns);
+int gs_timer_reset(struct gs_timer *t, gs_duration ns);
 
 /**
  * Stops a timer and frees it. 0; -EINVAL: NULL.
@@ -1309,8 +1288,7 @@ int gs_timer_free(struct gs_timer *t);
  * memory. Go's time.After.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-struct gs_chan *gs_after(gs_duration ns);
+GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 
 /**
  * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
@@ -1318,8 +1296,7 @@ struct gs_chan *gs_after(gs_duration ns);
  * and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-struct gs_chan *gs_ticker_start(gs_duration ns);
+GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
 
 /**
  * Stops the ticks. The channel stays, and is not closed. A tick that is already in the channel
@@ -1351,10 +1328,7 @@ int gs_ticker_stop(struct gs_chan *c);
  * internal/poll.FD.Read. seed: B2.
  * May switch; not async-signal-safe.
  */
-ssize_t gs_read(int fd,
-                void *buf,
-                size_t n,
-                gs_deadline deadline);
+ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
@@ -1383,11 +1357,7 @@ ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadl
  * no effect: the result may be short. -ENOTSOCK: fd is no socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-ssize_t gs_recv(int fd,
-                void *buf,
-                size_t n,
-                int flags,
-                gs_deadline deadline);
+ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
  * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
@@ -1447,11 +1417,7 @@ ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline dead
  * seed: N7.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-int gs_accept(int fd,
-              struct sockaddr *addr,
-              uint32_t *addrlen,
-              gs_deadline deadline);
+GS_MUST_CHECK int gs_accept(int fd, struct sockaddr *addr, uint32_t *addrlen, gs_deadline deadline);
 
 /**
  * Connects a socket, which is made non-blocking, to an address.
@@ -1463,10 +1429,7 @@ int gs_accept(int fd,
  * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
-int gs_connect(int fd,
-               const struct sockaddr *addr,
-               uint32_t addrlen,
-               gs_deadline deadline);
+int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
 
 /**
  * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
@@ -1478,9 +1441,7 @@ int gs_connect(int fd,
  * because it is on a disk. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_poll_fd(int fd,
-               int events,
-               gs_deadline deadline);
+int gs_poll_fd(int fd, int events, gs_deadline deadline);
 
 /**
  * Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
@@ -1531,10 +1492,7 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
  * -EINVAL: host is NULL. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-int gs_tcp_connect(const char *host,
-                   uint16_t port,
-                   gs_deadline deadline);
+GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
  * A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
@@ -1547,8 +1505,7 @@ int gs_tcp_connect(const char *host,
  * net.ListenPacket.
  * May switch; not async-signal-safe.
  */
-int gs_udp_bind(const char *host,
-                uint16_t port);
+int gs_udp_bind(const char *host, uint16_t port);
 
 /**
  * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
@@ -1560,9 +1517,7 @@ int gs_udp_bind(const char *host,
  * Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
-int gs_udp_connect(const char *host,
-                   uint16_t port,
-                   gs_deadline deadline);
+int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
  * A Unix stream socket that listens at a path in the file system or, given "@name", at one of
@@ -1575,8 +1530,7 @@ int gs_udp_connect(const char *host,
  * -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
-int gs_unix_listen(const char *path,
-                   int backlog);
+int gs_unix_listen(const char *path, int backlog);
 
 /**
  * A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
@@ -1588,8 +1542,7 @@ int gs_unix_listen(const char *path,
  * -ENAMETOOLONG, -EINVAL as for gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
-int gs_unix_connect(const char *path,
-                    gs_deadline deadline);
+int gs_unix_connect(const char *path, gs_deadline deadline);
 
 /**
  * Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
@@ -1611,10 +1564,7 @@ int gs_unix_pair(int *fds);
  * os.OpenFile.
  * May switch; not async-signal-safe.
  */
-int gs_open(const char *path,
-            int flags,
-            mode_t mode,
-            gs_deadline deadline);
+int gs_open(const char *path, int flags, mode_t mode, gs_deadline deadline);
 
 /**
  * Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only
@@ -1624,8 +1574,7 @@ int gs_open(const char *path,
  * os.File.Sync.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_fsync(int fd,
-             gs_deadline deadline);
+int gs_fsync(int fd, gs_deadline deadline);
 
 /**
  * As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
@@ -1645,11 +1594,7 @@ int gs_fdatasync(int fd, gs_deadline deadline);
  * it.
  * May switch; not async-signal-safe.
  */
-ssize_t gs_sendfile(int out_fd,
-                    int in_fd,
-                    off_t *offset,
-                    size_t n,
-                    gs_deadline deadline);
+ssize_t gs_sendfile(int out_fd, int in_fd, off_t *offset, size_t n, gs_deadline deadline);
 
 /**
  * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2),
@@ -1682,11 +1627,7 @@ ssize_t gs_splice(int fd_in,
  * threads. Go's os.File.ReadAt.
  * May switch; not async-signal-safe.
  */
-ssize_t gs_pread(int fd,
-                 void *buf,
-                 size_t n,
-                 off_t offset,
-                 gs_deadline deadline);
+ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
 
 /**
  * Writes to a file on a disk at an offset, as pwrite(2), while other goroutines run.
@@ -1760,9 +1701,9 @@ int gs_exitsyscall(void);
  * or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
  * exit), or that concern the thread: the goroutine may be on another one afterwards.
  *
- * What the system call gives: a negative errno value where it fails, -EINTR included. Goroutines
- * and plain threads. Go's syscall.Syscall6.
- * Goroutines and plain threads; may switch; not async-signal-safe.
+ * What the system call gives: a negative errno value where it fails, -EINTR included.
+ * Goroutines and plain threads. Go's syscall.Syscall6.
+ * May switch; not async-signal-safe.
  */
 long gs_syscall(long nr, ...);
 
@@ -1777,10 +1718,7 @@ long gs_syscall(long nr, ...);
  * -EINVAL: an unknown option. Goroutines and plain threads. Go's os.Process.Wait.
  * May switch; not async-signal-safe.
  */
-pid_t gs_waitpid(pid_t pid,
-                 int *status,
-                 int options,
-                 gs_deadline deadline);
+pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
 
 /**
  * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
@@ -1796,9 +1734,7 @@ pid_t gs_waitpid(pid_t pid,
  * -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
  * May switch; not async-signal-safe.
  */
-int gs_signal_wait(const void *set,
-                   void *info,
-                   gs_deadline deadline);
+int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
 
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
@@ -1807,8 +1743,7 @@ int gs_signal_wait(const void *set,
  * a plain thread it just calls f.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-void *gs_blocking(void *(*f)(void *arg),
-                  void *arg);
+void *gs_blocking(void *(*f)(void *arg), void *arg);
 
 /**
  * From now on the goroutine stays on this thread, and no other goroutine runs there, except that
@@ -1861,9 +1796,7 @@ int gs_set_max_threads(int n);
  * thread until the deadline (commit gets NULL). Go's gopark.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_park(bool (*commit)(struct gs_g *g, void *arg),
-            void *arg,
-            gs_deadline deadline);
+int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
 
 /**
  * Wakes a goroutine that is in gs_park. 0; -EINVAL: the goroutine isn't in gs_park, or g is NULL.
@@ -1909,9 +1842,7 @@ int gs_start_the_world(void);
  * plain threads.
  * Never switches; not async-signal-safe.
  */
-int gs_g_info_read(const struct gs_g *g,
-                   struct gs_g_info *info,
-                   size_t size);
+int gs_g_info_read(const struct gs_g *g, struct gs_g_info *info, size_t size);
 
 /**
  * Copies the goroutine's name (gs_spawn_opts.name) into buf, which has room for size bytes, cut if
@@ -1921,9 +1852,7 @@ int gs_g_info_read(const struct gs_g *g,
  * threads.
  * Never switches; not async-signal-safe.
  */
-int gs_name(const struct gs_g *g,
-            char *buf,
-            size_t size);
+int gs_name(const struct gs_g *g, char *buf, size_t size);
 
 /**
  * Calls visit(info, ctx) for each goroutine, the caller and those that have not run yet included.
@@ -1936,8 +1865,7 @@ int gs_name(const struct gs_g *g,
  * visit is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx),
-                 void *ctx);
+int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
  * Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
@@ -1960,8 +1888,7 @@ int gs_dump(int fd);
  * and calls f again only after something has run. 0.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
-int gs_set_deadlock_handler(void (*f)(void *ctx),
-                            void *ctx);
+int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
 
 /**
  * While a hold is kept, something that the library can't see may wake goroutines (another process,
@@ -1986,8 +1913,7 @@ int gs_unhold(void);
  * never switches.
  * Not async-signal-safe.
  */
-int gs_set_log(void (*f)(void *ctx, const char *line),
-               void *ctx);
+int gs_set_log(void (*f)(void *ctx, const char *line), void *ctx);
 
 /**
  * Gives way if the goroutine is asked to: two loads and a branch, for the back-edges of loops that
@@ -2037,9 +1963,9 @@ void gs_preempt_enable(void);
  * While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
  * system call more.
  *
- * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
- * and plain threads; not from a hook, nor from a signal handler. It may switch.
- * Goroutines and plain threads; not async-signal-safe.
+ * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
+ * Goroutines and plain threads; not from a hook, nor from a signal handler. It may switch.
+ * Not async-signal-safe.
  */
 int gs_set_hooks(const struct gs_hooks *hooks);
 
@@ -2055,8 +1981,7 @@ void *gs_data(const struct gs_g *g);
  * g is NULL. As gs_data.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
-int gs_set_data(struct gs_g *g,
-                void *data);
+int gs_set_data(struct gs_g *g, void *data);
 
 /* ---- Gangs ---- */
 
@@ -2138,17 +2063,14 @@ int gs_numa_cpus(int node, size_t size, void *set);
  * plain threads.
  * May switch; not async-signal-safe.
  */
-GS_MUST_CHECK
-void *gs_numa_alloc(size_t size,
-                    int policy);
+GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
 
 /**
  * Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
  * after gs_shutdown.
  * May switch; not async-signal-safe.
  */
-void gs_numa_free(void *p,
-                  size_t size);
+void gs_numa_free(void *p, size_t size);
 
 /* ---- Statistics ---- */
 
@@ -2172,8 +2094,7 @@ int gs_stats_node(int node, struct gs_stats *out);
  * node, or no runtime. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int64_t gs_stats_steals(int node,
-                        int from);
+int64_t gs_stats_steals(int node, int from);
 
 /* ---- Inline fast paths ---- */
 

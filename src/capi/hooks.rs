@@ -117,8 +117,8 @@ const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
 /// While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
 /// system call more.
 ///
-/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
-/// and plain threads; not from a hook, nor from a signal handler. It may switch.
+/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
+/// Goroutines and plain threads; not from a hook, nor from a signal handler. It may switch.
 ///
 /// # Safety
 /// `hooks` is null or a gs_hooks of the size that it says, whose functions may be called with its

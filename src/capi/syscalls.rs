@@ -43,8 +43,8 @@ pub extern "C" fn gs_exitsyscall() -> c_int {
 /// or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
 /// exit), or that concern the thread: the goroutine may be on another one afterwards.
 ///
-/// What the system call gives: a negative errno value where it fails, -EINTR included. Goroutines
-/// and plain threads. Go's syscall.Syscall6.
+/// What the system call gives: a negative errno value where it fails, -EINTR included.
+/// Goroutines and plain threads. Go's syscall.Syscall6.
 ///
 /// # Safety
 /// What the system call does is the caller's business.
