@@ -272,8 +272,7 @@ static int stop_keeping;
 
 static void keep_turns(void *arg)
 {
-    int fd = temporary();
-    (void)arg;
+    int fd = (int)(intptr_t)arg;
     while (!GET(stop_keeping)) {
         CHECK_EQ(gs_pwrite(fd, chunk, CHUNK, 0, GS_FOREVER), CHUNK);
         CHECK_EQ(gs_fsync(fd, GS_FOREVER), 0);
@@ -308,11 +307,13 @@ static int waits_for_turn(gs_g *g)
 GO_TEST(a_file_is_closed_before_its_turn)
 {
     gs_g *keepers[2 * TURNS], *g;
-    int i, next;
+    int files[2 * TURNS], i, next;
     CHECK((chunk = calloc(1, CHUNK)) != NULL);
     SET(stop_keeping, 0);
     for (i = 0; i < 2 * TURNS; i++)
-        keepers[i] = go_ref(keep_turns, NULL);
+        files[i] = temporary(); /* here, so that no keeper gets a victim's number */
+    for (i = 0; i < 2 * TURNS; i++)
+        keepers[i] = go_ref(keep_turns, (void *)(intptr_t)files[i]);
     for (i = 0; i < VICTIMS; i++) {
         struct victim v = {temporary(), i, 0, 0};
         int waited = 0;
