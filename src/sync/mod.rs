@@ -72,27 +72,21 @@ impl<F: Fn() -> Claimed> InLine<'_, F> {
 /// a waiter that gives up changes nothing for others.
 #[inline(always)]
 fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
-    wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE)
+    errno_of(wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE))
+}
+
+/// What a call gives after [`wait_in_line`]: 0, or why the wait has ended.
+#[inline(always)]
+fn errno_of(waited: Result<bool, i32>) -> i32 {
+    waited.err().unwrap_or(0)
 }
 
 /// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the wait, the thread that
 /// ends it takes the waiter out of the queue and calls `gave_up` under the lock, so the others need not wait until the
-/// waiter runs. The waiters that `gave_up` returns are made ready after the lock has been released.
+/// waiter runs. The waiters that `gave_up` returns are made ready after the lock has been released. `Ok`: woken, with
+/// the waiter's `ok` as the waker has set it.
 #[inline(always)]
 fn wait_in_line<F: Fn() -> Claimed>(
-    lock: &SpinLock,
-    queue: &WaitQueue,
-    tag: u64,
-    deadline: i64,
-    why: Why,
-    gave_up: F,
-) -> i32 {
-    wait(lock, queue, tag, deadline, why, gave_up).err().unwrap_or(0)
-}
-
-/// [`wait_in_line`] for a waker that says something to the waiters by their `ok`. `Ok`: what it says.
-#[inline(always)]
-fn wait<F: Fn() -> Claimed>(
     lock: &SpinLock,
     queue: &WaitQueue,
     tag: u64,

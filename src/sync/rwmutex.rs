@@ -15,7 +15,7 @@
 //! waiters go on waiting, and each takes `lock` before it leaves. Or all waiters have left by then: the unlocker, which
 //! still has its share, clears `QUEUED` and tries the fast path again.
 
-use super::{spin, wait, wait_in_line};
+use super::{errno_of, spin, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::park::ready_all;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
@@ -122,8 +122,8 @@ impl RwMutex {
                 self.lock.unlock();
                 return 0;
             }
-            let none = || Claimed::NONE;
-            match wait(&self.lock, &self.waiting_readers, tag, deadline, Why::ReadLock, none) {
+            let (queue, why, none) = (&self.waiting_readers, Why::ReadLock, || Claimed::NONE);
+            match wait_in_line(&self.lock, queue, tag, deadline, why, none) {
                 Ok(counted_in) if counted_in => return 0,
                 Ok(_) => tag = OVERTAKEN,
                 Err(e) => return e,
@@ -144,7 +144,7 @@ impl RwMutex {
             return 0;
         }
         // When the last waiting writer gives up, readers need not wait for it.
-        wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, Why::WriteLock, || {
+        let gave_up = || {
             let s = self.freeze();
             let (s, readers) = match s & WRITING == 0 && self.waiting_writers.is_empty() {
                 true => self.admit_readers(s),
@@ -152,7 +152,9 @@ impl RwMutex {
             };
             self.thaw(s);
             readers
-        })
+        };
+        let why = Why::WriteLock;
+        errno_of(wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, why, gave_up))
     }
 
     /// Undoes a `read_lock`. `-EPERM`: there is no reader.

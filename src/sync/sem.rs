@@ -1,7 +1,7 @@
 //! A weighted semaphore, first come first served: a large request is not
 //! overtaken by small ones.
 
-use super::wait_in_line;
+use super::{errno_of, wait_in_line};
 use crate::os::spin::SpinLock;
 use crate::sched::core::park::ready_all;
 use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
@@ -58,7 +58,9 @@ impl Sem {
             return 0;
         }
         // A waiter that gives up may have been in the way of smaller requests.
-        wait_in_line(&self.lock, &self.queue, n as u64, deadline, Why::Semaphore, || self.grant())
+        let gave_up = || self.grant();
+        let why = Why::Semaphore;
+        errno_of(wait_in_line(&self.lock, &self.queue, n as u64, deadline, why, gave_up))
     }
 
     /// Gives `n` units back. `-EINVAL`, and nothing changed: `n` is negative or
