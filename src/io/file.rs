@@ -338,8 +338,7 @@ impl File {
 
     /// Whether the number is the file that it was in this generation.
     pub fn is_still(&self, generation: u32) -> bool {
-        let state = self.state.load(Ordering::Relaxed);
-        (state >> GENERATION) as u32 == generation && state & CLOSING == 0
+        self.generation() == Some(generation)
     }
 
     /// The file's kind; `-EBADF`: there is no file.
