@@ -241,16 +241,21 @@ static void drop_sigpipe(void)
     errno = error;
 }
 
+/* Makes the call while the thread has this mask. */
+#define WITH_MASK(set, call) \
+    __extension__({ \
+        sigset_t before_; \
+        real.pthread_sigmask(SIG_SETMASK, set, &before_); \
+        __typeof__(call) made_ = (call); \
+        real.pthread_sigmask(SIG_SETMASK, &before_, NULL); \
+        made_; \
+    })
+
 #define WITH_OWN_MASK(call) \
     __extension__({ \
-        sigset_t mask_ = set_of(own_mask()), before_; \
+        sigset_t mask_ = set_of(own_mask()); \
         drop_sigpipe(); \
-        KERNEL(__extension__({ \
-            real.pthread_sigmask(SIG_SETMASK, &mask_, &before_); \
-            int made_ = (call); \
-            real.pthread_sigmask(SIG_SETMASK, &before_, NULL); \
-            made_; \
-        })); \
+        KERNEL(WITH_MASK(&mask_, call)); \
     })
 
 #define EXECS(name, params, args) \
@@ -336,11 +341,7 @@ static sigset_t callers_mask(void)
 
 static int system_there(const char *command, const sigset_t *set)
 {
-    sigset_t before;
-    real.pthread_sigmask(SIG_SETMASK, set, &before);
-    int status = real.system(command);
-    real.pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
+    return WITH_MASK(set, real.system(command));
 }
 
 EXPORT int system(const char *command)
@@ -354,11 +355,7 @@ EXPORT int system(const char *command)
 
 static FILE *popen_there(const char *command, const char *type, const sigset_t *set)
 {
-    sigset_t before;
-    real.pthread_sigmask(SIG_SETMASK, set, &before);
-    FILE *f = real.popen(command, type);
-    real.pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return f;
+    return WITH_MASK(set, real.popen(command, type));
 }
 
 EXPORT FILE *popen(const char *command, const char *type)
@@ -371,8 +368,8 @@ EXPORT FILE *popen(const char *command, const char *type)
 }
 
 /*
- * Threads. One that a goroutine makes begins with the goroutine's mask. One of libgosched's is known by its function,
- * which is in libgosched.
+ * Threads. A thread that a goroutine makes begins with the goroutine's mask. pthread_create knows a thread of libgosched
+ * by the function with which the thread begins: that function is in libgosched.
  */
 struct beginning {
     void *(*f)(void *);

@@ -183,16 +183,14 @@ static inline bool on_goroutine(const void *caller)
 bool can_park(void);
 
 /*
- * At the end of a call that has not waited: gives way if the library has asked the goroutine to. A goroutine whose
+ * At the end of a call that has not waited: gives way. For when *asked_to_give_way says that the library wants it. A goroutine whose
  * calls never have to wait (an event loop whose files are always ready) would keep those that are pinned to its thread
  * waiting for ever, since the signal doesn't preempt for them. Not in read and write, which signal handlers call to
  * tell an event loop of a signal. errno stays.
  */
 extern const volatile uint32_t *asked_to_give_way;
-static inline void give_way_if_asked(void)
+static inline void give_way_as_asked(void)
 {
-    if (LIKELY(*asked_to_give_way == 0))
-        return;
     int error = errno;
     gs_preempt_check();
     errno = error;

@@ -22,8 +22,8 @@
         } \
         if (look_ >= 0) \
             errno = errno_; \
-        if (*asked_to_give_way != 0 && TAKEN) \
-            give_way_if_asked(); \
+        if (!LIKELY(*asked_to_give_way == 0) && TAKEN) \
+            give_way_as_asked(); \
         look_; \
     })
 
