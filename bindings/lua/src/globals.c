@@ -59,16 +59,23 @@ static void push_meta(lua_State *L, int i)
     lua_replace(L, -2);
 }
 
+/* Sets all fields of the table at `fields` in the table at `table`. */
+static void set_fields(lua_State *L, int table, int fields)
+{
+    lua_pushnil(L);
+    while (lua_next(L, fields)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, table);
+    }
+}
+
 /* Pushes a table with the fields of the table on top of the stack. */
 static void push_copy(lua_State *L)
 {
+    int from = lua_gettop(L);
     lua_newtable(L);
-    lua_pushnil(L);
-    while (lua_next(L, -3)) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, -4);
-    }
+    set_fields(L, from + 1, from);
 }
 
 /* Pushes three tables: the globals, the metatables of the holders, and what is in these. */
@@ -318,17 +325,6 @@ static int restore_fields(lua_State *L, int table, int fields, int *kept)
         lua_pop(L, 2);
     }
     return dropped;
-}
-
-/* Some of the fields are gone: sets all. */
-static void set_fields(lua_State *L, int table, int fields)
-{
-    lua_pushnil(L);
-    while (lua_next(L, fields)) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, table);
-    }
 }
 
 /* The globals go back; gives how many were dropped. */
