@@ -321,11 +321,22 @@ static gs_g *go_and_wait_for_file(gs_fn fn, struct copy *c)
     return g;
 }
 
-/* Makes other the file with the number fd, which is free now. */
-static void give_number(int other, int fd)
+/* Closes fd, and makes other the file with that number. */
+static void close_and_give(int fd, int other)
 {
+    CHECK_EQ(gs_close(fd), 0);
     CHECK_EQ(fcntl(fd, F_GETFD), -1);
     CHECK_EQ(dup2(other, fd), fd);
+}
+
+/* A goroutine that waits for bytes in a new pipe, to move them to another new one. */
+static gs_g *splice_between(int in[2], int out[2], struct copy *c)
+{
+    make_pipe(in);
+    make_pipe(out);
+    c->from = in[0];
+    c->to = out[1];
+    return go_and_wait_for_file(splice_once, c);
 }
 
 /* A copy that waits for one file must not move anything to or from the file that gets the number of the other. */
@@ -341,14 +352,9 @@ GO_TEST(a_copy_ends_when_one_of_its_files_is_closed)
 
     for (int i = 0; i < 20; i++) {
         /* The output, while it waits for input. */
-        make_pipe(in);
-        make_pipe(out);
         make_pipe(next);
-        c.from = in[0];
-        c.to = number = out[1];
-        g = go_and_wait_for_file(splice_once, &c);
-        CHECK_EQ(gs_close(number), 0);
-        give_number(next[1], number);
+        g = splice_between(in, out, &c);
+        close_and_give(number = c.to, next[1]);
         CHECK_EQ(gs_write(in[1], "secret", 6, GS_FOREVER), 6);
         join(g);
         CHECK_EQ(c.result, -ECANCELED);
@@ -360,14 +366,9 @@ GO_TEST(a_copy_ends_when_one_of_its_files_is_closed)
         close_both(next);
 
         /* What it waits for. */
-        make_pipe(in);
-        make_pipe(out);
         make_pipe(next);
-        c.from = number = in[0];
-        c.to = out[1];
-        g = go_and_wait_for_file(splice_once, &c);
-        CHECK_EQ(gs_close(number), 0);
-        give_number(next[0], number);
+        g = splice_between(in, out, &c);
+        close_and_give(number = c.from, next[0]);
         CHECK_EQ(gs_write(next[1], "other", 5, GS_FOREVER), 5);
         join(g);
         CHECK_EQ(c.result, -ECANCELED);
@@ -386,8 +387,7 @@ GO_TEST(a_copy_ends_when_one_of_its_files_is_closed)
         c.from = number;
         c.to = pair[0];
         g = go_and_wait_for_file(send_once, &c);
-        CHECK_EQ(gs_close(number), 0);
-        give_number(file, number);
+        close_and_give(number, file);
         do { /* room, until it tries again */
             CHECK_GE(gs_read(pair[1], text, LARGE, GS_FOREVER), 1);
         } while (gs_join(g, GS_NOWAIT) == -EAGAIN && gs_poll_fd(pair[1], POLLIN, GS_NOWAIT) > 0);
@@ -771,8 +771,7 @@ GO_TEST(a_connect_that_waits_for_room_ends_when_its_socket_is_closed)
     for (int i = 0; i < 5; i++) {
         struct copy c = {.to = new_unix_socket()};
         gs_g *g = go_and_wait_for_file(connect_to_crowded, &c);
-        CHECK_EQ(gs_close(c.to), 0);
-        give_number(clients[n - 1], c.to);
+        close_and_give(c.to, clients[n - 1]);
         CHECK_GE(client = accept(server, NULL, NULL), 0);
         join(g);
         CHECK_EQ(c.result, -ECANCELED);
