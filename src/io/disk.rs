@@ -2,7 +2,8 @@
 //! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
 //! `exitsyscall`.
 
-use super::file::{File, Manner};
+use super::file::File;
+use super::known::Manner;
 use super::ops::OTHER_KIND;
 use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, Buffer, FileKind};
@@ -78,7 +79,7 @@ fn not_to_wait(file: &File, f: impl FnOnce() -> isize) -> isize {
     let before = clock::rough();
     let result = f();
     if clock::rough() - before > LONG {
-        file.forget_manner();
+        file.known.forget_manner();
     }
     result
 }
@@ -169,7 +170,7 @@ impl Call<'_> {
             // SAFETY: the buffers are writable.
             EAGAIN => unsafe { self.read_from_disk(buffers, offset) },
             e if file::cant_tell(e) => {
-                self.file.note_cant_tell();
+                self.file.known.note_cant_tell();
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_blindly(buffers, offset) }
             }
@@ -185,12 +186,12 @@ impl Call<'_> {
     /// How a read behaves. If it must not wait, more than its speed rests on that, so the kernel is asked again whether it
     /// would wait.
     fn manner_to_read(&self) -> Manner {
-        let known = self.file.manner_of_disk(self.fd);
+        let known = self.file.known.manner_of_disk(self.fd);
         if !known.reads_wait() || self.deadline != NOWAIT {
             return known;
         }
-        self.file.forget_manner();
-        self.file.manner_of_disk(self.fd)
+        self.file.known.forget_manner();
+        self.file.known.manner_of_disk(self.fd)
     }
 
     /// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
@@ -262,7 +263,7 @@ impl Call<'_> {
         }
         // SAFETY: the buffers are readable.
         let write = || unsafe { file::write_at(self.fd, buffers, offset) };
-        match self.file.manner_of_disk(self.fd).writes_wait() {
+        match self.file.known.manner_of_disk(self.fd).writes_wait() {
             true => off_p(self.deadline, KeepsThread::ForLong, || self.if_still(write)),
             false => self.briefly(|| self.if_still(write)),
         }

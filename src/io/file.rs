@@ -1,14 +1,16 @@
 //! One file descriptor: how many calls use it, which waiters wait for it, and in which epoll instance it is.
 //! `README.md` states the protocol.
 
+use super::known::Known;
+use super::want::{EventCounts, SIDES, Side, Want, class_of, watched_by};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
-use crate::os::file::{self, FileKind};
+use crate::os::file::FileKind;
 use crate::os::socket;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::blocking;
-use crate::sched::core::netpoll::{self, EventClass, Found};
+use crate::sched::core::netpoll::{self, Found};
 use crate::sched::core::park;
 use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::Runtime;
@@ -17,90 +19,6 @@ use crate::word;
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
-
-/// What an operation waits for.
-#[derive(Clone, Copy)]
-pub struct Want {
-    pub side: Side,
-    pub class: EventClass,
-    /// `side` and `class` as poll's events.
-    pub events: i16,
-    /// For a read from a stream: the room in the buffer. If the read gives less, nothing may be left in the stream. 0:
-    /// unknown.
-    pub room: usize,
-    /// 0: a taker. All takers of a side want the same, so an event goes to one taker: if that taker finds nothing the
-    /// others would not either. Else a watcher, which tries again after each of these events of epoll's, whatever the
-    /// others do.
-    pub watched: u32,
-    /// What a call that waits gives once the file is shut down for reading (shutdown(2)) and nothing is left in it. On
-    /// datagram sockets and listening Unix sockets a call that doesn't wait goes on to give `-EAGAIN`. None: the
-    /// shutdown doesn't end the call.
-    pub when_shut: Option<isize>,
-}
-
-impl Want {
-    pub const READ: Want = Want {
-        side: Side::Read,
-        class: EventClass::Read,
-        events: libc::POLLIN | libc::POLLRDHUP,
-        room: 0,
-        watched: 0,
-        when_shut: Some(0),
-    };
-    pub const WRITE: Want = Want {
-        side: Side::Write,
-        class: EventClass::Write,
-        events: libc::POLLOUT,
-        room: 0,
-        watched: 0,
-        when_shut: None,
-    };
-    pub const ACCEPT: Want =
-        Want { class: EventClass::Accept, when_shut: Some(-libc::EINVAL as isize), ..Want::READ };
-    /// For the end of an attempt to connect.
-    pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
-    /// For a message to an address, which another writer's success says nothing about.
-    pub const SEND_TO: Want = Want::CONNECT;
-
-    /// For a read that takes the data that it gives.
-    pub fn to_read(room: usize) -> Want {
-        Want { room, ..Want::READ }
-    }
-
-    /// For recv(2) and its kin with these flags: a special read (of urgent data, of errors) may find something where a
-    /// common read finds nothing, and the other way round.
-    pub fn to_receive(flags: i32, room: usize) -> Want {
-        const COMMON: i32 = libc::MSG_DONTWAIT
-            | libc::MSG_CMSG_CLOEXEC
-            | libc::MSG_NOSIGNAL
-            | libc::MSG_TRUNC
-            | libc::MSG_WAITALL;
-        match flags {
-            0 => Want::to_read(room),
-            _ if flags & !COMMON == 0 => Want::READ,
-            _ if flags & libc::MSG_ERRQUEUE != 0 => Want::events(0),
-            _ if flags & libc::MSG_OOB != 0 => Want::events(libc::POLLPRI | libc::POLLRDHUP),
-            _ => Want { when_shut: Some(0), ..Want::events(libc::POLLIN | libc::POLLRDHUP) },
-        }
-    }
-
-    /// For these events of poll's.
-    pub fn events(events: i16) -> Want {
-        let any = |wanted: i16, of_epoll: u32| if events & wanted != 0 { of_epoll } else { 0 };
-        let readable = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
-        let read = any(readable, IN)
-            | any(libc::POLLPRI | libc::POLLRDBAND, PRI)
-            | any(libc::POLLRDHUP, RDHUP);
-        let write = any(libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, OUT);
-        let (side, class) = match (read, write) {
-            (0, OUT) => (Side::Write, EventClass::Write),
-            _ => (Side::Read, EventClass::Read),
-        };
-        // All waiters hear of errors.
-        let watched = read | write | ERR | HUP;
-        Want { side, class, events, room: 0, watched, when_shut: None }
-    }
-}
 
 /// What is asked of epoll for each file, once.
 const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
@@ -133,53 +51,6 @@ mod shortness {
     pub const SHUT: u8 = 3;
 }
 
-/// The lower bits of [`File::kind`].
-mod kind {
-    pub const UNKNOWN: u8 = 0;
-    pub const SOCKET: u8 = 1;
-    pub const DISK: u8 = 2;
-    pub const OTHER: u8 = 3;
-    /// All of them.
-    pub const BITS: u8 = 3;
-}
-
-/// The code of a kind of file.
-fn code_of(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Socket => kind::SOCKET,
-        FileKind::Disk => kind::DISK,
-        FileKind::Other => kind::OTHER,
-    }
-}
-
-/// How calls on a file that is no socket behave. A hint: the number may be another file by now, whose calls behave
-/// otherwise, so only the speed of a call may rest on it.
-#[derive(Clone, Copy)]
-pub struct Manner(u8);
-
-impl Manner {
-    /// The kernel was asked for the two after it.
-    const ASKED: u8 = 4;
-    const READS_WAIT: u8 = 8;
-    const WRITES_WAIT: u8 = 16;
-    const CANT_TELL: u8 = 32;
-
-    /// Reads wait for the disk in any case.
-    pub fn reads_wait(self) -> bool {
-        self.0 & Manner::READS_WAIT != 0
-    }
-
-    /// Writes wait for the disk in any case.
-    pub fn writes_wait(self) -> bool {
-        self.0 & Manner::WRITES_WAIT != 0
-    }
-
-    /// The kernel can't tell whether a call would wait ([`file::cant_tell`]).
-    pub fn cant_tell(self) -> bool {
-        self.0 & Manner::CANT_TELL != 0
-    }
-}
-
 /// Where a file comes from.
 mod origin {
     pub const UNKNOWN: u8 = 0;
@@ -207,25 +78,13 @@ pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
 
-/// The two sides of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    Read = 0,
-    Write = 1,
-}
-
-pub const SIDES: [Side; 2] = [Side::Read, Side::Write];
-
-/// How often something has happened on each side.
-pub type EventCounts = [u32; 2];
-
 /// What the library knows of a descriptor's number. All bytes zero: nothing.
 #[repr(C, align(128))]
 pub struct File {
     state: AtomicU64,
     lock: SpinLock,
-    /// What the kernel said last: a [`kind`] and [`Manner`]'s bits. 0: it was not asked yet.
-    kind: AtomicU8,
+    /// The number's kind, and how calls on it behave.
+    pub known: Known,
     /// Where the file comes from: one of [`origin`].
     origin: AtomicU8,
     /// One of [`shortness`].
@@ -339,57 +198,6 @@ impl File {
     /// Whether the number is the file that it was in this generation.
     pub fn is_still(&self, generation: u32) -> bool {
         self.generation() == Some(generation)
-    }
-
-    /// The file's kind; `-EBADF`: there is no file.
-    pub fn kind(&self, fd: i32) -> Result<FileKind, i32> {
-        match self.kind.load(Ordering::Relaxed) & kind::BITS {
-            kind::SOCKET => Ok(FileKind::Socket),
-            kind::DISK => Ok(FileKind::Disk),
-            kind::OTHER => Ok(FileKind::Other),
-            _ => self.read_kind(fd),
-        }
-    }
-
-    /// Asks the kernel for the file's kind, whatever it was before. A file that is no socket and on no disk is made
-    /// non-blocking.
-    pub fn read_kind(&self, fd: i32) -> Result<FileKind, i32> {
-        let kind = file::kind(fd)?;
-        if kind == FileKind::Other
-            && let e @ ..0 = file::make_nonblocking(fd)
-        {
-            return Err(e);
-        }
-        self.kind.store(code_of(kind), Ordering::Relaxed);
-        Ok(kind)
-    }
-
-    /// How calls on the file behave.
-    pub fn manner(&self) -> Manner {
-        Manner(self.kind.load(Ordering::Relaxed))
-    }
-
-    /// [`Self::manner`] of a file on a disk. Asks the kernel the first time.
-    pub fn manner_of_disk(&self, fd: i32) -> Manner {
-        let known = self.kind.load(Ordering::Relaxed);
-        if known & Manner::ASKED != 0 {
-            return Manner(known);
-        }
-        let (reads, writes) = file::waits_for_disk(fd);
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        let bits =
-            Manner::ASKED | bit(reads, Manner::READS_WAIT) | bit(writes, Manner::WRITES_WAIT);
-        Manner(self.kind.fetch_or(bits, Ordering::Relaxed) | bits)
-    }
-
-    /// A call on the file took long, although it was not to wait: the number may be another file by now.
-    pub fn forget_manner(&self) {
-        self.kind.fetch_and(kind::BITS, Ordering::Relaxed);
-    }
-
-    /// The kernel can't tell whether a call would wait.
-    pub fn note_cant_tell(&self) {
-        self.kind.fetch_or(Manner::CANT_TELL, Ordering::Relaxed);
     }
 
     /// Whether a wait relies on what is known of the number, without asking the kernel.
@@ -689,7 +497,7 @@ impl File {
         // the Acquire in `enter`.
         self.state.fetch_add(1 << GENERATION, Ordering::Release);
         self.forget();
-        self.kind.store(code_of(kind), Ordering::Relaxed);
+        self.known.set(kind);
         self.origin.store(origin, Ordering::Relaxed);
     }
 
@@ -697,7 +505,7 @@ impl File {
         self.runtime.set(0);
         self.verified.set(Verified::Yes);
         self.registration.set(self.registration.get().wrapping_add(1));
-        self.kind.store(kind::UNKNOWN, Ordering::Relaxed);
+        self.known.forget();
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::UNKNOWN, Ordering::Relaxed);
         self.drained.store(0, Ordering::Relaxed);
@@ -768,30 +576,6 @@ impl Lists {
     pub fn wake_to_try_again(self) {
         self.wake(Reason::TryAgain);
     }
-}
-
-/// A waiter's tag: its class, and above [`WATCHED`] the events that it watches.
-const WATCHED: u32 = 32;
-
-pub fn tag_of(want: &Want) -> u64 {
-    let class = match want.class {
-        EventClass::Read => 0,
-        EventClass::Write => 1,
-        EventClass::Accept => 2,
-    };
-    u64::from(want.watched) << WATCHED | class
-}
-
-fn class_of(waiter: &Waiter) -> EventClass {
-    match waiter.tag.get() as u32 {
-        0 => EventClass::Read,
-        1 => EventClass::Write,
-        _ => EventClass::Accept,
-    }
-}
-
-fn watched_by(waiter: &Waiter) -> u32 {
-    (waiter.tag.get() >> WATCHED) as u32
 }
 
 /// The answer of [`File::lock_to_wait`].

@@ -6,12 +6,14 @@ mod copy;
 mod disk;
 pub(crate) mod file;
 mod hooks;
+mod known;
 mod net;
 mod ops;
 mod process;
 mod resolve;
 pub(crate) mod table;
 pub(crate) mod wait;
+pub(crate) mod want;
 
 pub use copy::{open, send_file, splice, sync};
 pub use net::{

@@ -3,9 +3,10 @@
 //! value.
 
 use super::disk;
-use super::file::{File, Want};
+use super::file::File;
 use super::table;
 use super::wait::{is_past, until_done, until_done_in};
+use super::want::Want;
 use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
@@ -34,7 +35,7 @@ pub(super) const OTHER_KIND: isize = isize::MIN;
 
 /// Calls `f` with the kind of the file; once more if the known kind is no longer true.
 fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
-    let known = match file.kind(fd) {
+    let known = match file.known.kind(fd) {
         Ok(kind) => kind,
         Err(e) => return e as isize,
     };
@@ -48,7 +49,7 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     if !failed {
         return r;
     }
-    match file.read_kind(fd) {
+    match file.known.ask_kind(fd) {
         Ok(kind) if kind != known => {
             file.is_not_ours();
             // The kind of this moment. If it differs each time, the program replaces files that its calls use.
@@ -67,12 +68,12 @@ fn without_wait(
     now: impl FnOnce() -> isize,
     f: impl FnOnce() -> isize,
 ) -> isize {
-    if !file.manner().cant_tell() {
+    if !file.known.manner().cant_tell() {
         let result = now();
         if !file::cant_tell(result) {
             return result;
         }
-        file.note_cant_tell();
+        file.known.note_cant_tell();
     }
     nonblocking(fd, f)
 }

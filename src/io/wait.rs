@@ -1,7 +1,8 @@
 //! The loop of every function that waits for a file: try, and wait while the system call would have to.
 
 use super::bell::Borrowed;
-use super::file::{File, PlainWaiter, Use, WaitLock, Want, tag_of};
+use super::file::{File, PlainWaiter, Use, WaitLock};
+use super::want::{EventCounts, Want, tag_of};
 use crate::os::bell::Bell;
 use crate::os::file::{self, FileKind};
 use crate::os::time;
@@ -158,7 +159,7 @@ fn wait(
     want: Want,
     deadline: i64,
     generation: u32,
-    seen: super::file::EventCounts,
+    seen: EventCounts,
     again: bool,
 ) -> Result<bool, i32> {
     let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());

@@ -656,8 +656,8 @@ fn n7_a_burst_of_new_goroutines_is_spread_over_the_nodes() {
 fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
     // seed: N6
     use crate::io::file::WaitLock;
-    use crate::io::file::Want;
     use crate::io::table;
+    use crate::io::want::Want;
     Stage::set(2, "node:2 core:1 pu:1", |s| {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);

@@ -6,6 +6,8 @@ pub mod bell;
 pub mod file;
 #[path = "../../../../src/io/hooks.rs"]
 pub mod hooks;
+#[path = "../../../../src/io/known.rs"]
+mod known;
 #[path = "../../../../src/io/table.rs"]
 pub mod table;
 #[path = "../../../../src/io/wait.rs"]
@@ -23,3 +25,5 @@ extern "C" fn forget_all() {
     table::forget_all();
     bell::forget_all();
 }
+#[path = "../../../../src/io/want.rs"]
+pub mod want;

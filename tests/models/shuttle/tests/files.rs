@@ -1,7 +1,8 @@
 //! Files that are waited for: whoever waits gets what comes, and a close ends all
 //! waits.
 
-use shuttle_models::io::{file, table, wait};
+use shuttle_models::io::want::Want;
+use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::FileKind;
 use shuttle_models::sched::core::blocking;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 /// Reads a byte as `gs_read` does.
 fn read(fd: i32, deadline: i64) -> isize {
     let file = table::get(fd).expect("open");
-    wait::until_done(fd, file, file::Want::READ, deadline, || poll::read(fd))
+    wait::until_done(fd, file, Want::READ, deadline, || poll::read(fd))
 }
 
 /// Reads what is there as `gs_read` does from a TCP connection: the next read relies
 /// on it when less comes than there is room for.
 fn read_up_to(fd: i32, room: usize) -> isize {
     let file = table::get(fd).expect("open");
-    wait::until_done(fd, file, file::Want::to_read(room), FOREVER, || poll::read_up_to(fd, room))
+    wait::until_done(fd, file, Want::to_read(room), FOREVER, || poll::read_up_to(fd, room))
 }
 
 fn close(fd: i32) -> i32 {

@@ -1,0 +1,125 @@
+//! What a call waits for on a file: the side, and the events that may end the wait. `README.md`, "Takers and watchers".
+
+use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
+use crate::sched::core::netpoll::EventClass;
+use crate::sched::who::waiter::Waiter;
+
+/// The two sides of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Read = 0,
+    Write = 1,
+}
+
+pub const SIDES: [Side; 2] = [Side::Read, Side::Write];
+
+/// How often something has happened on each side.
+pub type EventCounts = [u32; 2];
+
+/// What an operation waits for.
+#[derive(Clone, Copy)]
+pub struct Want {
+    pub side: Side,
+    pub class: EventClass,
+    /// `side` and `class` as poll's events.
+    pub events: i16,
+    /// For a read from a stream: the room in the buffer. If the read gives less, nothing may be left in the stream. 0:
+    /// unknown.
+    pub room: usize,
+    /// 0: a taker. All takers of a side want the same, so an event goes to one taker: if that taker finds nothing the
+    /// others would not either. Else a watcher, which tries again after each of these events of epoll's, whatever the
+    /// others do.
+    pub watched: u32,
+    /// What a call that waits gives once the file is shut down for reading (shutdown(2)) and nothing is left in it. On
+    /// datagram sockets and listening Unix sockets a call that doesn't wait goes on to give `-EAGAIN`. None: the
+    /// shutdown doesn't end the call.
+    pub when_shut: Option<isize>,
+}
+
+impl Want {
+    pub const READ: Want = Want {
+        side: Side::Read,
+        class: EventClass::Read,
+        events: libc::POLLIN | libc::POLLRDHUP,
+        room: 0,
+        watched: 0,
+        when_shut: Some(0),
+    };
+    pub const WRITE: Want = Want {
+        side: Side::Write,
+        class: EventClass::Write,
+        events: libc::POLLOUT,
+        room: 0,
+        watched: 0,
+        when_shut: None,
+    };
+    pub const ACCEPT: Want =
+        Want { class: EventClass::Accept, when_shut: Some(-libc::EINVAL as isize), ..Want::READ };
+    /// For the end of an attempt to connect.
+    pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
+    /// For a message to an address, which another writer's success says nothing about.
+    pub const SEND_TO: Want = Want::CONNECT;
+
+    /// For a read that takes the data that it gives.
+    pub fn to_read(room: usize) -> Want {
+        Want { room, ..Want::READ }
+    }
+
+    /// For recv(2) and its kin with these flags: a special read (of urgent data, of errors) may find something where a
+    /// common read finds nothing, and the other way round.
+    pub fn to_receive(flags: i32, room: usize) -> Want {
+        const COMMON: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_CMSG_CLOEXEC
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_TRUNC
+            | libc::MSG_WAITALL;
+        match flags {
+            0 => Want::to_read(room),
+            _ if flags & !COMMON == 0 => Want::READ,
+            _ if flags & libc::MSG_ERRQUEUE != 0 => Want::events(0),
+            _ if flags & libc::MSG_OOB != 0 => Want::events(libc::POLLPRI | libc::POLLRDHUP),
+            _ => Want { when_shut: Some(0), ..Want::events(libc::POLLIN | libc::POLLRDHUP) },
+        }
+    }
+
+    /// For these events of poll's.
+    pub fn events(events: i16) -> Want {
+        let any = |wanted: i16, of_epoll: u32| if events & wanted != 0 { of_epoll } else { 0 };
+        let readable = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
+        let read = any(readable, IN)
+            | any(libc::POLLPRI | libc::POLLRDBAND, PRI)
+            | any(libc::POLLRDHUP, RDHUP);
+        let write = any(libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND, OUT);
+        let (side, class) = match (read, write) {
+            (0, OUT) => (Side::Write, EventClass::Write),
+            _ => (Side::Read, EventClass::Read),
+        };
+        // All waiters hear of errors.
+        let watched = read | write | ERR | HUP;
+        Want { side, class, events, room: 0, watched, when_shut: None }
+    }
+}
+
+/// A waiter's tag: its class, and above [`WATCHED`] the events that it watches.
+const WATCHED: u32 = 32;
+
+pub fn tag_of(want: &Want) -> u64 {
+    let class = match want.class {
+        EventClass::Read => 0,
+        EventClass::Write => 1,
+        EventClass::Accept => 2,
+    };
+    u64::from(want.watched) << WATCHED | class
+}
+
+pub fn class_of(waiter: &Waiter) -> EventClass {
+    match waiter.tag.get() as u32 {
+        0 => EventClass::Read,
+        1 => EventClass::Write,
+        _ => EventClass::Accept,
+    }
+}
+
+pub fn watched_by(waiter: &Waiter) -> u32 {
+    (waiter.tag.get() >> WATCHED) as u32
+}
