@@ -25,6 +25,19 @@ pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 /// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
 pub const FORK_RETRY: i64 = 100_000;
 
+/// Locks that the thread that forks holds across the fork, each with the function that unlocks it, in the order in which
+/// the thread takes them. Others are taken before and after these: see [`before_fork`].
+const HELD: [(fn(), fn()); 8] = [
+    (|| ALLOCATES.lock(), || ALLOCATES.unlock()),
+    (keys::lock_table, keys::unlock_table),
+    (deadlock::lock_handler, deadlock::unlock_handler),
+    (log::lock, log::unlock),
+    (hooks::lock_tables, hooks::unlock_tables),
+    (group::lock_all, group::unlock_all),
+    (orphans::lock, orphans::unlock),
+    (gang::lock_free, gang::unlock_free),
+];
+
 pub extern "C" fn before_fork() {
     // A goroutine isn't stopped while it has the locks.
     if let Some(m) = m::current() {
@@ -39,14 +52,7 @@ pub extern "C" fn before_fork() {
     }
     // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
     cxa::wait_for_searches();
-    ALLOCATES.lock();
-    keys::lock_table();
-    deadlock::lock_handler();
-    log::lock();
-    hooks::lock_tables();
-    group::lock_all();
-    orphans::lock();
-    gang::lock_free();
+    HELD.iter().for_each(|(lock, _)| lock());
     if let Some(rt) = try_rt() {
         rt.copies.lock();
     }
@@ -80,14 +86,7 @@ pub fn unlock_after_fork(rt: Option<&Runtime>) {
     if let Some(rt) = rt {
         rt.copies.unlock();
     }
-    gang::unlock_free();
-    orphans::unlock();
-    group::unlock_all();
-    hooks::unlock_tables();
-    log::unlock();
-    deadlock::unlock_handler();
-    keys::unlock_table();
-    ALLOCATES.unlock();
+    HELD.iter().rev().for_each(|(_, unlock)| unlock());
     FORKING.store(false, Ordering::SeqCst);
     LIFE.unlock();
 }
