@@ -25,9 +25,12 @@ pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 /// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
 pub const FORK_RETRY: i64 = 100_000;
 
-/// Locks that the thread that forks holds across the fork, each with the function that unlocks it, in the order in which
-/// the thread takes them. Others are taken before and after these: see [`before_fork`].
-const HELD: [(fn(), fn()); 8] = [
+/// A function that takes a lock, and the function that releases it.
+type LockAndUnlock = (fn(), fn());
+
+/// Locks that the thread that forks holds across the fork, in the order in which the thread takes them. Others are taken
+/// before and after these: see [`before_fork`].
+const HELD: [LockAndUnlock; 8] = [
     (|| ALLOCATES.lock(), || ALLOCATES.unlock()),
     (keys::lock_table, keys::unlock_table),
     (deadlock::lock_handler, deadlock::unlock_handler),
