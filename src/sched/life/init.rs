@@ -154,65 +154,82 @@ pub fn shutdown(deadline: i64) -> i32 {
     let _lives = NoCancel::new();
     let mut round = 0;
     loop {
-        // Another shutdown, or a start, is under way.
-        if CHANGING.load(Ordering::SeqCst) {
-            match wait_briefly(&mut round, deadline) {
-                Ok(()) => continue,
-                Err(e) => return e,
-            }
-        }
-        let Some(inside) = Inside::try_enter() else {
-            if try_rt().is_none() {
+        match try_to_claim(&mut round, deadline) {
+            Ok(Attempt::Claimed(rt)) => {
+                end(rt);
                 return 0;
             }
-            continue;
-        };
-        let e = rt().drain(deadline);
-        drop(inside);
-        if e != 0 {
-            return e;
+            Ok(Attempt::NoRuntime) => return 0,
+            Ok(Attempt::Again) => {}
+            Err(e) => return e,
         }
-        Inside::let_in();
-        LIFE.lock();
-        let Some(rt) = try_rt() else {
-            LIFE.unlock();
-            return 0;
-        };
-        // Another shutdown is under way, and gives the lock up while it waits.
-        if CHANGING.swap(true, Ordering::SeqCst) {
-            LIFE.unlock();
-            continue;
-        }
-        let left = rt.all_have_left(deadline);
-        if left != Ok(true) {
-            CHANGING.store(false, Ordering::SeqCst);
-            LIFE.unlock();
-            match left {
-                Err(e) => return e,
-                Ok(_) => continue,
-            }
-        }
-        // Without the lock, because the hooks may fork: this one, and those of the threads that end. While `CHANGING` is
-        // set and there is a runtime, no other thread starts or ends one.
-        LIFE.unlock();
-        hooks::shuts_down();
-        if try_rt().is_none() {
-            // The child of a fork in the hook.
-            return 0;
-        }
-        let threads = rt.end_threads();
-        LIFE.lock();
-        RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-        // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
-        unsafe { Runtime::free(rt) };
-        // After the chunks that stay are in `ORPHANS`, because a reference that is given back from now on belongs to
-        // such a chunk.
-        CHANGING.store(false, Ordering::SeqCst);
-        LIFE.unlock();
-        // Without the lock: a destructor of a thread-specific value may call the library.
-        threads.into_iter().for_each(Thread::join);
-        return 0;
     }
+}
+
+/// How an attempt to shut down has gone.
+enum Attempt {
+    /// The caller ends this runtime: `CHANGING` is set, and neither goroutines nor threads are inside.
+    Claimed(&'static Runtime),
+    NoRuntime,
+    /// Another shutdown or a start is under way, or a goroutine was spawned at the last moment.
+    Again,
+}
+
+/// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's end.
+fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
+    if CHANGING.load(Ordering::SeqCst) {
+        return wait_briefly(round, deadline).map(|()| Attempt::Again);
+    }
+    let Some(inside) = Inside::try_enter() else {
+        return Ok(if try_rt().is_none() { Attempt::NoRuntime } else { Attempt::Again });
+    };
+    let e = rt().drain(deadline);
+    drop(inside);
+    if e != 0 {
+        return Err(e);
+    }
+    Inside::let_in();
+    LIFE.lock();
+    let attempt = claim(deadline);
+    LIFE.unlock();
+    attempt
+}
+
+/// The last part of [`try_to_claim`], with `LIFE` held.
+fn claim(deadline: i64) -> Result<Attempt, i32> {
+    let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
+    // The thread that has set it gives `LIFE` up while it waits.
+    if CHANGING.swap(true, Ordering::SeqCst) {
+        return Ok(Attempt::Again);
+    }
+    let left = rt.all_have_left(deadline);
+    if left == Ok(true) {
+        return Ok(Attempt::Claimed(rt));
+    }
+    CHANGING.store(false, Ordering::SeqCst);
+    left.map(|_| Attempt::Again)
+}
+
+/// Ends the threads of the runtime, which the caller has claimed, and frees the runtime. `LIFE` is not held, because the
+/// hooks may fork: this one, and those of the threads that end. While `CHANGING` is set and there is a runtime, no other
+/// thread starts or ends one.
+fn end(rt: &'static Runtime) {
+    hooks::shuts_down();
+    if try_rt().is_none() {
+        // The child of a fork in the hook.
+        return;
+    }
+    let threads = rt.end_threads();
+    LIFE.lock();
+    RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
+    unsafe { Runtime::free(rt) };
+    // After the chunks that stay are in `ORPHANS`, because a reference that is given back from now on belongs to such a
+    // chunk.
+    CHANGING.store(false, Ordering::SeqCst);
+    LIFE.unlock();
+    // Without the lock: a destructor of a thread-specific value may call the library.
+    threads.into_iter().for_each(Thread::join);
 }
 
 /// How long shutdown sleeps before it counts the goroutines again, in ns.
