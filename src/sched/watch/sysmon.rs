@@ -19,6 +19,7 @@ use crate::sched::core::steal;
 use crate::sched::core::timers;
 use crate::sched::core::world;
 use crate::sched::who::attention;
+use crate::sched::who::m::MRef;
 use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::words::clock;
@@ -571,30 +572,38 @@ fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     seen.check = now + seen.delay;
     match preempt::doing(rt, p) {
         Doing::Library | Doing::Unknown => false,
-        Doing::Blocked(m) => {
-            let taken = preempt::take_outside(rt, p, m, PStatus::Idle);
-            if taken {
-                start::hand_off(p);
-            }
-            taken
-        }
+        Doing::Blocked(m) => take_from_blocked(rt, p, m),
         Doing::Computes => {
             if must_ask {
                 seen.asked = true;
                 world::ask(p, attention::SLICE);
             }
-            if seen.asked && waiting {
-                let sent = preempt::interrupt(rt, p);
-                // After a signal the goroutine answers soon, or must not be preempted.
-                seen.check = now + if sent == Sent::NotYet { BACK } else { AGAIN };
-                if sent == Sent::Never && now >= slice_ends && preempt::take_from_member(rt, p) {
-                    start::hand_off(p);
-                    return true;
-                }
-            }
-            false
+            seen.asked && waiting && interrupt(rt, p, seen, now)
         }
     }
+}
+
+/// The P's M is blocked: hands the P off. False: the M is back.
+fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
+    let taken = preempt::take_outside(rt, p, m, PStatus::Idle);
+    if taken {
+        start::hand_off(p);
+    }
+    taken
+}
+
+/// The P's goroutine computes on, although it was asked to end its turn: sends its thread a signal. True: the goroutine
+/// is a gang's member that is never preempted, and the P was taken from it.
+fn interrupt(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+    let sent = preempt::interrupt(rt, p);
+    // After a signal the goroutine answers soon, or must not be preempted.
+    seen.check = now + if sent == Sent::NotYet { BACK } else { AGAIN };
+    let slice_ends = seen.slice + rt.slice;
+    let taken = sent == Sent::Never && now >= slice_ends && preempt::take_from_member(rt, p);
+    if taken {
+        start::hand_off(p);
+    }
+    taken
 }
 
 /// Whether a goroutine that is back from a system call waits for a P of the node.
