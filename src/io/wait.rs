@@ -104,9 +104,8 @@ pub fn until_done_in(
         }
         in_vain += u32::from(may_be_done);
         if in_vain > IN_VAIN {
-            let until = time::now() + PAUSE;
-            let until = if deadline == FOREVER { until } else { until.min(deadline) };
-            let _ = park::sleep_until(until, Why::File);
+            // A cancel ends the wait that follows.
+            let _ = park::sleep_until(soon(PAUSE, deadline), Why::File);
         }
         let waited = match m::on_goroutine() {
             Some(_) => wait(fd, file, want, deadline, generation, seen, woken),
@@ -128,9 +127,7 @@ pub fn until_done_in(
                 if is_past(deadline) {
                     return -libc::ETIMEDOUT as isize;
                 }
-                let soon = time::now() + SLICE;
-                let until = if deadline == FOREVER { soon } else { soon.min(deadline) };
-                if park::sleep_until(until, Why::File) == Cause::Cancelled {
+                if park::sleep_until(soon(SLICE, deadline), Why::File) == Cause::Cancelled {
                     return CANCELED;
                 }
             }
@@ -142,6 +139,12 @@ pub fn until_done_in(
             None => return CANCELED,
         }
     }
+}
+
+/// The end of a sleep of `ns` that the deadline may cut short.
+fn soon(ns: i64, deadline: i64) -> i64 {
+    let until = time::now() + ns;
+    if deadline == FOREVER { until } else { until.min(deadline) }
 }
 
 /// Whether the file is shut down for reading.
@@ -219,12 +222,7 @@ fn wait_as_thread(
     if !file.add_thread(generation, &waiter) {
         return Err(-libc::ECANCELED);
     }
-    let soon = time::now() + SLICE;
-    let until = match deadline {
-        _ if bell.is_some() => deadline,
-        FOREVER => soon,
-        _ => soon.min(deadline),
-    };
+    let until = if bell.is_some() { deadline } else { soon(SLICE, deadline) };
     let in_time = file::poll_two(fd, want.events, bell.map_or(-1, Bell::to_poll), until);
     let closed = file.remove_thread(&waiter);
     match () {
