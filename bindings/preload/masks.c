@@ -1,5 +1,5 @@
 /*
- * Signal masks, and what begins with one: the children of fork, programs, threads.
+ * Signal masks, jumps that restore them, and what begins with one: the children of fork, programs, threads.
  *
  * A thread of libgosched blocks all signals. That mask is libgosched's, and neither a goroutine nor what it starts must
  * have it: a program that inherited the mask could not be ended by a signal. So on such a thread a goroutine has a mask
@@ -203,6 +203,91 @@ EXPORT int siggetmask(void)
 {
     return HAS_OWN_MASK ? (int)own_mask() : real.siggetmask();
 }
+
+/*
+ * sigsetjmp saves the thread's mask, and siglongjmp gives it back to the thread. A goroutine's own mask is saved beside
+ * the thread's: the kernel's mask is one word of the sixteen that libc keeps for it. SIGKILL's bit says that there is
+ * an own mask.
+ */
+static unsigned long *saved_own_mask(struct __jmp_buf_tag *env)
+{
+    return &env->__saved_mask.__val[sizeof env->__saved_mask / sizeof(unsigned long) - 1];
+}
+
+/* Gives libc's function, which the caller then jumps to. */
+__attribute__((used)) static void *save_own_mask(struct __jmp_buf_tag *env, int saves_mask, const void *caller)
+{
+    if (saves_mask)
+        *saved_own_mask(env) = has_own_mask(caller) ? own_mask() | BIT(SIGKILL) : 0;
+    find_all(); /* the caller may come before our constructor, and what finds libc's functions late has a frame */
+    return (void *)real.__sigsetjmp;
+}
+
+/* __sigsetjmp returns twice, so the call must leave no frame of its own. setjmp, where it isn't a macro, saves the mask. */
+__asm__(".text\n"
+        ".globl setjmp\n"
+        ".type setjmp, @function\n"
+        "setjmp:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    mov $1, %esi\n"
+        "    jmp 1f\n"
+        "    .cfi_endproc\n"
+        ".size setjmp, . - setjmp\n"
+        ".globl __sigsetjmp\n"
+        ".type __sigsetjmp, @function\n"
+        "__sigsetjmp:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "1:  mov (%rsp), %rdx\n"
+        "    push %rdi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    push %rsi\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    sub $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    call save_own_mask\n"
+        "    add $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    pop %rsi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    pop %rdi\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    jmp *%rax\n"
+        "    .cfi_endproc\n"
+        ".size __sigsetjmp, . - __sigsetjmp\n");
+
+/* A copy of env for libc's function, where the masks that were saved are not what the thread is to have. */
+static struct __jmp_buf_tag for_thread(const struct __jmp_buf_tag *env, const void *caller)
+{
+    struct __jmp_buf_tag copy = *env;
+    mask saved = *saved_own_mask(&copy);
+    mask wanted = saved != 0 ? saved & ~BIT(SIGKILL) : copy.__saved_mask.__val[0];
+    if (has_own_mask(caller)) {
+        sigset_t set = set_of(wanted);
+        change_own_mask(SIG_SETMASK, &set, NULL);
+        copy.__mask_was_saved = 0;
+    } else {
+        copy.__saved_mask.__val[0] = wanted;
+    }
+    return copy;
+}
+
+#define JUMPS(name) \
+    EXPORT _Noreturn void name(jmp_buf env, int value) \
+    { \
+        if (env->__mask_was_saved) { \
+            struct __jmp_buf_tag copy = for_thread(env, __builtin_return_address(0)); \
+            real.name(&copy, value); \
+        } else { \
+            real.name(env, value); \
+        } \
+        __builtin_unreachable(); \
+    }
+JUMPS(longjmp)
+JUMPS(__longjmp_chk)
+ALIAS(_longjmp, longjmp);
+ALIAS(siglongjmp, longjmp);
 
 /*
  * fork: the child has the mask from the beginning, also while handlers of pthread_atfork run, since a signal may come

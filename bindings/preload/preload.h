@@ -6,7 +6,7 @@
  *   files.c      read, write and their kin, sockets, close, locks of files
  *   several.c    poll, select, epoll_wait
  *   others.c     sleeping, waiting for children, names, signals, messages
- *   masks.c      signal masks: pthread_sigmask, fork, exec, posix_spawn, pthread_create and their kin
+ *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
  *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
  *   keys.c       pthread_key_create and its kin
@@ -27,6 +27,7 @@
 #include <pty.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -141,6 +142,8 @@ struct real {
 #undef V
 };
 extern struct real real;
+/* Finds libc's functions, if they haven't been found yet. */
+void find_all(void);
 
 /* The objects whose calls are never taken over: libgosched.so, and a malloc that isn't libc's. */
 struct range {

@@ -19,7 +19,6 @@ int *errno_here(void)
 
 /* Finding libc's functions */
 
-static void find_all(void);
 static _Noreturn void die(const char *name);
 
 /* The last argument of functions that declare it as `...`. */
@@ -193,7 +192,7 @@ static void find(const char *name, void **at)
         __atomic_store_n(at, f, __ATOMIC_RELEASE);
 }
 
-static void find_all(void)
+void find_all(void)
 {
     static atomic_uint state; /* 1: being done, 2: done */
     static _Atomic pid_t by;

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -1704,6 +1705,50 @@ static void count_signal(int sig)
     handled = handled + 1;
 }
 
+/* The function, which saves the mask; the macro doesn't. */
+__attribute__((returns_twice)) int (setjmp)(jmp_buf env);
+
+/* A jump back restores the mask if it was saved, in the child of a fork too. */
+static void jumps(void)
+{
+    sigset_t usr2 = set_with(SIGUSR2), term = set_with(SIGTERM), before;
+    volatile unsigned long in_child = 0;
+    int p[2], value, status;
+    pid_t pid;
+    sigjmp_buf env;
+    HOLDS(sigprocmask(SIG_BLOCK, &usr2, &before) == 0);
+    if ((value = sigsetjmp(env, 1)) == 0) {
+        HOLDS(sigprocmask(SIG_BLOCK, &term, NULL) == 0);
+        siglongjmp(env, 0);
+    }
+    printf("    a jump with %d, mask: %lx\n", value, mask_now());
+    if ((value = sigsetjmp(env, 0)) == 0) {
+        HOLDS(sigprocmask(SIG_BLOCK, &term, NULL) == 0);
+        siglongjmp(env, 7);
+    }
+    printf("    a jump with %d, mask not saved: %lx\n", value, mask_now());
+    if ((value = (setjmp)(env)) == 0) {
+        HOLDS(sigprocmask(SIG_SETMASK, &usr2, NULL) == 0);
+        longjmp(env, 8);
+    }
+    printf("    a jump with %d, mask: %lx\n", value, mask_now());
+    HOLDS(pipe(p) == 0);
+    if ((value = sigsetjmp(env, 1)) == 0) {
+        HOLDS((pid = fork()) >= 0);
+        if (pid == 0) {
+            sigprocmask(SIG_SETMASK, &before, NULL);
+            siglongjmp(env, 9);
+        }
+        HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+        HOLDS(read(p[0], (void *)&in_child, sizeof in_child) == sizeof in_child);
+    } else {
+        in_child = mask_now();
+        _exit(write(p[1], (void *)&in_child, sizeof in_child) != sizeof in_child);
+    }
+    printf("    in a child: %lx\n", in_child);
+    HOLDS(close(p[0]) == 0 && close(p[1]) == 0 && sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
 static void masks(void)
 {
     const char *path = in_directory("masks");
@@ -1797,6 +1842,7 @@ static void masks(void)
     HOLDS(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
     SAY(sigprocmask(SIG_UNBLOCK, &chld, NULL));
     SAY(mask_now());
+    jumps();
     old_masks();
     sigemptyset(&old);
     sigaddset(&old, SIGUSR1);
