@@ -42,7 +42,7 @@ static __thread struct {
     const sigset_t *for_a_child; /* it is in a fork whose child is to have this mask */
 } thread __attribute__((tls_model("initial-exec")));
 
-__attribute__((noinline, noipa)) static bool is_librarys_thread(void)
+__attribute__((noinline, noipa)) bool is_librarys_thread(void)
 {
     return thread.librarys;
 }
@@ -414,8 +414,7 @@ static posix_spawnattr_t with_own_mask(const posix_spawnattr_t *attr)
 SPAWNS(posix_spawn)
 SPAWNS(posix_spawnp)
 
-/* On another thread, with the caller's mask. Handlers may run there meanwhile, which on a goroutine's stack must not. */
-static sigset_t callers_mask(void)
+sigset_t callers_mask(void)
 {
     sigset_t set;
     if (is_librarys_thread())
@@ -423,6 +422,8 @@ static sigset_t callers_mask(void)
     real.pthread_sigmask(SIG_SETMASK, NULL, &set);
     return set;
 }
+
+/* On another thread, with the caller's mask. Handlers may run there meanwhile, which on a goroutine's stack must not. */
 
 static int system_there(const char *command, const sigset_t *set)
 {

@@ -343,10 +343,7 @@ ON_THREADS_STACK(int, 0, gethostbyaddr_r,
     const void *addr; socklen_t len; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
     P(addr, len, family, ret, buf, n, res, err,))
 
-/* Signals and messages: the kernel waits. */
-
-IN_KERNEL(int, pause, (void), ())
-IN_KERNEL(int, sigsuspend, (const sigset_t *mask), (mask))
+/* Signals and messages: the kernel waits, on another thread. */
 
 /*
  * Takes a signal that is pending already. A signal may be pending for the caller's thread alone (raise, SIGPIPE of a

@@ -4,7 +4,7 @@
  *   functions.h  every function that is taken over
  *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
  *   files.c      read, write and their kin, sockets, close, locks of files
- *   several.c    poll, select, epoll_wait
+ *   several.c    poll, select, epoll_wait, sigsuspend
  *   others.c     sleeping, waiting for children, names, signals, messages
  *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
  *   waiters.c    the table of waiters, by the address that they wait for
@@ -342,6 +342,10 @@ void waiters_in_child(void);
 void files_in_child(void);
 void masks_in_child(void);
 void masks_start(void);
+/* Whether libgosched has made the calling thread, so that it blocks all signals and goroutines have masks of their own. */
+bool is_librarys_thread(void);
+/* The mask that the calling goroutine sees. */
+sigset_t callers_mask(void);
 void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);

@@ -1,9 +1,15 @@
 /*
- * poll, select and epoll_wait. The first call doesn't wait, and also checks the arguments. Then gs_poll_fd waits: for
- * one file directly, for several files by an epoll instance that is made for the call. Then another call that doesn't
- * wait gives the result.
+ * poll, select, epoll_wait and sigsuspend. The first call doesn't wait, and also checks the arguments. Then gs_poll_fd
+ * waits: for one file directly, for several files by an epoll instance that is made for the call. Then another call that
+ * doesn't wait gives the result.
+ *
+ * With a signal mask the wait is for signals too. On a thread of libgosched, which blocks all signals, a signal to the
+ * process that the mask lets through stays pending until a thread takes it: a signalfd in the epoll instance tells of
+ * it, and the call that doesn't wait takes it. On other threads, where signals are meant to arrive, the kernel waits.
  */
 #include "preload.h"
+
+#include <sys/signalfd.h>
 
 /*
  * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
@@ -31,8 +37,24 @@
  * waits. */
 enum { IN_VAIN = 16 };
 
+/*
+ * A call that doesn't wait, with a signal mask: EINTR is that of a handler, which has run. What a handler calls is libc's
+ * after gs_entersyscall.
+ */
+#define LOOK_WITH_MASK(call) \
+    __extension__({ \
+        bool announced_ = can_park(); \
+        if (announced_) \
+            gs_entersyscall(); \
+        int look_ = (call); \
+        if (announced_) \
+            gs_exitsyscall(); \
+        look_; \
+    })
+
 struct several {
     struct counts *tally;
+    const sigset_t *mask; /* of a wait for signals too, else NULL */
     int (*look)(struct several *s); /* the call without waiting */
     int (*add)(struct several *s, int epoll); /* adds the files to an instance: 0, or an error number */
     int one, events; /* the file, if there is only one: else -1 */
@@ -44,10 +66,37 @@ struct several {
     /* Of select: */
     int max;
     fd_set *in[3], *asked[3];
+    /* Of epoll_pwait: */
+    int instance, room;
+    struct epoll_event *ready;
 };
+
+static const struct timespec no_time = {0, 0};
+
+/*
+ * A signalfd that tells of the signals which the mask lets through, or -1. Without those that the kernel and the library
+ * send to a thread: they may stay pending for the thread that looks.
+ */
+static int signals_let_through(const sigset_t *mask)
+{
+    sigset_t through;
+    sigemptyset(&through);
+    for (int sig = 1; sig <= 64; sig++)
+        if (!sigismember(mask, sig) && sig != SIGPIPE && sig != SIGURG)
+            sigaddset(&through, sig);
+    return signalfd(-1, &through, SFD_CLOEXEC | SFD_NONBLOCK);
+}
 
 /* Of `wait_several` and its callers: the caller has to make the call as it is. errno is as it was before then. */
 enum { WAITED_IN_KERNEL = -2 };
+
+/* The signals are one more file. */
+static void expect_signals(struct several *s)
+{
+    s->none = false;
+    s->one = -1;
+    s->only = NULL;
+}
 
 /* What poll returns if its only file has these events. */
 static int poll_has_found(struct pollfd *only, int events)
@@ -56,12 +105,24 @@ static int poll_has_found(struct pollfd *only, int events)
     return only->revents != 0;
 }
 
+/*
+ * A file may be in the list several times, with other events each time. EPERM is that of disk files: they can be read
+ * and written at any time, which `look` has found if it was asked for, and have no other events.
+ */
+static int add_file(int epoll, int fd, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.fd = fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0 || errno == EPERM)
+        return 0;
+    return errno;
+}
+
 /* Nothing was found by `look`, or there is only one file and nothing was looked for yet. */
 static int wait_several(struct several *s)
 {
     if (!can_park())
         return WAITED_IN_KERNEL;
-    int epoll = -1, in_vain = 0, r = 0;
+    int epoll = -1, signals = -1, in_vain = 0, r = 0;
     struct file f = {.fd = s->one};
     while (r == 0) {
         if (s->deadline != GS_FOREVER && gs_now() >= s->deadline) {
@@ -80,7 +141,10 @@ static int wait_several(struct several *s)
         } else {
             if (epoll < 0) {
                 epoll = epoll_create1(EPOLL_CLOEXEC);
-                if (epoll < 0 || s->add(s, epoll) != 0) {
+                if (s->mask != NULL)
+                    signals = signals_let_through(s->mask);
+                if (epoll < 0 || s->add(s, epoll) != 0
+                    || (s->mask != NULL && add_file(epoll, signals, POLLIN) != 0)) {
                     r = WAITED_IN_KERNEL;
                     break;
                 }
@@ -111,20 +175,10 @@ static int wait_several(struct several *s)
     leave_file(&f);
     if (epoll >= 0)
         real.close(epoll);
+    if (signals >= 0)
+        real.close(signals);
     errno = error;
     return r;
-}
-
-/*
- * A file may be in the list several times, with other events each time. EPERM is that of disk files: they can be read
- * and written at any time, which `look` has found if it was asked for, and have no other events.
- */
-static int add_file(int epoll, int fd, uint32_t events)
-{
-    struct epoll_event e = {.events = events, .data.fd = fd};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0 || errno == EPERM)
-        return 0;
-    return errno;
 }
 
 /* What is left of the time, in the form that the kernel's call wants. */
@@ -140,6 +194,8 @@ static int ms_left(gs_deadline deadline)
 
 static int look_poll(struct several *s)
 {
+    if (s->mask != NULL)
+        return LOOK_WITH_MASK(real.ppoll(s->fds, s->n, &no_time, s->mask));
     return LOOK(real.poll(s->fds, s->n, 0));
 }
 
@@ -171,13 +227,13 @@ static bool is_near(const struct pollfd *fds, const char *frame)
     return (uintptr_t)fds - (uintptr_t)frame < 512;
 }
 
-static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct counts *c)
+static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, const sigset_t *mask, struct counts *c)
 {
-    struct several s = {.tally = c, .look = look_poll, .add = add_poll, .one = -1, .none = true,
+    struct several s = {.tally = c, .mask = mask, .look = look_poll, .add = add_poll, .one = -1, .none = true,
                         .deadline = deadline, .fds = fds, .n = n};
     int before = errno, r = 0;
-    if (n != 1 || !is_near(fds, __builtin_frame_address(0)) || fds[0].fd < 0)
-        r = LOOK(real.poll(fds, n, 0)); /* which checks the array before it is read */
+    if (n != 1 || !is_near(fds, __builtin_frame_address(0)) || fds[0].fd < 0 || mask != NULL)
+        r = look_poll(&s); /* which checks the array before it is read */
     if (r != 0)
         return r;
     nfds_t files = 0;
@@ -189,6 +245,8 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, struct co
         s.one = s.only != NULL ? fds[i].fd : -1;
         s.events = fds[i].events;
     }
+    if (mask != NULL)
+        expect_signals(&s);
     r = wait_several(&s);
     if (r != -1)
         errno = before;
@@ -203,7 +261,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
     if (!TAKEN)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
-    int r = do_poll(fds, n, deadline, &counts);
+    int r = do_poll(fds, n, deadline, NULL, &counts);
     return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
 }
 ALIAS(__poll, poll);
@@ -218,22 +276,27 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
     if (!TAKEN)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
-    int r = do_poll(fds, n, deadline, &counts);
+    int r = do_poll(fds, n, deadline, NULL, &counts);
     return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
 }
 
-/* With a signal mask the wait is for signals too, and signals go to threads: the kernel waits. */
+/* Whether the kernel waits whatever the files are: see the top, and a time that isn't one. */
+static bool is_for_kernel(const struct timespec *t, const sigset_t *mask)
+{
+    return (mask != NULL && !is_librarys_thread()) || (t != NULL && !is_time(t));
+}
+
 static int do_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, struct counts *c)
 {
 #define counts (*c)
-    if (mask != NULL || (t != NULL && !is_time(t)))
+    if (is_for_kernel(t, mask))
         return KERNEL(real.ppoll(fds, n, t, mask));
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
-    int r = do_poll(fds, n, deadline, c);
+    int r = do_poll(fds, n, deadline, mask, c);
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.ppoll(fds, n, t == NULL ? NULL : &left, NULL));
+    return KERNEL(real.ppoll(fds, n, t == NULL ? NULL : &left, mask));
 #undef counts
 }
 
@@ -270,6 +333,8 @@ static int look_select(struct several *s)
     for (int i = 0; i < 3; i++)
         if (s->in[i] != NULL)
             memcpy(s->in[i], s->asked[i], set_bytes(s->max));
+    if (s->mask != NULL)
+        return LOOK_WITH_MASK(real.pselect(s->max, s->in[0], s->in[1], s->in[2], &no_time, s->mask));
     return LOOK(real.select(s->max, s->in[0], s->in[1], s->in[2], &now));
 }
 
@@ -310,7 +375,8 @@ static int table_size(void)
 }
 
 /* Gives WAITED_IN_KERNEL with the sets as they were. */
-static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadline, struct counts *c)
+static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadline, const sigset_t *mask,
+                     struct counts *c)
 {
     if (n > FD_SETSIZE) {
         int size = table_size();
@@ -318,7 +384,7 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
             return WAITED_IN_KERNEL;
         n = n < size ? n : size;
     }
-    struct several s = {.tally = c, .look = look_select, .add = add_select, .one = -1, .none = true,
+    struct several s = {.tally = c, .mask = mask, .look = look_select, .add = add_select, .one = -1, .none = true,
                         .deadline = deadline, .max = n, .in = {r, w, e}};
     uint64_t small[3][FD_SETSIZE / 64], *large = NULL;
     struct timeval now = {0, 0};
@@ -342,6 +408,8 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
             s.one = files++ == 0 ? fd : -1;
             s.events = (int)select_events(&s, fd);
         }
+    if (mask != NULL)
+        expect_signals(&s);
     found = look_select(&s);
     if (found == 0)
         found = wait_several(&s);
@@ -365,7 +433,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
     gs_deadline deadline = GS_FOREVER;
     if (t != NULL)
         deadline = after(t->tv_sec >= INT64_MAX / NS_PER_S / 2 ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_usec * INT64_C(1000));
-    int found = do_select(n, r, w, e, deadline, &counts);
+    int found = do_select(n, r, w, e, deadline, NULL, &counts);
     struct timespec left = t != NULL ? time_left(deadline) : (struct timespec){0, 0};
     if (found == WAITED_IN_KERNEL) {
         if (t != NULL)
@@ -383,14 +451,14 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec
     COUNTED(pselect);
     if (!TAKEN)
         return real.pselect(n, r, w, e, t, mask);
-    if (mask != NULL || (t != NULL && !is_time(t)))
+    if (is_for_kernel(t, mask))
         return KERNEL(real.pselect(n, r, w, e, t, mask));
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
-    int found = do_select(n, r, w, e, deadline, &counts);
+    int found = do_select(n, r, w, e, deadline, mask, &counts);
     if (found != WAITED_IN_KERNEL)
         return found;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.pselect(n, r, w, e, t == NULL ? NULL : &left, NULL));
+    return KERNEL(real.pselect(n, r, w, e, t == NULL ? NULL : &left, mask));
 }
 
 /* epoll_wait: an epoll instance is a file that poll can wait for. */
@@ -421,6 +489,33 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
     return r;
 }
 
+/* What has happened to files comes first, as in the kernel, which tells of signals only if it has to wait. */
+static int look_epoll(struct several *s)
+{
+    int r = LOOK_WITH_MASK(real.epoll_pwait(s->instance, s->ready, s->room, 0, s->mask));
+    return r == 0 ? LOOK_WITH_MASK(real.ppoll(NULL, 0, &no_time, s->mask)) : r;
+}
+
+static int add_epoll(struct several *s, int epoll)
+{
+    return add_file(epoll, s->instance, POLLIN);
+}
+
+static int do_epoll_with_mask(int fd, struct epoll_event *events, int n, gs_deadline deadline, const sigset_t *mask,
+                              struct counts *c)
+{
+    struct several s = {.tally = c, .mask = mask, .look = look_epoll, .add = add_epoll, .deadline = deadline,
+                        .instance = fd, .room = n, .ready = events};
+    int before = errno, r;
+    expect_signals(&s);
+    r = look_epoll(&s);
+    if (r == 0)
+        r = wait_several(&s);
+    if (r != -1)
+        errno = before;
+    return r;
+}
+
 EXPORT int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
 {
     COUNTED(epoll_wait);
@@ -440,11 +535,12 @@ EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const 
         return LOOK(real.epoll_pwait(fd, events, n, 0, NULL));
     if (ms == 0 || !TAKEN)
         return real.epoll_pwait(fd, events, n, ms, mask);
-    if (mask != NULL)
+    if (is_for_kernel(NULL, mask))
         return KERNEL(real.epoll_pwait(fd, events, n, ms, mask));
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
-    int r = do_epoll(fd, events, n, deadline, &counts);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_wait(fd, events, n, ms_left(deadline))) : r;
+    int r = mask != NULL ? do_epoll_with_mask(fd, events, n, deadline, mask, &counts)
+                         : do_epoll(fd, events, n, deadline, &counts);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_pwait(fd, events, n, ms_left(deadline), mask)) : r;
 }
 
 EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct timespec *t, const sigset_t *mask)
@@ -452,12 +548,43 @@ EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct 
     COUNTED(epoll_pwait2);
     if (!TAKEN)
         return real.epoll_pwait2(fd, events, n, t, mask);
-    if (mask != NULL || (t != NULL && !is_time(t)))
+    if (is_for_kernel(t, mask))
         return KERNEL(real.epoll_pwait2(fd, events, n, t, mask));
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
-    int r = do_epoll(fd, events, n, deadline, &counts);
+    int r = mask != NULL ? do_epoll_with_mask(fd, events, n, deadline, mask, &counts)
+                         : do_epoll(fd, events, n, deadline, &counts);
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, NULL));
+    return KERNEL(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, mask));
+}
+
+/* Waits for signals alone: as ppoll of no file. */
+static int wait_for_signal(const sigset_t *mask, struct counts *c)
+{
+#define counts (*c)
+    int r = do_poll(NULL, 0, GS_FOREVER, mask, c);
+    return r == WAITED_IN_KERNEL ? KERNEL(real.sigsuspend(mask)) : r;
+#undef counts
+}
+
+EXPORT int sigsuspend(const sigset_t *mask)
+{
+    COUNTED(sigsuspend);
+    if (!TAKEN)
+        return real.sigsuspend(mask);
+    const sigset_t *given = mask;
+    __asm__("" : "+r"(given)); /* to the compiler it isn't NULL */
+    return given == NULL || !is_librarys_thread() ? KERNEL(real.sigsuspend(mask)) : wait_for_signal(mask, &counts);
+}
+
+EXPORT int pause(void)
+{
+    COUNTED(pause);
+    if (!TAKEN)
+        return real.pause();
+    if (!is_librarys_thread())
+        return KERNEL(real.pause());
+    sigset_t mask = callers_mask();
+    return wait_for_signal(&mask, &counts);
 }

@@ -2255,6 +2255,76 @@ static void signals(void)
     SAY(sigtimedwait(&set, &info, &(struct timespec){0, 0}));
 }
 
+/*
+ * Waits with a mask: for files, and for a signal that is blocked elsewhere. A task that runs on the same thread ends
+ * them.
+ */
+static void waits_with_mask(void)
+{
+    int p[2], which = SIGUSR1, e = epoll_create1(0);
+    sigset_t through, before;
+    char b[20];
+    task t;
+    HOLDS(pipe(p) == 0 && sigprocmask(SIG_BLOCK, NULL, &before) == 0 && sigismember(&before, SIGUSR1) == 1);
+    through = before;
+    sigdelset(&through, SIGUSR1);
+    HOLDS(signal(SIGUSR1, count_signal) == SIG_DFL);
+    handled = 0;
+    struct pollfd f[2] = {{p[0], POLLIN, 0}, {-1, POLLIN, 99}};
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = p[0]};
+    struct timespec ms20 = {0, 20000000}, s60 = {60, 0};
+    HOLDS(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &event) == 0);
+#define WITH_MASK(call) \
+    do { \
+        AFTER_WRITE(call); \
+        SAY(handled); \
+        begin(&t, kill_soon, &which); \
+        SAY(call); \
+        end(&t); \
+        SAY(handled); \
+    } while (0)
+    WITH_MASK(ppoll(f, 1, NULL, &through));
+    SAY(f[0].revents);
+    WITH_MASK(ppoll(f, 2, &s60, &through));
+    SAY(f[1].revents);
+    WITH_MASK(pselect(p[0] + 1, only_file(p[0]), NULL, NULL, &s60, &through));
+    WITH_MASK(epoll_pwait(e, &event, 1, -1, &through));
+    WITH_MASK(epoll_pwait2(e, &event, 1, &s60, &through));
+    begin(&t, kill_soon, &which);
+    SAY(ppoll(NULL, 0, NULL, &through));
+    end(&t);
+    SAY(handled);
+    begin(&t, kill_soon, &which);
+    SAY(sigsuspend(&through));
+    end(&t);
+    SAY(sigsuspend(nowhere));
+    HOLDS(sigprocmask(SIG_SETMASK, &through, NULL) == 0);
+    begin(&t, kill_soon, &which);
+    SAY(pause());
+    end(&t);
+    HOLDS(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+    SAY(handled);
+    SAY(ppoll(f, 1, &ms20, &through));
+    SAY(pselect(0, NULL, NULL, NULL, &ms20, &through));
+    SAY(epoll_pwait(e, &event, 1, 20, &through));
+    SAY(epoll_pwait(p[0], &event, 1, 20, &through));
+    SAY(ppoll(f, 1, &ms20, nowhere));
+    SAY(ppoll(nowhere, 1, &ms20, &through));
+    /* A mask that doesn't let the signal through. What has happened to a file comes before a signal. */
+    HOLDS(kill(getpid(), SIGUSR1) == 0);
+    SAY(ppoll(f, 1, &ms20, &before));
+    HOLDS(write(p[1], "x", 1) == 1);
+    SAY(ppoll(f, 1, NULL, &through));
+    SAY(epoll_pwait(e, &event, 1, -1, &through));
+    SAY(handled);
+    HOLDS(read(p[0], b, sizeof b) == 1);
+    SAY(pselect(p[0] + 1, only_file(p[0]), NULL, NULL, NULL, &through));
+    SAY(FD_ISSET(p[0], &files));
+    SAY(handled);
+    signal(SIGUSR1, SIG_DFL);
+    close(e), close(p[0]), close(p[1]);
+}
+
 struct message {
     long type;
     char text[10];
@@ -2367,7 +2437,7 @@ static const struct {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
     TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
-    TEST(signals), TEST(messages), TEST(cancelling),
+    TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
 
 static const char *only;
