@@ -205,6 +205,28 @@ EXPORT int siggetmask(void)
 }
 
 /*
+ * raise: a signal that the goroutine doesn't block is taken before the call returns: it calls the handler, or ends the
+ * program. The thread lets only that signal through, since others may be pending that must not come now.
+ */
+static int raise_now(int sig)
+{
+    sigset_t set = set_of(BIT(sig)), before;
+    real.pthread_sigmask(SIG_UNBLOCK, &set, &before);
+    int r = real.raise(sig);
+    real.pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
+EXPORT int raise(int sig)
+{
+    COUNTED(raise);
+    if (!HAS_OWN_MASK || sig < 1 || sig > 64 || (own_mask() & BIT(sig)))
+        return real.raise(sig);
+    return KERNEL(raise_now(sig));
+}
+ALIAS(gsignal, raise);
+
+/*
  * sigsetjmp saves the thread's mask, and siglongjmp gives it back to the thread. A goroutine's own mask is saved beside
  * the thread's: the kernel's mask is one word of the sixteen that libc keeps for it. SIGKILL's bit says that there is
  * an own mask.

@@ -1843,6 +1843,17 @@ static void masks(void)
     SAY(sigprocmask(SIG_UNBLOCK, &chld, NULL));
     SAY(mask_now());
     jumps();
+    handled = 0;
+    HOLDS(signal(SIGUSR2, count_signal) == SIG_DFL);
+    SAY(raise(SIGUSR2));
+    SAY(handled);
+    HOLDS(sigprocmask(SIG_BLOCK, &usr2, &old) == 0);
+    SAY(gsignal(SIGUSR2));
+    SAY(handled);
+    SAY(sigtimedwait(&usr2, NULL, &s10) == SIGUSR2);
+    HOLDS(sigprocmask(SIG_SETMASK, &old, NULL) == 0 && signal(SIGUSR2, SIG_DFL) == count_signal);
+    SAY(raise(0));
+    SAY(raise(65));
     old_masks();
     sigemptyset(&old);
     sigaddset(&old, SIGUSR1);
