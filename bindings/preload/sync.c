@@ -687,7 +687,7 @@ EXPORT int sem_wait(sem_t *s)
     if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
-        return KERNEL(real.sem_wait(s));
+        return ELSEWHERE(real.sem_wait, (s));
     return sem_wait_until(s, GS_FOREVER, &counts);
 }
 
@@ -701,7 +701,7 @@ EXPORT int sem_timedwait(sem_t *s, const struct timespec *t)
     if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
-        return KERNEL(real.sem_timedwait(s, t));
+        return ELSEWHERE(real.sem_timedwait, (s, t));
     return sem_wait_until(s, deadline_on(CLOCK_REALTIME, t), &counts);
 }
 
@@ -715,7 +715,7 @@ EXPORT int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *t)
     if (try_sem(s))
         return 0;
     if (sem_is_libc_s(s) || !can_park())
-        return KERNEL(real.sem_clockwait(s, clock, t));
+        return ELSEWHERE(real.sem_clockwait, (s, clock, t));
     return sem_wait_until(s, deadline_on(clock, t), &counts);
 }
 

@@ -2090,11 +2090,11 @@ static void post_soon(void *arg)
     HOLDS(sem_post(&sem) == 0);
 }
 
-static void semaphores(void)
+static void semaphores_of(bool shared)
 {
     task t;
     struct timespec later;
-    SAY(sem_init(&sem, 0, 1));
+    SAY(sem_init(&sem, shared, 1));
     SAY(sem_wait(&sem));
     SAY(sem_trywait(&sem));
     begin(&t, post_soon, NULL);
@@ -2110,6 +2110,17 @@ static void semaphores(void)
     later = from_now(CLOCK_REALTIME, 60000);
     SAY(sem_timedwait(&sem, &later));
     end(&t);
+    begin(&t, post_soon, NULL);
+    later = from_now(CLOCK_MONOTONIC, 60000);
+    SAY(sem_clockwait(&sem, CLOCK_MONOTONIC, &later));
+    end(&t);
+    HOLDS(sem_destroy(&sem) == 0);
+}
+
+static void semaphores(void)
+{
+    semaphores_of(false);
+    semaphores_of(true); /* shared between processes */
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
