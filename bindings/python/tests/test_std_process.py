@@ -9,7 +9,7 @@ from patched import PRELUDE, run
 
 def test_subprocess():
     run("""
-        import os, signal, subprocess, sys, time
+        import os, select, signal, subprocess, sys, time
         with Beside():
             assert subprocess.run(["sleep", "0.05"]).returncode == 0
         with Beside():
@@ -49,6 +49,18 @@ def test_subprocess():
             assert p.stdin.write(bytes(300_000)) == 300_000
             p.stdin.close()
             assert p.stdout.read() == b"300000\\n"
+        # An empty pipe that the program has made non-blocking isn't at its end.
+        for bufsize in (0, -1):
+            command = ["sh", "-c", "echo a; read x; echo b"]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=bufsize) as p:
+                os.set_blocking(p.stdout.fileno(), False)
+                select.select([p.stdout], [], [])
+                assert p.stdout.read() == b"a\\n"
+                assert p.stdout.read() is None and p.stdout.read(1) is None
+                p.stdin.close()
+                assert p.wait() == 0
+                assert p.stdout.read() == b"b\\n"
+                assert p.stdout.read() == b""
         # What a goroutine that is cancelled has written isn't written again.
         with subprocess.Popen(["wc", "-c"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
             os.kill(p.pid, signal.SIGSTOP)

@@ -28,6 +28,8 @@ class PipeReader(_io.FileIO):
         parts = []
         while True:
             data = self.read(65536)
+            if data is None and not parts:
+                return None  # the program has made it a non-blocking one, and it isn't at its end
             if not data:
                 break
             parts.append(data)
