@@ -6,12 +6,14 @@
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `capi`: what C extensions get, with `format` for the items of channels that they share.
 //! - `fast`: in front of the methods that are called the most.
+//! - `builtin`: functions of Python that look like built-in ones.
 //! - `signals`: notices signals while a goroutine computes, or none runs.
 //! - `watch`: looks for goroutines that hold a thread up.
 //! - `shared`: what guards the data of all these.
 //! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
 
 mod blocking;
+mod builtin;
 mod capi;
 mod channel;
 mod errors;
@@ -67,6 +69,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         goroutine::goroutines goroutine::num_goroutines goroutine::_are_threads sync::_waiter_lock
         sync::_inner_lock sync::_inner_rlock
         channel::select channel::after channel::_ticker channel::_ticker_stop
+        builtin::_built_in
         blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py watch::_busy watch::_ticks
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept

@@ -80,6 +80,40 @@ def test_modules_of_the_library_are_rebound():
     """, prelude="")
 
 
+def test_functions_of_c_modules_are_no_methods():
+    # As attributes of a class they are what they were.
+    run("""
+        import _socket, _thread, inspect, os, pickle, select, signal, socket, threading, time
+        class Taken:
+            nap, read, close, wait, ask, pause = time.sleep, os.read, os.close, os.waitpid, select.select, signal.pause
+            start, name = _thread.start_new_thread, socket.gethostbyname
+        r, w = os.pipe()
+        taken = Taken()
+        gosched.go(lambda: (gosched.sleep(0.01), os.write(w, b"x")))
+        with Beside():
+            taken.nap(0.005)
+            assert taken.ask([r], [], []) == ([r], [], [])
+            assert taken.read(r, 1) == b"x"
+        for fd in r, w:
+            taken.close(fd)
+        try:
+            taken.wait(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        assert taken.name("127.0.0.1") == "127.0.0.1"
+        done = gosched.Event()
+        taken.start(done.set, ())
+        assert done.wait(5)
+        for function in Taken.nap, Taken.read, Taken.ask, Taken.pause, Taken.start, Taken.name, _socket.getaddrinfo:
+            assert inspect.isbuiltin(function), function
+            assert pickle.loads(pickle.dumps(function)) is function
+            assert function.__doc__
+        assert str(inspect.signature(os.read)) == "(fd, length, /)"
+        assert threading.get_native_id is _thread.get_native_id
+        assert repr(time.sleep) == "<built-in function sleep>" and time.sleep.__module__ == "time"
+    """)
+
+
 def python_m(*args):
     return subprocess.run([sys.executable, "-m", "gosched", *args], capture_output=True, text=True, timeout=60, cwd=HERE)
 

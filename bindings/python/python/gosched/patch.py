@@ -56,6 +56,26 @@ def is_patched(module):
     return module in _patched
 
 
+#: functions of Python -> what stands for them where a built-in function was
+_built_in = {}
+
+
+def _like(original, value, module):
+    """The value as a built-in function, if the original is one: no method as an attribute of a class."""
+    if not isinstance(value, _types.FunctionType):
+        return value
+    # For pickles, and those who ask.
+    value.__module__ = module
+    if not isinstance(original, _types.BuiltinFunctionType):
+        return value
+    if value not in _built_in:
+        doc = value.__doc__ or original.__doc__ or ""
+        if original.__text_signature__ is not None:
+            doc = "%s%s\n--\n\n%s" % (value.__name__, original.__text_signature__, doc)
+        _built_in[value] = _gosched._built_in(value, doc, module)
+    return _built_in[value]
+
+
 class _Patch:
     """One call of a patch function: what it has replaced, to be told from what came too late."""
 
@@ -69,14 +89,12 @@ class _Patch:
             return
         if isinstance(module, _types.ModuleType):
             namespace = module.__name__
+            value = _like(original, value, namespace)
             _originals.saved.setdefault(namespace, {}).setdefault(name, original)
             full = "%s.%s" % (namespace, name)
             known = self.replaced.get(id(original))
             if name not in _NOT_TAKEN and (known is None or known[2][0] == "_"):
                 self.replaced[id(original)] = (original, value, full)
-            if isinstance(value, _types.FunctionType):
-                # For pickles, and those who ask.
-                value.__module__ = namespace
         setattr(module, name, value)
 
     def methods(self, cls, names, source):

@@ -617,6 +617,10 @@ def _getaddrinfo(host, port, family=0, type=0, proto=0, flags=0):
     return _blocking(_originals.getaddrinfo, host, port, family, type, proto, flags)
 
 
+# In _socket.
+_getaddrinfo.__name__ = _getaddrinfo.__qualname__ = "getaddrinfo"
+
+
 def getaddrinfo(host, port, family=0, type=0, proto=0, flags=0):
     addrlist = []
     for af, kind, proto, canonname, address in _getaddrinfo(
