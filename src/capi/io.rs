@@ -55,7 +55,7 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
         buffer(b.iov_base, b.iov_len)?;
         total = total.checked_add(b.iov_len).filter(|&t| t <= isize::MAX as usize)?;
     }
-    Some(all)
+    Some(if total == 0 { &[] } else { all })
 }
 
 /// Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else that poll(2) can

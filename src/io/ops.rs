@@ -140,6 +140,11 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are readable.
         FileKind::Disk => unsafe { disk::write(fd, file, buffers, None, deadline) },
+        // writev(2) of nothing sends nothing, while write(2) of nothing sends a datagram without bytes.
+        FileKind::Socket if buffers.is_empty() => {
+            // SAFETY: no buffers.
+            until_done(fd, file, Want::WRITE, deadline, || unsafe { file::write(fd, buffers) })
+        }
         FileKind::Socket => {
             // SAFETY: the buffers are readable.
             has_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {

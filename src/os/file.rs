@@ -172,6 +172,15 @@ pub struct End {
 /// The buffers of the calls that take several.
 pub type Buffer = libc::iovec;
 
+/// The only buffer, unless it is empty: readv(2) and writev(2) of nothing do nothing. With read(2) and write(2) that
+/// depends on the file: some report an error, and an inotify instance has the caller wait.
+fn only(buffers: &[Buffer]) -> Option<&Buffer> {
+    match buffers {
+        [one] if one.iov_len > 0 => Some(one),
+        _ => None,
+    }
+}
+
 /// readv(2). For one buffer read(2), which takes less time.
 ///
 /// # Safety
@@ -179,9 +188,9 @@ pub type Buffer = libc::iovec;
 pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
     // SAFETY: the buffers are writable.
     answer(unsafe {
-        match buffers {
-            [one] => libc::read(fd, one.iov_base, one.iov_len),
-            _ => libc::readv(fd, buffers.as_ptr(), buffers.len() as i32),
+        match only(buffers) {
+            Some(one) => libc::read(fd, one.iov_base, one.iov_len),
+            None => libc::readv(fd, buffers.as_ptr(), buffers.len() as i32),
         }
     })
 }
@@ -193,9 +202,9 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer]) -> isize {
 pub unsafe fn write(fd: i32, buffers: &[Buffer]) -> isize {
     // SAFETY: the buffers are readable.
     answer(unsafe {
-        match buffers {
-            [one] => libc::write(fd, one.iov_base, one.iov_len),
-            _ => libc::writev(fd, buffers.as_ptr(), buffers.len() as i32),
+        match only(buffers) {
+            Some(one) => libc::write(fd, one.iov_base, one.iov_len),
+            None => libc::writev(fd, buffers.as_ptr(), buffers.len() as i32),
         }
     })
 }
@@ -211,9 +220,9 @@ pub unsafe fn read_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize
     };
     // SAFETY: the buffers are writable.
     answer(unsafe {
-        match buffers {
-            [one] => libc::pread(fd, one.iov_base, one.iov_len, offset),
-            _ => libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset),
+        match only(buffers) {
+            Some(one) => libc::pread(fd, one.iov_base, one.iov_len, offset),
+            None => libc::preadv(fd, buffers.as_ptr(), buffers.len() as i32, offset),
         }
     })
 }
@@ -229,9 +238,9 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
     };
     // SAFETY: the buffers are readable.
     answer(unsafe {
-        match buffers {
-            [one] => libc::pwrite(fd, one.iov_base, one.iov_len, offset),
-            _ => libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset),
+        match only(buffers) {
+            Some(one) => libc::pwrite(fd, one.iov_base, one.iov_len, offset),
+            None => libc::pwritev(fd, buffers.as_ptr(), buffers.len() as i32, offset),
         }
     })
 }

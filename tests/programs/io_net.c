@@ -3,6 +3,7 @@
  * seed: N6, N7
  */
 #include "io.h"
+#include <sys/inotify.h>
 
 /* ---- Connecting ---- */
 
@@ -354,6 +355,33 @@ GO_TEST(datagrams)
     CHECK_EQ(gs_recv(r.fd, &c, 1, 0, GS_NOWAIT), -EAGAIN);
     CHECK_EQ(gs_close(r.fd), 0);
     CHECK_EQ(gs_close(sender), 0);
+}
+
+/* As readv(2) and writev(2) do: no datagram without bytes is sent, and what can't be written to gives no error. */
+GO_TEST(vectors_without_bytes_move_nothing)
+{
+    struct iovec empty[3] = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+    int fds[2], stream[2], watch = inotify_init1(IN_CLOEXEC), i;
+    char c;
+    CHECK_GE(watch, 0);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, fds), 0);
+    make_pair(stream);
+    CHECK_EQ(shutdown(stream[0], SHUT_WR), 0);
+    for (i = 0; i <= 3; i++) {
+        CHECK_EQ(gs_writev(fds[0], empty, i, GS_FOREVER), 0);
+        CHECK_EQ(gs_readv(fds[1], empty, i, GS_FOREVER), 0);
+        CHECK_EQ(gs_recv(fds[1], &c, 1, 0, GS_NOWAIT), -EAGAIN);
+        CHECK_EQ(gs_writev(stream[0], empty, i, GS_FOREVER), 0);
+        /* before the library knows that the kernel can't tell whether a read of this file would wait, and after */
+        CHECK_EQ(gs_readv(watch, empty, i, GS_FOREVER), 0);
+        CHECK_EQ(gs_read(watch, &c, 0, GS_FOREVER), 0);
+        CHECK_EQ(gs_read(watch, &c, 1, GS_NOWAIT), -EAGAIN);
+    }
+    CHECK_EQ(gs_write(fds[0], "", 0, GS_FOREVER), 0);
+    CHECK_EQ(gs_recv(fds[1], &c, 1, 0, GS_NOWAIT), 0);
+    close_both(fds);
+    close_both(stream);
+    CHECK_EQ(gs_close(watch), 0);
 }
 
 /* ---- The end of a connection ---- */
