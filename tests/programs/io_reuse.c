@@ -101,6 +101,26 @@ GO_TEST(a_number_that_close_has_freed_is_another_file_later)
         }
 }
 
+/* A datagram without bytes goes out, though the number was that of a file to which nothing would be written. */
+GO_TEST(a_datagram_without_bytes_in_place_of_a_pipe)
+{
+    int old[2], new[2], round;
+    char c;
+    for (round = 0; round < 2; round++) {
+        make_pipe(old);
+        CHECK_EQ(gs_write(old[0], "", 0, GS_FOREVER), -EBADF);
+        CHECK_EQ(gs_write(old[1], "", 0, GS_FOREVER), 0);
+        CHECK_EQ(gs_write(old[1], "p", 1, GS_FOREVER), 1);
+        CHECK_EQ(close(old[0]), 0);
+        CHECK_EQ(close(old[1]), 0);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, new), 0);
+        CHECK_EQ(new[1], old[1]);
+        CHECK_EQ(gs_write(new[1], "", 0, GS_FOREVER), 0);
+        CHECK_EQ(gs_recv(new[0], &c, 1, 0, GS_NOWAIT), 0);
+        close_both(new);
+    }
+}
+
 /* A file that the library has made itself is closed behind its back. */
 GO_TEST(a_socket_of_the_library_that_close_has_freed)
 {
