@@ -395,8 +395,10 @@ impl File {
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
                         self.is_not_ours();
                         let home = rt.p(self.home.get() as usize);
-                        // Epoll doesn't take the file, which is on a disk now. The waiters find that out.
-                        misled = self.add_to(fd, rt, home).is_err().then(|| self.take_all());
+                        // The waiters find out what file it is now. Epoll may not take it, because it is on a disk, or
+                        // have nothing to report although their calls fail, as a read of a pipe's writing end does.
+                        let _ = self.add_to(fd, rt, home);
+                        misled = Some(self.take_all());
                     }
                 }
             }
@@ -606,8 +608,15 @@ impl Waiting<'_> {
     }
 
     /// Makes sure that an event will come, in the instance of the P that this gives: the caller's P, if the file is in
-    /// no instance yet.
-    pub fn register(&self, fd: i32, want: &Want, rt: &Runtime, p: PRef) -> Result<PRef, i32> {
+    /// no instance yet. `None`: the caller must try before it waits, because the read that took everything may have been of
+    /// another file. There are files of which epoll reports nothing although a read fails: a pipe's writing end.
+    pub fn register(
+        &self,
+        fd: i32,
+        want: &Want,
+        rt: &Runtime,
+        p: PRef,
+    ) -> Result<Option<PRef>, i32> {
         let file = self.file;
         self.move_if_astray(fd, rt, p);
         if let Some(home) = file.registered_with(rt) {
@@ -616,16 +625,19 @@ impl Waiting<'_> {
                 // Even an event of this registration would prove nothing, because it may have been on its way when the
                 // file was closed.
                 file.verified.set(Verified::No);
-                return Ok(home);
+                return Ok(Some(home));
             } else if file.renew(fd, home) {
-                return Ok(home);
+                return Ok(Some(home));
             } else if is_adopted {
                 file.is_not_ours();
             }
         }
         let home = netpoll::home_for(rt, p)?;
         file.add_to(fd, rt, home)?;
-        Ok(home)
+        if file.is_ours() || file.drained.swap(0, Ordering::Relaxed) == 0 {
+            return Ok(Some(home));
+        }
+        Ok(None)
     }
 
     /// Takes the file out of its instance if goroutines have waited for it on other P's of the node for a while: they and

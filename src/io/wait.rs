@@ -177,11 +177,16 @@ fn wait(
         return Ok(false);
     }
     let unused = Parker::for_thread();
-    let begun = waiting.register(fd, &want, rt, p).and_then(|home| {
-        Block::begin(&unused, deadline, false, Why::File).map(|block| (home, block))
+    let begun = waiting.register(fd, &want, rt, p).and_then(|home| match home {
+        Some(home) => Block::begin(&unused, deadline, false, Why::File).map(|b| Some((home, b))),
+        None => Ok(None),
     });
     let (home, block) = match begun {
-        Ok(begun) => begun,
+        Ok(Some(begun)) => begun,
+        Ok(None) => {
+            waiting.unlock();
+            return Ok(false);
+        }
         Err(e) => {
             waiting.unlock();
             return Err(e);

@@ -101,6 +101,38 @@ GO_TEST(a_number_that_close_has_freed_is_another_file_later)
         }
 }
 
+static void write_byte_later(void *fd)
+{
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_write(*(int *)fd, "x", 1, GS_FOREVER), 1);
+}
+
+/* The next read of a socket whose bytes have all been read need not try before it waits; but it fails if the number is a
+   pipe's writing end by then, of which epoll reports nothing. Both the user's socket and the library's. */
+GO_TEST(a_pipe_for_writing_in_place_of_a_socket_without_more_bytes)
+{
+    struct sockaddr_in to;
+    int listener, ends[2], fds[2], i;
+    char bytes[2];
+    make_user_sockets(&listener, &ends[0], &to);
+    CHECK_EQ(gs_connect(ends[0], (struct sockaddr *)&to, sizeof to, GS_FOREVER), 0);
+    ends[1] = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(ends[1], 0);
+    make_pipe(fds);
+    for (i = 0; i < 2; i++) {
+        gs_g *g = go_ref(write_byte_later, &ends[!i]);
+        CHECK_EQ(gs_read(ends[i], bytes, 2, GS_FOREVER), 1);
+        join(g);
+    }
+    for (i = 0; i < 2; i++) {
+        CHECK_EQ(dup2(fds[1], ends[i]), ends[i]);
+        CHECK_EQ(gs_read(ends[i], bytes, 2, GS_FOREVER), -EBADF);
+    }
+    close_both(fds);
+    close_both(ends);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
 /* A datagram without bytes goes out, though the number was that of a file to which nothing would be written. */
 GO_TEST(a_datagram_without_bytes_in_place_of_a_pipe)
 {

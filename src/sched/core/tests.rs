@@ -669,7 +669,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
                 WaitLock::Yes(waiting) => {
                     let home = waiting.register(fd, &Want::READ, s.rt, p);
                     waiting.unlock();
-                    home.map(|home| home.id)
+                    home.map(|home| home.expect("no read was short").id)
                 }
                 _ => panic!("nothing has happened"),
             }
