@@ -62,7 +62,8 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 /// wait for; also from a file on a disk, which counts as a system call that may block. The file is
 /// made non-blocking when it is first used, unless it is a socket. Data that is there is read at
 /// once; else the goroutine parks until something comes. Several callers may wait for one file:
-/// first come, first served.
+/// first come, first served. Only the deadline limits the wait: SO_RCVTIMEO and SO_SNDTIMEO
+/// have no effect.
 ///
 /// close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends
 /// the calls that are under way. A goroutine that is between two calls doesn't notice the gs_close,
