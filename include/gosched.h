@@ -545,7 +545,8 @@ typedef struct gs_hooks {
     void *ctx;
     /**
      * The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
-     * may block, and call what plain threads may call: others get the P meanwhile.
+     * may block, and call what plain threads may call: others get the P meanwhile. It is not
+     * called while gs_shutdown ends the threads, after the hook shutdown.
      */
     gs_thread_hook thread_start;
     /**
@@ -771,8 +772,8 @@ int gs_detach(void);
  * values and of C++'s thread_local. These may call the library, and start another runtime.
  *
  * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
- * call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by
- * the thread that has stopped the world.
+ * call, has stopped the world or is in the hook thread_start or thread_stop, and nothing has
+ * changed; -EDEADLK: called by a goroutine, or by the thread that has stopped the world.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_shutdown(gs_deadline deadline);

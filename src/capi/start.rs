@@ -292,8 +292,8 @@ pub extern "C" fn gs_detach() -> c_int {
 /// values and of C++'s thread_local. These may call the library, and start another runtime.
 ///
 /// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
-/// call or has stopped the world, and nothing has changed; -EDEADLK: called by a goroutine, or by
-/// the thread that has stopped the world.
+/// call, has stopped the world or is in the hook thread_start or thread_stop, and nothing has
+/// changed; -EDEADLK: called by a goroutine, or by the thread that has stopped the world.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_shutdown(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();

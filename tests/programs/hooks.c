@@ -522,6 +522,129 @@ TEST(hooks_change_while_the_world_is_stopped)
     CHECK_EQ(ins, outs);
 }
 
+/* ---- Hooks that call the library while the runtime is about to end ---- */
+
+static int hooks_that_call, shuts_down;
+static __thread int calls_in_stop;
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* The main thread is in gs_shutdown by the time of the call, or soon. */
+static void call_late(void)
+{
+    ADD(hooks_that_call, 1);
+    NAP_UNTIL(GET(shuts_down));
+    nap(20 * MS);
+    CHECK_EQ(gs_spawn(do_nothing, NULL), 0);
+    (void)gs_num_goroutines();
+}
+
+static void call_in_start(void *ctx)
+{
+    (void)ctx;
+    call_late();
+}
+
+static void call_in_stop(void *ctx)
+{
+    if (GET(*(int *)ctx) || calls_in_stop)
+        call_late();
+}
+
+static void shut_down_during_calls(void)
+{
+    int i;
+    /* A thread that was about to sleep changes over when it next has a goroutine to run. */
+    for (i = 1; GET(hooks_that_call) == 0; i++) {
+        nap(MS);
+        if (i % 200 == 0)
+            CHECK_EQ(gs_spawn(do_nothing, NULL), 0);
+    }
+    SET(shuts_down, 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+static void *wait_for_a_thread(void *ran)
+{
+    NAP_UNTIL(GET(*(int *)ran));
+    return NULL;
+}
+
+static void note_run(void *ran)
+{
+    SET(*(int *)ran, 1);
+}
+
+/* Afterwards there is a thread of the library's own. */
+static void make_a_thread(void *arg)
+{
+    int ran = 0;
+    (void)arg;
+    go(note_run, &ran);
+    (void)gs_blocking(wait_for_a_thread, &ran);
+}
+
+static void begin_calls(gs_hooks *h, int *all_stops)
+{
+    memset(h, 0, sizeof *h);
+    h->size = sizeof *h;
+    h->ctx = all_stops;
+    SET(*all_stops, 0);
+    SET(hooks_that_call, 0);
+    SET(shuts_down, 0);
+}
+
+TEST(shutdown_waits_for_a_thread_start_that_calls_the_library)
+{
+    static int all_stops;
+    gs_hooks h;
+    begin_calls(&h, &all_stops);
+    CHECK_EQ(gs_run(make_a_thread, NULL), 0);
+    h.thread_start = call_in_start;
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    shut_down_during_calls();
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+}
+
+TEST(shutdown_waits_for_a_thread_stop_that_calls_the_library)
+{
+    static int all_stops;
+    gs_hooks h;
+    begin_calls(&h, &all_stops);
+    h.thread_stop = call_in_stop;
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    CHECK_EQ(gs_run(make_a_thread, NULL), 0);
+    SET(all_stops, 1);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    shut_down_during_calls();
+}
+
+static void *run_and_call_in_stop(void *arg)
+{
+    (void)arg;
+    calls_in_stop = 1;
+    CHECK_EQ(gs_run(do_nothing, NULL), 0);
+    return NULL;
+}
+
+TEST(shutdown_waits_for_the_thread_stop_of_a_thread_that_leaves_gs_run)
+{
+    static int all_stops;
+    gs_hooks h;
+    pthread_t t;
+    begin_calls(&h, &all_stops);
+    h.thread_stop = call_in_stop;
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    t = start_thread(run_and_call_in_stop, NULL);
+    shut_down_during_calls();
+    join_thread(t);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 TEST(bad_hooks)
 {
     gs_hooks h = all_hooks();

@@ -15,12 +15,13 @@ use super::switch::{self, Left};
 use super::world;
 use crate::os::heap;
 use crate::os::locked::Locked;
+use crate::os::spin::backoff;
 use crate::sched::who::attention::TO_G0;
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::hooks::{Hooks, STARTING};
+use crate::sched::who::hooks::{Hooks, IN_THREAD_HOOKS, STARTING};
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{Inside, rt};
+use crate::sched::who::runtime::{CHANGING, Inside, rt};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -144,6 +145,8 @@ fn change(m: MRef, to: *const Hooks) {
         }
     }
     blocking::off_p(m, || {
+        let counted = IN_THREAD_HOOKS.add();
+        let to = if wait_for_shutdown() { to } else { ptr::null() };
         if let Some(old) = of(m) {
             old.of_thread(old.thread_stop);
         }
@@ -153,9 +156,30 @@ fn change(m: MRef, to: *const Hooks) {
             new.of_thread(new.thread_start);
             STARTING.fetch_sub(1, Ordering::Relaxed);
         }
+        IN_THREAD_HOOKS.take(counted);
     });
-    m.by_g0.set(m.by_g0.get() & !HOOKED | if to.is_null() { 0 } else { HOOKED });
+    m.by_g0.set(m.by_g0.get() & !HOOKED | if m.hooks.get().is_null() { 0 } else { HOOKED });
     m.is_busy.set(false);
+}
+
+/// For an M that is counted in `IN_THREAD_HOOKS`: waits until no shutdown is under way. True: the next shutdown waits
+/// until the M is counted out, so the hooks may call the library. False: the runtime ends, and its threads with it.
+///
+/// A shutdown keeps all others out of the library, and waits for its threads. It would wait for ever for a thread that
+/// calls the library in a hook.
+fn wait_for_shutdown() -> bool {
+    let mut round = 0;
+    // SeqCst: pairs with `Runtime::all_have_left`. Either this thread sees `CHANGING`, or the shutdown sees the count,
+    // and clears `CHANGING`.
+    while CHANGING.load(Ordering::SeqCst) {
+        // Acquire: pairs with the store in `Runtime::end_threads`.
+        if rt().exiting.load(Ordering::Acquire) {
+            return false;
+        }
+        backoff(round);
+        round += 1;
+    }
+    true
 }
 
 /// The thread leaves the runtime.
@@ -305,6 +329,7 @@ pub fn goexit(g: GRef) {
 /// In the child of a fork, on its only thread.
 pub fn forked() {
     STARTING.store(0, Ordering::Relaxed);
+    IN_THREAD_HOOKS.forked();
     // SAFETY: null or a table, which stays.
     if let Some(hooks) = unsafe { current().as_ref() } {
         hooks.of_thread(hooks.fork_child);

@@ -22,6 +22,7 @@ use crate::sched::who::aside::Aside;
 use crate::sched::who::blocked::{self, Counted};
 use crate::sched::who::cxa;
 use crate::sched::who::gang::Gangs;
+use crate::sched::who::hooks::IN_THREAD_HOOKS;
 use crate::sched::who::inspector::Inspector;
 use crate::sched::who::m;
 use crate::sched::who::node::Node;
@@ -171,13 +172,14 @@ enum Attempt {
     /// The caller ends this runtime: `CHANGING` is set, and neither goroutines nor threads are inside.
     Claimed(&'static Runtime),
     NoRuntime,
-    /// Another shutdown or a start is under way, or a goroutine was spawned at the last moment.
+    /// Another shutdown or a start is under way, a thread is in a hook where it may call the library, or a goroutine was
+    /// spawned at the last moment.
     Again,
 }
 
 /// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's end.
 fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
-    if CHANGING.load(Ordering::SeqCst) {
+    if CHANGING.load(Ordering::SeqCst) || !IN_THREAD_HOOKS.is_zero() {
         return wait_briefly(round, deadline).map(|()| Attempt::Again);
     }
     let Some(inside) = Inside::try_enter() else {
@@ -364,11 +366,12 @@ impl Runtime {
     }
 
     /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. `Ok(false)`: a goroutine has been
-    /// spawned at the last moment, and threads inside may wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is
-    /// still inside. A thread that has stopped the world is inside for as long as it likes.
+    /// spawned at the last moment, or a thread of the runtime has come to a hook, so threads inside or in the hook may
+    /// wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is still inside. A thread that has stopped the world is
+    /// inside for as long as it likes.
     fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
         let mut round = 0;
-        while self.goroutines() == 0 {
+        while self.goroutines() == 0 && IN_THREAD_HOOKS.is_zero() {
             if INSIDE.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
                 return Ok(self.goroutines() == 0);
             }

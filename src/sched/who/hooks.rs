@@ -2,11 +2,15 @@
 
 use super::g::GRef;
 use crate::os::log::HostArg;
+use crate::sched::words::headcount::Headcount;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicUsize;
 
 /// How many threads are in `thread_start`, where they may wait for a lock that a goroutine has.
 pub static STARTING: AtomicUsize = AtomicUsize::new(0);
+
+/// How many threads are in `thread_start` or `thread_stop`, which may call the library, or about to be.
+pub static IN_THREAD_HOOKS: Headcount = Headcount::new();
 
 /// A hook of a thread.
 pub type HookOfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
