@@ -1121,6 +1121,35 @@ TEST(a_timer_that_finds_no_memory_for_its_goroutine_fires_later)
     check_child_succeeds("without_memory_for_a_timers_goroutine");
 }
 
+static void *wait_for_another_thread(void *arg)
+{
+    NAP_UNTIL(GET(fault.failed) >= 50);
+    fault_end();
+    NAP_UNTIL(GET(fired));
+    return arg;
+}
+
+/* Only a further thread can run the other goroutine. */
+static void needs_another_thread(void *arg)
+{
+    CHECK_GE(gs_set_max_threads(4), 1);
+    go(fires, arg);
+    fault_arm(ALLOC, 1, LONG_MAX);
+    (void)gs_blocking(wait_for_another_thread, NULL);
+}
+
+CHILD(without_memory_for_threads)
+{
+    CHECK_EQ(setenv("GOSCHED_PROCS", "1", 1), 0);
+    CHECK_EQ(gs_run(needs_another_thread, NULL), 0);
+}
+
+TEST(threads_that_found_no_memory_do_not_count)
+{
+    CHECK_EQ(setenv("GOSCHED_DEBUG", "systemheap=1", 1), 0);
+    check_child_succeeds("without_memory_for_threads");
+}
+
 #define KIND(name, kind)  \
     TEST(name)            \
     {                     \

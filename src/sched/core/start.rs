@@ -293,7 +293,7 @@ fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
         return None;
     }
     let Some(m) = rt.add_m(node) else {
-        rt.m_count.fetch_sub(1, Ordering::Relaxed);
+        rt.count_m_out();
         rt.warn_no_thread(-libc::ENOMEM);
         return None;
     };

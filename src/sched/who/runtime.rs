@@ -398,6 +398,12 @@ impl Runtime {
         false
     }
 
+    /// Undoes [`Runtime::count_m_in`]: there is no such thread.
+    pub fn count_m_out(&self) {
+        self.own_ms.fetch_sub(1, Ordering::Relaxed);
+        self.m_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Whether the limit allows one more worker where there are `workers`: workers have at most a quarter of the limit,
     /// and leave room for an M for each P and for each locked goroutine.
     pub fn has_room_for_worker(&self, workers: usize) -> bool {
@@ -469,8 +475,7 @@ impl Runtime {
     /// Takes back an M whose thread could not be started.
     pub fn forget_m(&self, m: MRef) {
         self.ms.with(|ms| ms.free.push(m));
-        self.own_ms.fetch_sub(1, Ordering::Relaxed);
-        self.m_count.fetch_sub(1, Ordering::Relaxed);
+        self.count_m_out();
     }
 
     /// An M for a thread that calls `gs_run`, which the limit doesn't cover. The M counts as in a system call until
