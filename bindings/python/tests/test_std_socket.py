@@ -200,6 +200,18 @@ def test_modules_need_no_import_of_their_own():
     """, prelude="")
 
 
+def test_import_star():
+    run("""
+        import gosched, socket, sys, types
+        from gosched import *
+        assert socket is sys.modules["socket"]  # no module of the standard library is hidden
+        public = {name for name in dir(gosched) if name[0] != "_"}
+        modules = {name for name in public if isinstance(getattr(gosched, name), types.ModuleType)} - {"select"}
+        assert set(gosched.__all__) == public - modules
+        assert all(globals()[name] is getattr(gosched, name) for name in gosched.__all__)
+    """, prelude="")
+
+
 def test_unpatched():
     run("""
         import gosched

@@ -60,6 +60,16 @@ from . import select  # a module that is called as select() over channels too
 from .group import Group
 from .pool import Pool
 
+#: What `from gosched import *` gives. Without the modules: their names are the standard library's.
+__all__ = [
+    "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
+    "Event", "EventLoopPolicy", "excepthook", "get_ident", "get_include", "get_library_dir", "go",
+    "gomaxprocs", "Goroutine", "goroutines", "Group", "local", "Lock", "main", "Mutex", "nodes",
+    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "version",
+    "WaitGroup", "watchdog", "with_timeout", "yield_",
+]
+
 __version__ = version()
 
 #: Go's name of a lock.

@@ -46,6 +46,15 @@ from .group import Group as Group
 from .patch import PatchWarning as PatchWarning, patch_all as patch_all
 from .pool import Pool as Pool
 
+__all__ = [
+    "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
+    "Event", "EventLoopPolicy", "excepthook", "get_ident", "get_include", "get_library_dir", "go",
+    "gomaxprocs", "Goroutine", "goroutines", "Group", "local", "Lock", "main", "Mutex", "nodes",
+    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "version",
+    "WaitGroup", "watchdog", "with_timeout", "yield_",
+]
+
 __version__: str
 
 Mutex = Lock
