@@ -158,7 +158,7 @@ fn require(header: c_int) -> Result<(), c_int> {
         return Ok(());
     }
     crate::os::log::say(format_args!(
-        "libgosched: the program was compiled with gosched.h {}.{}.{}, but this is version {}: \
+        "gosched: the program was compiled with gosched.h {}.{}.{}, but this is version {}: \
          install the newer library\n",
         header / 10_000,
         header / 100 % 100,
