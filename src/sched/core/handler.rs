@@ -274,7 +274,7 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
 
 /// How many threads are in the hook `thread_start`, where they may wait for a lock that a goroutine has.
 pub fn threads_starting() -> usize {
-    STARTING.load(Ordering::Relaxed)
+    STARTING.len()
 }
 
 /// The M that can have the P at once: an idle M, already out of its pool; if there can be no more threads, an M whose

@@ -152,9 +152,9 @@ fn change(m: MRef, to: *const Hooks) {
         }
         m.hooks.set(to);
         if let Some(new) = of(m) {
-            STARTING.fetch_add(1, Ordering::Relaxed);
+            let starting = STARTING.add();
             new.of_thread(new.thread_start);
-            STARTING.fetch_sub(1, Ordering::Relaxed);
+            STARTING.take(starting);
         }
         IN_THREAD_HOOKS.take(counted);
     });
@@ -328,7 +328,7 @@ pub fn goexit(g: GRef) {
 
 /// In the child of a fork, on its only thread.
 pub fn forked() {
-    STARTING.store(0, Ordering::Relaxed);
+    STARTING.forked();
     IN_THREAD_HOOKS.forked();
     // SAFETY: null or a table, which stays.
     if let Some(hooks) = unsafe { current().as_ref() } {

@@ -4,10 +4,9 @@ use super::g::GRef;
 use crate::os::log::HostArg;
 use crate::sched::words::headcount::Headcount;
 use core::ffi::c_void;
-use core::sync::atomic::AtomicUsize;
 
 /// How many threads are in `thread_start`, where they may wait for a lock that a goroutine has.
-pub static STARTING: AtomicUsize = AtomicUsize::new(0);
+pub static STARTING: Headcount = Headcount::new();
 
 /// How many threads are in `thread_start` or `thread_stop`, which may call the library, or about to be.
 pub static IN_THREAD_HOOKS: Headcount = Headcount::new();

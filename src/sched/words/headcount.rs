@@ -38,7 +38,12 @@ impl Headcount {
     }
 
     pub fn is_zero(&self) -> bool {
-        self.0.load(Ordering::SeqCst) as u32 == 0
+        self.len() == 0
+    }
+
+    /// How many threads are counted.
+    pub fn len(&self) -> usize {
+        self.0.load(Ordering::SeqCst) as u32 as usize
     }
 
     /// In the child of a fork: none.
