@@ -545,8 +545,9 @@ typedef struct gs_hooks {
     void *ctx;
     /**
      * The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
-     * may block, and call what plain threads may call: others get the P meanwhile. It is not
-     * called while gs_shutdown ends the threads, after the hook shutdown.
+     * may block, and call what plain threads may call: others get the P meanwhile. It may fork: when
+     * it returns in the child, the process ends. It is not called while gs_shutdown ends the
+     * threads, after the hook shutdown.
      */
     gs_thread_hook thread_start;
     /**

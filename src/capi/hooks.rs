@@ -41,8 +41,9 @@ pub struct gs_hooks {
     /// The argument of all hooks.
     pub ctx: *mut c_void,
     /// The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
-    /// may block, and call what plain threads may call: others get the P meanwhile. It is not
-    /// called while gs_shutdown ends the threads, after the hook shutdown.
+    /// may block, and call what plain threads may call: others get the P meanwhile. It may fork: when
+    /// it returns in the child, the process ends. It is not called while gs_shutdown ends the
+    /// threads, after the hook shutdown.
     pub thread_start: gs_thread_hook,
     /// The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
     /// thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.

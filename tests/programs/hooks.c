@@ -692,6 +692,38 @@ TEST(a_child_of_a_fork_is_told)
     CHECK_EQ(gs_set_hooks(NULL), 0);
 }
 
+static pid_t forks_in_start;
+static int status_of_child = -1;
+
+static void fork_in_start(void *ctx)
+{
+    pid_t child;
+    (void)ctx;
+    if (getpid() != forks_in_start || GET(status_of_child) != -1)
+        return;
+    child = fork();
+    if (child != 0) {
+        int status;
+        CHECK_EQ(waitpid(child, &status, 0), child);
+        SET(status_of_child, status);
+    }
+}
+
+/* The thread has left the runtime in the child, where it can only end the process. */
+TEST(a_hook_that_returns_in_the_child_of_its_fork_ends_the_child)
+{
+    gs_hooks h;
+    memset(&h, 0, sizeof h);
+    h.size = sizeof h;
+    forks_in_start = getpid();
+    h.thread_start = fork_in_start;
+    CHECK_EQ(gs_set_hooks(&h), 0);
+    CHECK_EQ(gs_run(do_nothing, NULL), 0);
+    CHECK_EQ(status_of_child, 0);
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 /* ---- Words of goroutines ---- */
 
 static void look_at_data(void *arg)

@@ -16,9 +16,10 @@ use super::world;
 use crate::os::heap;
 use crate::os::locked::Locked;
 use crate::os::spin::backoff;
+use crate::os::thread;
 use crate::sched::who::attention::TO_G0;
 use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::hooks::{Hooks, IN_THREAD_HOOKS, STARTING};
+use crate::sched::who::hooks::{HookOfThread, Hooks, IN_THREAD_HOOKS, STARTING};
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{CHANGING, Inside, rt};
@@ -148,18 +149,27 @@ fn change(m: MRef, to: *const Hooks) {
         let counted = IN_THREAD_HOOKS.add();
         let to = if wait_for_shutdown() { to } else { ptr::null() };
         if let Some(old) = of(m) {
-            old.of_thread(old.thread_stop);
+            call_of_thread(old, old.thread_stop);
         }
         m.hooks.set(to);
         if let Some(new) = of(m) {
             let starting = STARTING.add();
-            new.of_thread(new.thread_start);
+            call_of_thread(new, new.thread_start);
             STARTING.take(starting);
         }
         IN_THREAD_HOOKS.take(counted);
     });
     m.by_g0.set(m.by_g0.get() & !HOOKED | if m.hooks.get().is_null() { 0 } else { HOOKED });
     m.is_busy.set(false);
+}
+
+/// Calls `thread_start` or `thread_stop`. In the child of a fork in the hook there is no M: the process ends, as with its
+/// last thread.
+fn call_of_thread(hooks: &Hooks, hook: HookOfThread) {
+    hooks.of_thread(hook);
+    if m::current().is_none() {
+        thread::exit_process();
+    }
 }
 
 /// For an M that is counted in `IN_THREAD_HOOKS`: waits until no shutdown is under way. True: the next shutdown waits
