@@ -136,6 +136,34 @@ GO_TEST(a_timer_without_a_function_is_NULL)
     CHECK(gs_timer_start(0, NULL, NULL) == NULL);
 }
 
+static void keep_goroutine(void *g)
+{
+    SET(*(gs_g **)g, gs_retain(gs_self()));
+}
+
+/* What the goroutine's argument was is known as long as there is a reference, though the timer is gone and others have its
+   memory. */
+GO_TEST(a_goroutine_outlives_the_timer_that_has_made_it)
+{
+    enum { OTHERS = 8 };
+    gs_timer *t, *others[OTHERS];
+    gs_g *g = NULL;
+    gs_g_info info;
+    int i;
+    t = start(0, keep_goroutine, &g);
+    WAIT_UNTIL(GET(g) != NULL);
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    free_timer(t);
+    for (i = 0; i < OTHERS; i++)
+        others[i] = start(3600 * SEC, fire, &others[i]);
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    CHECK_EQ(info.state, GS_G_ENDED);
+    CHECK(info.arg == &g);
+    gs_release(g);
+    for (i = 0; i < OTHERS; i++)
+        free_timer(others[i]);
+}
+
 static void block_in_timer(void *arg)
 {
     CHECK_EQ(gs_sleep(MS), 0);

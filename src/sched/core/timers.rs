@@ -31,11 +31,11 @@ impl After {
                 true
             }
             After::Call(spawn) => {
-                let timer = ptr::from_ref(timer);
                 let spawned = spawn(timer);
                 if !spawned {
-                    // SAFETY: the call that was counted is not made.
-                    unsafe { Timer::call_ended(timer) };
+                    timer.call_ended();
+                    // SAFETY: the reference of the call that was counted, and is not made.
+                    unsafe { Timer::release(timer) };
                 }
                 spawned
             }
@@ -169,24 +169,18 @@ impl Timer {
         unsafe { (*self.waiters.get()).forget() };
     }
 
-    /// A call of the function is over, or is not made after all.
-    ///
-    /// # Safety
-    /// `count_call` has counted the call, which is ended once; the caller uses the timer no more.
-    pub unsafe fn call_ended(timer: *const Timer) {
-        // SAFETY: the call's reference.
-        let this = unsafe { &*timer };
-        let waiters = this.lock.with(|| {
-            this.runs.set(this.runs.get() - 1);
-            match this.runs.get() {
+    /// A call of the function that was counted is over, or is not made after all. The caller has the call's reference,
+    /// and gives it back later.
+    pub fn call_ended(&self) {
+        let waiters = self.lock.with(|| {
+            self.runs.set(self.runs.get() - 1);
+            match self.runs.get() {
                 // SAFETY: the lock is held.
-                0 => unsafe { (*this.waiters.get()).pop_all() },
+                0 => unsafe { (*self.waiters.get()).pop_all() },
                 _ => Claimed::NONE,
             }
         });
         ready_all(waiters);
-        // SAFETY: the call's reference.
-        unsafe { Timer::release(timer) };
     }
 
     /// Stops the timer, and waits until its function isn't running. True: the timer was still to fire, before the call

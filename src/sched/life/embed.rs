@@ -182,7 +182,7 @@ impl GSnapshot {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            // SAFETY: the goroutine has not ended, or the caller has a reference, so the name is not freed.
+            // SAFETY: the goroutine has not ended, or the caller has a reference, so the descriptor is not recycled.
             arg: unsafe { timer_calls::argument(g.f.get(), g.arg.get()) },
             name: g.name.load(Ordering::Relaxed),
             pc: g.pc.seen(),
@@ -201,7 +201,7 @@ impl GSnapshot {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            // SAFETY: the world is stopped, and a newborn has not ended.
+            // SAFETY: the world is stopped, and a newborn has no descriptor yet.
             arg: unsafe { timer_calls::argument(n.f.seen(), n.arg.seen()) },
             name: ptr::null(),
             pc: n.pc.seen(),

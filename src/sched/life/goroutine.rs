@@ -228,6 +228,9 @@ unsafe fn commit_special_end(g: usize) {
         ready_all(joiners);
         release(g);
     } else {
+        if g.has(flags::TIMER) {
+            timer_calls::forget(g);
+        }
         recycle(g);
         if g.has(flags::FOREIGN) {
             take_apart(m.p(), g);
@@ -253,6 +256,9 @@ fn recycle(g: GRef) {
 
 /// Resets the other fields of a descriptor to which others had pointers.
 fn recycle_shared(g: GRef) {
+    if g.has(flags::TIMER) {
+        timer_calls::forget(g);
+    }
     recycle(g);
     g.shared.set(false);
     g.cancelled.store(false, Ordering::Relaxed);

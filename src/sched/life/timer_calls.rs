@@ -10,7 +10,7 @@ use core::ffi::c_void;
 
 /// What the goroutine of a timer runs.
 unsafe extern "C" fn call(timer: *mut c_void) {
-    // SAFETY: `count_call` has counted a reference for this call, which `call_ends` gives back.
+    // SAFETY: `count_call` has counted a reference for this call, which `forget` gives back.
     let (f, arg) = unsafe { (*timer.cast::<Timer>()).function() };
     {
         // It is the library's code: it is not preempted here.
@@ -27,21 +27,32 @@ fn spawn_call(timer: *const Timer) -> bool {
     spawn::spawn(call, timer.cast_mut().cast(), 0) == 0
 }
 
-/// A goroutine with the flag `TIMER` ends, in whatever way.
+/// A goroutine with the flag `TIMER` ends, in whatever way. Others may have a reference to the goroutine, and ask for its
+/// argument, so the timer stays until [`forget`].
 pub fn call_ends(g: GRef) {
-    // SAFETY: its argument is the timer, with the reference of the call, which ends now.
-    unsafe { Timer::call_ended(g.arg.get().cast_const().cast()) };
+    // SAFETY: its argument is the timer, with the reference of the call.
+    unsafe { &*timer_of(g) }.call_ended();
+}
+
+/// The descriptor of a goroutine with the flag `TIMER`, which has ended, is about to be recycled.
+pub fn forget(g: GRef) {
+    // SAFETY: the reference of the call, which ends now.
+    unsafe { Timer::release(timer_of(g)) };
+}
+
+fn timer_of(g: GRef) -> *const Timer {
+    g.arg.get().cast_const().cast()
 }
 
 /// The argument that a goroutine's function has for the user.
 ///
 /// # Safety
-/// The goroutine with this function and argument has not ended.
+/// The descriptor of the goroutine with this function and argument is not recycled.
 pub unsafe fn argument(f: Option<GoFn>, arg: *mut c_void) -> *mut c_void {
     if f.map(|f| f as usize) != Some(call as *const () as usize) {
         return arg;
     }
-    // SAFETY: the timer of a call that has not ended is there.
+    // SAFETY: the call's reference keeps the timer until the descriptor is recycled.
     unsafe { (*arg.cast::<Timer>()).function().1 }
 }
 

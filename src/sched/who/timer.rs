@@ -15,8 +15,8 @@ pub struct Timer {
     pub lock: SpinLock,
     /// The number of the start under way; odd while it is to fire.
     pub number: AtomicU64,
-    /// References: the user's, one for each entry in a heap, one for each counted call, and one for each caller that
-    /// waits in `stop_and_wait`.
+    /// References: the user's, one for each entry in a heap, one for each counted call (as long as there are references
+    /// to its goroutine), and one for each caller that waits in `stop_and_wait`.
     pub refs: AtomicU32,
     /// The P whose heap has the entry of the start under way. This and `period` are used with the lock held.
     pub home: Cell<u16>,
@@ -28,8 +28,8 @@ pub struct Timer {
     pub entry_when: Cell<i64>,
     /// The number of the runtime whose heap has the entry.
     pub entered_in: Cell<u32>,
-    /// The number of calls of the function that have been decided and have not returned. Each has a reference. Used
-    /// with the lock held, as are `runs_in` and `waiters`.
+    /// The number of calls of the function that have been decided and have not returned. Used with the lock held, as are
+    /// `runs_in` and `waiters`.
     pub runs: Cell<u32>,
     /// The number of the runtime that makes these calls. The child of a fork makes none of them.
     pub runs_in: Cell<u32>,
