@@ -634,10 +634,7 @@ impl Waiting<'_> {
         }
         let home = netpoll::home_for(rt, p)?;
         file.add_to(fd, rt, home)?;
-        if file.is_ours() || file.drained.swap(0, Ordering::Relaxed) == 0 {
-            return Ok(Some(home));
-        }
-        Ok(None)
+        Ok((file.drained.swap(0, Ordering::Relaxed) == 0).then_some(home))
     }
 
     /// Takes the file out of its instance if goroutines have waited for it on other P's of the node for a while: they and

@@ -128,9 +128,17 @@ GO_TEST(a_pipe_for_writing_in_place_of_a_socket_without_more_bytes)
         CHECK_EQ(dup2(fds[1], ends[i]), ends[i]);
         CHECK_EQ(gs_read(ends[i], bytes, 2, GS_FOREVER), -EBADF);
     }
-    close_both(fds);
     close_both(ends);
     CHECK_EQ(gs_close(listener), 0);
+
+    /* No read of the library's socket has waited before, so the library has never asked epoll for it. */
+    make_tcp(ends);
+    CHECK_EQ(gs_write(ends[0], "x", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(ends[1], bytes, 2, GS_FOREVER), 1);
+    CHECK_EQ(dup2(fds[1], ends[1]), ends[1]);
+    CHECK_EQ(gs_read(ends[1], bytes, 2, GS_FOREVER), -EBADF);
+    close_both(ends);
+    close_both(fds);
 }
 
 /* A datagram without bytes goes out, though the number was that of a file to which nothing would be written. */
