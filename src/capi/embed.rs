@@ -16,7 +16,8 @@ use core::ptr;
 /// which callers of gs_ready find g; it must not block. If commit returns false, the goroutine goes
 /// on at once. The goroutine stays at rest until commit has returned, even if it is woken or
 /// cancelled meanwhile. g is valid until the goroutine ends; to keep it longer, call gs_retain.
-/// With GS_NOWAIT, or a deadline that has passed, commit is not called.
+/// With GS_NOWAIT, with a deadline that has passed, or if the goroutine was cancelled before, commit
+/// is not called.
 ///
 /// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
 /// thread until the deadline (commit gets NULL). Go's gopark.

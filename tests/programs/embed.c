@@ -103,6 +103,9 @@ TEST(a_plain_thread_parks_too)
     int called = 0;
     CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(2)), -ETIMEDOUT);
     CHECK_EQ(gs_park(NULL, NULL, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_park(refuse, &called, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_park(refuse, &called, 1), -ETIMEDOUT);
+    CHECK_EQ(called, 0);
     CHECK_EQ(gs_park(refuse, &called, GS_FOREVER), 0);
     CHECK_EQ(called, 1);
 }

@@ -34,21 +34,21 @@ struct Parked {
 /// # Safety
 /// `commit` may be called with `arg` and doesn't block.
 pub unsafe fn park(commit: Option<EmbedderCommit>, arg: *mut c_void, deadline: i64) -> i32 {
+    let thread = Parker::for_thread();
     let Some(m) = m::on_goroutine() else {
+        // Before `commit`, as for a goroutine.
+        if let Err(e) = Block::begin(&thread, deadline, true, Why::Ready) {
+            return e;
+        }
         // SAFETY: the caller says that it may be called.
         let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
-        return match deadline {
-            _ if !stay => 0,
-            0 => -libc::EAGAIN,
-            _ => sleep_until(deadline, Why::Ready).errno(),
-        };
+        return if stay { sleep_until(deadline, Why::Ready).errno() } else { 0 };
     };
     let g = m.g();
     if commit.is_some() {
         // `commit` gets the goroutine's pointer, and may give it to others.
         spawn::share(g);
     }
-    let thread = Parker::for_thread();
     let block = match Block::begin(&thread, deadline, true, Why::Ready) {
         Ok(block) => block,
         Err(e) => return e,
