@@ -127,8 +127,11 @@ pub fn until_done_in(
                 if is_past(deadline) {
                     return -libc::ETIMEDOUT as isize;
                 }
-                if park::sleep_until(soon(SLICE, deadline), Why::File) == Cause::Cancelled {
-                    return CANCELED;
+                match park::sleep_until(soon(SLICE, deadline), Why::File) {
+                    Cause::Woken | Cause::TimedOut => {}
+                    Cause::Cancelled => return CANCELED,
+                    // For the deadline of the wait too, then.
+                    Cause::NoMemory => return -libc::ENOMEM as isize,
                 }
             }
             Err(e) => return e as isize,

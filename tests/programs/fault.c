@@ -1063,10 +1063,15 @@ static void waits_with_deadlines(void *arg)
     gs_mutex m = {0};
     gs_cond c = {0};
     int64_t v;
+    int fds[2];
+    char byte;
     (void)arg;
+    CHECK_EQ(pipe(fds), 0);
     CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
     fault_arm(ALLOC, 1, LONG_MAX);
     CHECK_EQ(gs_sleep(MS), -ENOMEM);
+    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(1)), -ENOMEM);
+    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(60000)), -ENOMEM);
     CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(1)), -ENOMEM);
     CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(1)), -ENOMEM);
     CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(1)), -ENOMEM);
@@ -1077,7 +1082,10 @@ static void waits_with_deadlines(void *arg)
     CHECK_EQ(gs_sleep(MS), 0);
     CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(1)), -ETIMEDOUT);
     CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(1)), -ETIMEDOUT);
+    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(1)), -ETIMEDOUT);
     CHECK_EQ(gs_mutex_unlock(&m), 0);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
     free_chan(ch);
 }
 
