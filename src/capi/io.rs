@@ -398,7 +398,8 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
 }
 
 /// A TCP socket that is connected to a port of a host, which is a name or an address; if the name
-/// has several addresses, to the first that answers. It has TCP_NODELAY, is non-blocking and
+/// has several addresses, to the first that answers. They are tried in turn; each has its share of
+/// the time until the deadline, and 2 s at least. The socket has TCP_NODELAY, is non-blocking and
 /// close-on-exec, and is the caller's.
 ///
 /// The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of

@@ -2,10 +2,12 @@
 
 use super::ops;
 use super::resolve::resolve;
+use super::wait::is_past;
 use crate::os::file::FileKind;
 use crate::os::heap;
 use crate::os::socket::{self, SocketAddress};
-use crate::sched::core::park::FOREVER;
+use crate::os::time;
+use crate::sched::core::park::{FOREVER, NOWAIT};
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ptr;
@@ -36,10 +38,24 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
         Ok(addresses) => addresses,
         Err(e) => return e,
     };
-    first_that(&addresses, libc::SOCK_STREAM, |fd, address| {
+    first_that(&addresses, libc::SOCK_STREAM, deadline, |fd, address, left| {
         socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-        connect(fd, address, deadline)
+        connect(fd, address, share_of(deadline, left))
     })
+}
+
+/// An address has this time to answer, in ns, even if its share is less.
+const LEAST_SHARE: i64 = 2_000_000_000;
+
+/// When to go on to the next of `left` addresses. Each has its share of the time until the deadline: otherwise an address
+/// that doesn't answer would leave no time for the others. Go's `partialDeadline`.
+fn share_of(deadline: i64, left: usize) -> i64 {
+    if deadline == FOREVER || deadline == NOWAIT {
+        return deadline;
+    }
+    let now = time::now();
+    let share = (deadline - now).max(0) / left as i64;
+    deadline.min(now.saturating_add(share.max(LEAST_SHARE)))
 }
 
 /// The first socket that `bind` makes for the port of an address of the host; `None` or "": of the machine.
@@ -49,12 +65,13 @@ fn first_to_bind(
     kind: i32,
     bind: impl Fn(i32, &SocketAddress) -> i32,
 ) -> i32 {
+    let bind = |fd: i32, address: &SocketAddress, _: usize| bind(fd, address);
     match host {
         Some(host) if !host.is_empty() => match addresses(host, port, FOREVER) {
-            Ok(named) => first_that(&named, kind, bind),
+            Ok(named) => first_that(&named, kind, FOREVER, bind),
             Err(e) => e,
         },
-        _ => first_that(&all_addresses(port), kind, bind),
+        _ => first_that(&all_addresses(port), kind, FOREVER, bind),
     }
 }
 
@@ -83,7 +100,9 @@ pub fn udp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
         Ok(addresses) => addresses,
         Err(e) => return e,
     };
-    first_that(&addresses, libc::SOCK_DGRAM, |fd, address| connect(fd, address, deadline))
+    first_that(&addresses, libc::SOCK_DGRAM, deadline, |fd, address, _| {
+        connect(fd, address, deadline)
+    })
 }
 
 /// A Unix stream socket that listens at a path.
@@ -94,7 +113,7 @@ pub fn unix_listen(path: &CStr, backlog: i32) -> i32 {
 
 /// A Unix socket that is connected to the path.
 pub fn unix_connect(path: &CStr, deadline: i64) -> i32 {
-    if super::wait::is_past(deadline) {
+    if is_past(deadline) {
         return -libc::ETIMEDOUT;
     }
     unix(path, |fd, address| connect(fd, address, deadline))
@@ -102,7 +121,9 @@ pub fn unix_connect(path: &CStr, deadline: i64) -> i32 {
 
 fn unix(path: &CStr, f: impl Fn(i32, &SocketAddress) -> i32) -> i32 {
     match SocketAddress::unix(path) {
-        Ok(address) => first_that(&[address], libc::SOCK_STREAM, f),
+        Ok(address) => {
+            first_that(&[address], libc::SOCK_STREAM, FOREVER, |fd, address, _| f(fd, address))
+        }
         Err(e) => e,
     }
 }
@@ -120,18 +141,20 @@ fn connect(fd: i32, address: &SocketAddress, deadline: i64) -> i32 {
     unsafe { ops::connect(fd, at, len, deadline) as i32 }
 }
 
-/// A socket for the first address with which `f` gives 0; else the first error.
+/// A socket for the first address with which `f`, which waits until the deadline at most, gives 0; else the first error.
+/// `f` also gets the number of addresses that are left, this one included.
 fn first_that(
     addresses: &[SocketAddress],
     kind: i32,
-    f: impl Fn(i32, &SocketAddress) -> i32,
+    deadline: i64,
+    f: impl Fn(i32, &SocketAddress, usize) -> i32,
 ) -> i32 {
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {
         let e = match socket::new(address.family(), kind) {
             Ok(fd) => {
                 ops::made(fd, FileKind::Socket);
-                match f(fd, address) {
+                match f(fd, address, addresses.len() - i) {
                     0 => return fd,
                     e => {
                         ops::close(fd);
@@ -144,8 +167,10 @@ fn first_that(
         if i == 0 {
             first_error = e;
         }
+        // The network gives up too, before the deadline: then another address may answer.
+        let is_too_late = e == -libc::ETIMEDOUT && is_past(deadline);
         // No other address would do better.
-        if [-libc::ETIMEDOUT, -libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE].contains(&e) {
+        if is_too_late || [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE].contains(&e) {
             return e;
         }
     }
@@ -154,7 +179,7 @@ fn first_that(
 
 /// The addresses of a host's name, or the address that the name is. Fails as `gs_getaddrinfo` does.
 fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>, i32> {
-    if super::wait::is_past(deadline) {
+    if is_past(deadline) {
         return Err(-libc::ETIMEDOUT);
     }
     let mut all = Vec::new();

@@ -2,6 +2,7 @@
  * program defines a getaddrinfo of its own in place of the C library's, which answers when a test tells it to. */
 #include "check.h"
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 enum { AT_A_TIME = 64, MORE = 20 };
@@ -9,6 +10,41 @@ enum { AT_A_TIME = 64, MORE = 20 };
 static int running, most, asked; /* look-ups */
 static int lists;                /* that have not been freed */
 static int held;                 /* look-ups don't end */
+
+/* The answer to "two": an address that doesn't answer, and the loopback. */
+struct two {
+    struct addrinfo info[2];
+    struct sockaddr_in address[2];
+};
+
+static const in_addr_t silent = INADDR_LOOPBACK + 1;
+static int connect_error; /* for that address */
+
+static struct addrinfo *make_two(void)
+{
+    struct two *two = calloc(1, sizeof *two);
+    int i;
+    CHECK(two != NULL);
+    for (i = 0; i < 2; i++) {
+        two->address[i].sin_family = AF_INET;
+        two->address[i].sin_addr.s_addr = htonl(i == 0 ? silent : INADDR_LOOPBACK);
+        two->info[i].ai_family = AF_INET;
+        two->info[i].ai_addr = (struct sockaddr *)&two->address[i];
+        two->info[i].ai_addrlen = sizeof two->address[i];
+    }
+    two->info[0].ai_next = &two->info[1];
+    return two->info;
+}
+
+int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t len)
+{
+    const struct sockaddr_in *in = to.__sockaddr_in__;
+    if (in->sin_family == AF_INET && in->sin_addr.s_addr == htonl(silent)) {
+        errno = connect_error;
+        return -1;
+    }
+    return (int)syscall(SYS_connect, fd, in, len);
+}
 
 int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
 {
@@ -25,8 +61,12 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     ADD(running, -1);
     if (strcmp(node, "unknown") == 0)
         return EAI_NONAME;
-    CHECK((*res = calloc(1, sizeof **res)) != NULL);
-    (*res)->ai_family = AF_INET;
+    if (strcmp(node, "two") == 0) {
+        *res = make_two();
+    } else {
+        CHECK((*res = calloc(1, sizeof **res)) != NULL);
+        (*res)->ai_family = AF_INET;
+    }
     ADD(lists, 1);
     return 0;
 }
@@ -217,5 +257,30 @@ GO_TEST(the_child_of_a_fork_looks_up_while_the_parent_may_not)
     SET(held, 0);
     for (i = 0; i < LENGTH(q); i++)
         join(g[i]);
+    check_all_freed();
+}
+
+/* The next address has its turn when the network gives up, and when half of the time has passed. */
+GO_TEST(an_address_that_does_not_answer_is_not_the_last)
+{
+    struct {
+        gs_deadline deadline;
+        int error;
+    } tries[] = {{GS_FOREVER, ETIMEDOUT}, {gs_after_ms(60000), ETIMEDOUT}, {gs_after_ms(10000), EINPROGRESS}};
+    int listener = gs_tcp_listen("127.0.0.1", 0, 0);
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    size_t i;
+    CHECK_GE(listener, 0);
+    CHECK_EQ(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    start(0);
+    for (i = 0; i < LENGTH(tries); i++) {
+        int fd;
+        connect_error = tries[i].error;
+        fd = gs_tcp_connect("two", ntohs(at.sin_port), tries[i].deadline);
+        CHECK_GE(fd, 0);
+        CHECK_EQ(gs_close(fd), 0);
+    }
+    CHECK_EQ(gs_close(listener), 0);
     check_all_freed();
 }
