@@ -149,6 +149,8 @@ fn first_that(
     deadline: i64,
     f: impl Fn(i32, &SocketAddress, usize) -> i32,
 ) -> i32 {
+    // No other address would do better. If the port is taken for IPv6, a socket for IPv4 alone is not what was wanted.
+    const FINAL: [i32; 4] = [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE, -libc::EADDRINUSE];
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {
         let e = match socket::new(address.family(), kind) {
@@ -169,8 +171,7 @@ fn first_that(
         }
         // The network gives up too, before the deadline: then another address may answer.
         let is_too_late = e == -libc::ETIMEDOUT && is_past(deadline);
-        // No other address would do better.
-        if is_too_late || [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE].contains(&e) {
+        if is_too_late || FINAL.contains(&e) {
             return e;
         }
     }

@@ -631,6 +631,28 @@ GO_TEST(hosts_by_name_and_by_address)
     CHECK_EQ(gs_tcp_connect("localhost", 1, 1), -ETIMEDOUT);
 }
 
+/* A socket for all addresses is not one for IPv4 alone, where only the port of IPv6 is taken. */
+GO_TEST(a_port_that_is_taken_for_one_family_is_taken)
+{
+    static const int types[] = {SOCK_STREAM, SOCK_DGRAM};
+    size_t i;
+    for (i = 0; i < LENGTH(types); i++) {
+        struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+        int one = 1, fd = socket(AF_INET6, types[i] | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return; /* the machine has no IPv6 */
+        CHECK_EQ(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one), 0);
+        if (bind(fd, (struct sockaddr *)&any, sizeof any) == 0) {
+            int taken;
+            if (types[i] == SOCK_STREAM)
+                CHECK_EQ(listen(fd, 1), 0);
+            taken = types[i] == SOCK_STREAM ? gs_tcp_listen(NULL, port_of(fd), 1) : gs_udp_bind(NULL, port_of(fd));
+            CHECK_EQ(taken, -EADDRINUSE);
+        }
+        CHECK_EQ(gs_close(fd), 0);
+    }
+}
+
 struct asked {
     const char *node, *service;
     int64_t deadline;
