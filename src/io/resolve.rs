@@ -11,7 +11,7 @@ use crate::sched::core::park::{FOREVER, NOWAIT};
 use crate::sched::life::cancel;
 use crate::sched::life::goroutine;
 use crate::sched::life::spawn::{self, Options};
-use crate::sched::who::g::GRef;
+use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m;
 use crate::sync::Sem;
 use core::cell::Cell;
@@ -247,7 +247,10 @@ pub fn last_error() -> i32 {
 
 pub fn set_last_error(e: i32) {
     match m::current_g() {
-        Some(g) => g.last_error.set(e),
+        Some(g) => {
+            g.last_error.set(e);
+            g.set_flag(flags::FOUND_NO_HOST, e != 0);
+        }
         None => LAST_ERROR.set(e),
     }
 }

@@ -674,6 +674,26 @@ static void ask(void *arg)
         freeaddrinfo(res);
 }
 
+static void ask_in_vain(void *n)
+{
+    struct asked a = {"localhost", NULL, GS_NOWAIT, 0, 0};
+    CHECK_EQ(gs_last_error(), 0);
+    ask(&a);
+    CHECK_EQ(a.code, -EAGAIN);
+    ADD(*(int *)n, 1);
+}
+
+/* Not the error of a goroutine that had its descriptor before. */
+GO_TEST(a_new_goroutine_has_no_error)
+{
+    int i, n = 0;
+    for (i = 0; i < 100; i += 2) {
+        go(ask_in_vain, &n);
+        WAIT_UNTIL(GET(n) == i + 1);
+        join(go_ref(ask_in_vain, &n));
+    }
+}
+
 static void *ask_on_thread(void *arg)
 {
     ask(arg);

@@ -170,6 +170,9 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         count_pinned(m, -1);
     }
     cancel::forget(g);
+    if g.has(flags::FOUND_NO_HOST) {
+        g.last_error.set(0);
+    }
     if g.has(flags::TIMER) {
         timer_calls::call_ends(g);
     }

@@ -57,10 +57,12 @@ pub mod flags {
     pub const ATTACHED: u32 = 1 << 22;
     /// How long it waits to run is measured, from `ready_at` on.
     pub const TIMED: u32 = 1 << 23;
+    /// Its last look-up of a host has failed: `last_error` isn't 0.
+    pub const FOUND_NO_HOST: u32 = 1 << 24;
     /// With any of these flags the next context of a direct switch needs more than a switch.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
     /// With any of these flags the end of the goroutine needs more than usual.
-    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER;
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER | FOUND_NO_HOST;
     /// It must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It must not run next on a thread to which other goroutines are pinned.
