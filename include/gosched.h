@@ -1016,7 +1016,7 @@ int gs_key_delete(gs_key key);
 
 /**
  * Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
- * -EAGAIN: a plain thread that is ending.
+ * -EAGAIN: a plain thread that is ending; -ENOMEM.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_setspecific(gs_key key, const void *value);

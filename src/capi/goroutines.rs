@@ -513,7 +513,7 @@ pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
 }
 
 /// Sets the running goroutine's value of a key. 0; -EINVAL: there is no such key;
-/// -EAGAIN: a plain thread that is ending.
+/// -EAGAIN: a plain thread that is ending; -ENOMEM.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
     let _entered = Entered::new();
