@@ -760,6 +760,10 @@ EXPORT void sync(void)
 
 /* Sockets */
 
+/* Of receives for urgent data and for errors, which don't wait: EAGAIN says that there are none. Sockets that have no such
+ * things ignore the flag for errors, and may wait. */
+enum { NOT_FOR_DATA = MSG_OOB | MSG_ERRQUEUE };
+
 static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
                            struct counts *c)
 {
@@ -767,12 +771,13 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
     const struct iovec buffer = {buf, n};
     struct waiting w = WAITING(fd);
     int before = errno;
+    if (flags & NOT_FOR_DATA)
+        return KERNEL(real.recvfrom(fd, buf, n, flags, from, len));
     if (flags == 0 && from == NULL)
         w = (struct waiting)READING(fd, &buffer);
     if (!w.skips)
         w.kind = SOCKET; /* what it is if it would have to wait */
-    int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
-    ssize_t r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO,
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO,
                            real.recvfrom(w.file.fd, buf, n, flags | MSG_DONTWAIT, from, len),
                            real.recvfrom(w.file.fd, buf, n, flags, from, len));
     if (LIKELY(!(flags & MSG_WAITALL)) || r <= 0 || (size_t)r >= n || w.by_kernel) {
@@ -785,7 +790,7 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
     getsockopt(w.file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
     if (type == SOCK_STREAM && (flags & MSG_PEEK))
         r = ELSEWHERE(real.recv, (w.file.fd, buf, n, flags)); /* has taken nothing */
-    while (type == SOCK_STREAM && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)) && (size_t)r < n && !w.by_kernel) {
+    while (type == SOCK_STREAM && !(flags & MSG_PEEK) && (size_t)r < n && !w.by_kernel) {
         /* With MSG_TRUNC nothing is written to the buffer. */
         char *at = flags & MSG_TRUNC ? buf : (char *)buf + r;
         ssize_t more = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO,
@@ -843,12 +848,13 @@ static ssize_t do_recvmsg(int fd, struct msghdr *msg, int flags, struct counts *
 #define counts (*c)
     struct waiting w = WAITING(fd);
     ssize_t r;
-    if (flags & MSG_WAITALL) {
+    if (flags & NOT_FOR_DATA) {
+        r = KERNEL(real.recvmsg(fd, msg, flags));
+    } else if (flags & MSG_WAITALL) {
         /* Of several buffers and with control data: the kernel collects them. */
         r = ELSEWHERE(real.recvmsg, (fd, msg, flags));
     } else {
-        int events = flags & MSG_OOB ? POLLPRI : flags & MSG_ERRQUEUE ? 0 : POLLIN;
-        r = UNTIL_DONE(ssize_t, &w, events, SO_RCVTIMEO, real.recvmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
+        r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, real.recvmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
                        real.recvmsg(w.file.fd, msg, flags));
     }
     leave_file(&w.file);
@@ -871,6 +877,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct 
     int r;
     if (!TAKEN || (flags & MSG_DONTWAIT))
         return real.recvmmsg(fd, msgs, n, flags, t);
+    if (flags & NOT_FOR_DATA)
+        return KERNEL(real.recvmmsg(fd, msgs, n, flags, t));
     if (t == NULL && ((flags & MSG_WAITFORONE) || n <= 1)) {
         r = UNTIL_DONE(int, &w, POLLIN, SO_RCVTIMEO, real.recvmmsg(w.file.fd, msgs, n, flags | MSG_DONTWAIT, NULL),
                        real.recvmmsg(w.file.fd, msgs, n, flags, NULL));

@@ -555,6 +555,32 @@ static void receiving(void)
     SAY(recv(0, buffer, 1, 0) < 0);
 }
 
+static int listen_on_loopback(void);
+static struct sockaddr_in loopback;
+
+/* What is urgent, and errors: a socket that blocks doesn't wait for these. */
+static void urgent(void)
+{
+    int listener = listen_on_loopback(), s = socket(AF_INET, SOCK_STREAM, 0), u = socket(AF_INET, SOCK_DGRAM, 0), a, yes = 1;
+    char b[20];
+    struct iovec v = {b, sizeof b};
+    struct mmsghdr m = {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}};
+    struct sockaddr_in from;
+    socklen_t len = sizeof from;
+    HOLDS(setsockopt(u, SOL_IP, IP_RECVERR, &yes, sizeof yes) == 0);
+    SAY(recv(u, b, sizeof b, MSG_ERRQUEUE));
+    SAY(recvfrom(u, b, sizeof b, MSG_ERRQUEUE, (struct sockaddr *)&from, &len));
+    SAY(recvmsg(u, &m.msg_hdr, MSG_ERRQUEUE));
+    SAY(recvmmsg(u, &m, 1, MSG_ERRQUEUE, NULL));
+    HOLDS(connect(s, (struct sockaddr *)&loopback, sizeof loopback) == 0 && (a = accept(listener, NULL, NULL)) >= 0);
+    SAY(recv(a, b, 1, MSG_OOB));
+    HOLDS(send(s, "u", 1, MSG_OOB) == 1);
+    SAY(poll(&(struct pollfd){a, POLLPRI, 0}, 1, -1));
+    SAY(recv(a, b, 1, MSG_OOB));
+    SAY(recv(a, b, 1, MSG_OOB));
+    close(listener), close(s), close(u), close(a);
+}
+
 static void shut_soon(void *arg)
 {
     soon();
@@ -2457,7 +2483,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
-    TEST(receiving), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
+    TEST(receiving), TEST(urgent), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
