@@ -752,6 +752,18 @@ static void look_at_probe(void)
     atomic_store(&once_runs_word, __atomic_load_n(&once_probe, __ATOMIC_RELAXED));
 }
 
+struct once_call {
+    pthread_once_t *word;
+    bool returned;
+};
+
+/* Also when an exception leaves the function: then the next caller calls the function again. */
+static void end_once_call(struct once_call *c)
+{
+    __atomic_store_n(c->word, c->returned ? ONCE_DONE : 0, __ATOMIC_RELEASE);
+    syscall(SYS_futex, c->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
 static int once(pthread_once_t *word, void (*f)(void))
 {
     int now, runs;
@@ -771,9 +783,9 @@ static int once(pthread_once_t *word, void (*f)(void))
             gs_sleep(200 * 1000);
             gs_cancel_enable();
         } else if (__atomic_compare_exchange_n(word, &now, runs, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            struct once_call call __attribute__((cleanup(end_once_call))) = {.word = word};
             f();
-            __atomic_store_n(word, ONCE_DONE, __ATOMIC_RELEASE);
-            syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+            call.returned = true;
             return 0;
         }
     }

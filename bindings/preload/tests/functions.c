@@ -37,6 +37,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 #include <threads.h>
+#include <unwind.h>
 
 /* Says what a call gave: its value, and errno, which a call that succeeds leaves as it was. */
 #define SAY(call) \
@@ -2166,6 +2167,36 @@ static void call_it_once(void *arg)
     call_once(&flag, do_once); /* a jump: it returns to the library's code */
 }
 
+static pthread_once_t left_once = PTHREAD_ONCE_INIT;
+static jmp_buf out_of_once;
+
+static _Unwind_Reason_Code leave_once(int version, _Unwind_Action actions, _Unwind_Exception_Class class,
+                                      struct _Unwind_Exception *exception, struct _Unwind_Context *context, void *frame)
+{
+    (void)version, (void)actions, (void)class, (void)exception;
+    if (_Unwind_GetCFA(context) > (_Unwind_Word)frame)
+        longjmp(out_of_once, 1);
+    return _URC_NO_REASON;
+}
+
+static void *frame_of_once;
+
+/* The first time it is left by an exception. */
+static void fail_once(void)
+{
+    static struct _Unwind_Exception exception;
+    if (times++ == 0)
+        _Unwind_ForcedUnwind(&exception, leave_once, frame_of_once);
+}
+
+static void call_it_left(void *arg)
+{
+    (void)arg;
+    frame_of_once = __builtin_frame_address(0);
+    if (setjmp(out_of_once) == 0)
+        pthread_once(&left_once, fail_once);
+}
+
 static void onces(void)
 {
     task t[5];
@@ -2174,6 +2205,12 @@ static void onces(void)
     for (int i = 0; i < 5; i++)
         end(&t[i]);
     SAY(times);
+    times = 0;
+    for (int i = 0; i < 3; i++) {
+        begin(&t[0], call_it_left, NULL);
+        end(&t[0]);
+        SAY(times);
+    }
 }
 
 static pthread_barrier_t barrier;
