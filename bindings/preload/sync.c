@@ -17,24 +17,21 @@
 
 static gs_key owner_key;
 static atomic_uint owners_lock;
-static uint32_t *free_owners;
-static size_t free_owners_n, free_owners_size;
-static uint32_t owners;
+/* Numbers below this are used again: a list of those that are free, by the number without the bit. 0 ends it. Memory
+ * is taken only as it is touched. */
+enum { REUSED = 1 << 20 };
+static uint32_t next_free[REUSED], first_free;
+static uint32_t owners; /* how many numbers were given */
 
-/* The goroutine has ended. */
+/* The goroutine has ended. Allocates nothing: malloc may be the program's, and lock a mutex. */
 static void give_owner_back(void *value)
 {
+    uint32_t mine = (uint32_t)(uintptr_t)value & ~IS_GOROUTINE;
+    if (mine >= REUSED)
+        return;
     spin_lock(&owners_lock);
-    if (free_owners_n == free_owners_size) {
-        size_t size = free_owners_size ? 2 * free_owners_size : 64;
-        uint32_t *more = realloc(free_owners, size * sizeof *more);
-        if (more) {
-            free_owners = more;
-            free_owners_size = size;
-        }
-    }
-    if (free_owners_n < free_owners_size) /* else the number is not used again */
-        free_owners[free_owners_n++] = (uint32_t)(uintptr_t)value;
+    next_free[mine] = first_free;
+    first_free = mine;
     spin_unlock(&owners_lock);
 }
 
@@ -45,8 +42,13 @@ static int self(void)
     if (LIKELY(mine != 0))
         return (int)mine;
     spin_lock(&owners_lock);
-    mine = free_owners_n > 0 ? free_owners[--free_owners_n] : IS_GOROUTINE | ++owners;
+    mine = first_free;
+    if (mine != 0)
+        first_free = next_free[mine];
+    else
+        mine = ++owners;
     spin_unlock(&owners_lock);
+    mine |= IS_GOROUTINE;
     gs_setspecific(owner_key, (void *)(uintptr_t)mine);
     return (int)mine;
 }

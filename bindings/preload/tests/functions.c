@@ -421,7 +421,7 @@ static void replace_soon(void *arg)
 
 /* The program's malloc, which closes a file when it is told to. */
 static atomic_int closed_by_malloc = -1;
-extern void *__libc_malloc(size_t n);
+extern void *__libc_malloc(size_t n), *__libc_realloc(void *p, size_t n);
 
 void *malloc(size_t n)
 {
@@ -429,6 +429,19 @@ void *malloc(size_t n)
     if (fd >= 0 && atomic_compare_exchange_strong(&closed_by_malloc, &fd, -1))
         close(fd);
     return __libc_malloc(n);
+}
+
+/* The program's realloc, which takes a lock when it is told to. */
+static atomic_bool realloc_locks;
+static pthread_mutex_t in_realloc = PTHREAD_MUTEX_INITIALIZER;
+
+void *realloc(void *p, size_t n)
+{
+    bool locks = atomic_load(&realloc_locks) && pthread_mutex_trylock(&in_realloc) == 0;
+    void *more = __libc_realloc(p, n);
+    if (locks)
+        pthread_mutex_unlock(&in_realloc);
+    return more;
 }
 
 /* The library allocates while a number is closed that is waited for. The file that malloc closes then has a number whose
@@ -1924,6 +1937,34 @@ static void until_held(void)
         usleep(500);
 }
 
+static void hold_it_for_a_while(void *arg)
+{
+    HOLDS(pthread_mutex_lock(arg) == 0);
+    atomic_fetch_add(&held, 1);
+    while (!atomic_load(&realloc_locks))
+        usleep(500);
+    HOLDS(pthread_mutex_unlock(arg) == 0);
+}
+
+/* Many that have had a mutex end, where realloc uses one. */
+static void many_owners(void)
+{
+    enum { OWNERS = 300 };
+    static pthread_mutex_t mutexes[OWNERS];
+    static task owners[OWNERS];
+    for (int i = 0; i < OWNERS; i++) {
+        HOLDS(pthread_mutex_init(&mutexes[i], NULL) == 0);
+        begin(&owners[i], hold_it_for_a_while, &mutexes[i]);
+    }
+    while (atomic_load(&held) < OWNERS)
+        usleep(500);
+    atomic_store(&realloc_locks, true);
+    for (int i = 0; i < OWNERS; i++)
+        end(&owners[i]);
+    atomic_store(&realloc_locks, false);
+    SAY(atomic_exchange(&held, 0));
+}
+
 static void unlock_it_soon(void *arg)
 {
     pthread_mutex_t *m = arg;
@@ -2521,7 +2562,7 @@ static const struct {
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
     TEST(receiving), TEST(urgent), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
-    TEST(names), TEST(mutexes), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
+    TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
 
