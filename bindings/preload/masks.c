@@ -40,6 +40,7 @@ static atomic_int programs_state; /* 1: being written, 2: known */
 static __thread struct {
     bool librarys;               /* libgosched has made it, and the program's mask is known */
     const sigset_t *for_a_child; /* it is in a fork whose child is to have this mask */
+    struct taking *taking;       /* the innermost call in which handlers run */
 } thread __attribute__((tls_model("initial-exec")));
 
 __attribute__((noinline, noipa)) bool is_librarys_thread(void)
@@ -60,6 +61,16 @@ __attribute__((noinline, noipa)) static const sigset_t *mask_for_a_child(void)
 __attribute__((noinline, noipa)) static void note_mask_for_a_child(const sigset_t *set)
 {
     thread.for_a_child = set;
+}
+
+__attribute__((noinline, noipa)) static struct taking *taking_now(void)
+{
+    return thread.taking;
+}
+
+__attribute__((noinline, noipa)) static void note_taking(struct taking *t)
+{
+    thread.taking = t;
 }
 
 /* Whether the caller is a goroutine with a mask of its own. */
@@ -110,6 +121,7 @@ void masks_in_child(void)
 {
     atomic_store(&programs_state, 0);
     note_librarys_thread(false);
+    note_taking(NULL);
 }
 
 /* libgosched asks for the thread's mask before it makes a thread: that is the program's. */
@@ -217,12 +229,48 @@ static int raise_now(int sig)
     return r;
 }
 
+void begin_taking(struct taking *t, const int *files, struct counts *c)
+{
+    t->announced = can_park();
+    t->files = files;
+    if (t->announced) {
+        gs_entersyscall(); /* from here on the thread is the same */
+        if (debug && c != NULL)
+            count_handed_off(c);
+    }
+    t->outer = taking_now();
+    t->librarys = is_librarys_thread();
+    if (t->librarys)
+        real.pthread_sigmask(SIG_SETMASK, NULL, &t->mask);
+    note_taking(t);
+}
+
+void end_taking(struct taking *t)
+{
+    note_taking(t->outer);
+    if (t->announced)
+        gs_exitsyscall(); /* leaves errno as it is */
+}
+
+/* The calls are over that a jump to this place of the stack leaves. */
+static void end_by_jump(uintptr_t to)
+{
+    for (struct taking *t = taking_now(); t != NULL && (uintptr_t)t < to; t = taking_now()) {
+        for (int i = 0; t->files != NULL && i < 2; i++)
+            if (t->files[i] >= 0)
+                real.close(t->files[i]);
+        if (t->librarys)
+            real.pthread_sigmask(SIG_SETMASK, &t->mask, NULL);
+        end_taking(t);
+    }
+}
+
 EXPORT int raise(int sig)
 {
     COUNTED(raise);
     if (!HAS_OWN_MASK || sig < 1 || sig > 64 || (own_mask() & BIT(sig)))
         return real.raise(sig);
-    return KERNEL(raise_now(sig));
+    return TAKING_SIGNALS(raise_now(sig), NULL, &counts);
 }
 ALIAS(gsignal, raise);
 
@@ -295,16 +343,72 @@ static struct __jmp_buf_tag for_thread(const struct __jmp_buf_tag *env, const vo
     return copy;
 }
 
+typedef void jump(struct __jmp_buf_tag *env, int value);
+
+/* `to`: libc's function. */
+static _Noreturn void jump_by(jump *to, struct __jmp_buf_tag *env, int value, const void *caller)
+{
+    if (env->__mask_was_saved) {
+        struct __jmp_buf_tag copy = for_thread(env, caller);
+        to(&copy, value);
+    } else {
+        to(env, value);
+    }
+    __builtin_unreachable();
+}
+
+/* On the part of the goroutine's stack that the jump leaves. */
+__attribute__((noinline)) static _Noreturn void jump_out(jump *to, struct __jmp_buf_tag *env, int value, const void *caller,
+                                                         uintptr_t stack)
+{
+    end_by_jump(stack);
+    jump_by(to, env, value, caller);
+}
+
+/* The place of the stack that the jump leads to. libc mangles it. */
+static uintptr_t stack_of(const struct __jmp_buf_tag *env)
+{
+    uintptr_t stack = (uintptr_t)env->__jmpbuf[6];
+    __asm__("rorq $17, %0\n\txorq %%fs:0x30, %0" : "+r"(stack));
+    return stack;
+}
+
+/*
+ * Whether the jump leads out of a handler, and of the call in which it runs. The handler may have a stack of its own, and
+ * jump within that.
+ */
+static bool leaves(const struct taking *t, uintptr_t stack)
+{
+    stack_t own;
+    if (t == NULL || stack < (uintptr_t)t)
+        return false;
+    return syscall(SYS_sigaltstack, NULL, &own) != 0 || !(own.ss_flags & SS_ONSTACK)
+           || stack - (uintptr_t)own.ss_sp >= own.ss_size;
+}
+
+/*
+ * gs_exitsyscall may switch, which must not be on the stack of a handler. So what is to be done before the jump is done
+ * below the call that the jump leaves: of the stack from there on nothing is needed any more.
+ */
+static _Noreturn void jump_from(jump *to, struct __jmp_buf_tag *env, int value, const void *caller)
+{
+    struct taking *t = taking_now();
+    uintptr_t stack = t != NULL ? stack_of(env) : 0;
+    if (!leaves(t, stack))
+        jump_by(to, env, value, caller);
+    register uintptr_t fifth __asm__("r8") = stack;
+    __asm__ volatile("movq %0, %%rsp\n\tcall *%1"
+                     :
+                     : "r"(((uintptr_t)t - 256) & ~(uintptr_t)15), "r"(jump_out), "D"(to), "S"(env), "d"((long)value),
+                       "c"(caller), "r"(fifth)
+                     : "memory");
+    __builtin_unreachable();
+}
+
 #define JUMPS(name) \
     EXPORT _Noreturn void name(jmp_buf env, int value) \
     { \
-        if (env->__mask_was_saved) { \
-            struct __jmp_buf_tag copy = for_thread(env, __builtin_return_address(0)); \
-            real.name(&copy, value); \
-        } else { \
-            real.name(env, value); \
-        } \
-        __builtin_unreachable(); \
+        jump_from((jump *)real.name, env, value, __builtin_return_address(0)); \
     }
 JUMPS(longjmp)
 JUMPS(__longjmp_chk)

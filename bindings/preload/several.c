@@ -41,16 +41,7 @@ enum { IN_VAIN = 16 };
  * A call that doesn't wait, with a signal mask: EINTR is that of a handler, which has run. What a handler calls is libc's
  * after gs_entersyscall.
  */
-#define LOOK_WITH_MASK(call) \
-    __extension__({ \
-        bool announced_ = can_park(); \
-        if (announced_) \
-            gs_entersyscall(); \
-        int look_ = (call); \
-        if (announced_) \
-            gs_exitsyscall(); \
-        look_; \
-    })
+#define LOOK_WITH_MASK(s, call) TAKING_SIGNALS(call, (s)->own, NULL)
 
 struct several {
     struct counts *tally;
@@ -60,6 +51,7 @@ struct several {
     int one, events; /* the file, if there is only one: else -1 */
     bool none; /* there is no file */
     gs_deadline deadline;
+    int own[2]; /* made for the wait, -1 while there are none: the epoll instance, the signalfd */
     /* Of poll: */
     struct pollfd *fds, *only; /* `only`: the entry of `one` */
     nfds_t n;
@@ -122,7 +114,7 @@ static int wait_several(struct several *s)
 {
     if (!can_park())
         return WAITED_IN_KERNEL;
-    int epoll = -1, signals = -1, in_vain = 0, r = 0;
+    int in_vain = 0, r = 0;
     struct file f = {.fd = s->one};
     while (r == 0) {
         if (s->deadline != GS_FOREVER && gs_now() >= s->deadline) {
@@ -139,17 +131,17 @@ static int wait_several(struct several *s)
         } else if (s->one >= 0) {
             error = wait_for_file(&f, s->events, s->deadline, &found);
         } else {
-            if (epoll < 0) {
-                epoll = epoll_create1(EPOLL_CLOEXEC);
+            if (s->own[0] < 0) {
+                s->own[0] = epoll_create1(EPOLL_CLOEXEC);
                 if (s->mask != NULL)
-                    signals = signals_let_through(s->mask);
-                if (epoll < 0 || s->add(s, epoll) != 0
-                    || (s->mask != NULL && add_file(epoll, signals, POLLIN) != 0)) {
+                    s->own[1] = signals_let_through(s->mask);
+                if (s->own[0] < 0 || s->add(s, s->own[0]) != 0
+                    || (s->mask != NULL && add_file(s->own[0], s->own[1], POLLIN) != 0)) {
                     r = WAITED_IN_KERNEL;
                     break;
                 }
             }
-            f.fd = epoll;
+            f.fd = s->own[0];
             error = wait_for_file(&f, POLLIN, s->deadline, NULL);
         }
         if (error == ETIMEDOUT) {
@@ -173,10 +165,9 @@ static int wait_several(struct several *s)
     }
     int error = errno;
     leave_file(&f);
-    if (epoll >= 0)
-        real.close(epoll);
-    if (signals >= 0)
-        real.close(signals);
+    for (int i = 0; i < 2; i++)
+        if (s->own[i] >= 0)
+            real.close(s->own[i]);
     errno = error;
     return r;
 }
@@ -195,7 +186,7 @@ static int ms_left(gs_deadline deadline)
 static int look_poll(struct several *s)
 {
     if (s->mask != NULL)
-        return LOOK_WITH_MASK(real.ppoll(s->fds, s->n, &no_time, s->mask));
+        return LOOK_WITH_MASK(s, real.ppoll(s->fds, s->n, &no_time, s->mask));
     return LOOK(real.poll(s->fds, s->n, 0));
 }
 
@@ -229,7 +220,7 @@ static bool is_near(const struct pollfd *fds, const char *frame)
 
 static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, const sigset_t *mask, struct counts *c)
 {
-    struct several s = {.tally = c, .mask = mask, .look = look_poll, .add = add_poll, .one = -1, .none = true,
+    struct several s = {.tally = c, .own = {-1, -1}, .mask = mask, .look = look_poll, .add = add_poll, .one = -1, .none = true,
                         .deadline = deadline, .fds = fds, .n = n};
     int before = errno, r = 0;
     if (n != 1 || !is_near(fds, __builtin_frame_address(0)) || fds[0].fd < 0 || mask != NULL)
@@ -290,13 +281,13 @@ static int do_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
 {
 #define counts (*c)
     if (is_for_kernel(t, mask))
-        return KERNEL(real.ppoll(fds, n, t, mask));
+        return TAKING_SIGNALS(real.ppoll(fds, n, t, mask), NULL, &counts);
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
     int r = do_poll(fds, n, deadline, mask, c);
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.ppoll(fds, n, t == NULL ? NULL : &left, mask));
+    return TAKING_SIGNALS(real.ppoll(fds, n, t == NULL ? NULL : &left, mask), NULL, &counts);
 #undef counts
 }
 
@@ -334,7 +325,7 @@ static int look_select(struct several *s)
         if (s->in[i] != NULL)
             memcpy(s->in[i], s->asked[i], set_bytes(s->max));
     if (s->mask != NULL)
-        return LOOK_WITH_MASK(real.pselect(s->max, s->in[0], s->in[1], s->in[2], &no_time, s->mask));
+        return LOOK_WITH_MASK(s, real.pselect(s->max, s->in[0], s->in[1], s->in[2], &no_time, s->mask));
     return LOOK(real.select(s->max, s->in[0], s->in[1], s->in[2], &now));
 }
 
@@ -384,7 +375,7 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
             return WAITED_IN_KERNEL;
         n = n < size ? n : size;
     }
-    struct several s = {.tally = c, .mask = mask, .look = look_select, .add = add_select, .one = -1, .none = true,
+    struct several s = {.tally = c, .own = {-1, -1}, .mask = mask, .look = look_select, .add = add_select, .one = -1, .none = true,
                         .deadline = deadline, .max = n, .in = {r, w, e}};
     uint64_t small[3][FD_SETSIZE / 64], *large = NULL;
     struct timeval now = {0, 0};
@@ -452,13 +443,13 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec
     if (!TAKEN)
         return real.pselect(n, r, w, e, t, mask);
     if (is_for_kernel(t, mask))
-        return KERNEL(real.pselect(n, r, w, e, t, mask));
+        return TAKING_SIGNALS(real.pselect(n, r, w, e, t, mask), NULL, &counts);
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
     int found = do_select(n, r, w, e, deadline, mask, &counts);
     if (found != WAITED_IN_KERNEL)
         return found;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.pselect(n, r, w, e, t == NULL ? NULL : &left, mask));
+    return TAKING_SIGNALS(real.pselect(n, r, w, e, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
 /* epoll_wait: an epoll instance is a file that poll can wait for. */
@@ -492,8 +483,8 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
 /* What has happened to files comes first, as in the kernel, which tells of signals only if it has to wait. */
 static int look_epoll(struct several *s)
 {
-    int r = LOOK_WITH_MASK(real.epoll_pwait(s->instance, s->ready, s->room, 0, s->mask));
-    return r == 0 ? LOOK_WITH_MASK(real.ppoll(NULL, 0, &no_time, s->mask)) : r;
+    int r = LOOK_WITH_MASK(s, real.epoll_pwait(s->instance, s->ready, s->room, 0, s->mask));
+    return r == 0 ? LOOK_WITH_MASK(s, real.ppoll(NULL, 0, &no_time, s->mask)) : r;
 }
 
 static int add_epoll(struct several *s, int epoll)
@@ -504,7 +495,7 @@ static int add_epoll(struct several *s, int epoll)
 static int do_epoll_with_mask(int fd, struct epoll_event *events, int n, gs_deadline deadline, const sigset_t *mask,
                               struct counts *c)
 {
-    struct several s = {.tally = c, .mask = mask, .look = look_epoll, .add = add_epoll, .deadline = deadline,
+    struct several s = {.tally = c, .own = {-1, -1}, .mask = mask, .look = look_epoll, .add = add_epoll, .deadline = deadline,
                         .instance = fd, .room = n, .ready = events};
     int before = errno, r;
     expect_signals(&s);
@@ -536,11 +527,11 @@ EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const 
     if (ms == 0 || !TAKEN)
         return real.epoll_pwait(fd, events, n, ms, mask);
     if (is_for_kernel(NULL, mask))
-        return KERNEL(real.epoll_pwait(fd, events, n, ms, mask));
+        return TAKING_SIGNALS(real.epoll_pwait(fd, events, n, ms, mask), NULL, &counts);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = mask != NULL ? do_epoll_with_mask(fd, events, n, deadline, mask, &counts)
                          : do_epoll(fd, events, n, deadline, &counts);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_pwait(fd, events, n, ms_left(deadline), mask)) : r;
+    return r == WAITED_IN_KERNEL ? TAKING_SIGNALS(real.epoll_pwait(fd, events, n, ms_left(deadline), mask), NULL, &counts) : r;
 }
 
 EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct timespec *t, const sigset_t *mask)
@@ -549,14 +540,14 @@ EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct 
     if (!TAKEN)
         return real.epoll_pwait2(fd, events, n, t, mask);
     if (is_for_kernel(t, mask))
-        return KERNEL(real.epoll_pwait2(fd, events, n, t, mask));
+        return TAKING_SIGNALS(real.epoll_pwait2(fd, events, n, t, mask), NULL, &counts);
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
     int r = mask != NULL ? do_epoll_with_mask(fd, events, n, deadline, mask, &counts)
                          : do_epoll(fd, events, n, deadline, &counts);
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
-    return KERNEL(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, mask));
+    return TAKING_SIGNALS(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
 /* Waits for signals alone: as ppoll of no file. */
@@ -564,7 +555,7 @@ static int wait_for_signal(const sigset_t *mask, struct counts *c)
 {
 #define counts (*c)
     int r = do_poll(NULL, 0, GS_FOREVER, mask, c);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.sigsuspend(mask)) : r;
+    return r == WAITED_IN_KERNEL ? TAKING_SIGNALS(real.sigsuspend(mask), NULL, &counts) : r;
 #undef counts
 }
 
@@ -584,7 +575,7 @@ EXPORT int pause(void)
     if (!TAKEN)
         return real.pause();
     if (!is_librarys_thread())
-        return KERNEL(real.pause());
+        return TAKING_SIGNALS(real.pause(), NULL, &counts);
     sigset_t mask = callers_mask();
     return wait_for_signal(&mask, &counts);
 }

@@ -1789,6 +1789,47 @@ static void jumps(void)
     HOLDS(close(p[0]) == 0 && close(p[1]) == 0 && sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
+static sigjmp_buf out_of_handler;
+
+static void jump_out(int sig)
+{
+    siglongjmp(out_of_handler, sig);
+}
+
+/* A handler leaves by a jump the call in which it runs. Then the task waits as before, for a task of the same thread. */
+static void jumps_out(void)
+{
+    sigset_t usr2 = set_with(SIGUSR2), before;
+    struct timespec s10 = {10, 0};
+    volatile int i;
+    int p[2];
+    char b[20];
+    task t;
+    HOLDS(pipe(p) == 0 && sigprocmask(SIG_BLOCK, NULL, &before) == 0);
+    for (i = 0; i < 8; i++) {
+        struct sigaction action = {.sa_handler = jump_out, .sa_flags = i < 4 ? 0 : SA_ONSTACK};
+        HOLDS(sigaction(SIGUSR2, &action, NULL) == 0);
+        int value = sigsetjmp(out_of_handler, 1);
+        if (value == 0) {
+            if (i % 4 != 0)
+                HOLDS(sigprocmask(SIG_BLOCK, &usr2, NULL) == 0 && pthread_kill(pthread_self(), SIGUSR2) == 0);
+            switch (i % 4) {
+            case 0: raise(SIGUSR2); break;
+            case 1: sigsuspend(&before); break;
+            case 2: ppoll(NULL, 0, &s10, &before); break;
+            default: pselect(0, NULL, NULL, NULL, &s10, &before);
+            }
+            HOLDS(!"the handler has jumped");
+        }
+        printf("    a jump with %d, mask: %lx\n", value, mask_now());
+        begin(&t, write_soon, &p[1]);
+        SAY(read(p[0], b, sizeof b));
+        end(&t);
+    }
+    HOLDS(signal(SIGUSR2, SIG_DFL) == jump_out);
+    close(p[0]), close(p[1]);
+}
+
 static void masks(void)
 {
     const char *path = in_directory("masks");
@@ -1883,6 +1924,7 @@ static void masks(void)
     SAY(sigprocmask(SIG_UNBLOCK, &chld, NULL));
     SAY(mask_now());
     jumps();
+    jumps_out();
     handled = 0;
     HOLDS(signal(SIGUSR2, count_signal) == SIG_DFL);
     SAY(raise(SIGUSR2));
