@@ -566,7 +566,19 @@ EXPORT int sigsuspend(const sigset_t *mask)
         return real.sigsuspend(mask);
     const sigset_t *given = mask;
     __asm__("" : "+r"(given)); /* to the compiler it isn't NULL */
-    return given == NULL || !is_librarys_thread() ? KERNEL(real.sigsuspend(mask)) : wait_for_signal(mask, &counts);
+    return given == NULL || !is_librarys_thread() ? TAKING_SIGNALS(real.sigsuspend(mask), NULL, &counts) : wait_for_signal(mask, &counts);
+}
+
+/* The name of sigpause in programs: the function of that name is another one. */
+EXPORT int __xpg_sigpause(int sig)
+{
+    COUNTED(sigpause);
+    if (!TAKEN)
+        return real.__xpg_sigpause(sig);
+    sigset_t mask = callers_mask();
+    if (sigdelset(&mask, sig) != 0)
+        return -1;
+    return is_librarys_thread() ? wait_for_signal(&mask, &counts) : TAKING_SIGNALS(real.sigsuspend(&mask), NULL, &counts);
 }
 
 EXPORT int pause(void)

@@ -1716,6 +1716,11 @@ static void say_file(const char *path)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static int old_pause(int sig)
+{
+    return sigpause(sig);
+}
+
 static void old_masks(void)
 {
     SAY(sighold(SIGWINCH));
@@ -1919,6 +1924,10 @@ static void masks(void)
     HOLDS(pthread_kill(pthread_self(), SIGUSR2) == 0);
     SAY(sigsuspend(&old));
     SAY(handled);
+    HOLDS(pthread_kill(pthread_self(), SIGUSR2) == 0);
+    SAY(old_pause(SIGUSR2));
+    SAY(handled);
+    SAY(old_pause(65));
     signal(SIGUSR2, SIG_DFL);
     HOLDS(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
     SAY(sigprocmask(SIG_UNBLOCK, &chld, NULL));
@@ -2464,6 +2473,9 @@ static void waits_with_mask(void)
     SAY(handled);
     begin(&t, kill_soon, &which);
     SAY(sigsuspend(&through));
+    end(&t);
+    begin(&t, kill_soon, &which);
+    SAY(old_pause(SIGUSR1));
     end(&t);
     SAY(sigsuspend(nowhere));
     HOLDS(sigprocmask(SIG_SETMASK, &through, NULL) == 0);
