@@ -76,6 +76,7 @@ typedef struct gs_mpi_entry_ {
 typedef struct gs_mpi_waiter_ {
     struct gs_mpi_waiter_ *next;
     int kind;
+    bool each;           /* of several requests, even if there is but one: each status has its own error */
     bool must;           /* a send or collective: neither MPI_Finalize nor anything else ends the wait */
     bool finished;       /* by MPI, with `result`; else it was withdrawn */
     bool withdraw;       /* atomic: the caller's deadline has passed, or the caller was cancelled */
@@ -314,7 +315,7 @@ static inline void gs_mpi_completed_(gs_mpi_waiter_ *w, int i, MPI_Request reque
     w->requests[i] = request; /* MPI_REQUEST_NULL, or a persistent request that is inactive now */
     if (w->statuses != NULL) {
         w->statuses[i] = *status;
-        if (w->count > 1)
+        if (w->each)
             w->statuses[i].MPI_ERROR = error;
     }
     if (error != MPI_SUCCESS && w->result == MPI_SUCCESS)
@@ -685,6 +686,7 @@ static inline int gs_mpi_waitall(int count, MPI_Request requests[], MPI_Status s
         return gs_mpi_leave_(-ENOMEM);
     memset(&w, 0, sizeof w);
     w.kind = GS_MPI_ALL_;
+    w.each = true;
     w.count = count;
     w.requests = requests;
     w.statuses = statuses == MPI_STATUSES_IGNORE ? NULL : statuses;

@@ -75,6 +75,20 @@ TEST(message_that_is_too_long)
         CHECK_EQ(s[1].MPI_TAG, 11);
         CHECK_EQ(gs_mpi_wait(&sent, MPI_STATUS_IGNORE, GS_FOREVER), 0);
 
+        /* A request alone, which is waited for, or has completed before. */
+        for (int before = 0; before < 2 && reported; before++) {
+            int yes = 0;
+            s[0].MPI_ERROR = MPI_SUCCESS;
+            CHECK_EQ(MPI_Irecv(in, 2, MPI_INT, from, 13, WORLD, &got[0]), 0);
+            CHECK_EQ(gs_mpi_barrier(WORLD), 0);
+            CHECK_EQ(MPI_Isend(out, n, MPI_INT, to, 13, WORLD, &sent), 0);
+            while (before && MPI_Request_get_status(got[0], &yes, MPI_STATUS_IGNORE) == MPI_SUCCESS && !yes)
+                gs_yield();
+            CHECK_EQ(class_of(gs_mpi_waitall(1, got, s, GS_FOREVER)), MPI_ERR_IN_STATUS);
+            CHECK_EQ(class_of(s[0].MPI_ERROR), MPI_ERR_TRUNCATE);
+            CHECK_EQ(gs_mpi_wait(&sent, MPI_STATUS_IGNORE, GS_FOREVER), 0);
+        }
+
         CHECK_EQ(MPI_Isend(out, n, MPI_INT, to, 12, WORLD, &sent), 0);
         CHECK_EQ(gs_mpi_mprobe(from, 12, WORLD, &message, &s[0], GS_FOREVER), 0);
         CHECK_EQ(class_of(gs_mpi_mrecv(in, 2, MPI_INT, &message, &s[0])), MPI_ERR_TRUNCATE);
