@@ -514,3 +514,39 @@ def test_goroutines_that_wait_for_one_child_hold_nothing_up():
                 gosched.sleep(0.02)
             assert [g.result() for g in waiting] == [0, 0, 0]
         """, prelude=prelude)
+
+
+def test_os_write_to_a_socket_is_one_message():
+    run("""
+        import os, socket
+        for kind in socket.SOCK_DGRAM, socket.SOCK_SEQPACKET:
+            a, b = socket.socketpair(socket.AF_UNIX, kind)
+            with a, b:
+                assert os.write(a.fileno(), bytes(10_000)) == 10_000
+                assert len(b.recv(100_000)) == 10_000
+                assert os.writev(a.fileno(), [bytes(9_000), b"end"]) == 9_003
+                assert len(b.recv(100_000)) == 9_003
+        a, b = socket.socketpair()
+        with a, b:
+            writer = gosched.go(os.write, a.fileno(), bytes(1_000_000))
+            assert len(b.recv(1_000_000, socket.MSG_WAITALL)) == 1_000_000 == writer.result()
+    """)
+
+
+def test_signals_do_not_end_a_poll():
+    run("""
+        import os, select, signal, time
+        r, w = os.pipe()
+        s, v = os.pipe()
+        seen = []
+        signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+        signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+        try:
+            while len(seen) < 3000:
+                for files in [r], [r, s]:
+                    assert select.select(files, [], [], 0.0003) == ([], [], [])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for fd in r, w, s, v:
+            os.close(fd)
+    """)

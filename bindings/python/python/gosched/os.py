@@ -3,6 +3,7 @@
 import fcntl as _fcntl
 import os as _std
 import select as _select
+import stat as _stat
 
 from . import _gosched
 from . import _originals
@@ -61,16 +62,26 @@ def write(fd, data, /):
         if size <= _PIPE_BUF or not view.c_contiguous:
             _wait_for(fd, _OUT)
             return _originals.os_write(fd, data)
-        if not _std.get_blocking(fd) or _std.path.stat.S_ISREG(_std.fstat(fd).st_mode):
+        mode = _std.fstat(fd).st_mode
+        if not _std.get_blocking(fd) or _stat.S_ISREG(mode):
             return _originals.os_write(fd, data)
-        # A blocking write(2) takes everything, piece by piece here.
+        is_socket = _stat.S_ISSOCK(mode)
+        if not is_socket and not _stat.S_ISFIFO(mode) and not _std.isatty(fd):
+            # A device: what is written at once may be one message.
+            _wait_for(fd, _OUT)
+            return _originals.os_write(fd, data)
+        # A blocking write(2) takes everything, piece by piece here. A socket may have messages, and takes what there is
+        # room for.
         written = 0
         with view.cast("B") as octets:
             while written < size:
-                if not _wait_for(fd, _OUT) and written:
+                if not is_socket and not _wait_for(fd, _OUT) and written:
                     break
                 try:
-                    written += _originals.os_write(fd, octets[written : written + _PIPE_BUF])
+                    if is_socket:
+                        written += _gosched.send(fd, octets[written:])
+                    else:
+                        written += _originals.os_write(fd, octets[written : written + _PIPE_BUF])
                 except OSError:
                     if not written:
                         raise
