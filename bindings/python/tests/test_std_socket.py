@@ -646,3 +646,22 @@ def test_many_connections(count):
             assert sum(c.result() for c in clients) == int(sys.argv[1])
             server.shutdown()
     """, count)
+
+
+def test_sendto_with_msg_dontwait_does_not_wait():
+    run("""
+        import socket, tempfile, os
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "socket")
+            receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            receiver.bind(path)
+            with receiver, sender:
+                sent = 0
+                try:
+                    while sent < 100_000:
+                        sent += sender.sendto(b"x", socket.MSG_DONTWAIT, path)
+                except BlockingIOError:
+                    pass
+                assert 0 < sent < 100_000, sent
+    """)

@@ -400,7 +400,9 @@ class _Methods:
         """sendto(data[, flags], address) -> number of bytes"""
         if len(args) in (2, 3):
             args = args[:-1] + (_resolved(self, args[-1]),)
-        return _retry(self, _wait_write, _timeout_of(self), _c_sendto, *args)
+        # Of two arguments the second is the address.
+        timeout = _timeout_for(self, args, 1) if len(args) == 3 else _timeout_of(self)
+        return _retry(self, _wait_write, timeout, _c_sendto, *args)
 
     def sendmsg(self, buffers, *args):
         """sendmsg(buffers[, ancdata[, flags[, address]]]) -> number of bytes"""
