@@ -177,11 +177,7 @@ pub fn wait_fds<'py>(
         .iter()
         .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })
         .collect();
-    // SAFETY: the array has as many entries as the call says; with 0 it doesn't wait.
-    let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
-    if n < 0 {
-        return Err(errors::last());
-    }
+    let n = look_at(py, &mut fds)?;
     if n == 0 && timeout == Timeout::Never {
         park::checkpoint(py);
     } else if n == 0 {
@@ -216,6 +212,21 @@ impl Drop for Owned {
     }
 }
 
+/// poll(2) that doesn't wait: how many of the files have events. A signal interrupts even that, and has its handler called.
+fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
+    loop {
+        // SAFETY: the array has as many entries as the call says.
+        let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
+        if n >= 0 {
+            return Ok(n);
+        }
+        if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return Err(errors::last());
+        }
+        py.check_signals()?;
+    }
+}
+
 /// Waits for several files by a single epoll file that stands for all of them.
 fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyResult<()> {
     // SAFETY: plain system calls.
@@ -230,13 +241,9 @@ fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyRe
         // waited for are ready, and poll has said so.
         unsafe { libc::epoll_ctl(set.0, libc::EPOLL_CTL_ADD, f.fd, &raw mut event) };
     }
-    let poll = |fds: &mut [libc::pollfd]| {
-        // SAFETY: the array has as many entries as the call says; with 0 it doesn't wait.
-        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) }
-    };
     loop {
         let is_ready = wait_events(py, set.0, IN, timeout)? != 0;
-        if poll(fds) != 0 || !is_ready {
+        if look_at(py, fds)? != 0 || !is_ready {
             return Ok(());
         }
     }
