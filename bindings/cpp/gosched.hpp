@@ -3297,6 +3297,8 @@ public:
         if (at == nullptr || !((at->sa_family == AF_INET && n >= sizeof at_.v4) || (at->sa_family == AF_INET6 && n >= sizeof at_.v6)))
             return;
         std::memcpy(&at_, at, at->sa_family == AF_INET ? sizeof at_.v4 : sizeof at_.v6);
+        if (at_.any.sa_family == AF_INET)
+            std::memset(at_.v4.sin_zero, 0, sizeof at_.v4.sin_zero); // no part of the address
         unmap();
     }
     /// Looks a host up, by its name or address. Fails as gs_getaddrinfo.

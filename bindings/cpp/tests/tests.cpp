@@ -1808,6 +1808,12 @@ GO_TEST("UDP: a socket of all addresses sends to both families")
     CHECK(gs::endpoint().host().empty());
     CHECK_FALSE(gs::endpoint());
     CHECK_FALSE(gs::endpoint(nullptr, 0));
+    sockaddr_in padded{};
+    padded.sin_family = AF_INET;
+    padded.sin_port = htons(1);
+    padded.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::memset(padded.sin_zero, 1, sizeof padded.sin_zero);
+    CHECK(gs::endpoint(reinterpret_cast<sockaddr *>(&padded), sizeof padded) == gs::endpoint::resolve("127.0.0.1", 1));
     CHECK(gs::endpoint::resolve("::1", 53).host() == "::1");
 }
 
