@@ -2417,9 +2417,9 @@ class selector {
     std::vector<gs_case> ops_;
     std::vector<std::size_t> number_; // of the entry, for each of ops_
 
-    std::size_t add(entry *e)
+    std::size_t add(std::unique_ptr<entry> e)
     {
-        entries_.emplace_back(e);
+        entries_.push_back(std::move(e));
         return entries_.size() - 1;
     }
     /// 0, and which case was done; or the error.
@@ -2467,14 +2467,14 @@ public:
     std::size_t recv(const C &c, F &&f)
     {
         using T = typename C::value_type;
-        return add(new receiving<T, std::decay_t<F>>(recv_chan<T>(c), std::forward<F>(f)));
+        return add(std::make_unique<receiving<T, std::decay_t<F>>>(recv_chan<T>(c), std::forward<F>(f)));
     }
     /// Adds a case that sends the value once, and calls f then; gives its number.
     template <class C, class V, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
     std::size_t send(const C &c, V &&value, F &&f)
     {
         using T = typename C::value_type;
-        return add(new sending<T, std::decay_t<F>>(send_chan<T>(c), std::forward<V>(value), std::forward<F>(f)));
+        return add(std::make_unique<sending<T, std::decay_t<F>>>(send_chan<T>(c), std::forward<V>(value), std::forward<F>(f)));
     }
 
     /// How many cases there are, disabled ones too.
