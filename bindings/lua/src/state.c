@@ -664,8 +664,12 @@ int luaopen_gosched(lua_State *L);
 
 static void close_state(struct state *S)
 {
-    if (S->L)
-        lua_close(S->L);
+    lua_State *L = S->L;
+    /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
+    S->L = NULL;
+    set_running(NULL);
+    if (L)
+        lua_close(L);
     free(S->scratch);
     free(S->packing);
     lgs_preloads_release(S->preloads);
@@ -847,6 +851,7 @@ static void put_state(struct state *S)
         keep = S->clean < TOO_LARGE && restore_globals(S);
     }
     lgs_scratch_done(S);
+    set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
     if (keep) {
         (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
         keep = pooled < POOL;
@@ -859,7 +864,6 @@ static void put_state(struct state *S)
     }
     if (!keep)
         close_state(S);
-    set_running(NULL); /* finalizers may have waited */
 }
 
 /* ---- Goroutines ---- */
