@@ -23,7 +23,10 @@ impl Template {
 
     /// For sysmon: starts the thread if it is needed.
     pub fn start_if_needed(&self, rt: &Runtime) {
-        if !self.needed.load(Ordering::Acquire) || self.is_there() {
+        // The inspector first: no goroutine may wait in the handler while it is started. If this thread was asked for
+        // after sysmon has looked whether the inspector is needed, `is_ready` has woken sysmon for another check.
+        let is_its_turn = self.needed.load(Ordering::Acquire) && rt.inspector.was_started();
+        if !is_its_turn || self.is_there() {
             return;
         }
         // If a goroutine waits already, the system has given no template thread before.

@@ -81,6 +81,12 @@ impl Inspector {
         self.state.load(Ordering::Acquire) == THERE
     }
 
+    /// Whether the thread runs, or the system gave none.
+    pub fn was_started(&self) -> bool {
+        // Acquire: as in `is_there`.
+        self.state.load(Ordering::Acquire) != ABSENT
+    }
+
     /// See [`Service::end`]. No thread asks any more.
     pub fn end(&self) -> Option<Thread> {
         // Release: pairs with the Acquire in `main`.

@@ -105,6 +105,18 @@ const ALL: &[Look] = &[
     Look::Strays,
 ];
 
+/// While goroutines wait in the handler no inspector can be started. Without the inspector nobody knows which threads are
+/// blocked.
+#[test]
+fn the_inspector_is_there_before_goroutines_wait_in_the_handler() {
+    check(1000, || {
+        in_runtime(1, 1, || {
+            prepare_preemption();
+            assert!(runtime::rt().inspector.was_started());
+        });
+    });
+}
+
 /// Announces a call that lasts this long.
 fn call(ns: i64) {
     inside(blocking::enter);
