@@ -241,6 +241,53 @@ TEST(child_of_a_child)
     check_exit(pid);
 }
 
+static void wait_in(void *ch)
+{
+    int64_t v;
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), -EPIPE);
+}
+
+static void count_goroutine(const gs_g_info *info, void *n)
+{
+    (void)info;
+    ADD(*(int *)n, 1);
+}
+
+static void release_and_spawn(void *of_parent)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g;
+    int seen = 0;
+    gs_release(of_parent);
+    g = go_ref(wait_in, ch);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    CHECK_EQ(gs_foreach_g(count_goroutine, &seen), 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    CHECK_EQ(seen, 2); /* the caller and g */
+    CHECK_EQ(gs_chan_close(ch), 0);
+    join(g);
+    free_chan(ch);
+}
+
+/* A new goroutine had the parent's descriptor, which gs_foreach_g doesn't visit in the child. */
+TEST(a_reference_of_the_parent_is_given_back_in_the_child)
+{
+    int n = 0;
+    gs_g *g = go_ref(count, &n);
+    pid_t pid;
+    CHECK_EQ(gs_join(g, GS_FOREVER), 0);
+    nap(20 * MS); /* most likely the goroutine has given its own reference back by then */
+    pid = fork();
+    if (pid == 0) {
+        alarm(check_seconds());
+        CHECK_EQ(gs_run(release_and_spawn, g), 0);
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        _exit(0);
+    }
+    check_exit(pid);
+    gs_release(g);
+}
+
 TEST(sync_objects_that_are_free_work_in_the_child)
 {
     static gs_mutex m;

@@ -287,7 +287,7 @@ pub fn release(g: GRef) {
     // The caller has the last reference, so there can be no new one; it keeps the memory mapped.
     recycle_shared(g);
     match try_rt() {
-        Some(rt) if orphans::owns(g) => {
+        Some(rt) if g.runtime.get() == rt.number => {
             g.refs.store(0, Ordering::Relaxed);
             rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
         }

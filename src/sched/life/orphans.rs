@@ -4,30 +4,20 @@ use crate::os::locked::Locked;
 use crate::os::mem;
 use crate::sched::who::g::{G, GRef};
 use crate::sched::words::pool::{self, CHUNK};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Chunks of descriptors that outlive their runtime, because there is a
 /// reference to a descriptor in each.
-pub static ORPHANS: Orphans =
-    Orphans { count: AtomicUsize::new(0), chunks: Locked::new(Vec::new()) };
+pub static ORPHANS: Orphans = Orphans { chunks: Locked::new(Vec::new()) };
 
 /// See [`ORPHANS`].
 pub struct Orphans {
-    count: AtomicUsize,
     chunks: Locked<Vec<usize>>,
 }
 
 impl Orphans {
-    pub fn with<R>(&self, f: impl FnOnce(&mut Vec<usize>) -> R) -> R {
-        self.chunks.with(|chunks| {
-            let r = f(chunks);
-            self.count.store(chunks.len(), Ordering::Release);
-            r
-        })
-    }
-
     pub fn add(&self, chunks: Vec<usize>) {
-        self.with(|all| all.extend(chunks));
+        self.chunks.with(|all| all.extend(chunks));
     }
 }
 
@@ -41,17 +31,11 @@ pub fn unlock() {
     ORPHANS.chunks.unlock();
 }
 
-/// Whether the descriptor is the present runtime's.
-pub fn owns(g: GRef) -> bool {
-    let chunk = g.as_ptr() as usize & !(CHUNK - 1);
-    ORPHANS.count.load(Ordering::Acquire) == 0 || !ORPHANS.with(|all| all.contains(&chunk))
-}
-
 /// Gives back the last reference to a descriptor whose runtime has ended: its chunk goes
-/// when no other in it has any.
+/// when no other in it has any. In the child of a fork the runtime may be the parent's, whose chunks stay.
 pub fn orphan_released(g: GRef) {
     let chunk = g.as_ptr() as usize & !(CHUNK - 1);
-    ORPHANS.with(|all| {
+    ORPHANS.chunks.with(|all| {
         // With the lock held: another thread that gives one back unmaps the chunk.
         g.refs.store(0, Ordering::Release);
         // SAFETY: the chunk is cut into descriptors and still mapped.

@@ -193,8 +193,7 @@ fn create(
     // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which frees the name and
     // leaves the gang.
     if options.referenced || options.name.is_some() || options.gang.is_some() {
-        g.shared.set(true);
-        g.refs.store(1 + u32::from(options.referenced), Ordering::Relaxed);
+        be_shared(g, 1 + u32::from(options.referenced));
     }
     Ok(g)
 }
@@ -236,7 +235,13 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
 /// before it first runs.
 pub fn share(g: GRef) {
     if !g.shared.get() {
-        g.refs.store(1, Ordering::Relaxed);
-        g.shared.set(true);
+        be_shared(g, 1);
     }
+}
+
+/// The goroutine has `refs` references from here on.
+fn be_shared(g: GRef, refs: u32) {
+    g.runtime.set(rt().number);
+    g.refs.store(refs, Ordering::Relaxed);
+    g.shared.set(true);
 }

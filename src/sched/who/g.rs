@@ -156,6 +156,8 @@ pub struct G {
     /// How many of its last system calls have lasted so long that its P was taken, at most
     /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
     pub long_calls: Cell<u8>,
+    /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
+    pub runtime: Cell<u32>,
     /// In ns: when the system call under way began, if `long_calls` is `SURE`; or when the goroutine was preempted.
     pub left_at: Cell<i64>,
     /// When it became ready, in ns, if it is [`flags::TIMED`].
