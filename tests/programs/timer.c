@@ -974,6 +974,41 @@ TEST(a_timer_may_be_used_while_its_start_makes_a_thread)
 }
 #endif
 
+/* ---- The end of the runtime ---- */
+
+static int calls_begun, calls_over;
+
+static void wait_in_call(void *arg)
+{
+    (void)arg;
+    ADD(calls_begun, 1);
+    CHECK_EQ(gs_sleep(200 * MS), 0);
+    ADD(calls_over, 1);
+}
+
+static void end_slowly(void *ctx)
+{
+    (void)ctx;
+    nap(100 * MS);
+}
+
+/* The function began while the hook ran, and was left in the middle when the threads ended. */
+TEST(a_timer_calls_no_function_while_the_runtime_ends)
+{
+    gs_hooks hooks = {.size = sizeof hooks, .shutdown = end_slowly};
+    gs_timer *t;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_set_hooks(&hooks), 0);
+    t = gs_timer_start(0, wait_in_call, NULL);
+    CHECK(t != NULL);
+    NAP_UNTIL(GET(calls_over) == 1); /* there is a thread, with these hooks */
+    CHECK_EQ(gs_timer_reset(t, 20 * MS), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(GET(calls_begun), GET(calls_over));
+    CHECK_EQ(gs_set_hooks(NULL), 0);
+    CHECK_EQ(gs_timer_free(t), 0);
+}
+
 /* ---- How long goroutines wait to run ---- */
 
 static uint64_t waits_measured(void)

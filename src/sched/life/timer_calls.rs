@@ -4,6 +4,7 @@ use super::spawn;
 use crate::sched::core::boundary::Entered;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m;
+use crate::sched::who::runtime::Inside;
 use crate::sched::who::task::GoFn;
 use crate::sched::who::timer::{After, Timer};
 use core::ffi::c_void;
@@ -22,8 +23,10 @@ unsafe extern "C" fn call(timer: *mut c_void) {
     unsafe { f(arg) };
 }
 
-/// Makes the goroutine of a call that was counted. False: there is no memory.
+/// Makes the goroutine of a call that was counted. False: there is no memory, or the runtime is being ended. A shutdown
+/// that has seen no goroutine ends the threads, and waits for none that begins after that.
 fn spawn_call(timer: *const Timer) -> bool {
+    let Some(_inside) = Inside::try_enter() else { return false };
     spawn::spawn(call, timer.cast_mut().cast(), 0) == 0
 }
 

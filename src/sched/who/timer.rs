@@ -54,7 +54,7 @@ pub enum After {
     /// Makes this waiter ready, which was taken out of its queue and claimed.
     Ready(*const Waiter),
     /// Calls the timer's function, in a goroutine that `spawn(timer)` makes. False: there is no memory for the
-    /// goroutine.
+    /// goroutine, or the runtime is being ended.
     Call(fn(*const Timer) -> bool),
 }
 
