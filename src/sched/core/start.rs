@@ -181,7 +181,7 @@ pub fn nudge(m: MRef) {
 }
 
 /// Makes the P, which the caller owns, idle until sysmon finds or makes an M for it.
-fn leave_to_sysmon(rt: &Runtime, p: PRef) {
+pub(super) fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     make_idle(rt, p);
     ask_for_m(rt);
 }

@@ -4,6 +4,7 @@ use super::bound::{give_own_away, is_wanted};
 use super::events::{self, Heir};
 use super::netpoll::{self, Post, Woken};
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
+use super::start::leave_to_sysmon;
 use super::steal::work_for_thieves;
 use super::timers;
 use super::world;
@@ -85,7 +86,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
                 post.pass_on(rt);
                 return;
             }
-            make_idle(rt, p);
+            // While this M had the P, sysmon may have found none for the work, and adders of work may have seen no idle P.
+            leave_to_sysmon(rt, p);
         }
         let deadline = rt.watch(m);
         let woken = post.sleep(m, deadline);
