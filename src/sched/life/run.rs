@@ -49,6 +49,8 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         Ok(g) => g,
         Err(e) => {
             m.in_syscall.store(false, Ordering::Release);
+            // Another thread may have made the M a member of a group that wants threads of `gs_run`.
+            group::leave(m);
             rt.runner_leaves(m);
             return e;
         }
