@@ -197,7 +197,7 @@ def test_closing_what_others_wait_for():
 def test_closing_a_connection_of_multiprocessing(first):
     run(first + """
 gosched.patch_all()
-import errno, multiprocessing, os, threading
+import errno, multiprocessing, select, threading
 ours, theirs = multiprocessing.Pipe(duplex=False)
 ended = []
 def send():
@@ -207,7 +207,8 @@ def send():
         ended.append(e.errno)
 thread = threading.Thread(target=send)
 thread.start()
-os.read(ours.fileno(), 1)  # the thread has begun to send, and the pipe has no room for all
+while select.select([], [theirs], [], 0)[1]:
+    gosched.yield_()  # until the pipe is full
 theirs.close()
 thread.join()
 ours.close()
