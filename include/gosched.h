@@ -684,12 +684,12 @@ extern "C" {
  * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
  * limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
  * /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
- * After the start the library opens no descriptor for a moment only. The descriptors that it keeps
- * are an epoll instance and an eventfd for each P, opened when the P first waits for a file, and
- * eventfds for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows
- * that. Calling gs_init is optional: the first call of a function that needs the runtime starts it
- * with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer)
- * if that fails. cfg may be NULL.
+ * After the start the library opens no descriptor for a moment only, except for calls that say so
+ * (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
+ * for each P, opened when the P first waits for a file, and eventfds for plain threads that wait.
+ * Their numbers are 512 and above if RLIMIT_NOFILE allows that. Calling gs_init is optional: the
+ * first call of a function that needs the runtime starts it with the defaults, and returns -ENOMEM
+ * or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may be NULL.
  *
  * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
  * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
@@ -1479,8 +1479,8 @@ int gs_close(int fd);
  * close-on-exec, and is the caller's. A name is looked up, which may take a while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
- * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
- * Go's net.Listen.
+ * gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
+ * Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
@@ -1505,8 +1505,8 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
  * while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
- * gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads. Go's
- * net.ListenPacket.
+ * gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
+ * Goroutines and plain threads. Go's net.ListenPacket.
  * May switch; not async-signal-safe.
  */
 int gs_udp_bind(const char *host, uint16_t port);
@@ -1625,10 +1625,10 @@ ssize_t gs_splice(int fd_in,
  * For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
  * or write files on disks at a time: the deadline ends only the wait for a turn.
  *
- * The number of bytes, short only at the end of the file or with GS_NOWAIT;
- * -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
- * offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
- * threads. Go's os.File.ReadAt.
+ * The number of bytes, short only at the end of the file, with GS_NOWAIT, or where a cancel, the
+ * deadline or an error ends the call after a part; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read;
+ * -EINVAL: buf is NULL, or the offset is negative; -EBADF; else the error of pread(2).
+ * Goroutines and plain threads. Go's os.File.ReadAt.
  * May switch; not async-signal-safe.
  */
 ssize_t gs_pread(int fd, void *buf, size_t n, off_t offset, gs_deadline deadline);
@@ -1714,8 +1714,8 @@ long gs_syscall(long nr, ...);
 /**
  * waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
  * WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
- * network poller where Linux has pidfd_open (5.3). In all other cases (-1, a group, options)
- * gs_waitpid polls, at intervals that grow to 10 ms.
+ * network poller where Linux has pidfd_open (5.3): the call has a file descriptor of its own while it
+ * waits. In all other cases (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
  *
  * The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
  * child has changed so far; -ECHILD: there is no such child, or another caller has waited for it;
@@ -1726,7 +1726,8 @@ pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
 
 /**
  * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
- * *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for sigtimedwait,
+ * *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
+ * descriptor of the call's own while it waits. As for sigtimedwait,
  * the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
  * main, before any other thread and before the first call of this library. The library's own
  * threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that

@@ -384,8 +384,8 @@ unsafe fn given<'a>(s: *const c_char) -> Option<&'a CStr> {
 /// close-on-exec, and is the caller's. A name is looked up, which may take a while.
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
-/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads.
-/// Go's net.Listen.
+/// gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
+/// Goroutines and plain threads. Go's net.Listen.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -426,8 +426,8 @@ pub unsafe extern "C" fn gs_tcp_connect(
 /// while.
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
-/// gs_getaddrinfo's, whose code gs_eai gives; -EMFILE, -ENFILE. Goroutines and plain threads. Go's
-/// net.ListenPacket.
+/// gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
+/// Goroutines and plain threads. Go's net.ListenPacket.
 ///
 /// # Safety
 /// `host` is null or a C string.
@@ -625,10 +625,10 @@ pub unsafe extern "C" fn gs_splice(
 /// For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
 /// or write files on disks at a time: the deadline ends only the wait for a turn.
 ///
-/// The number of bytes, short only at the end of the file or with GS_NOWAIT;
-/// -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read; -EINVAL: buf is NULL, or the
-/// offset is negative; -EBADF; else the error of pread(2). Goroutines and plain
-/// threads. Go's os.File.ReadAt.
+/// The number of bytes, short only at the end of the file, with GS_NOWAIT, or where a cancel, the
+/// deadline or an error ends the call after a part; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read;
+/// -EINVAL: buf is NULL, or the offset is negative; -EBADF; else the error of pread(2).
+/// Goroutines and plain threads. Go's os.File.ReadAt.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.

@@ -100,12 +100,12 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
 /// limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
 /// /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
-/// After the start the library opens no descriptor for a moment only. The descriptors that it keeps
-/// are an epoll instance and an eventfd for each P, opened when the P first waits for a file, and
-/// eventfds for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows
-/// that. Calling gs_init is optional: the first call of a function that needs the runtime starts it
-/// with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer)
-/// if that fails. cfg may be NULL.
+/// After the start the library opens no descriptor for a moment only, except for calls that say so
+/// (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
+/// for each P, opened when the P first waits for a file, and eventfds for plain threads that wait.
+/// Their numbers are 512 and above if RLIMIT_NOFILE allows that. Calling gs_init is optional: the
+/// first call of a function that needs the runtime starts it with the defaults, and returns -ENOMEM
+/// or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may be NULL.
 ///
 /// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
 /// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error

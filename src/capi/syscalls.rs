@@ -73,8 +73,8 @@ unsafe extern "C" fn system_call(
 
 /// waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
 /// WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
-/// network poller where Linux has pidfd_open (5.3). In all other cases (-1, a group, options)
-/// gs_waitpid polls, at intervals that grow to 10 ms.
+/// network poller where Linux has pidfd_open (5.3): the call has a file descriptor of its own while it
+/// waits. In all other cases (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
 ///
 /// The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
 /// child has changed so far; -ECHILD: there is no such child, or another caller has waited for it;
@@ -99,7 +99,8 @@ pub unsafe extern "C" fn gs_waitpid(
 }
 
 /// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
-/// *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by signalfd(2). As for sigtimedwait,
+/// *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
+/// descriptor of the call's own while it waits. As for sigtimedwait,
 /// the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
 /// main, before any other thread and before the first call of this library. The library's own
 /// threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
