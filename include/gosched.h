@@ -1727,10 +1727,9 @@ pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
 /**
  * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
  * *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
- * descriptor of the call's own while it waits. As for sigtimedwait,
- * the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
- * main, before any other thread and before the first call of this library. The library's own
- * threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
+ * descriptor of the call's own while it waits. As for sigtimedwait, the signals must be blocked in
+ * every thread: block them (pthread_sigmask) at the beginning of main, before any other thread and
+ * before the first call of this library. The library's own threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
  * thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
  * to one of them.
  *
@@ -1739,7 +1738,9 @@ pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
  * -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
  * May switch; not async-signal-safe.
  */
-int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
+int gs_signal_wait(const void *set,
+                   void *info,
+                   gs_deadline deadline);
 
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a

@@ -550,7 +550,6 @@ sigset_t callers_mask(void)
 }
 
 /* On another thread, with the caller's mask. Handlers may run there meanwhile, which on a goroutine's stack must not. */
-
 static int system_there(const char *command, const sigset_t *set)
 {
     return WITH_MASK(set, real.system(command));

@@ -100,10 +100,9 @@ pub unsafe extern "C" fn gs_waitpid(
 
 /// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
 /// *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
-/// descriptor of the call's own while it waits. As for sigtimedwait,
-/// the signals must be blocked in every thread: block them (pthread_sigmask) at the beginning of
-/// main, before any other thread and before the first call of this library. The library's own
-/// threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
+/// descriptor of the call's own while it waits. As for sigtimedwait, the signals must be blocked in
+/// every thread: block them (pthread_sigmask) at the beginning of main, before any other thread and
+/// before the first call of this library. The library's own threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
 /// thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
 /// to one of them.
 ///

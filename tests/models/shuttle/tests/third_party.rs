@@ -105,8 +105,8 @@ const ALL: &[Look] = &[
     Look::Strays,
 ];
 
-/// While goroutines wait in the handler no inspector can be started. Without the inspector nobody knows which threads are
-/// blocked.
+/// sysmon starts no inspector while a goroutine waits in the handler. Without an inspector sysmon, and a thread that stops
+/// the world, don't learn which threads are blocked.
 #[test]
 fn the_inspector_is_there_before_goroutines_wait_in_the_handler() {
     check(1000, || {
