@@ -4,7 +4,7 @@ use super::embed;
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
-use super::orphans::ORPHANS;
+use super::orphans;
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
@@ -226,7 +226,7 @@ fn end(rt: &'static Runtime) {
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
     unsafe { Runtime::free(rt) };
-    // After the chunks that stay are in `ORPHANS`, because a reference that is given back from now on belongs to such a
+    // After the chunks that stay are orphans, because a reference that is given back from now on belongs to such a
     // chunk.
     CHANGING.store(false, Ordering::SeqCst);
     LIFE.unlock();
@@ -440,7 +440,7 @@ impl Runtime {
             unsafe { mem::drop_placed(p.as_ptr()) };
         }
         for node in rt.nodes.drain(..) {
-            ORPHANS.add(node.gs.end(|g| g.refs.load(Ordering::Acquire) > 0));
+            orphans::add(node.gs.end(|g| g.refs.load(Ordering::Acquire) > 0));
         }
     }
 }

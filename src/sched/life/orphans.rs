@@ -8,34 +8,28 @@ use core::sync::atomic::Ordering;
 
 /// Chunks of descriptors that outlive their runtime, because there is a
 /// reference to a descriptor in each.
-pub static ORPHANS: Orphans = Orphans { chunks: Locked::new(Vec::new()) };
+static ORPHANS: Locked<Vec<usize>> = Locked::new(Vec::new());
 
-/// See [`ORPHANS`].
-pub struct Orphans {
-    chunks: Locked<Vec<usize>>,
-}
-
-impl Orphans {
-    pub fn add(&self, chunks: Vec<usize>) {
-        self.chunks.with(|all| all.extend(chunks));
-    }
+/// Chunks of a runtime that ends.
+pub fn add(chunks: Vec<usize>) {
+    ORPHANS.with(|all| all.extend(chunks));
 }
 
 /// Around a fork: the child must not find the list locked.
 pub fn lock() {
-    ORPHANS.chunks.lock();
+    ORPHANS.lock();
 }
 
 /// See [`lock`].
 pub fn unlock() {
-    ORPHANS.chunks.unlock();
+    ORPHANS.unlock();
 }
 
 /// Gives back the last reference to a descriptor whose runtime has ended: its chunk goes
 /// when no other in it has any. In the child of a fork the runtime may be the parent's, whose chunks stay.
 pub fn orphan_released(g: GRef) {
     let chunk = g.as_ptr() as usize & !(CHUNK - 1);
-    ORPHANS.chunks.with(|all| {
+    ORPHANS.with(|all| {
         // With the lock held: another thread that gives one back unmaps the chunk.
         g.refs.store(0, Ordering::Release);
         // SAFETY: the chunk is cut into descriptors and still mapped.
