@@ -105,7 +105,8 @@ fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Res
     }
     write!(out, "]: node {}", seen.node)?;
     if !name.is_empty() {
-        write!(out, ", \"{}\"", String::from_utf8_lossy(name))?;
+        // Quoted and escaped: a name with a line break keeps to its line.
+        write!(out, ", {:?}", String::from_utf8_lossy(name))?;
     }
     writeln!(out)?;
     let creator = match seen.creator {

@@ -187,14 +187,14 @@ fn report(rt: &Runtime) -> String {
     text
 }
 
-/// Writes a goroutine's id and name, what it waits for, and where it was spawned.
+/// A line of the report: a goroutine's id, its name, quoted and escaped, what it waits for, and where it was spawned.
 fn line(g: &G) -> String {
     let id = g.id.load(Ordering::Relaxed);
     let name = g.name.load(Ordering::Relaxed);
     let name = match name.is_null() {
         true => String::new(),
         // SAFETY: the goroutine waits, so its name stays.
-        false => format!(" \"{}\"", unsafe { CStr::from_ptr(name) }.to_string_lossy()),
+        false => format!(" {:?}", unsafe { CStr::from_ptr(name) }.to_string_lossy()),
     };
     let place = os::place_of(g.pc.get());
     let creator = match g.creator.get() {
