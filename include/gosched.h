@@ -28,8 +28,9 @@
    sizeof the struct, and every field that you don't use to 0 (the GS_..._INIT macros do
    both). If the program's struct is older than the library, the fields that it lacks have
    their defaults. If it is newer, the fields that the library doesn't know must be 0;
-   otherwise the call returns -EINVAL. Structs without a size member don't change, except
-   those that only the library fills in (gs_g_info), which also grow at their end.
+   otherwise the call returns -EINVAL, as for a size above 4096 bytes. Structs without a
+   size member don't change, except those that only the library fills in (gs_g_info),
+   which also grow at their end.
 
    Generated from src/capi by `make header`: change it there. */
 
