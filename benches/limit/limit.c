@@ -184,7 +184,7 @@ static void fault(int64_t n, int procs)
 static struct {
     _Atomic uint32_t rung; /* 1: there is something for the sleeper */
     _Atomic int64_t rung_at;
-    int64_t count;
+    int64_t count, period_ns;
     bool pinned;
 } bell;
 
@@ -195,7 +195,7 @@ static void futex(_Atomic uint32_t *word, int op, uint32_t value)
 
 static void sleep_ns(int64_t ns)
 {
-    struct timespec left = {.tv_nsec = ns};
+    struct timespec left = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
         ;
 }
@@ -206,7 +206,7 @@ static void *ringer(void *arg)
     if (bell.pinned)
         pin(1);
     for (int64_t i = 0; i < bell.count; i++) {
-        sleep_ns(500000);
+        sleep_ns(bell.period_ns);
         atomic_store(&bell.rung_at, now());
         atomic_store(&bell.rung, 1);
         futex(&bell.rung, FUTEX_WAKE_PRIVATE, 1);
@@ -216,12 +216,13 @@ static void *ringer(void *arg)
     return NULL;
 }
 
-static void wake_by_futex(int64_t n, bool pinned, const char *p50, const char *p99)
+static void wake_by_futex(int64_t n, int64_t period_ns, bool pinned, const char *p50, const char *p99)
 {
     int64_t *late = calloc((size_t)n, sizeof *late);
 
     CHECK(late != NULL);
     bell.count = n;
+    bell.period_ns = period_ns;
     bell.pinned = pinned;
     pthread_t other = start_thread(ringer, NULL);
     if (pinned)
@@ -243,13 +244,13 @@ static void wake_by_futex(int64_t n, bool pinned, const char *p50, const char *p
 static void wake(int64_t n, int procs)
 {
     (void)procs;
-    wake_by_futex(n, false, "wake.p50", "wake.p99");
+    wake_by_futex(n, 500000, false, "wake.p50", "wake.p99");
 }
 
 static void futex_across(int64_t n, int procs)
 {
     (void)procs;
-    wake_by_futex(n, true, "futex.p50", "futex.p99");
+    wake_by_futex(n, 500000, true, "futex.p50", "futex.p99");
 }
 
 /* timer, preempt: how late a thread wakes from nanosleep, alone or beside an endless loop on its CPU. */
@@ -300,6 +301,63 @@ static void preempt(int64_t n, int procs)
     wait_for_thread(loop);
     unpin();
     CHECK(count > 0);
+}
+
+/* latency: a thread wakes another one by a futex every 2 ms, beside an endless loop for each P. What is left to the
+ * loops is a percentage of what they do without the wakes. */
+
+enum { LATENCY_PERIOD_NS = 2000000 };
+
+static void *loop_anywhere(void *arg)
+{
+    atomic_uint_fast64_t *count = arg;
+    uint64_t mine = 0;
+
+    while (!atomic_load_explicit(&stop, memory_order_relaxed))
+        atomic_store_explicit(count, ++mine, memory_order_relaxed);
+    return NULL;
+}
+
+static double rounds_of(atomic_uint_fast64_t *counts, int loops)
+{
+    double rounds = 0;
+    for (int i = 0; i < loops; i++)
+        rounds += (double)atomic_load_explicit(&counts[8 * i], memory_order_relaxed);
+    return rounds;
+}
+
+/* Rounds of all loops in a second, beside n wakes or as long without them. */
+static double rounds_a_second(atomic_uint_fast64_t *counts, int loops, int64_t n, bool wakes)
+{
+    int64_t began = now();
+    double rounds = rounds_of(counts, loops);
+
+    if (wakes)
+        wake_by_futex(n, LATENCY_PERIOD_NS, false, "latency.loops_channel_p50", "latency.loops_channel_p99");
+    else
+        sleep_ns(n * LATENCY_PERIOD_NS);
+    return (rounds_of(counts, loops) - rounds) * 1e9 / (double)(now() - began);
+}
+
+static void latency(int64_t n, int procs)
+{
+    /* A cache line for each. */
+    atomic_uint_fast64_t *counts = calloc(8 * (size_t)procs, sizeof *counts);
+    pthread_t *loops = calloc((size_t)procs, sizeof *loops);
+
+    CHECK(counts != NULL && loops != NULL);
+    atomic_store(&stop, false);
+    for (int i = 0; i < procs; i++)
+        loops[i] = start_thread(loop_anywhere, &counts[8 * i]);
+    double before = rounds_a_second(counts, procs, n / 2 + 1, false);
+    double beside = rounds_a_second(counts, procs, n, true);
+    double after = rounds_a_second(counts, procs, n / 2 + 1, false);
+    atomic_store(&stop, true);
+    for (int i = 0; i < procs; i++)
+        wait_for_thread(loops[i]);
+    report("latency.loops_channel_share", 100 * beside / ((before + after) / 2), "%");
+    free(counts);
+    free(loops);
 }
 
 /* echo: a thread and an epoll instance for each P; the first one also accepts and deals the connections out. */
@@ -401,6 +459,7 @@ static const struct workload {
     {"timer", timer, 1000, "sleeps"},
     {"preempt", preempt, 200, "sleeps"},
     {"wake", wake, 2000, "wakes"},
+    {"latency", latency, 200, "wakes"},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };
 
@@ -412,7 +471,7 @@ static void usage(FILE *out)
           "Measures a limit of the machine and prints a line for each figure: name value unit.\n"
           "A tenth of COUNT is run first as a warm-up.\n"
           "\n"
-          "  -p PROCS  threads of the echo server (default: 1); the others always use as many as they need\n"
+          "  -p PROCS  threads of the echo server, loops of latency (default: 1); the others use as many as they need\n"
           "  -n COUNT  amount of work\n"
           "\n"
           "Workloads and what COUNT is by default:\n",
