@@ -616,7 +616,7 @@ static enum kind skip_head(const char **p, void **owned)
 }
 
 /* The references in the heads of a message. */
-static void drop_heads(const char *p, uint32_t owned)
+static void drop_heads(const char *p, uint32_t owned, struct shared **gone)
 {
     while (owned > 0) {
         void *it;
@@ -625,18 +625,25 @@ static void drop_heads(const char *p, uint32_t owned)
             continue;
         owned--;
         if (kind == K_SHARED)
-            lgs_release(it);
+            lgs_give_up(it, gone);
         else
-            lgs_message_free(it);
+            lgs_message_drop_into(it, gone);
+    }
+}
+
+void lgs_message_drop_into(struct message *m, struct shared **gone)
+{
+    if (m) {
+        drop_heads(m->heads, m->owned, gone);
+        free(m);
     }
 }
 
 void lgs_message_free(struct message *m)
 {
-    if (m) {
-        drop_heads(m->heads, m->owned);
-        free(m);
-    }
+    struct shared *gone = NULL;
+    lgs_message_drop_into(m, &gone);
+    lgs_destroy(gone);
 }
 
 static struct message *finish(struct encoder *e, uint32_t values)
@@ -711,8 +718,11 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
     for (int i = 0; i < n; i++)
         lua_pushvalue(L, first + i);
     int status = lua_pcall(L, n + 1, 0, 0);
-    if (status != LUA_OK)
-        drop_heads(e->heads.data, e->owned);
+    if (status != LUA_OK) {
+        struct shared *gone = NULL;
+        drop_heads(e->heads.data, e->owned, &gone);
+        lgs_destroy(gone);
+    }
     free_encoder(e);
     struct message *m = status == LUA_OK ? p->m : NULL;
     bool refused = e->refused;
@@ -1085,15 +1095,22 @@ void lgs_decode(struct state *S, lua_State *L, struct value *v)
     }
 }
 
-void lgs_drop(struct value *v)
+void lgs_drop_into(struct value *v, struct shared **gone)
 {
     if (v->tag == T_STRING)
         free(v->u.p);
     else if (v->tag == T_SHARED)
-        lgs_release(v->u.p);
+        lgs_give_up(v->u.p, gone);
     else if (v->tag == T_MESSAGE)
-        lgs_message_free(v->u.p);
+        lgs_message_drop_into(v->u.p, gone);
     v->tag = T_NIL;
+}
+
+void lgs_drop(struct value *v)
+{
+    struct shared *gone = NULL;
+    lgs_drop_into(v, &gone);
+    lgs_destroy(gone);
 }
 
 struct arrival {

@@ -42,7 +42,8 @@ enum lgs_type { LGS_CHAN, LGS_MUTEX, LGS_WAITGROUP, LGS_GOROUTINE, LGS_FILE, LGS
 
 struct shared {
     _Atomic uint32_t refs;
-    uint8_t type; /* enum lgs_type */
+    uint8_t type;        /* enum lgs_type */
+    struct shared *next; /* in a list of those that are to be destroyed */
 };
 
 /* A userdata: a state's reference to an object. */
@@ -60,6 +61,12 @@ struct state;
 struct shared *lgs_retain(struct shared *s);
 /* Gives a reference back; the last one destroys the object. Never calls Lua. */
 void lgs_release(struct shared *s);
+/* As lgs_release, but the last one only puts the object into the list `gone`, for the caller to destroy. For what an object
+   that is destroyed itself refers to: a channel may have a message with a channel that has a message, and so on, and the
+   C stack has no room for all of them. */
+void lgs_give_up(struct shared *s, struct shared **gone);
+/* Destroys the objects in a list, and those that come into it meanwhile. */
+void lgs_destroy(struct shared *gone);
 /* Pushes the state's userdata of an object, for which it takes a reference of its own. */
 void lgs_push(struct state *S, lua_State *L, struct shared *s);
 /* Pushes the userdata of a new object, which begins with struct shared, has size bytes, and is zero otherwise; the
@@ -77,11 +84,11 @@ void *lgs_check(lua_State *L, int arg, enum lgs_type type);
 /* The object of a userdata of this module at an index, of any type; or NULL. */
 struct shared *lgs_to(lua_State *L, int index);
 
-/* Of each type: destroys the object, which has no reference any more. */
-void lgs_chan_destroy(struct shared *s);
+/* Of each type: destroys the object, which has no reference any more. `gone`: see lgs_give_up. */
+void lgs_chan_destroy(struct shared *s, struct shared **gone);
 void lgs_mutex_destroy(struct shared *s);
 void lgs_waitgroup_destroy(struct shared *s);
-void lgs_goroutine_destroy(struct shared *s);
+void lgs_goroutine_destroy(struct shared *s, struct shared **gone);
 void lgs_file_destroy(struct shared *s);
 
 /* ---- States ---- */
@@ -173,12 +180,16 @@ void lgs_decode(struct state *S, lua_State *L, struct value *v);
 void lgs_receive(struct state *S, lua_State *L, struct value *v);
 /* Drops what v has. */
 void lgs_drop(struct value *v);
+/* The same with lgs_give_up. */
+void lgs_drop_into(struct value *v, struct shared **gone);
 
 /* Writes out n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
 struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what);
 /* Pushes the values of a message, which stays; gives how many. */
 int lgs_unpack(struct state *S, lua_State *L, const struct message *m);
 void lgs_message_free(struct message *m);
+/* The same with lgs_give_up. */
+void lgs_message_drop_into(struct message *m, struct shared **gone);
 
 /* gosched.clone */
 int lgs_clone(lua_State *L);

@@ -508,13 +508,19 @@ struct shared *lgs_retain(struct shared *s)
     return s;
 }
 
-void lgs_release(struct shared *s)
+void lgs_give_up(struct shared *s, struct shared **gone)
 {
     if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    s->next = *gone;
+    *gone = s;
+}
+
+static void destroy(struct shared *s, struct shared **gone)
+{
     switch ((enum lgs_type)s->type) {
     case LGS_CHAN:
-        lgs_chan_destroy(s);
+        lgs_chan_destroy(s, gone);
         break;
     case LGS_MUTEX:
         lgs_mutex_destroy(s);
@@ -523,11 +529,27 @@ void lgs_release(struct shared *s)
         lgs_waitgroup_destroy(s);
         break;
     case LGS_GOROUTINE:
-        lgs_goroutine_destroy(s);
+        lgs_goroutine_destroy(s, gone);
         break;
     default:
         lgs_file_destroy(s);
     }
+}
+
+void lgs_destroy(struct shared *gone)
+{
+    while (gone) {
+        struct shared *s = gone;
+        gone = s->next;
+        destroy(s, &gone);
+    }
+}
+
+void lgs_release(struct shared *s)
+{
+    struct shared *gone = NULL;
+    lgs_give_up(s, &gone);
+    lgs_destroy(gone);
 }
 
 void *lgs_userdata(struct state *S, lua_State *L, size_t size, int values)
@@ -965,14 +987,14 @@ static __attribute__((destructor)) void report_all(void)
     }
 }
 
-void lgs_goroutine_destroy(struct shared *s)
+void lgs_goroutine_destroy(struct shared *s, struct shared **gone)
 {
     struct goroutine *g = (struct goroutine *)s;
     gs_release(g->g);
-    lgs_message_free(g->job);
-    lgs_message_free(g->result);
+    lgs_message_drop_into(g->job, gone);
+    lgs_message_drop_into(g->result, gone);
     if (g->done)
-        lgs_release(g->done);
+        lgs_give_up(g->done, gone);
     lgs_preloads_release(g->preloads);
     free(g->traceback);
     free(g->paths);

@@ -38,7 +38,7 @@ static void stop_ticks(struct chan *c)
     }
 }
 
-void lgs_chan_destroy(struct shared *s)
+void lgs_chan_destroy(struct shared *s, struct shared **gone)
 {
     struct chan *c = (struct chan *)s;
     if (c->timer) {
@@ -52,7 +52,7 @@ void lgs_chan_destroy(struct shared *s)
         stop_ticks(c);
         union element e;
         while (c->kind == VALUES && gs_chan_recv(c->ch, &e, GS_NOWAIT) == 0)
-            lgs_drop(&e.v);
+            lgs_drop_into(&e.v, gone);
         gs_chan_free(c->ch);
     }
     free(c);

@@ -84,6 +84,39 @@ for _, levels in ipairs { 1, 50, 150, 180, 300, 1000 } do print(select(2, gs.go(
   lu.assertStrMatches(r.out, "1\n50\n150\n180\n[^\n]*overflow[^\n]*\n[^\n]*overflow[^\n]*\n")
 end
 
+-- A channel in a channel in a channel, and a result in a result: the last reference to the outermost frees all of them.
+function TestDepth.test_chains_of_channels_and_of_handles()
+  -- In a process of its own: a stack that is too small ends the whole program.
+  local r = h.lua([[
+local gs = require "gosched"
+local function chain(n)
+  local gs = require "gosched"
+  local ch = gs.chan(1)
+  for i = 1, n do
+    local next = gs.chan(1)
+    next:send(i % 2 == 0 and ch or { ch })
+    ch = next
+  end
+  collectgarbage()
+  ch = nil
+  collectgarbage()
+  return "freed"
+end
+print(chain(300000))
+print(gs.go(chain, 300000):join())
+local g = gs.go(type, 1)
+for _ = 1, 20000 do
+  local next = gs.go(function(g) g:join() return g end, g)
+  next:join()
+  g = next
+end
+collectgarbage()
+g = nil
+collectgarbage()
+print "all"]])
+  lu.assertEquals({ r.code, r.out, r.err }, { 0, "freed\ntrue\tfreed\nall\n", "" })
+end
+
 -- A program in a process of its own, which prints KiB of memory before and after; they may differ by `most` KiB.
 local function flat(text, most)
   local r = h.lua([[
