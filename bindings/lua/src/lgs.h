@@ -107,6 +107,7 @@ struct state {
     _Atomic int reason;  /* LGS_..., of the main program */
     int globals, parts;  /* that each goroutine finds in it, and fields of the metatables of basic types (globals.c) */
     struct preloads *preloads; /* what package.preload has, a reference; or NULL (preload.c) */
+    bool held;           /* mutex:hold() has given a value since the slice's hook last ran */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     bool finalizers;     /* tables with __gc were made since the state was last cleaned */

@@ -85,8 +85,13 @@ static void on_slice(lua_State *L, lua_Debug *ar)
     struct state *S = lgs_state_of(L);
     if (!S)
         return;
+    bool held = S->held;
+    S->held = false;
     if (gs_cancelled()) {
-        raise_cancelled(S, L);
+        if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
+            lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+        else
+            raise_cancelled(S, L);
         return;
     }
     lgs_leave(S, false);

@@ -484,6 +484,7 @@ static int l_hold(lua_State *L)
     if (r < 0)
         return lgs_fail(lgs_state(L), L, r);
     *held = true;
+    lgs_state(L)->held = true;
     return 1;
 }
 

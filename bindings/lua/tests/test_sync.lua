@@ -55,6 +55,24 @@ function TestMutex.test_hold_is_given_back_by_errors()
   lu.assertTrue(m:trylock())
 end
 
+-- A cancel ends a loop between two instructions, but not between the call of hold and the beginning of the variable.
+function TestMutex.test_hold_is_given_back_by_a_cancelled_loop()
+  for _ = 1, 30 do
+    local m, started = gs.mutex(), gs.chan()
+    local g = gs.go(function()
+      started:send(true)
+      while true do
+        local held <close> = m:hold()
+      end
+    end)
+    started:recv()
+    g:cancel()
+    local ok, err = g:join(h.LONG)
+    lu.assertEquals({ ok, err }, { false, "cancelled" })
+    lu.assertTrue(m:trylock())
+  end
+end
+
 TestWaitGroup = {}
 
 function TestWaitGroup.test_counts()
