@@ -393,10 +393,18 @@ static void push_dump(lua_State *L)
     lua_pushlstring(L, text, n > 0 ? (size_t)n : 0);
 }
 
+/* Whether a finalizer runs: lua_gc can't do anything then. */
+static bool in_finalizer(lua_State *L)
+{
+    return lua_gc(L, LUA_GCISRUNNING) < 0;
+}
+
 static int raise_cancelled(struct state *S, lua_State *L)
 {
-    gs_uncancel();
     int reason = atomic_exchange(&S->reason, LGS_NO_REASON);
+    /* An error ends a finalizer and goes no further, so the goroutine is still to be ended. */
+    if (reason != LGS_NO_REASON || !in_finalizer(L))
+        gs_uncancel();
     if (reason == LGS_DEADLOCK) {
         luaL_where(L, 1);
         lua_pushliteral(L, "all goroutines are asleep - deadlock!\n");

@@ -245,6 +245,20 @@ function TestGoroutine.test_cancel_is_an_error_once()
   g:cancel() -- it has ended: nothing
 end
 
+-- Lua makes no more than a warning of an error in a finalizer.
+function TestGoroutine.test_cancel_is_not_lost_in_a_finalizer()
+  local ready, never = gs.chan(), gs.chan()
+  local g = gs.go(function()
+    setmetatable({}, { __gc = function() ready:send(true) never:recv() end })
+    collectgarbage()
+    never:recv(h.LONG)
+  end)
+  ready:recv()
+  g:cancel()
+  local ok, err = g:join(h.LONG)
+  lu.assertEquals({ ok, err }, { false, "cancelled" })
+end
+
 function TestGoroutine.test_cancel_closes_variables()
   local ch, started = gs.chan(2), gs.chan(1)
   local g = gs.go(function()
