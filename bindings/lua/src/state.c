@@ -713,8 +713,17 @@ static void close_state(struct state *S)
 
 /* ---- Coroutines ----
 
-   A coroutine has a hook of its own, so the handler of the slice must know which one runs. In the states of goroutines, resume
-   and wrap of the library `coroutine` are these, which say so, and else do as Lua's own. */
+   A coroutine has a hook of its own, so the handler of the slice must know which one runs. In the states of goroutines, resume,
+   wrap and close of the library `coroutine` are these, which say so, and else do as Lua's own. */
+
+/* Says that the coroutine `co` (NULL: none) runs; gives what ran before. */
+static lua_State *switch_to(struct state *S, lua_State *co)
+{
+    lua_State *was = S->coroutine;
+    S->coroutine = co;
+    set_running(co ? co : S->L);
+    return was;
+}
 
 /* As auxresume in Lua's lcorolib.c: gives how many results are on L; below 0: an error is. */
 static int resume(struct state *S, lua_State *L, lua_State *co, int n)
@@ -724,12 +733,9 @@ static int resume(struct state *S, lua_State *L, lua_State *co, int n)
         return -1;
     }
     lua_xmove(L, co, n);
-    lua_State *was = S->coroutine;
-    S->coroutine = co;
-    set_running(co);
+    lua_State *was = switch_to(S, co);
     int results, status = lua_resume(co, L, n, &results);
-    S->coroutine = was;
-    set_running(was ? was : S->L);
+    switch_to(S, was);
     if (status != LUA_OK && status != LUA_YIELD) {
         lua_xmove(co, L, 1);
         return -1;
@@ -754,6 +760,29 @@ static int co_resume(lua_State *L)
     return n + 1;
 }
 
+/* Ends a coroutine, whose <close> variables are closed in it. */
+static int reset(struct state *S, lua_State *co)
+{
+    lua_State *was = switch_to(S, co);
+    int status = lua_resetthread(co);
+    switch_to(S, was);
+    return status;
+}
+
+static int co_close(lua_State *L)
+{
+    lua_State *co = lua_tothread(L, 1);
+    lua_Debug ar;
+    luaL_checktype(L, 1, LUA_TTHREAD);
+    if (co == L || (lua_status(co) == LUA_OK && lua_getstack(co, 0, &ar)))
+        return luaL_error(L, "cannot close a %s coroutine", co == L ? "running" : "normal");
+    bool good = reset(lgs_state(L), co) == LUA_OK;
+    lua_pushboolean(L, good);
+    if (!good)
+        lua_xmove(co, L, 1);
+    return good ? 1 : 2;
+}
+
 /* What wrap gives. */
 static int co_wrapped(lua_State *L)
 {
@@ -763,7 +792,7 @@ static int co_wrapped(lua_State *L)
         return n;
     int status = lua_status(co);
     if (status != LUA_OK && status != LUA_YIELD) { /* the error is the coroutine's own */
-        status = lua_resetthread(co);
+        status = reset(lgs_state(L), co);
         lua_xmove(co, L, 1);
     }
     if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
@@ -788,7 +817,7 @@ static int co_wrap(lua_State *L)
 /* The library is on top of the stack. */
 static void replace_coroutines(struct state *S, lua_State *L)
 {
-    const luaL_Reg ours[] = {{"resume", co_resume}, {"wrap", co_wrap}, {NULL, NULL}};
+    const luaL_Reg ours[] = {{"resume", co_resume}, {"wrap", co_wrap}, {"close", co_close}, {NULL, NULL}};
     lua_pushlightuserdata(L, S);
     luaL_setfuncs(L, ours, 1);
 }

@@ -160,6 +160,20 @@ function TestGoroutine.test_cancel_ends_loops_in_coroutines()
       while true do step() end
     end,
     function() coroutine.wrap(function() coroutine.wrap(function() gs.yield() while true do end end)() end)() end,
+    function()
+      local co = coroutine.create(function()
+        local x <close> = setmetatable({}, { __close = function() while true do end end })
+        coroutine.yield()
+      end)
+      coroutine.resume(co)
+      error(select(2, coroutine.close(co)))
+    end,
+    function()
+      coroutine.wrap(function()
+        local x <close> = setmetatable({}, { __close = function() while true do end end })
+        error("x")
+      end)()
+    end,
   } do
     local started = gs.chan(1)
     local g = gs.go(function() started:send(true) loop() end)
@@ -171,7 +185,7 @@ function TestGoroutine.test_cancel_ends_loops_in_coroutines()
   end
 end
 
--- What coroutines do at their edges, as text. In goroutines resume and wrap are this module's.
+-- What coroutines do at their edges, as text. In goroutines resume, wrap and close are this module's.
 local function coroutines()
   local out = {}
   local function say(...)
@@ -214,6 +228,22 @@ local function coroutines()
   say(coroutine.isyieldable(), coroutine.wrap(function() return coroutine.isyieldable() end)())
   co = coroutine.create(function()
     local x <close> = setmetatable({}, { __close = function() say("closed") end })
+    coroutine.yield()
+  end)
+  coroutine.resume(co)
+  say(coroutine.close(co))
+  say(coroutine.close(co))
+  say(coroutine.close(coroutine.create(print)))
+  say(pcall(coroutine.close, 3))
+  say(pcall(coroutine.close, (coroutine.running())))
+  co = coroutine.create(function() return pcall(coroutine.wrap(function() return coroutine.close(co) end)) end)
+  say(coroutine.resume(co))
+  co = coroutine.create(function() error("oops", 0) end)
+  coroutine.resume(co)
+  say(coroutine.close(co))
+  say(coroutine.close(co))
+  co = coroutine.create(function()
+    local x <close> = setmetatable({}, { __close = function() error("in close", 0) end })
     coroutine.yield()
   end)
   coroutine.resume(co)
