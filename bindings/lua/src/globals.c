@@ -1,4 +1,5 @@
-/* What a goroutine finds in its state besides modules: the globals, the metatables of basic types, io's default files.
+/* What a goroutine finds in its state besides modules: the globals, the metatables of basic types, io's default files, and
+   numbers of math.random that no earlier goroutine has chosen by math.randomseed.
 
    The table of globals is the same one as long as the state lives, because the functions of modules that the state has
    loaded have that table as their _ENV. Between goroutines its content goes back to what it was at first and what
@@ -7,12 +8,16 @@
 
 #include "lgs.h"
 
+#include <pthread.h>
+#include <sys/random.h>
+
 /* Keys of the registry. */
 static const char table_key;  /* the table of globals */
 static const char fields_key; /* a table: what each goroutine finds in the table of globals */
 static const char metas_key;  /* a list: the metatable of each holder, or false */
 static const char parts_key;  /* a list: what each goroutine finds in these metatables, or false */
 static const char files_key;  /* a list: what FILES are at first */
+static const char seed_key;   /* Lua's own math.randomseed */
 
 /* io's default files, in the registry. */
 static const char *const files[] = {"_IO_input", "_IO_output"};
@@ -183,6 +188,27 @@ static void keep_changes(struct state *S, lua_State *L, int before)
     count_all(S, L);
 }
 
+/* Of the process: what the seeds of all states have in common, and how many were given. */
+static lua_Integer process_seed;
+static _Atomic lua_Integer seeds;
+
+static void make_process_seed(void)
+{
+    if (getrandom(&process_seed, sizeof process_seed, GRND_NONBLOCK) != sizeof process_seed)
+        process_seed = gs_now();
+}
+
+/* A seed for math.random that no other state has, nor this one had before. */
+static void seed_anew(lua_State *L)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_process_seed);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &seed_key);
+    lua_pushinteger(L, process_seed);
+    lua_pushinteger(L, atomic_fetch_add(&seeds, 1));
+    lua_call(L, 2, 0);
+}
+
 /* As findloader in Lua's loadlib.c, for the name at 1: pushes the loader and the loader's data. */
 static void find_loader(lua_State *L, const char *name, bool sent)
 {
@@ -303,6 +329,10 @@ void lgs_globals_open(struct state *S, lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_rawsetp(L, LUA_REGISTRYINDEX, &files_key);
+    lua_getglobal(L, LUA_MATHLIBNAME);
+    lua_getfield(L, -1, "randomseed");
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &seed_key);
+    lua_pop(L, 1);
 }
 
 /* The table at `table` goes back to what is in the table at `fields`. Gives how many fields were dropped; adds to *kept
@@ -392,6 +422,7 @@ int lgs_globals_restore(lua_State *L)
         lua_rawgeti(L, 2, i + 1);
         lua_setfield(L, LUA_REGISTRYINDEX, files[i]);
     }
+    seed_anew(L);
     lua_pushinteger(L, dropped);
     return 1;
 }

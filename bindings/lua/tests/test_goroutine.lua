@@ -609,6 +609,17 @@ function TestGoroutine.test_collectgarbage()
   for _ = 1, 20 do lu.assertTrue(h.go(function() return collectgarbage("isrunning") end)) end
 end
 
+-- Numbers that a goroutine has fixed by a seed don't come again in later goroutines.
+function TestGoroutine.test_a_seed_of_random_numbers_is_for_one_goroutine()
+  local seen = {}
+  for _ = 1, 20 do
+    lu.assertEquals(h.go(function() math.randomseed(7) local n = math.random(0) math.randomseed(7) return n == math.random(0) end), true)
+    local n = h.go(function() return math.random(0) end)
+    lu.assertNil(seen[n])
+    seen[n] = true
+  end
+end
+
 function TestGoroutine.test_finalizers_run_at_the_end_of_the_goroutine()
   local path, ch = h.file(""), gs.chan(10)
   local function content()
