@@ -179,7 +179,8 @@ static ssize_t read_locked(struct state *S, struct file *f, enum what what, size
             enough = have > 0 || n == 0;
             want = have < n ? have : n;
         } else if (what == BYTES) {
-            enough = have >= n;
+            /* No bytes of a file are read to see whether it is at its end. A connection isn't waited for. */
+            enough = have >= n && (n > 0 || have > 0 || f->kind != DISK);
             want = have < n ? have : n;
         } else if (what == ALL) {
             want = have;
