@@ -764,6 +764,23 @@ EXPORT void sync(void)
  * things ignore the flag for errors, and may wait. */
 enum { NOT_FOR_DATA = MSG_OOB | MSG_ERRQUEUE };
 
+/*
+ * The next part of a receive of all, for a socket of the Internet; 0: the call ends with what it has. After its first bytes the
+ * kernel's call ends at urgent data, and leaves the connection's error to the next call. A receive that finds no bytes
+ * would take the error.
+ */
+static ssize_t receive_more(int fd, void *at, size_t n, int flags)
+{
+    struct pollfd one = {fd, POLLRDHUP, 0};
+    int marked = 0, there = 0;
+    bool ended = poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP)); /* nothing comes after what is there */
+    if (ioctl(fd, SIOCATMARK, &marked) == 0 && marked)
+        return 0;
+    if (ioctl(fd, FIONREAD, &there) == 0 && there == 0)
+        return ended ? 0 : failed(EAGAIN);
+    return real.recvfrom(fd, at, n, flags | MSG_DONTWAIT, NULL, NULL);
+}
+
 static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *from, socklen_t *len,
                            struct counts *c)
 {
@@ -785,16 +802,19 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
         return r;
     }
     /* All of it is asked for. Datagrams and what is behind the stream's end don't become more. */
-    int type = 0;
+    int type = 0, domain = 0;
     socklen_t size = sizeof type;
     getsockopt(w.file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
+    getsockopt(w.file.fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+    bool internet = domain == AF_INET || domain == AF_INET6;
     if (type == SOCK_STREAM && (flags & MSG_PEEK))
         r = ELSEWHERE(real.recv, (w.file.fd, buf, n, flags)); /* has taken nothing */
     while (type == SOCK_STREAM && !(flags & MSG_PEEK) && (size_t)r < n && !w.by_kernel) {
         /* With MSG_TRUNC nothing is written to the buffer. */
         char *at = flags & MSG_TRUNC ? buf : (char *)buf + r;
-        ssize_t more = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO,
-                                  real.recvfrom(w.file.fd, at, n - (size_t)r, flags | MSG_DONTWAIT, NULL, NULL),
+        ssize_t more = UNTIL_DONE(ssize_t, &w, internet ? POLLIN | POLLPRI : POLLIN, SO_RCVTIMEO,
+                                  internet ? receive_more(w.file.fd, at, n - (size_t)r, flags)
+                                           : real.recvfrom(w.file.fd, at, n - (size_t)r, flags | MSG_DONTWAIT, NULL, NULL),
                                   real.recvfrom(w.file.fd, at, n - (size_t)r, flags, NULL, NULL));
         if (more <= 0)
             break;

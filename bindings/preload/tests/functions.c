@@ -595,6 +595,53 @@ static void urgent(void)
     close(listener), close(s), close(u), close(a);
 }
 
+static void send_and_reset(void *arg)
+{
+    struct linger none = {1, 0};
+    soon();
+    HOLDS(send(*(int *)arg, "abc", 3, 0) == 3);
+    soon();
+    HOLDS(setsockopt(*(int *)arg, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+    close(*(int *)arg);
+}
+
+static void send_what_is_urgent(void *arg)
+{
+    soon();
+    HOLDS(send(*(int *)arg, "abc", 3, 0) == 3);
+    soon();
+    HOLDS(send(*(int *)arg, "u", 1, MSG_OOB) == 1);
+}
+
+static void send_and_end(void *arg)
+{
+    soon();
+    HOLDS(send(*(int *)arg, "abc", 3, 0) == 3);
+    soon();
+    HOLDS(send(*(int *)arg, "def", 3, 0) == 3 && shutdown(*(int *)arg, SHUT_WR) == 0);
+}
+
+/* What ends a receive of all before all has come: the next call tells of a lost connection. */
+static void unfinished(void)
+{
+    void (*ways[])(void *) = {send_and_reset, send_what_is_urgent, send_and_end};
+    int listener = listen_on_loopback();
+    for (int i = 0; i < 3; i++)
+        for (int flags = 0; flags <= MSG_TRUNC; flags += MSG_TRUNC) {
+            char b[20];
+            int s = socket(AF_INET, SOCK_STREAM, 0), a;
+            task t;
+            HOLDS(connect(s, (struct sockaddr *)&loopback, sizeof loopback) == 0 && (a = accept(listener, NULL, NULL)) >= 0);
+            begin(&t, ways[i], &s);
+            SAY(recv(a, b, sizeof b, MSG_WAITALL | flags));
+            end(&t);
+            SAY(recv(a, b, sizeof b, MSG_DONTWAIT));
+            SAY(recv(a, b, sizeof b, MSG_DONTWAIT));
+            close(s), close(a);
+        }
+    close(listener);
+}
+
 static void shut_soon(void *arg)
 {
     soon();
@@ -2615,7 +2662,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
-    TEST(receiving), TEST(urgent), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
+    TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
