@@ -1006,15 +1006,12 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
         errno = before;
         return ELSEWHERE(real.connect, (fd, to, len));
     }
+    int first = errno;
     while (r != 0 && (errno == EINPROGRESS || errno == EALREADY)) {
         PARKS;
         int error = wait_for_file(&w.file, POLLOUT, w.deadline, NULL);
-        if (error == ETIMEDOUT) { /* as of a socket with SO_SNDTIMEO */
-            errno = EINPROGRESS;
-            break;
-        }
         if (error != 0) {
-            errno = error;
+            errno = error == ETIMEDOUT ? first : error; /* as of a socket with SO_SNDTIMEO */
             break;
         }
         r = connect_at_once(w.file.fd, to, len);

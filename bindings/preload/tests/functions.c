@@ -1258,6 +1258,14 @@ static void connecting(void)
     SAY(accept(fd, NULL, NULL));
     close(fd);
     SAY(connect(-1, (struct sockaddr *)&loopback, sizeof loopback));
+    /* A listener whose queue is full: a connection is still being made when the time is over. */
+    listener = listen_on_loopback();
+    HOLDS(listen(listener, 0) == 0 && connect(fd = socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&loopback, sizeof loopback) == 0);
+    int late = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(late, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    SAY(connect(late, (struct sockaddr *)&loopback, sizeof loopback));
+    SAY(connect(late, (struct sockaddr *)&loopback, sizeof loopback));
+    close(late), close(fd), close(listener);
     /* A local socket whose queue is full. */
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     snprintf(at.sun_path, sizeof at.sun_path, "%s/socket", directory);
