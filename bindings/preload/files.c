@@ -421,6 +421,25 @@ static enum how of_terminal(int fd)
 }
 
 /*
+ * Whether the file is a FIFO that no process has open for writing, so that a read gives 0 at once. Poll tells of that only if a
+ * writer has been there since the FIFO was opened. The call that copies out of it (tee) tells, and takes nothing.
+ */
+static bool has_no_writer(int fd)
+{
+    struct stat st;
+    struct pollfd one = {fd, POLLIN, 0};
+    int error = errno, to[2];
+    bool none = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && real.poll(&one, 1, 0) == 0 && pipe2(to, O_CLOEXEC) == 0;
+    if (none) {
+        none = tee(fd, to[1], 1, SPLICE_F_NONBLOCK) == 0;
+        real.close(to[0]);
+        real.close(to[1]);
+    }
+    errno = error;
+    return none;
+}
+
+/*
  * For a file that can't be tried: poll waits, and the call follows. If the call has to wait nevertheless, other
  * goroutines have the P. HOW_NOT: no call is to be made, and errno says why. HOW_PARK, of a read: poll can't wait for
  * it, and the call may wait for long.
@@ -428,6 +447,8 @@ static enum how of_terminal(int fd)
 static enum how wait_first(struct waiting *w, int events, int option)
 {
     if (may_wait(w->file.fd, option, &w->kind, &w->deadline) != HOW_PARK || w->kind == SOCKET)
+        return HOW_KERNEL;
+    if ((events & POLLIN) && has_no_writer(w->file.fd))
         return HOW_KERNEL;
     enum how how = events & POLLIN ? of_terminal(w->file.fd) : HOW_PARK;
     if (how != HOW_PARK)

@@ -269,6 +269,18 @@ static void fifos(void)
     close(fd);
     end(&t);
     SAY(open(path, O_WRONLY | O_NONBLOCK));
+    /* No process has opened it for writing, nor does one later. */
+    SAY((fd = open(path, O_RDONLY | O_NONBLOCK)) >= 0);
+    SAY(read(fd, b, sizeof b));
+    SAY(fcntl(fd, F_SETFL, 0));
+    SAY(read(fd, b, sizeof b));
+    SAY(readv(fd, &(struct iovec){b, sizeof b}, 1));
+    close(fd);
+    SAY((fd = open(path, O_RDWR)) >= 0);
+    begin(&t, write_soon, &fd);
+    SAY(read(fd, b, sizeof b));
+    end(&t);
+    close(fd);
     SAY(open("/nowhere/at/all", O_RDONLY));
     SAY(open(nowhere, O_RDONLY));
     SAY((fd = creat(in_directory("made"), 0600)) >= 0);
