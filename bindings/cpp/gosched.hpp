@@ -3700,7 +3700,7 @@ class [[nodiscard]] task {
     };
     template <class U>
     struct promise_of : promise_common {
-        template <class V>
+        template <class V = U> // for co_return {...}
         void return_value(V &&v)
         {
             this->out.value.fill([&]() -> U { return static_cast<U>(std::forward<V>(v)); });

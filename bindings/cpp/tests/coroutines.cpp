@@ -40,6 +40,19 @@ TEST_CASE("on a plain thread")
     sender.get();
 }
 
+static gs::task<std::vector<int>> some(bool any)
+{
+    if (!any)
+        co_return {};
+    co_return {1, 2, 3};
+}
+
+GO_TEST("a coroutine returns what is in braces")
+{
+    CHECK(gs::sync_wait(some(false)).empty());
+    CHECK(gs::sync_wait(some(true)) == std::vector<int>{1, 2, 3});
+}
+
 static gs::task<> produce(gs::chan<std::string> out, int n)
 {
     for (int i = 0; i < n; i++) {
