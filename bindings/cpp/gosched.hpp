@@ -1591,10 +1591,20 @@ public:
         check();
         return *value_;
     }
+    const T &value() const &
+    {
+        check();
+        return *value_;
+    }
     T &&value() &&
     {
         check();
         return std::move(*value_);
+    }
+    template <class U>
+    T value_or(U &&other) const &
+    {
+        return value_.value_or(std::forward<U>(other));
     }
     template <class U>
     T value_or(U &&other) &&

@@ -508,7 +508,11 @@ GO_TEST("closed channels, nil channels, empty ones")
     CHECK(code_of([&] { c.close(); }) == std::errc::broken_pipe);
     CHECK(code_of([&] { c.send("c"); }) == std::errc::broken_pipe);
     CHECK(c.try_send("c") == gs::status::closed);
-    CHECK(*c.recv() == "a");
+    const auto last = c.recv();
+    CHECK(*last == "a");
+    CHECK(last->size() == 1);
+    CHECK(last.value() == "a");
+    CHECK(last.value_or("none") == "a");
     CHECK(c.recv().status() == gs::status::closed);
     CHECK(c.recv().value_or("none") == "none");
 
