@@ -461,24 +461,6 @@ GO_TEST(a_cancelled_goroutine_reads_what_is_there)
     close_both(fds);
 }
 
-static void count_waiting(const gs_g_info *g, void *waiting)
-{
-    *(int *)waiting += g->state == GS_G_WAITING;
-}
-
-/* Until this number of goroutines are parked, however long they take to get there. */
-static void until_waiting(int goroutines)
-{
-    int waiting = -1;
-    while (waiting < goroutines) {
-        CHECK_EQ(gs_sleep(MS), 0);
-        waiting = 0;
-        CHECK_EQ(gs_stop_the_world(), 0);
-        CHECK_EQ(gs_foreach_g(count_waiting, &waiting), 0);
-        CHECK_EQ(gs_start_the_world(), 0);
-    }
-}
-
 /* A duplicate of the file under a number that nothing else gets when it is free: others get the lowest. */
 static int moved_up(int fd)
 {
@@ -535,7 +517,7 @@ GO_TEST(close_wakes_writers_too)
     fill(fds[1]);
     r = reader_of(fds[1], GS_FOREVER);
     g = go_ref(wait_to_write, &r);
-    settle();
+    until_waiting(1);
     CHECK_EQ(gs_close(fds[1]), 0);
     join(g);
     CHECK_EQ(r.result, -ECANCELED);
@@ -648,10 +630,10 @@ GO_TEST(whoever_waits_for_something_else_keeps_nothing_from_a_reader)
             all_pairs[k](fds);
             p.fd = fds[0];
             gp = go_ref(poll_or_receive, &p);
-            settle();
+            until_waiting(1);
             r = reader_of(fds[0], GS_FOREVER);
             gr = go_ref(read_byte, &r);
-            settle();
+            until_waiting(2);
             CHECK_EQ(gs_write(fds[1], "r", 1, GS_FOREVER), 1);
             join(gr);
             CHECK_EQ(r.result, 1);

@@ -209,10 +209,28 @@ static inline struct reader reader_of(int fd, int64_t deadline)
     return r;
 }
 
-/* In a goroutine: lets time pass in which others surely begin to wait. */
+/* In a goroutine: lets time pass in which others most likely begin to wait. Surely: until_waiting. */
 static inline void settle(void)
 {
     CHECK_EQ(gs_sleep(5 * MS), 0);
+}
+
+static inline void count_waiting(const gs_g_info *g, void *waiting)
+{
+    *(int *)waiting += g->state == GS_G_WAITING;
+}
+
+/* Until this number of goroutines are parked, however long they take to get there. */
+static inline void until_waiting(int goroutines)
+{
+    int waiting = -1;
+    while (waiting < goroutines) {
+        CHECK_EQ(gs_sleep(MS), 0);
+        waiting = 0;
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_foreach_g(count_waiting, &waiting), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
 }
 
 #endif

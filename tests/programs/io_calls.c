@@ -795,13 +795,23 @@ struct dial {
 static void dial(void *arg)
 {
     struct dial *d = arg;
-    d->fd = gs_unix_connect(d->name, GS_FOREVER);
+    int fd = gs_unix_connect(d->name, GS_FOREVER);
+    SET(d->fd, fd);
+}
+
+/* How many of them are connected. */
+static int connected(struct dial *d, int n)
+{
+    int sum = 0;
+    while (n-- > 0)
+        sum += GET(d[n].fd) >= 0;
+    return sum;
 }
 
 /* The other side's queue is full: it waited for ever, because the kernel tells nothing. */
 GO_TEST(a_connection_waits_until_there_is_room)
 {
-    struct dial d[5], late;
+    struct dial d[5], late = {.fd = -1};
     int server, i, accepted[5];
     gs_g *g[5];
     snprintf(late.name, sizeof late.name, "@gosched-full-%d", getpid());
@@ -810,7 +820,7 @@ GO_TEST(a_connection_waits_until_there_is_room)
         d[i] = late;
         g[i] = go_ref(dial, &d[i]);
     }
-    CHECK_EQ(gs_sleep(2 * MS), 0);
+    WAIT_UNTIL(connected(d, 5) == 2); /* one more than the backlog: now it is full */
     CHECK_EQ(gs_unix_connect(late.name, GS_NOWAIT), -EAGAIN);
     CHECK_EQ(gs_unix_connect(late.name, gs_after_ms(3)), -ETIMEDOUT);
     {

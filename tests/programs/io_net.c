@@ -217,7 +217,7 @@ GO_TEST(close_ends_an_accept)
 {
     struct acceptor a = {listen_on_loopback(), 0, 0};
     gs_g *g = go_ref(accept_one, &a);
-    settle();
+    until_waiting(1);
     CHECK_EQ(gs_close(a.fd), 0);
     join(g);
     CHECK_EQ(a.result, -ECANCELED);
