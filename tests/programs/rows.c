@@ -84,7 +84,7 @@ static void use_everything(void *arg)
         CHECK_EQ(recv_int(ch), i);
     }
     CHECK_EQ(gs_sleep(2 * MS), 0);
-    CHECK_EQ(GET(n), 1000);
+    WAIT_UNTIL(GET(n) == 1000);
     free_chan(ch);
     *(long *)arg = threads_of_the_scheduler();
 }

@@ -214,15 +214,20 @@ static void read_after_writer(void *arg)
     runlock(&zero);
 }
 
-/* Returns when a writer waits: then a new reader is not let in. */
+/* Whether a writer waits: then a new reader is not let in. */
+static int a_writer_waits(void)
+{
+    int r = gs_rwmutex_rlock(&zero, GS_NOWAIT);
+    if (r == 0)
+        runlock(&zero);
+    else
+        CHECK_EQ(r, -EAGAIN);
+    return r != 0;
+}
+
 static void wait_for_waiting_writer(void)
 {
-    int r;
-    while ((r = gs_rwmutex_rlock(&zero, GS_NOWAIT)) == 0) {
-        runlock(&zero);
-        CHECK_EQ(gs_sleep(200 * US), 0);
-    }
-    CHECK_EQ(r, -EAGAIN);
+    WAIT_UNTIL(a_writer_waits());
 }
 
 GO_TEST(new_readers_wait_while_a_writer_waits)
@@ -499,7 +504,7 @@ GO_TEST(a_writer_that_times_out_and_does_not_run_lets_the_readers_in)
     rlock(&zero);
     soon = gs_after_ms(50);
     w = go_idle(write_until_soon, NULL);
-    wait_for_waiting_writer();
+    WAIT_UNTIL(a_writer_waits() || gs_now() >= soon); /* else the machine stood still, and the readers get in anyway */
     for (i = 0; i < 5; i++)
         r[i] = go_ref(just_read, NULL);
     CHECK_EQ(gs_sleep(MS), 0);
