@@ -21,6 +21,8 @@ use wait_timeout::ChildExt;
 
 /// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
 const LIMIT: Duration = Duration::from_secs(150);
+/// How long a run of the chaos program may take, which includes gdb's look at all threads after a failure.
+const CHAOS_LIMIT: Duration = Duration::from_secs(300);
 
 const PROCS: [&str; 3] = ["1", "2", "8"];
 const TOPOLOGIES: [&str; 3] = ["flat", "node:2 core:2 pu:1", "node:4 core:2 pu:1"];
@@ -228,7 +230,7 @@ fn valgrind_finds_no_leak_and_no_error() {
     match out {
         Ok(out) => {
             let text = String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.success(), "{}\n{text}", describe(Some(out.status)));
+            assert!(out.status.success(), "{}\n{text}", describe(Some(out.status), LIMIT));
             assert!(text.contains("no leaks are possible"), "{text}");
         }
         Err(e) => say(&format!("skip valgrind: {e}")),
@@ -263,10 +265,13 @@ fn chaos(setting: Setting) {
     cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
     cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
     cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
-    // It has a watchdog of its own, which says more than a limit here could.
-    let out = cmd.stdin(Stdio::null()).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{}\n{text}", describe(Some(out.status)));
+    let log = dir.join(format!("{}.log", setting.name()));
+    // Its own watchdog says more, but doesn't watch the begin and the end of a runtime.
+    let status = run_with_limit(&mut cmd, &log, CHAOS_LIMIT);
+    if !status.is_some_and(|s| s.success()) {
+        let text = fs::read(&log).unwrap();
+        panic!("{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+    }
 }
 
 /// Functions that the chaos program need not call, and why.
@@ -351,9 +356,10 @@ fn every_program_has_a_test() {
 /// It has an allocator of its own.
 fn rust_program_that_depends_on_the_rlib() {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--manifest-path", "tests/rlib/Cargo.toml"]);
-    cargo.env("CARGO_TARGET_DIR", "target/rlib").env("GOSCHED_PROCS", "2");
+    cargo.args(["build", "--quiet", "--manifest-path", "tests/rlib/Cargo.toml"]);
+    cargo.env("CARGO_TARGET_DIR", "target/rlib");
     must_succeed(cargo.current_dir(manifest_dir()));
+    run_once(&manifest_dir().join("target/rlib/debug/rlib-user"), 0, &once()[0]);
 }
 
 // ---- Programs of other versions, and the static library ----
@@ -792,19 +798,27 @@ fn run_program(p: &Program, number: usize, setting: Setting) {
 
 fn run_once(program: &Path, number: usize, setting: &Setting) {
     let log = program.with_extension(format!("{number}.log"));
-    let status = run_with_limit(program, &log, setting);
+    let mut cmd = Command::new(program);
+    cmd.env("GOSCHED_PROCS", setting.procs)
+        .env("GOSCHED_TOPOLOGY", setting.topology)
+        .env_remove("GOMAXPROCS")
+        .env_remove("GOSCHED_DEBUG");
+    if let Some(debug) = setting.debug {
+        cmd.env("GOSCHED_DEBUG", debug);
+    }
+    let status = run_with_limit(&mut cmd, &log, LIMIT);
     let output = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
     for line in output.lines().filter(|l| l.starts_with("skip")) {
         say(&format!("{}: {line}", command_line(program, setting)));
     }
     if !status.is_some_and(|s| s.success()) {
-        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status));
+        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status, LIMIT));
     }
 }
 
-fn describe(status: Option<ExitStatus>) -> String {
+fn describe(status: Option<ExitStatus>, limit: Duration) -> String {
     match status {
-        None => format!("took longer than {} s and was killed; its output:", LIMIT.as_secs()),
+        None => format!("took longer than {} s and was killed; its output:", limit.as_secs()),
         Some(s) if s.signal().is_some() => {
             format!("died by signal {}; its output:", s.signal().unwrap())
         }
@@ -823,20 +837,12 @@ fn command_line(program: &Path, s: &Setting) -> String {
     )
 }
 
-/// None if it had to be killed.
-fn run_with_limit(program: &Path, log: &Path, s: &Setting) -> Option<ExitStatus> {
+/// Its output goes to the log. None if it had to be killed.
+fn run_with_limit(cmd: &mut Command, log: &Path, limit: Duration) -> Option<ExitStatus> {
     let out = File::create(log).unwrap();
-    let mut cmd = Command::new(program);
-    cmd.env("GOSCHED_PROCS", s.procs)
-        .env("GOSCHED_TOPOLOGY", s.topology)
-        .env_remove("GOMAXPROCS")
-        .env_remove("GOSCHED_DEBUG");
-    if let Some(debug) = s.debug {
-        cmd.env("GOSCHED_DEBUG", debug);
-    }
     cmd.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
     let mut child = cmd.spawn().unwrap();
-    let status = child.wait_timeout(LIMIT).unwrap();
+    let status = child.wait_timeout(limit).unwrap();
     if status.is_none() {
         let _ = child.kill();
         let _ = child.wait();
