@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -61,6 +62,15 @@ class Server:
         )
         self.port = 0
 
+    def line(self) -> str:
+        """The next line that it prints; "" if it has ended. It is killed if it prints nothing."""
+        watchdog = threading.Timer(HUNG, self.process.kill)
+        watchdog.start()
+        try:
+            return self.process.stdout.readline()
+        finally:
+            watchdog.cancel()
+
     def connect(self) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port), HUNG)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,7 +96,7 @@ class Respd(Server):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GOSCHED_", "GOMAXPROCS"))}
         env |= {"GOSCHED_PROCS": procs, "LC_ALL": "C"} | ({"GOSCHED_DEBUG": debug} if debug else {})
         super().__init__(f"respd, P's: {procs}", [program, "-p", "0", *args], env)
-        self.first = self.process.stdout.readline()
+        self.first = self.line()
         match = re.fullmatch(r"respd: listening on 127\.0\.0\.1:(\d+)\n", self.first)
         if not match:
             self.kill()
@@ -96,7 +106,7 @@ class Respd(Server):
     def numbers(self) -> tuple[int, int]:
         """What it prints at SIGUSR1: connections open, goroutines."""
         self.process.send_signal(signal.SIGUSR1)
-        line = self.process.stdout.readline()
+        line = self.line()
         match = re.search(r": now: (\d+) connections open, \d+ accepted, (\d+) goroutines", line)
         assert match, f"printed {line!r} at SIGUSR1"
         return int(match[1]), int(match[2])
@@ -151,9 +161,11 @@ def redis_server(tmp_path_factory):
             return server.ask(b"PING\r\n") == b"+PONG\r\n+OK\r\n"
         return False
 
-    assert until(answers), "redis-server doesn't answer"
-    yield server
-    server.kill()
+    try:
+        assert until(answers), "redis-server doesn't answer"
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture
