@@ -3,9 +3,9 @@
 usage: run.py [--quick | --asyncio] [--list] [--jobs N] [MODULE | MODULE.CLASS.CASE]...
 
 Each module runs in a process of its own (case.py). A case that hangs, or ends the process, is
-noted, and the module goes on without it. A case that fails is run again, by itself; if it fails
-again it's run without gosched: what fails there too is this machine's affair. What is left differs
-because of gosched, and has to be in differs.txt, which says why.
+noted, and the module goes on without it. A case that is not good is run without gosched: what fails
+there too is this machine's affair. A case that fails, but neither hangs nor crashes, is also run
+again, by itself. What is left differs because of gosched, and has to be in differs.txt, which says why.
 
   --quick   only the modules that `make test` runs
   --asyncio only those of test_asyncio: not patched, but on gosched's event loops
@@ -211,6 +211,9 @@ def run_module(name, differs, only=()):
         plain = Module(name, patched=False, only=[case], tries=1)
         if plain.outcomes.get(case, ("ok",))[0] in BAD:
             module.elsewhere[case] = (outcome, text)
+            continue
+        if outcome in ("hang", "crash"):
+            module.differs[case] = (outcome, text)
             continue
         again = Module(name, only=[case], tries=1)
         if again.outcomes.get(case, ("error",))[0] in BAD:
