@@ -77,6 +77,7 @@ fn in_child() {
     text.lines().filter(|l| l.contains("interleavings")).for_each(|l| println!("{name}: {l}"));
     let errors = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "the model has failed ({})\n{errors}", child.status);
+    assert!(text.contains("1 passed"), "the child has run no model: {text}");
 }
 
 /// A panic may be on a stack that can't be unwound. shuttle puts a hook in front
