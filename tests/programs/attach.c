@@ -143,9 +143,12 @@ TEST(several_threads_at_once)
     }
 }
 
+static int begun;
+
 static void sleep_and_add(void *count)
 {
     CHECK((void *)pthread_self() == GET(thread_of));
+    ADD(begun, 1);
     CHECK_EQ(gs_sleep(20 * MS), 0);
     CHECK((void *)pthread_self() == GET(thread_of));
     add_one(count);
@@ -164,8 +167,7 @@ TEST(its_thread_is_the_runner_of_a_group)
     for (int i = 0; i < 50; i++)
         CHECK_EQ(gs_spawn_with(sleep_and_add, &ended, &opts, NULL), 0);
     /* Not before they have ended, which are bound to this thread once they have begun. */
-    gs_yield();
-    CHECK_EQ(gs_sleep(MS), 0);
+    WAIT_UNTIL(GET(begun) == 50);
     DETACH();
     CHECK_EQ(GET(ended), 50);
     CHECK_EQ(gs_workers_free(workers), 0);

@@ -109,8 +109,8 @@ GO_TEST(put_and_take_neither_wait_nor_wake)
     CHECK_EQ(gs_chan_put(unbuffered, &v), -EAGAIN);
     CHECK_EQ(gs_chan_take(unbuffered, &v), -EAGAIN);
     /* Its receiver would have to be woken. */
-    CHECK_EQ(gs_spawn_with(take_one_later, ch, NULL, &g), 0);
-    CHECK_EQ(gs_sleep(MS), 0);
+    g = go_ref(take_one_later, ch);
+    until_parked(g);
     CHECK_EQ(gs_chan_put(ch, &v), -EAGAIN);
     CHECK_EQ(gs_chan_send(ch, &v, GS_FOREVER), 0);
     CHECK_EQ(gs_join(g, GS_FOREVER), 0);
@@ -119,8 +119,8 @@ GO_TEST(put_and_take_neither_wait_nor_wake)
         CHECK_EQ(gs_chan_put(ch, &v), 0);
     CHECK_EQ(gs_chan_put(ch, &v), -EAGAIN);
     /* Its sender would have to be woken. */
-    CHECK_EQ(gs_spawn_with(send_nine, ch, NULL, &g), 0);
-    CHECK_EQ(gs_sleep(MS), 0);
+    g = go_ref(send_nine, ch);
+    until_parked(g);
     CHECK_EQ(gs_chan_take(ch, &v), -EAGAIN);
     CHECK_EQ(gs_chan_recv(ch, &v, GS_FOREVER), 0);
     CHECK_EQ(v, 1);
@@ -303,7 +303,7 @@ GO_TEST(a_waiting_receive_without_a_place_discards_the_value)
 {
     gs_chan *ch = chan_of_ints(0);
     gs_g *g = go_ref(discard_one, ch);
-    CHECK_EQ(gs_sleep(MS), 0);
+    until_parked(g);
     send_int(ch, 5);
     join(g);
     free_chan(ch);

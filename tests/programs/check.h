@@ -213,6 +213,16 @@ static inline void join(gs_g *g)
     gs_release(g);
 }
 
+/* In a goroutine: until this other one waits in a call, however long it takes to get there. */
+static inline void until_parked(const gs_g *g)
+{
+    gs_g_info info;
+    do {
+        CHECK_EQ(gs_sleep(200 * US), 0);
+        CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    } while (info.state != GS_G_WAITING);
+}
+
 static inline pthread_t start_thread(void *(*fn)(void *), void *arg)
 {
     pthread_t t;

@@ -46,7 +46,7 @@ static void sleep_for_ever(void *arg)
 GO_TEST(a_sleep_may_be_endless)
 {
     gs_g *g = go_ref(sleep_for_ever, NULL);
-    CHECK_EQ(gs_sleep(2 * MS), 0);
+    until_parked(g);
     CHECK_EQ(gs_join(g, GS_NOWAIT), -EAGAIN);
     CHECK_EQ(gs_cancel(g), 0);
     join(g);
