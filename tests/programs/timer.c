@@ -894,6 +894,44 @@ GO_TEST(a_ticker_goes_on_after_ticks_were_dropped)
     free_chan(ch);
 }
 
+/* Nor are they made up for: the next tick after a late one comes at the next time of the old rhythm. */
+GO_TEST(a_ticker_keeps_its_rhythm_after_ticks_were_late)
+{
+    const int64_t ns = 4 * MS;
+    int procs = gs_gomaxprocs(1), i;
+    int64_t before = gs_now(), after, until, late, next;
+    gs_chan *ch = gs_ticker_start(ns);
+    after = gs_now(); /* it has begun in between */
+    CHECK(ch != NULL);
+    for (i = 0; i < 3; i++) {
+        gs_preempt_disable();
+        for (until = gs_now() + 3 * ns; gs_now() < until;)
+            ;
+        gs_preempt_enable();
+        CHECK_EQ(gs_chan_recv(ch, &late, GS_FOREVER), 0);
+        CHECK_EQ(gs_chan_recv(ch, &next, GS_FOREVER), 0);
+        CHECK_GE(next, before + ((late - after) / ns + 1) * ns);
+    }
+    free_chan(ch);
+    gs_gomaxprocs(procs);
+}
+
+GO_TEST(a_ticker_sends_nothing_on_a_closed_channel)
+{
+    gs_chan *ch = gs_ticker_start(100 * US);
+    int64_t v;
+    int r;
+    CHECK(ch != NULL);
+    CHECK_EQ(gs_chan_close(ch), 0);
+    while ((r = gs_chan_recv(ch, &v, GS_NOWAIT)) == 0) /* a tick that came before */
+        ;
+    CHECK_EQ(r, -EPIPE);
+    CHECK_EQ(gs_sleep(3 * MS), 0);
+    CHECK_EQ(gs_chan_len(ch), 0);
+    CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EPIPE);
+    free_chan(ch);
+}
+
 GO_TEST(a_stopped_ticker_is_silent_but_not_closed)
 {
     gs_chan *ch = gs_ticker_start(MS);
