@@ -1191,8 +1191,8 @@ int gs_cond_broadcast(struct gs_cond *c);
 
 /**
  * Adds delta, which may be negative, to the counter; when that makes it 0, all
- * that wait wake. 0; -EINVAL: NULL, or the counter would be negative (nothing
- * has changed).
+ * that wait wake. 0; -EINVAL: NULL, or the counter would be negative, or more than
+ * INT64_MAX (nothing has changed).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);

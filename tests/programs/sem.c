@@ -70,7 +70,11 @@ GO_TEST(nonsense_counts_are_EINVAL_and_change_nothing)
     CHECK_EQ(gs_sem_acquire(&sem, -1, GS_FOREVER), -EINVAL);
     CHECK_EQ(gs_sem_acquire(&sem, -1, GS_NOWAIT), -EINVAL);
     CHECK_EQ(gs_sem_release(&sem, -1), -EINVAL);
+    CHECK_EQ(gs_sem_release(&sem, INT64_MAX - 1), -EINVAL);
     check_count(2);
+    CHECK_EQ(gs_sem_release(&sem, INT64_MAX - 2), 0);
+    CHECK_EQ(gs_sem_release(&sem, 1), -EINVAL);
+    check_count(INT64_MAX);
 }
 
 /* ---- Waiting in line ---- */

@@ -56,6 +56,18 @@ GO_TEST(a_negative_count_is_EINVAL_and_changes_nothing)
     CHECK_EQ(gs_waitgroup_done(&wg), -EINVAL);
 }
 
+GO_TEST(a_count_beyond_INT64_MAX_is_EINVAL_and_changes_nothing)
+{
+    gs_waitgroup wg;
+    memset(&wg, 0, sizeof wg);
+    CHECK_EQ(gs_waitgroup_add(&wg, INT64_MAX), 0);
+    CHECK_EQ(gs_waitgroup_add(&wg, 1), -EINVAL);
+    CHECK_EQ(gs_waitgroup_add(&wg, INT64_MAX), -EINVAL);
+    CHECK_EQ(gs_waitgroup_wait(&wg, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_waitgroup_add(&wg, -INT64_MAX), 0);
+    CHECK_EQ(gs_waitgroup_wait(&wg, GS_NOWAIT), 0);
+}
+
 GO_TEST(it_waits_for_all)
 {
     int round, i;
