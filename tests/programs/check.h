@@ -574,11 +574,18 @@ static inline int is_named(const struct test *t, int argc, char **argv)
     return argc == 1 && t->kind != IN_A_CHILD;
 }
 
+/* The parent's alarm is not the child's, and nothing else would end a child that hangs. */
+static inline void watch_child(void)
+{
+    alarm(check_seconds());
+}
+
 static inline void prepare(void)
 {
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     signal(SIGALRM, on_hang);
+    CHECK_EQ(pthread_atfork(NULL, NULL, watch_child), 0);
 }
 
 /* Every test leaves a runtime that can be shut down: each goroutine it started has ended. */
