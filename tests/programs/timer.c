@@ -357,6 +357,23 @@ TEST(a_timer_of_a_former_runtime_is_put_off)
     free_timer(t);
 }
 
+/* To a time at which the entry of the former runtime would have done. */
+TEST(a_timer_of_a_former_runtime_fires_after_it_was_put_off)
+{
+    int i;
+    for (i = 0; i < 5; i++) {
+        struct shot s = {0, 0, 0};
+        gs_timer *t = start(10 * MS, fire, &s);
+        int before;
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        before = GET(s.fired); /* 1, if the machine stood still */
+        CHECK_EQ(gs_init(NULL), 0);
+        CHECK_GE(gs_timer_reset(t, 20 * MS), 0);
+        NAP_UNTIL(GET(s.fired) == before + 1);
+        free_timer(t);
+    }
+}
+
 /* ---- From inside its own function ---- */
 
 struct self_timer {
@@ -606,6 +623,16 @@ TEST(a_child_does_not_wait_for_the_function_of_a_timer_of_its_parent)
         CHECK_EQ(gs_sleep(MS), 0);
         _exit(gs_timer_stop_wait(u.t, GS_FOREVER) == 0 && gs_timer_reset(u.t, 3600 * SEC) == 0 &&
                       gs_timer_stop_wait(u.t, GS_FOREVER) == 1 ? 0 : 2);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    /* The child's own call is the only one that counts there. */
+    CHECK((pid = fork()) >= 0);
+    if (pid == 0) {
+        SET(u.may_end, 1);
+        CHECK_EQ(gs_timer_reset(u.t, 0), 0);
+        NAP_UNTIL(GET(u.runs) == 1);
+        _exit(gs_timer_stop_wait(u.t, GS_FOREVER) == 0 ? 0 : 3);
     }
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK_EQ(status, 0);
