@@ -1211,7 +1211,7 @@ static void send_last(void *arg)
 /* A task that sends keeps its socket when its number becomes another's. Its peer is full, which poll doesn't say. */
 static void closed_senders(void)
 {
-    struct sockaddr_un to, from;
+    struct sockaddr_un to, from = {0}; /* recvfrom ends no name with a 0 */
     socklen_t len = abstract_name(&to, "full");
     int full = socket_named("full"), sender = socket_named("sender"), old = sender, other, n = 0;
     task t;
