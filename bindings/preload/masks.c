@@ -43,32 +43,32 @@ static __thread struct {
     struct taking *taking;       /* the innermost call in which handlers run */
 } thread __attribute__((tls_model("initial-exec")));
 
-__attribute__((noinline, noipa)) bool is_librarys_thread(void)
+EACH_CALL bool is_librarys_thread(void)
 {
     return thread.librarys;
 }
 
-__attribute__((noinline, noipa)) static void note_librarys_thread(bool is)
+EACH_CALL static void note_librarys_thread(bool is)
 {
     thread.librarys = is;
 }
 
-__attribute__((noinline, noipa)) static const sigset_t *mask_for_a_child(void)
+EACH_CALL static const sigset_t *mask_for_a_child(void)
 {
     return thread.for_a_child;
 }
 
-__attribute__((noinline, noipa)) static void note_mask_for_a_child(const sigset_t *set)
+EACH_CALL static void note_mask_for_a_child(const sigset_t *set)
 {
     thread.for_a_child = set;
 }
 
-__attribute__((noinline, noipa)) static struct taking *taking_now(void)
+EACH_CALL static struct taking *taking_now(void)
 {
     return thread.taking;
 }
 
-__attribute__((noinline, noipa)) static void note_taking(struct taking *t)
+EACH_CALL static void note_taking(struct taking *t)
 {
     thread.taking = t;
 }

@@ -60,8 +60,18 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define EXPORT __attribute__((visibility("default")))
+/* Before a function that reads or writes a thread-local variable: each call is made, and none is taken to give what an
+ * earlier one gave. */
+#ifdef __clang__
+#define EACH_CALL __attribute__((noinline, optnone))
+#define SAME_ATTRIBUTES(of)
+#else
+#define EACH_CALL __attribute__((noinline, noipa))
+#define SAME_ATTRIBUTES(of) copy(of),
+#endif
 /* Another name of a function that is taken over. */
-#define ALIAS(name, of) extern __typeof__(of) name __attribute__((copy(of), alias(#of), visibility("default")))
+#define ALIAS(name, of) \
+    extern __typeof__(of) name __attribute__((SAME_ATTRIBUTES(of) alias(#of), visibility("default")))
 
 /*
  * libgosched is not linked. If the program links it, the dynamic linker fills in these symbols; else they are NULL,
@@ -106,7 +116,7 @@
  * errno's address is the thread's, and a compiler keeps it across calls, as it may on threads. Here a call may end on
  * another thread, so the address is asked for each time.
  */
-__attribute__((noinline, noipa)) int *errno_here(void);
+EACH_CALL int *errno_here(void);
 #undef errno
 #define errno (*errno_here())
 
