@@ -20,6 +20,8 @@ OBJCOPY  ?= objcopy
 OUT      := target/release
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
+# Not every shell replaces the ~ of PREFIX=~/.local.
+$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR TREE,$(eval override $(dir) := $(patsubst ~/%,$(HOME)/%,$($(dir)))))
 LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
@@ -33,7 +35,7 @@ all: build
 build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
 	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
 
-library:
+library: ## build libgosched.so and libgosched.a, nothing else
 	$(CARGO) build --release -p libgosched -p gosched-c
 	@$(MAKE) --no-print-directory $(OUT)/libgosched.so $(OUT)/libgosched.a
 
@@ -81,10 +83,10 @@ examples: $(PROGRAMS) ## build examples-c into target/examples
 
 $(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) include/gosched.h | build
 	@mkdir -p $(@D)
-	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched -Wl,-rpath,$(CURDIR)/target/release
+	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$(CURDIR)/target/release'
 
 run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choose one); the web server last
-	@tools/demo $(TREE)
+	@tools/demo $(if $(TREE),"$(TREE)")
 
 test: $(STAMP)/test ## run every check and test, with a summary at the end
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
@@ -136,11 +138,11 @@ bench-lua: $(STAMP)/lua-bench lua ## compare bindings/lua with coroutines and ot
 	@bindings/lua/bench/compare $(ARGS)
 
 models: $(STAMP)/build ## run the model tests alone (tests/models/README.md)
-	cd tests/models && CARGO_TARGET_DIR=$(CURDIR)/target/models $(CARGO) test --release --no-fail-fast
+	cd tests/models && CARGO_TARGET_DIR='$(CURDIR)/target/models' $(CARGO) test --release --no-fail-fast
 
 miri: ## run the tests of the ring and the pool under Miri (needs a nightly toolchain with the component miri)
 	@rustup run nightly cargo miri --version >/dev/null 2>&1 || { echo "Miri is missing: rustup toolchain install nightly -c miri,rust-src" >&2; exit 1; }
-	cd benches/queues && CARGO_TARGET_DIR=$(CURDIR)/target/miri MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
+	cd benches/queues && CARGO_TARGET_DIR='$(CURDIR)/target/miri' MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 	    rustup run nightly cargo miri test --lib
 
 audit: ## check licences, sources and duplicates of the crates with cargo-deny (ARGS=advisories: known flaws, by the network)
@@ -162,7 +164,7 @@ bench-servers: $(STAMP)/bench-servers build examples ## compare respd with redis
 counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
 	@benches/counts/check $(ARGS)
 
-soak: build ## run chaos, stress, testers and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
+soak: build ## run chaos, stress, testers, Python and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
 	@tools/soak
 
 lint: $(STAMP)/build ## check the format and run clippy
@@ -180,21 +182,22 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
 install: ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
-	@test -e target/release/libgosched.so || { echo "nothing is built yet: run make first" >&2; exit 1; }
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 644 include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.h
-	install -m 644 bindings/cpp/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched.hpp
-	install -m 644 bindings/mpi/gosched_mpi.h $(DESTDIR)$(PREFIX)/include/gosched_mpi.h
-	install -m 755 target/release/libgosched.so $(DESTDIR)$(LIBDIR)/$(SOFILE)
-	ln -sf $(SOFILE) $(DESTDIR)$(LIBDIR)/$(SONAME)
-	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libgosched.so
-	install -m 644 target/release/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.a
-	install -m 755 target/release/libgosched-preload.so $(DESTDIR)$(LIBDIR)/libgosched-preload.so.1
-	ln -sf libgosched-preload.so.1 $(DESTDIR)$(LIBDIR)/libgosched-preload.so
-	install -m 755 target/release/gosched-topo $(DESTDIR)$(PREFIX)/bin/gosched-topo
+	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo; do \
+	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
+	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
+	install -m 644 bindings/cpp/gosched.hpp "$(DESTDIR)$(PREFIX)/include/gosched.hpp"
+	install -m 644 bindings/mpi/gosched_mpi.h "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
+	install -m 755 target/release/libgosched.so "$(DESTDIR)$(LIBDIR)/$(SOFILE)"
+	ln -sf $(SOFILE) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
+	ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libgosched.so"
+	install -m 644 target/release/libgosched.a "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
+	ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
+	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
-	    >$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
-	@chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
+	    >"$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
+	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
 	@if [ -e target/lua/gosched.so ]; then $(MAKE) --no-print-directory install-lua; \
@@ -202,18 +205,19 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 
 install-lua: ## install the module for Lua 5.4 that `make lua` has built, into LUADIR (LIBDIR/lua/5.4)
 	@test -e target/lua/gosched.so || { echo "the module for Lua is not built yet: run 'make lua' first (it needs Debian's liblua5.4-dev)" >&2; exit 1; }
-	install -d $(DESTDIR)$(LUADIR)
-	install -m 755 target/lua/gosched.so $(DESTDIR)$(LUADIR)/gosched.so
+	install -d "$(DESTDIR)$(LUADIR)"
+	install -m 755 target/lua/gosched.so "$(DESTDIR)$(LUADIR)/gosched.so"
 
 uninstall: ## remove what install has put there
-	rm -f $(DESTDIR)$(PREFIX)/include/gosched.h $(DESTDIR)$(PREFIX)/include/gosched.hpp $(DESTDIR)$(PREFIX)/include/gosched_mpi.h $(DESTDIR)$(PREFIX)/bin/gosched-topo $(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc
-	rm -f $(DESTDIR)$(LUADIR)/gosched.so
-	rm -f $(DESTDIR)$(LIBDIR)/libgosched.a $(DESTDIR)$(LIBDIR)/libgosched.so $(DESTDIR)$(LIBDIR)/$(SONAME) $(DESTDIR)$(LIBDIR)/$(SONAME).*
-	rm -f $(DESTDIR)$(LIBDIR)/libgosched-preload.so $(DESTDIR)$(LIBDIR)/libgosched-preload.so.1
+	rm -f "$(DESTDIR)$(PREFIX)/include/gosched.h" "$(DESTDIR)$(PREFIX)/include/gosched.hpp" "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".*
+	rm -f "$(DESTDIR)$(LIBDIR)/libgosched-preload.so" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
+	rm -f "$(DESTDIR)$(LUADIR)/gosched.so"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test servers lab bench bench-servers python python-bench
+	@tools/setup build run test servers cpp embed mpi clients preload lua lab bench bench-servers lua-bench python python-bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup

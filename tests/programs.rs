@@ -15,7 +15,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Duration;
 use wait_timeout::ChildExt;
 
@@ -441,7 +441,8 @@ fn static_library_by_pkg_config() {
     let dir = work_dir().join("static");
     let _ = fs::remove_dir_all(&dir);
     let prefix = format!("PREFIX={}", dir.display());
-    make(&["preload", "target/release/gosched-topo", "install", "DESTDIR=/", &prefix]);
+    make_what_is_installed();
+    make(&["install", "DESTDIR=/", &prefix]);
     // It finds the library beside it, wherever that was installed.
     let mut topo = Command::new(dir.join("bin/gosched-topo"));
     topo.args(["--procs", "2", "--topology=node:2 core:1 pu:1"]);
@@ -474,6 +475,37 @@ fn static_library_by_pkg_config() {
         compile(&dir.join("beside-rust"), &["-DRUST".into()], "static.c", &libraries);
         run_once(&dir.join("beside-rust"), 0, &flat()[1]);
     }
+}
+
+/// What `make install` takes besides the library.
+fn make_what_is_installed() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| make(&["preload", "target/release/gosched-topo"]));
+}
+
+fn what_is_installed_can_be_uninstalled() {
+    if env::var_os("GOSCHED_LIBRARY").is_some() {
+        return say("skip: make installs its own library, not GOSCHED_LIBRARY");
+    }
+    library();
+    make_what_is_installed();
+    let dir = work_dir().join("with a space");
+    let _ = fs::remove_dir_all(&dir);
+    let destination = format!("DESTDIR={}", dir.display());
+    make(&["install", &destination, "PREFIX=/a prefix"]);
+    for file in
+        ["include/gosched.h", "lib/libgosched.so", "lib/pkgconfig/gosched.pc", "bin/gosched-topo"]
+    {
+        assert!(dir.join("a prefix").join(file).exists(), "{file}");
+    }
+    make(&["uninstall", &destination, "PREFIX=/a prefix"]);
+    assert_eq!(files_under(&dir), Vec::<PathBuf>::new());
+    make(&["uninstall", &destination, "PREFIX=/a prefix"]);
+}
+
+fn files_under(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries.flat_map(|p| if p.is_dir() { files_under(&p) } else { vec![p] }).collect()
 }
 
 /// A program that is linked with the library refers to none of its data, which the linker would
@@ -867,6 +899,7 @@ const CHECKS: &[(&str, fn())] = checks! {
     program_of_the_first_release
     header_that_is_newer_than_the_library
     static_library_by_pkg_config
+    what_is_installed_can_be_uninstalled
     no_program_has_a_copy_of_the_librarys_data
     the_header_is_c99
     the_header_is_cxx11
