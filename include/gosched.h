@@ -687,7 +687,8 @@ extern "C" {
  * /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
  * After the start the library opens no descriptor for a moment only, except for calls that say so
  * (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
- * for each P, opened when the P first waits for a file, and eventfds for plain threads that wait.
+ * for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
+ * and eventfds for plain threads that wait.
  * Their numbers are 512 and above if RLIMIT_NOFILE allows that. Calling gs_init is optional: the
  * first call of a function that needs the runtime starts it with the defaults, and returns -ENOMEM
  * or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may be NULL.
@@ -1191,7 +1192,7 @@ int gs_cond_broadcast(struct gs_cond *c);
 
 /**
  * Adds delta, which may be negative, to the counter; when that makes it 0, all
- * that wait wake. 0; -EINVAL: NULL, or the counter would be negative, or more than
+ * that wait wake. 0; -EINVAL: NULL, or the counter would be negative or more than
  * INT64_MAX (nothing has changed).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */

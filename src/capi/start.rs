@@ -102,7 +102,8 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
 /// After the start the library opens no descriptor for a moment only, except for calls that say so
 /// (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
-/// for each P, opened when the P first waits for a file, and eventfds for plain threads that wait.
+/// for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
+/// and eventfds for plain threads that wait.
 /// Their numbers are 512 and above if RLIMIT_NOFILE allows that. Calling gs_init is optional: the
 /// first call of a function that needs the runtime starts it with the defaults, and returns -ENOMEM
 /// or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may be NULL.

@@ -219,7 +219,7 @@ pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
 }
 
 /// Adds delta, which may be negative, to the counter; when that makes it 0, all
-/// that wait wake. 0; -EINVAL: NULL, or the counter would be negative, or more than
+/// that wait wake. 0; -EINVAL: NULL, or the counter would be negative or more than
 /// INT64_MAX (nothing has changed).
 ///
 /// # Safety
