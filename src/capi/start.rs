@@ -364,7 +364,7 @@ const EAI_ADDRFAMILY: i32 = -9;
 fn text_of(err: i32) -> &'static CStr {
     match err {
         0 => c"Success.",
-        libc::EPERM => c"Not held: lock it before unlocking it, and undo each call as often as it was made.",
+        libc::EPERM => c"Not held, or not for a file of this kind: undo each call as often as it was made, and see the function's comment.",
         libc::EINTR => c"Interrupted by a signal: call again.",
         libc::EAGAIN => c"It would have to wait, or a resource is used up for now: try again later or give a deadline.",
         libc::ENOMEM => c"No memory or address space: free some, or use smaller stacks.",
@@ -378,7 +378,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EMFILE | libc::ENFILE => c"Too many files are open: close some, or raise the limit (ulimit -n).",
         libc::ECONNREFUSED => c"No server listens at this address: start the server, or see whether host and port are right.",
         libc::ECONNRESET => c"The other side has ended the connection: close the socket.",
-        libc::EADDRINUSE => c"Another socket listens on this port: choose another one, or 0.",
+        libc::EADDRINUSE => c"Another socket listens on this port, or the path exists: choose another one, port 0, or unlink(2) the path.",
         libc::ENOENT => c"No such file: see how its name is written.",
         libc::EEXIST => c"A file of this name is there already: choose another name, or remove the file.",
         libc::ENOTDIR => c"A part of the path is no directory: see how its name is written.",
@@ -390,6 +390,10 @@ fn text_of(err: i32) -> &'static CStr {
         libc::ENETUNREACH | libc::EHOSTUNREACH => c"No way leads to this host: see whether the network is up, and the address right.",
         libc::ENOTCONN => c"The socket is not connected: connect it first.",
         libc::EMSGSIZE => c"The datagram is too long: send less at once.",
+        libc::ECHILD => c"No such child of this process: see whether another caller has waited for it.",
+        libc::ECONNABORTED => c"The attempt to connect has failed: close the socket, and try again with a new one.",
+        libc::EFAULT => c"A pointer that was passed points to no memory: see where it comes from.",
+        libc::ESPIPE => c"This file has no positions: use gs_read or gs_write.",
         libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
         libc::ELIBACC => c"The program was compiled with a newer gosched.h than this library's: install that version of the library.",
         libc::EOWNERDEAD => c"The goroutine has ended by gs_exit, without a result: let its function return one.",

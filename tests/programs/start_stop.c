@@ -900,6 +900,16 @@ TEST(strerror_gives_a_static_text_for_any_int)
     CHECK(strcmp(gs_strerror(-ETIMEDOUT), gs_strerror(-EAGAIN)) != 0);
 }
 
+TEST(strerror_explains_each_error_that_the_header_names)
+{
+    static const int named[] = {EADDRINUSE, EAGAIN, EBADF, EBUSY, ECANCELED, ECHILD, ECONNABORTED, ECONNREFUSED, EDEADLK,
+                                EFAULT, EINTR, EINVAL, ELIBACC, EMFILE, ENAMETOOLONG, ENFILE, ENOENT, ENOMEM, ENOSYS,
+                                ENOTSOCK, EPERM, EPIPE, ETIMEDOUT};
+    const char *of_system = gs_strerror(-4000);
+    for (size_t i = 0; i < LENGTH(named); i++)
+        CHECK(strcmp(gs_strerror(-named[i]), of_system) != 0);
+}
+
 TEST(versions_are_there)
 {
     CHECK(gs_version() != NULL && gs_version()[0] != 0);
