@@ -32,7 +32,9 @@ STAMP    := target/setup
 
 all: build
 
-build: $(STAMP)/build library ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
+# One after the other with make -j too: cargo needs the packages.
+build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
+	@$(MAKE) --no-print-directory library
 	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
 
 library: ## build libgosched.so and libgosched.a, nothing else
