@@ -4,6 +4,7 @@
  */
 #include "preload.h"
 
+#include <dlfcn.h>
 #include <linux/futex.h>
 #include <signal.h>
 
@@ -766,9 +767,21 @@ static void end_once_call(struct once_call *c)
     syscall(SYS_futex, c->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/*
+ * std::call_once of libstdc++ has these variables of the thread tell the function that it gives to pthread_once what is to be called.
+ * While a goroutine waits, others of its thread may change them.
+ */
+static void **cpp_variable(int i)
+{
+    static const char *const names[] = {"_ZSt15__once_callable", "_ZSt11__once_call"};
+    return dlsym(RTLD_DEFAULT, names[i]);
+}
+
 static int once(pthread_once_t *word, void (*f)(void))
 {
     int now, runs;
+    bool waited = false;
+    void *of_cpp[2] = {NULL, NULL};
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) & ONCE_DONE)
         return 0;
     if (atomic_load(&once_runs_word) == 0)
@@ -780,12 +793,22 @@ static int once(pthread_once_t *word, void (*f)(void))
         if (now & ONCE_DONE)
             return 0;
         if (now == runs) {
+            for (int i = 0; i < 2 && !waited; i++) {
+                void **variable = cpp_variable(i);
+                of_cpp[i] = variable != NULL ? *variable : NULL;
+            }
+            waited = true;
             /* The waiter's thread may be the thread that this goroutine is pinned to, so it must not block. */
             gs_cancel_disable();
             gs_sleep(200 * 1000);
             gs_cancel_enable();
         } else if (__atomic_compare_exchange_n(word, &now, runs, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             struct once_call call __attribute__((cleanup(end_once_call))) = {.word = word};
+            for (int i = 0; i < 2 && waited; i++) {
+                void **variable = cpp_variable(i);
+                if (variable != NULL)
+                    *variable = of_cpp[i];
+            }
             f();
             call.returned = true;
             return 0;
