@@ -190,6 +190,12 @@ const VARIANTS: &[Program] = &[
         options: ADDRESS_SANITIZER,
         settings: once,
     },
+    Program {
+        name: "asan_leaks",
+        file: "leak_sanitizer.c",
+        options: ADDRESS_SANITIZER,
+        settings: once,
+    },
     Program { name: "asan_stress", file: "stress.c", options: ADDRESS_SANITIZER, settings: once },
     // The program has a copy of the C++ runtime, which others don't see unless they ask for it.
     Program {

@@ -16,7 +16,7 @@ mod overflow;
 
 pub use overflow::report as report_overflow;
 
-use crate::arch;
+use crate::arch::{self, sanitizer};
 use crate::os::locked::Locked;
 use crate::os::{PAGE, heap, log, mem};
 use core::iter;
@@ -406,6 +406,7 @@ impl StackPoolState {
         let mapped = unsafe { guard(at, size, count) };
         let base = |i| NonZeroUsize::new(at + i * size).expect("memory is mapped above 0");
         let stack = |i| Stack { base: base(i), class, home: node, node, rebound: 0 };
+        sanitizer::search((0..count).map(|i| stack(i).bounds()));
         let cold = &mut self.free[class.index()].cold;
         cold.extend((0..count).rev().map(stack));
         let ids =
@@ -420,6 +421,9 @@ impl Drop for StackPool {
     fn drop(&mut self) {
         for slab in &self.inner.get_mut().slabs {
             slab.valgrind.iter().for_each(|&id| arch::valgrind_forget(id));
+            let size = slab.class.size();
+            let stacks = (slab.at..slab.at + slab.len).step_by(size);
+            sanitizer::forget(stacks.map(|at| (at + GUARD, size - GUARD)));
             // SAFETY: reserved for the slab; no stack of it is in use when the pool ends.
             unsafe { mem::release(slab.at, slab.len) };
             MPROTECTED.fetch_sub(slab.mapped, Ordering::Relaxed);
