@@ -291,16 +291,14 @@ def test_exceptions_of_handlers_reach_the_main_goroutine():
             raise Late(110, "late")
         signal.signal(signal.SIGALRM, handler)
         for _ in range(3):
-            began = time.monotonic()
             with Beside():
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0.03)
-                    time.sleep(10)
+                    time.sleep(3600)
                 except Late:
                     pass
                 else:
                     assert False
-            assert time.monotonic() - began < 9
     """)
 
 
