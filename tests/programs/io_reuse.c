@@ -190,6 +190,24 @@ GO_TEST(a_socket_of_the_library_that_close_has_freed)
 }
 
 /* A blocking pipe in place of a pipe that was made non-blocking must not block a P. */
+/* It would wait for the former file for ever. */
+GO_TEST(a_plain_thread_leaves_when_the_library_makes_another_file_of_its_number)
+{
+    struct reader r;
+    int fds[2];
+    pthread_t t;
+    make_pair(fds);
+    r = reader_of(fds[0], GS_FOREVER);
+    t = start_thread(read_byte_on_thread, &r);
+    WAIT_UNTIL(GET(r.begun));
+    wait_asleep(&r.tid);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(gs_tcp_listen("127.0.0.1", 0, 0), fds[0]);
+    go_join_thread(t);
+    CHECK_EQ(r.result, -ECANCELED);
+    close_both(fds);
+}
+
 GO_TEST(a_new_file_does_not_block)
 {
     int round;

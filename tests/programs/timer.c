@@ -374,6 +374,24 @@ TEST(a_timer_of_a_former_runtime_fires_after_it_was_put_off)
     }
 }
 
+/* A thread of the scheduler sleeps until the later one is due. */
+TEST(a_timer_that_is_due_before_all_others_wakes_the_scheduler)
+{
+    int i;
+    for (i = 0; i < 3; i++) {
+        struct shot s = {0, 0, 0};
+        gs_timer *late, *soon;
+        CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+        late = start(3600 * SEC, must_not_fire, NULL);
+        nap(50 * MS); /* all sleep by now, sysmon too */
+        soon = start(MS, fire, &s);
+        NAP_UNTIL(GET(s.fired) == 1);
+        CHECK_EQ(gs_timer_stop(late), 1);
+        free_timer(soon);
+        free_timer(late);
+    }
+}
+
 /* ---- From inside its own function ---- */
 
 struct self_timer {
