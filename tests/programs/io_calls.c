@@ -387,6 +387,7 @@ GO_TEST(a_copy_ends_when_one_of_its_files_is_closed)
         c.from = number;
         c.to = pair[0];
         g = go_and_wait_for_file(send_once, &c);
+        WAIT_UNTIL(is_in_an_instance(pair[0])); /* its first call, on another thread, is over */
         close_and_give(number, file);
         do { /* room, until it tries again */
             CHECK_GE(gs_read(pair[1], text, LARGE, GS_FOREVER), 1);
