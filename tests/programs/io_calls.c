@@ -751,8 +751,8 @@ static int new_unix_socket(void)
     return fd;
 }
 
-/* A goroutine waits until a server has room for its connection. The socket that gets the number meanwhile must not be
- * connected in its place. */
+/* A goroutine waits until a server has room for its connection. The socket that gets the number meanwhile, after gs_close
+ * or by gs_adopt, must not be connected in its place. */
 GO_TEST(a_connect_that_waits_for_room_ends_when_its_socket_is_closed)
 {
     int server, client, clients[8], n = 0;
@@ -772,12 +772,17 @@ GO_TEST(a_connect_that_waits_for_room_ends_when_its_socket_is_closed)
     for (int i = 0; i < 5; i++) {
         struct copy c = {.to = new_unix_socket()};
         gs_g *g = go_and_wait_for_file(connect_to_crowded, &c);
-        close_and_give(c.to, clients[n - 1]);
+        if (i % 2) {
+            close_and_give(c.to, clients[n - 1]);
+        } else {
+            CHECK_EQ(dup2(clients[n - 1], c.to), c.to);
+            CHECK_EQ(gs_adopt(c.to), 0);
+        }
         CHECK_GE(client = accept(server, NULL, NULL), 0);
         join(g);
         CHECK_EQ(c.result, -ECANCELED);
         close(client);
-        close(c.to);
+        CHECK_EQ(gs_close(c.to), 0);
         /* There is room still, and then there is none. */
         client = new_unix_socket();
         CHECK_EQ(connect_now(client), 0);
