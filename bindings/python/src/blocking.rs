@@ -4,6 +4,7 @@ use crate::errors;
 use crate::ffi::*;
 use crate::goroutine;
 use crate::park::{self, Ended, Timeout};
+use crate::sync::forks;
 use crate::worker;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -75,9 +76,13 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
         Python::attach(|py| {
             if let Some((f, args, kwargs)) = (*job.call.get()).take() {
                 let kwargs = kwargs.as_ref().map(|k| k.bind(py));
+                let before = forks();
                 let outcome = goroutine::apply_hooks(py)
                     .and_then(|()| f.bind(py).call(args.bind(py), kwargs))
                     .map(Bound::unbind);
+                if forks() != before {
+                    goroutine::end_of_child(py, outcome);
+                }
                 *job.outcome.get() = Some(outcome);
             }
         });

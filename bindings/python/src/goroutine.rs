@@ -753,6 +753,12 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     if g.is_lost() {
         end_of_child(py, outcome);
     }
+    // What runs from here on, such as a callback, may fork too.
+    let end_if_forked = || {
+        if g.is_lost() {
+            end_of_child(py, Ok(py.None()));
+        }
+    };
     let (result, error) = match outcome {
         Ok(value) => (Some(value), None),
         Err(e) => (None, Some(e)),
@@ -772,6 +778,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     }
     // SAFETY: this goroutine, in Python.
     unsafe { state.clear() };
+    end_if_forked();
     let (callbacks, left, late) = g.inner.with(py, |i| {
         (i.result, i.error, i.cancelled) = (result, error, cancelled);
         i.traceback = traceback;
@@ -794,9 +801,11 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     });
     for f in callbacks {
         call_back(py, &f, slf);
+        end_if_forked();
     }
     if let Some(e) = late {
         report(py, slf, &e);
+        end_if_forked();
     }
     g.inner.with(py, |i| (i.handle, i.state) = (ptr::null_mut(), ptr::null()));
     ALL.with(py, |all| {
@@ -810,10 +819,12 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     // What a callback has left behind.
     // SAFETY: this goroutine, in Python.
     unsafe { state.clear() };
+    end_if_forked();
 }
 
-/// The goroutine has forked, and this is the child: the end of its function is that of the program.
-fn end_of_child(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> ! {
+/// What was called has forked, and this is the child: the end of that function, a goroutine's, a callback or one called
+/// by `blocking`, is that of the program.
+pub fn end_of_child(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> ! {
     let error = outcome.err().map(|e| e.into_value(py));
     let ended =
         py.import("gosched._runtime").and_then(|m| m.call_method1("_end_of_child", (error,)));

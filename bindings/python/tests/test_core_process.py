@@ -506,6 +506,37 @@ def test_child_of_a_goroutine_that_returns():
     assert outcome.out == "child\nparent\n"
 
 
+@pytest.mark.parametrize("start", [
+    "e = Event(); g = go(e.wait); g.add_done_callback(lambda g: f()); e.set()",
+    "gosched.excepthook = lambda g, e: f(); g = go(int, 'x')",
+    "g = go(lambda: setattr(local, 'end', End()))",
+    "g = go(blocking, f)",
+], ids=["callback", "hook", "destructor", "blocking"])
+def test_child_of_what_a_goroutine_or_thread_calls(start):
+    """The child runs on to the end of the function that has forked, and not beyond."""
+    outcome = fork_test("""
+        local = threading.local()
+        class End:
+            def __del__(self):
+                f()
+        def f():
+            pid = os.fork()
+            if pid == 0:
+                check()
+                print("child", flush=True)
+                return
+            status.append(os.waitpid(pid, 0)[1])
+        status = []
+        START
+        g.join()
+        while not status:
+            sleep(0.001)
+        assert status == [0], status
+        check()
+    """.replace("START", start))
+    assert outcome.out == "child\n"
+
+
 def test_child_of_a_goroutine_that_exits():
     outcome = fork_test("""
         def f(how):

@@ -270,8 +270,8 @@ def dump(file=None):
 
 
 def _end_of_child(error):
-    """A goroutine has forked, and its function has ended in the child: ends the process as the end of a program
-    does. (Py_Finalize itself would go back to the thread state of the parent's main goroutine.)"""
+    """A function of a goroutine, or one in blocking(), has forked, and has ended in the child: ends the process as the end
+    of a program does. (Py_Finalize itself would go back to the thread state of the parent's main goroutine.)"""
     status = 0
     if isinstance(error, SystemExit):
         status = error.code
