@@ -66,11 +66,12 @@ impl Waiting {
     }
 }
 
-/// Waits for a file with `f`; `cancel_fd` ends that.
+/// Waits for a file with `f`; `cancel_fd` ends that. `is_look`: what `f` gives says only what the file is ready for.
 fn wait_for(
     py: Python<'_>,
     fd: i32,
     timeout: Timeout,
+    is_look: bool,
     f: impl FnMut(i64) -> i32,
 ) -> PyResult<Ended> {
     worker::ensure(py)?;
@@ -81,10 +82,15 @@ fn wait_for(
         next: Cell::new(ptr::null()),
         before: Cell::new(ptr::null()),
     };
+    let is_dropped = || waiting.is_dropped.load(Ordering::Relaxed);
     waiting.begin(py, fd as usize);
-    let ended = park::wait_dropping(py, timeout, || waiting.is_dropped.load(Ordering::Relaxed), f);
+    let ended = park::wait_dropping(py, timeout, is_dropped, f);
     waiting.end(py, fd as usize);
-    ended
+    match ended {
+        // An event has ended the wait before the cancel did. The number may be another file's by now.
+        Ok(Ended::With(_)) if is_look && is_dropped() => Ok(Ended::Dropped),
+        ended => ended,
+    }
 }
 
 /// Waits for events of poll(2); gives those that there are, 0: the time is up.
@@ -93,7 +99,7 @@ fn wait_events(py: Python<'_>, fd: i32, events: i32, timeout: Timeout) -> PyResu
         return Err(errors::of_os(libc::EBADF));
     }
     // SAFETY: without the GIL.
-    let ended = wait_for(py, fd, timeout, |d| unsafe { gs_poll_fd(fd, events, d) })?;
+    let ended = wait_for(py, fd, timeout, true, |d| unsafe { gs_poll_fd(fd, events, d) })?;
     match ended {
         Ended::With(e) if e == -libc::EPERM => Ok(events),
         Ended::With(e) if e < 0 => Err(errors::of(e)),
@@ -377,7 +383,7 @@ fn recv_to(
     }
     let at = at as usize;
     // SAFETY: the buffer has room for as many bytes as the call says; without the GIL.
-    let got = wait_for(py, fd, timeout, |d| unsafe {
+    let got = wait_for(py, fd, timeout, false, |d| unsafe {
         gs_recv(fd, at as *mut c_void, n, flags, d) as i32
     })?;
     match got {

@@ -193,6 +193,36 @@ def test_closing_what_others_wait_for():
     """)
 
 
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="a read may be under way there, as in threads")
+def test_a_number_that_is_another_file_s_when_its_reader_goes_on():
+    run("""
+        import errno, os, time
+        write = patch.get_original("os", "write")
+        def read(fd):
+            try:
+                return os.read(fd, 3)
+            except OSError as e:
+                return e.errno
+        for n in range(80):
+            r, w = os.pipe()
+            reader = gosched.go(read, r)
+            gosched.sleep(0.001)
+            write(w, b"old")
+            # Most often the reader is woken meanwhile, and goes on when this goroutine waits.
+            until = time.monotonic() + n % 10 / 1000
+            while time.monotonic() < until:
+                pass
+            os.close(r)
+            new, v = os.pipe()
+            write(v, b"new")
+            assert new == r
+            assert reader.result() in (b"old", errno.EBADF), reader.result()
+            assert os.read(new, 3) == b"new"
+            for fd in w, new, v:
+                os.close(fd)
+    """)
+
+
 @pytest.mark.parametrize("first", ["gosched.patch_all()", "import multiprocessing.connection"])
 def test_closing_a_connection_of_multiprocessing(first):
     run(first + """
