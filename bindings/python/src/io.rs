@@ -75,7 +75,9 @@ fn wait_for(
     f: impl FnMut(i64) -> i32,
 ) -> PyResult<Ended> {
     worker::ensure(py)?;
-    let Some(me) = worker::current(py) else { return park::wait(py, timeout, f) };
+    let Some(me) = worker::current(py) else {
+        return park::wait_dropping(py, timeout, || false, f);
+    };
     let waiting = Waiting {
         who: me,
         is_dropped: AtomicBool::new(false),

@@ -95,10 +95,14 @@ const LOOK_FOR_SIGNALS: i64 = 50_000_000;
 /// goroutine, or the `Timeout` within which it is.
 #[inline(always)]
 pub fn wait(py: Python<'_>, timeout: Timeout, f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
+    if worker::is_ending() && timeout == Timeout::Forever && worker::is_over() {
+        return Err(worker::ending());
+    }
     wait_dropping(py, timeout, || false, f)
 }
 
-/// As [`wait`]; `dropped` says whether a cancel that brought no exception was to end this wait.
+/// As [`wait`], for what no goroutine need do, such as that a file becomes ready: it may wait for ever even if Python has
+/// ended for goroutines. `dropped` says whether a cancel that brought no exception was to end this wait.
 pub fn wait_dropping(
     py: Python<'_>,
     timeout: Timeout,
@@ -108,9 +112,6 @@ pub fn wait_dropping(
     worker::ensure(py)?;
     let me = worker::current(py);
     let deadline = timeout.deadline();
-    if worker::is_ending() && deadline == GS_FOREVER && worker::is_over() {
-        return Err(worker::ending());
-    }
     let Some(me) = me else { return wait_on_thread(py, deadline, f) };
     loop {
         if let Some(e) = me.take_thrown(py) {

@@ -609,7 +609,7 @@ mod settling {
 #[cfg(Py_GIL_DISABLED)]
 pub use settling::{_settle, has_left};
 
-/// Makes sure that there is a thread for goroutines.
+/// Makes sure that there is a thread for goroutines, unless Python has ended for them: then the caller is a plain thread.
 #[inline(always)]
 pub fn ensure(py: Python<'_>) -> PyResult<()> {
     #[cfg(Py_GIL_DISABLED)]
@@ -620,7 +620,7 @@ pub fn ensure(py: Python<'_>) -> PyResult<()> {
 #[cold]
 fn start(py: Python<'_>) -> PyResult<()> {
     if is_over() {
-        return Err(ending());
+        return Ok(());
     }
     // With a GIL it keeps others from being here at the same time until the state of the thread is `STARTING`.
     #[cfg(Py_GIL_DISABLED)]

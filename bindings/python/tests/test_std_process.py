@@ -223,6 +223,45 @@ def test_a_number_that_is_another_file_s_when_its_reader_goes_on():
     """)
 
 
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="the names of the modules are gone by then")
+@pytest.mark.parametrize("begin", ["", "gosched.sleep(0)", "t = threading.Thread(target=gosched.sleep, args=(0,)); t.start(); t.join()"])
+def test_waits_for_files_and_children_at_the_end_of_python(begin):
+    """What is destroyed with the modules may wait for what no goroutine need do."""
+    out = run("""
+        import os, select, socket, subprocess, sys, threading, time
+        class AtEnd:
+            def __init__(self, f, *args):
+                self.f, self.args = f, args
+            def __del__(self, write=os.write):
+                write(1, b"%r\\n" % (self.f(*self.args),))
+        def pipe(text):
+            r, w = os.pipe()
+            subprocess.Popen("sleep 0.2; printf " + text, shell=True, stdout=w)
+            os.close(w)
+            return r
+        def later(text):
+            a, b = socket.socketpair()
+            subprocess.Popen("sleep 0.2; printf " + text, shell=True, stdout=b)
+            b.close()
+            return a
+        child = subprocess.Popen(["true"])
+        reads = pipe("pipe")
+        receives = later("socket")
+        selects = later("select")
+        polls = [later("poll"), later("poll")]
+        sys.kept = [child, receives, selects, polls]  # Until after those below.
+        sleeps = AtEnd(lambda sleep=time.sleep: sleep(0.001))
+        locks = AtEnd(lambda lock=threading.Lock(): (lock.acquire(), lock.acquire(timeout=0.001)))
+        BEGIN
+        things = [
+            AtEnd(child.wait), AtEnd(os.read, reads, 9), AtEnd(receives.recv, 9),
+            AtEnd(lambda s, select=select.select: len(select([s], [], [])[0]), selects),
+            AtEnd(lambda s, select=select.select: 1 <= len(select(s, [], [])[0]) <= 2, polls),
+        ]
+    """.replace("BEGIN", begin), options=["-W", "ignore::ResourceWarning"])
+    assert sorted(out.split("\n")) == sorted(["0", "b'pipe'", "b'socket'", "1", "True", "None", "(True, False)", ""]), out
+
+
 @pytest.mark.parametrize("first", ["gosched.patch_all()", "import multiprocessing.connection"])
 def test_closing_a_connection_of_multiprocessing(first):
     run(first + """
