@@ -343,6 +343,39 @@ def test_ctrl_c_where_a_call_waits_for_nothing():
     """)
 
 
+def test_start_of_a_thread_is_not_cancelled():
+    """start() waits until the thread has begun. So does submit() of an executor, which knows of its thread only then."""
+    run("""
+        import threading
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(8)
+        done = []
+        def begin(start):
+            start()
+            done.append("begun")
+            gosched.sleep(20)
+        def cancelled(start):
+            gosched.current().cancel()
+            begin(start)
+        def out_of_time(start):
+            try:
+                with gosched.Timeout(1e-9):
+                    begin(start)
+            except gosched.Timeout:
+                done.append("time")
+        for start in lambda: threading.Thread(target=int).start(), lambda: pool.submit(gosched.sleep, 0.02):
+            g = gosched.go(cancelled, start)
+            g.join()
+            assert g.cancelled() and done == ["begun"], done
+            # Threads of the main goroutine's are no daemons: the end of the program waits for them.
+            out_of_time(start)
+            assert done == ["begun", "begun", "time"], done
+            done.clear()
+        assert len(pool._threads) == 2
+        gosched.sleep(0.05)
+    """)
+
+
 def test_locks_of_the_library_s_classes():
     run("""
         import copy, inspect, queue, threading

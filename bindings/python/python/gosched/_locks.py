@@ -13,7 +13,7 @@ from . import _runtime
 def _wait(self, timeout=None):
     if not self._is_owned():
         raise RuntimeError("cannot wait on un-acquired lock")
-    waiter = _gosched._waiter_lock()
+    waiter = self._gosched_waiter()
     waiter.acquire()
     self._waiters.append(waiter)
     saved_state = self._release_save()
@@ -84,11 +84,20 @@ def adapt_threading(threading):
     def _inner_condition():
         return threading.Condition(_gosched._inner_rlock())
 
+    def _inner_event():
+        event = threading.Event()
+        event._cond._gosched_waiter = _gosched._inner_lock
+        return event
+
     # Their methods that say that they don't wait take the lock, too.
     threading._inner_lock = _gosched._inner_lock
     threading._inner_condition = _inner_condition
     for cls in (threading.Semaphore, threading.Event, threading.Barrier):
         _rename(cls.__init__, "Lock", "_inner_lock")
+    # start() of a thread waits until the thread has begun.
+    threading._inner_event = _inner_event
+    _rename(threading.Thread.__init__, "Event", "_inner_event")
+    threading.Condition._gosched_waiter = staticmethod(_gosched._waiter_lock)
     _put(threading.Condition, "wait", _wait)
     _put(threading.Condition, "_acquire_restore", _acquire_restore_by_acquire)
     _put(threading._RLock, "_acquire_restore", _acquire_restore)
