@@ -10,7 +10,7 @@
 //! - `signals`: notices signals while a goroutine computes, or none runs.
 //! - `watch`: looks for goroutines that hold a thread up.
 //! - `shared`: what guards the data of all these.
-//! - `channel`, `sync`, `io`, `blocking`: what goroutines wait for.
+//! - `channel`, `sync`, `queue`, `io`, `blocking`: what goroutines wait for.
 
 mod blocking;
 mod builtin;
@@ -24,6 +24,7 @@ mod goroutine;
 mod info;
 mod io;
 mod park;
+mod queue;
 mod shared;
 mod signals;
 mod state;
@@ -59,6 +60,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<sync::WaitGroup>()?;
     m.add_class::<sync::RWMutex>()?;
     m.add_class::<watch::Watch>()?;
+    m.add("_SimpleQueue", py.get_type::<queue::SimpleQueue>())?;
     m.add("_C_API", capi::capsule(py)?)?;
     macro_rules! add {
         ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };

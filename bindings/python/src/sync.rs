@@ -79,6 +79,11 @@ impl<S, const N: usize> Queues<S, N> {
         self.queued(py, |q| f(&mut q.state, q.queues.each_ref().map(Waiters::waiting)))
     }
 
+    /// Calls `f` with the state, for the collector: see `Shared::with_thread`.
+    pub fn with_thread<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+        self.0.with_thread(|q| f(&mut q.state))
+    }
+
     /// Returns at once if `ready`, called as by `with`, gives true. Otherwise the caller waits in queue
     /// number `at` until it is woken. `Ok(false)`: the time is up. `Err((e, woken))`: an exception ended the
     /// wait; `woken` says that the caller was also woken, and has to pass the wake-up on.
@@ -217,12 +222,12 @@ fn acquire(sem: usize, deadline: i64) -> i32 {
     unsafe { gs_sem_acquire(sem as *mut gs_sem, 1, deadline) }
 }
 
-/// The timeout of an `acquire` as that of `threading`'s locks.
 /// Python's own locks take any number, and older programs say `acquire(0)`.
-fn truth(blocking: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn truth(blocking: &Bound<'_, PyAny>) -> PyResult<bool> {
     blocking.is_truthy()
 }
 
+/// The timeout of an `acquire` as that of `threading`'s locks.
 fn lock_timeout(blocking: bool, timeout: f64) -> PyResult<Timeout> {
     if !blocking {
         if timeout != -1.0 {

@@ -376,6 +376,102 @@ def test_start_of_a_thread_is_not_cancelled():
     """)
 
 
+def test_handlers_that_raise_while_a_simple_queue_is_used():
+    """The trace function raises wherever the handler of a signal may: the queue is as before the call or after it."""
+    run("""
+        import queue, sys
+        def use(q):
+            q.put(1)
+            q.put_nowait(2)
+            q.get()
+            q.put(3)
+            q.get_nowait()
+            q.put(4)
+            q.get(timeout=1)
+        def calls_until(step, q):
+            left = step
+            def trace(frame, event, arg):
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+                return trace
+            sys.settrace(trace)
+            try:
+                use(q)
+            except KeyboardInterrupt:
+                return False
+            finally:
+                sys.settrace(None)
+            return True
+        step, is_over = 0, False
+        while not is_over:
+            q = queue.SimpleQueue()
+            is_over = calls_until(step, q)
+            step += 1
+            for _ in range(q.qsize()):
+                q.get_nowait()
+            assert q.empty(), step
+            q.put(5)
+            assert q.get_nowait() == 5
+    """)
+
+
+def test_simple_queue():
+    run("""
+        import gc, queue, threading, types, weakref
+        q = queue.SimpleQueue()
+        q.put(1, False), q.put(2, block=True, timeout=-1), q.put_nowait(item=3)
+        assert (q.qsize(), q.empty(), q.get(0), q.get(block=True, timeout=0), q.get(1, None)) == (3, False, 1, 2, 3)
+        for call, error in (
+            (q.get_nowait, queue.Empty), (lambda: q.get(timeout=0), queue.Empty), (lambda: q.get(False, -1), queue.Empty),
+            (lambda: q.get(timeout=-1), ValueError), (lambda: q.get(timeout="x"), TypeError),
+        ):
+            try:
+                call()
+            except error as e:
+                assert type(e) is error
+            else:
+                assert False, call
+        assert type(queue.SimpleQueue[int]) is types.GenericAlias
+        # Each item is for one caller, the one that has waited longest, and for none that has been cancelled.
+        got = []
+        def take(n):
+            got.append((n, q.get()))
+        takers = [gosched.go(take, n) for n in range(6)]
+        gosched.sleep(0.01)
+        for n in range(3):
+            q.put(n)
+            takers[2 * n + 1].cancel()
+        gosched.sleep(0.01)
+        while q.qsize():
+            got.append((None, q.get()))
+        assert sorted(item for _, item in got) == [0, 1, 2]
+        for g in takers:
+            g.cancel()
+            g.join()
+        assert q.empty()
+        # The collector looks into it.
+        class Own(queue.SimpleQueue):
+            def __init__(self, name):
+                self.name = name
+        own = Own("own")
+        own.put(own)
+        assert own.name == "own" and own.get() is own
+        own.put(own)
+        ref = weakref.ref(own)
+        del own
+        gc.collect()
+        assert ref() is None
+        # Threads of the system.
+        numbers = queue.SimpleQueue()
+        gs = [gosched.go(gosched.blocking, lambda: [numbers.put(n) for n in range(1000)]) for _ in range(3)]
+        assert sum(numbers.get() for _ in range(3000)) == 3 * sum(range(1000))
+        for g in gs:
+            g.result()
+    """)
+
+
 def test_locks_of_the_library_s_classes():
     run("""
         import copy, inspect, queue, threading
