@@ -1,7 +1,10 @@
 """patch_all: what it warns of, what can be chosen, and python -m gosched."""
 
+import shutil
 import subprocess
 import sys
+
+import pytest
 
 from patched import HERE, run
 
@@ -138,3 +141,31 @@ def test_python_m(tmp_path):
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "can't open file" in done.stderr, done
     done = python_m("-m", "timeit", "-n1", "-r1", "pass")
     assert done.returncode == 0 and "loop" in done.stdout, done
+
+
+@pytest.mark.parametrize("flags", [[], ["-I"]])
+def test_python_m_finds_what_python_finds(tmp_path, flags):
+    """A script by a link and by a relative path, a directory, and an archive: as Python itself has them."""
+    program = (
+        "import sys\n"
+        "try:\n    import beside\nexcept ImportError:\n    beside = None\n"
+        "import os; os.chdir('/')\n"
+        "print(__name__, __file__, os.path.exists(__file__), sys.argv, sys.path[0], __spec__ and __spec__.name, bool(beside))\n"
+    )
+    for name in "scripts", "application":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "beside.py").write_text("")
+    (tmp_path / "scripts" / "script.py").write_text(program)
+    (tmp_path / "application" / "__main__.py").write_text(program)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "link").symlink_to("../scripts/script.py")
+    shutil.make_archive(str(tmp_path / "archive"), "zip", str(tmp_path / "application"))
+    # With -I a directory or archive is in sys.path as it was given, which is Python's affair.
+    for path in ["scripts/script.py", "links/link"] + ["application", "archive.zip"] * (not flags):
+        plain, ours = (
+            subprocess.run(
+                [sys.executable, *flags, *module, path, "x"], capture_output=True, text=True, timeout=60, cwd=tmp_path
+            )
+            for module in ([], ["-m", "gosched"])
+        )
+        assert ours.returncode == 0 and plain.stdout and ours.stdout == plain.stdout, (plain, ours)

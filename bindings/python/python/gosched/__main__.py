@@ -8,6 +8,7 @@ import builtins
 import importlib.machinery
 import io
 import os.path
+import pkgutil
 import runpy
 import sys
 import types
@@ -29,6 +30,15 @@ options:
   -h, --help      this text
 
 NAME is one of: %s""" % ", ".join(_NAMES)
+
+
+def _has_first_path():
+    """Whether Python has put the place of the program in front of sys.path."""
+    return not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+
+
+def _set_first_path(path, replaces):
+    sys.path[:1 if replaces else 0] = [path]
 
 
 def main(argv):
@@ -69,10 +79,15 @@ def main(argv):
             sys.path.insert(0, "")
         # What python -m itself calls: the module becomes __main__.
         runpy._run_module_as_main(argv[0], alter_argv=True)
+    elif pkgutil.get_importer(argv[0]) is not None:
+        # A directory or an archive, with a __main__.py.
+        _set_first_path(os.path.abspath(argv[0]), replaces=_has_first_path())
+        runpy._run_module_as_main("__main__", alter_argv=False)
     else:
-        path = argv[0]
-        if sys.path:
-            sys.path[0] = os.path.dirname(os.path.abspath(path))
+        # As Python does it: links are followed for the directory, and not for __file__.
+        path = os.path.abspath(argv[0])
+        if _has_first_path():
+            _set_first_path(os.path.dirname(os.path.realpath(path)), replaces=True)
         try:
             with io.open_code(path) as file:
                 source = file.read()
