@@ -298,6 +298,59 @@ def test_timeouts():
     """)
 
 
+def test_calls_on_the_descriptor_of_a_socket():
+    """That of a socket whose calls have waited doesn't block any more, though the socket does."""
+    run("""
+        import os, socket, subprocess
+        def later(send, *args):
+            def f():
+                gosched.sleep(0.02)
+                send(*args)
+            return gosched.go(f)
+        a, b = socket.socketpair()
+        b.send(b"x")
+        assert a.recv(1) == b"x"
+        later(b.send, b"read")
+        assert os.read(a.fileno(), 9) == b"read"
+        buffer = bytearray(5)
+        later(b.send, b"readv")
+        assert os.readv(a.fileno(), [buffer]) == 5 and buffer == b"readv"
+        for write in os.write, lambda fd, data: os.writev(fd, [data[:9], data[9:]]):
+            data = os.urandom(1 << 21)
+            reader = gosched.go(b.recv, len(data), socket.MSG_WAITALL)
+            assert write(a.fileno(), data) == len(data) and reader.result() == data
+        # With a timeout, or none to wait, it's non-blocking without gosched too.
+        for timeout in 5, 0:
+            a.settimeout(timeout)
+            try:
+                os.read(a.fileno(), 1)
+            except BlockingIOError:
+                pass
+            else:
+                assert False
+        a.settimeout(None)
+        # A child finds it blocking.
+        a.send(b"y")
+        for stdin in a, a.fileno():
+            later(b.send, b"child")
+            done = subprocess.run(["head", "-c5"], stdin=stdin, stdout=subprocess.PIPE)
+            assert done.stdout == b"child" and done.returncode == 0
+            with Beside():
+                later(b.send, b"parent")
+                assert a.recv(9) == b"parent"
+        # The number of a socket that is gone may be another file's.
+        fd = a.detach()
+        os.set_blocking(fd, False)
+        try:
+            os.read(fd, 1)
+        except BlockingIOError:
+            pass
+        else:
+            assert False
+        os.close(fd), b.close()
+    """)
+
+
 def test_close_wakes_those_who_wait():
     run("""
         import socket, errno

@@ -4,6 +4,7 @@ import fcntl as _fcntl
 import os as _std
 import select as _select
 import stat as _stat
+import weakref as _weakref
 
 from . import _gosched
 from . import _originals
@@ -20,6 +21,17 @@ _WRONG_WAY = {_IN: _std.O_WRONLY, _OUT: _std.O_RDONLY}
 _PIPE_BUF = _select.PIPE_BUF
 
 
+#: descriptor -> a socket of which gosched has made it a non-blocking one
+_sockets = _weakref.WeakValueDictionary()
+
+
+def _blocks(fd):
+    """Whether a descriptor that doesn't block is that of a socket that blocks for the program."""
+    socket = _sockets.get(fd)
+    # A socket has a timeout there while its descriptor is non-blocking for gosched's sake.
+    return socket is not None and socket.fileno() == fd and getattr(socket._closed, "timeout", 0) is None
+
+
 def _ready_now(fd, events):
     poller = _originals.select_poll()
     try:
@@ -34,7 +46,7 @@ def _wait_for(fd, events):
     _gosched.checkpoint()
     while not _ready_now(fd, events):
         flags = _fcntl.fcntl(fd, _fcntl.F_GETFL)
-        if flags & _std.O_NONBLOCK or flags & _std.O_ACCMODE == _WRONG_WAY[events]:
+        if flags & _std.O_ACCMODE == _WRONG_WAY[events] or flags & _std.O_NONBLOCK and not _blocks(fd):
             return False
         if events == _IN:
             _gosched.wait_read(fd)
@@ -63,7 +75,7 @@ def write(fd, data, /):
             _wait_for(fd, _OUT)
             return _originals.os_write(fd, data)
         mode = _std.fstat(fd).st_mode
-        if not _std.get_blocking(fd) or _stat.S_ISREG(mode):
+        if not _std.get_blocking(fd) and not _blocks(fd) or _stat.S_ISREG(mode):
             return _originals.os_write(fd, data)
         is_socket = _stat.S_ISSOCK(mode)
         if not is_socket and not _stat.S_ISFIFO(mode) and not _std.isatty(fd):
@@ -91,7 +103,7 @@ def write(fd, data, /):
 
 def writev(fd, buffers, /):
     """Write an iterable of buffers to a file descriptor: the number of bytes written."""
-    if not _std.get_blocking(fd):
+    if not _std.get_blocking(fd) and not _blocks(fd):
         return _originals.os_writev(fd, buffers)
     buffers = list(buffers)
     try:

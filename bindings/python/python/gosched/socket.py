@@ -24,6 +24,7 @@ from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
+from .os import _blocks, _sockets
 from .select import poll as _poll_object
 from ._originals import take_names as _take_names
 
@@ -122,9 +123,20 @@ def _enter(self):
         mode.closed = bool(self._closed)
         _c_setblocking(self, False)
         self._closed = mode
+        _sockets[_c_fileno(self)] = self
     # This may wait.
     _gosched.adopt(_c_fileno(self))
     return timeout
+
+
+def _give(fd):
+    """A child of the program gets a socket's descriptor, and is to find it blocking if the socket is, until the program
+    uses the socket again. (They share one open file description.)"""
+    with _enter_lock:
+        if _blocks(fd):
+            sock = _sockets[fd]
+            sock._closed = bool(sock._closed)
+            _c_settimeout(sock, None)
 
 
 def _wait_on(self):
@@ -282,6 +294,7 @@ class _Methods:
             _c_setblocking(sock, False)
             _gosched.adopt(fd)
             sock._closed = _Mode(mode.timeout)
+            _sockets[fd] = sock
         else:
             sock.settimeout(_c_gettimeout(self))
         return sock

@@ -15,6 +15,7 @@ __all__ = list(_std.__all__)
 
 _PopenSelector = selectors.PollSelector
 _std_wait = _std.Popen._wait
+_std_get_handles = _std.Popen._get_handles
 
 
 def _wait(self, timeout):
@@ -35,6 +36,16 @@ def _wait(self, timeout):
         raise TimeoutExpired(self.args, timeout) from None
 
 
+def _get_handles(self, stdin, stdout, stderr):
+    handles = _std_get_handles(self, stdin, stdout, stderr)
+    for fd in handles[::3] + handles[-1:]:
+        if fd in os._sockets:
+            from . import socket
+
+            socket._give(fd)
+    return handles
+
+
 def _rebind(fn):
     copy = _types.FunctionType(fn.__code__, globals(), fn.__name__, fn.__defaults__, fn.__closure__)
     copy.__kwdefaults__ = fn.__kwdefaults__
@@ -53,6 +64,8 @@ class Popen(_std.Popen):
 
     def _wait(self, timeout):
         return _wait(self, timeout)
+
+    _get_handles = _get_handles
 
 
 def _std_wait(self, timeout):
