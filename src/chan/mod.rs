@@ -162,6 +162,26 @@ impl Chan {
         self.len.store(self.len() - 1, Ordering::Relaxed);
     }
 
+    /// Takes the oldest element out of the buffer, which is full, and puts another at its end. `len` stays as it is all the
+    /// time: a thread that reads it without the lock must not find an empty channel, because this one is never empty.
+    ///
+    /// # Safety
+    /// `out` has room for an element, or is null; `next` has the element size; the lock is held.
+    #[inline(always)]
+    unsafe fn buffer_through(&self, out: *mut u8, next: *const u8) {
+        let at = self.recv_at.get();
+        debug_assert!(self.len() == self.capacity && at == self.send_at.get());
+        let place = self.buffer.wrapping_add(at * self.elem_size);
+        // SAFETY: `at` is below the capacity.
+        unsafe {
+            copy(out, place, self.elem_size);
+            copy(place, next, self.elem_size);
+        }
+        let behind = if at + 1 == self.capacity { 0 } else { at + 1 };
+        self.recv_at.set(behind);
+        self.send_at.set(behind);
+    }
+
     /// Sends if that needs no waiting. The lock is held, and released if so.
     ///
     /// # Safety
@@ -198,18 +218,20 @@ impl Chan {
     #[inline(always)]
     unsafe fn recv_now(&self, elem: *mut u8, unlock: impl FnOnce()) -> Option<i32> {
         if self.len() > 0 {
-            // SAFETY: there is an element, and the caller holds the lock and gives room for it.
-            unsafe { self.buffer_out(elem) };
-            // The element of a waiting sender fills the place that has become free.
             match self.senders.pop() {
-                // SAFETY: the sender waits with its element, and this thread has claimed it.
+                // SAFETY: a sender waits, so the buffer is full. This thread has claimed the sender, holds the lock, and
+                // has been given room for an element.
                 Some(sender) => unsafe {
-                    self.buffer_in(sender.elem.get());
+                    self.buffer_through(elem, sender.elem.get());
                     sender.ok.set(true);
                     unlock();
                     Waiter::ready(sender, When::NextIfFree);
                 },
-                None => unlock(),
+                // SAFETY: there is an element, and the caller holds the lock and gives room for it.
+                None => unsafe {
+                    self.buffer_out(elem);
+                    unlock();
+                },
             }
             return Some(0);
         }

@@ -288,3 +288,61 @@ GO_TEST(others_run_while_a_goroutine_waits_for_a_thread)
     free_chan(s.out);
     gs_gomaxprocs(procs);
 }
+
+/* ---- A receive that does not wait, beside one that takes the place of a waiting sender's element ---- */
+
+/* So many bytes that the copies of an element take long. */
+#define HUGE_ELEM (4 << 20)
+
+struct huge {
+    gs_chan *ch;
+    char *elem;
+    pid_t tid;
+    int begun, done;
+};
+
+static void *send_huge(void *arg)
+{
+    struct huge *h = arg;
+    SET(h->tid, thread_id());
+    CHECK_EQ(gs_chan_send(h->ch, h->elem, GS_FOREVER), 0);
+    return NULL;
+}
+
+static void *receive_huge(void *arg)
+{
+    struct huge *h = arg;
+    SET(h->begun, 1);
+    CHECK_EQ(gs_chan_recv(h->ch, h->elem, GS_FOREVER), 0);
+    SET(h->done, 1);
+    return NULL;
+}
+
+/* One value is in the buffer, and a sender waits with another: there is one for each of two receivers. */
+TEST(a_channel_with_a_waiting_sender_is_never_empty)
+{
+    char *elems = calloc(3, HUGE_ELEM);
+    int i;
+    for (i = 0; i < 20; i++) {
+        gs_chan *ch = gs_chan_make(HUGE_ELEM, 1);
+        struct huge s = {ch, elems, 0, 0, 0}, r = {ch, elems + HUGE_ELEM, 0, 0, 0};
+        pthread_t sender, receiver;
+        CHECK_EQ(gs_chan_send(ch, elems, GS_NOWAIT), 0);
+        sender = start_thread(send_huge, &s);
+        wait_asleep(&s.tid);
+        receiver = start_thread(receive_huge, &r);
+        if (i % 2) {
+            while (!GET(r.begun))
+                ;
+        } else {
+            while (!GET(r.done))
+                CHECK_EQ(gs_chan_len(ch), 1);
+        }
+        CHECK_EQ(gs_chan_recv(ch, elems + 2 * (size_t)HUGE_ELEM, GS_NOWAIT), 0);
+        join_thread(sender);
+        join_thread(receiver);
+        CHECK_EQ(gs_chan_len(ch), 0);
+        free_chan(ch);
+    }
+    free(elems);
+}
