@@ -40,7 +40,11 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     };
     first_that(&addresses, libc::SOCK_STREAM, deadline, |fd, address, left| {
         socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-        connect(fd, address, share_of(deadline, left))
+        match connect(fd, address, share_of(deadline, left)) {
+            // The kernel has given the socket the very port that it was to connect to. So no socket listens there.
+            0 if socket::is_connected_to_itself(fd, port) => -libc::ECONNREFUSED,
+            result => result,
+        }
     })
 }
 

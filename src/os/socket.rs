@@ -124,6 +124,42 @@ pub fn is_tcp(fd: i32) -> bool {
     r == 0 && protocol == libc::IPPROTO_TCP
 }
 
+/// Whether both ends of a TCP connection to this port are this socket. TCP allows that: of two ends that connect to each
+/// other at the same time neither listens.
+pub fn is_connected_to_itself(fd: i32, port: u16) -> bool {
+    let own = address_by(fd, libc::getsockname).filter(|own| own.port() == port);
+    own.is_some() && own == address_by(fd, libc::getpeername)
+}
+
+/// The IP address and the port that `ask` tells of the socket. `None`: it tells none.
+fn address_by(
+    fd: i32,
+    ask: unsafe extern "C" fn(i32, *mut Address, *mut u32) -> i32,
+) -> Option<SocketAddr> {
+    // SAFETY: all bytes zero are valid, the address is writable for its length, and the kernel fills in as much of it as
+    // its family says.
+    unsafe {
+        let mut storage: libc::sockaddr_storage = core::mem::zeroed();
+        let (at, mut len) = (&raw mut storage, size_of::<libc::sockaddr_storage>() as u32);
+        if ask(fd, at.cast(), &mut len) != 0 {
+            return None;
+        }
+        match i32::from(storage.ss_family) {
+            libc::AF_INET => {
+                let a = &*at.cast::<libc::sockaddr_in>();
+                let ip = core::net::Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::new(ip.into(), u16::from_be(a.sin_port)))
+            }
+            libc::AF_INET6 => {
+                let a = &*at.cast::<libc::sockaddr_in6>();
+                let ip = core::net::Ipv6Addr::from(a.sin6_addr.s6_addr);
+                Some(SocketAddr::new(ip.into(), u16::from_be(a.sin6_port)))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// An address of TCP or UDP, or of a socket in the file system, as the kernel wants it.
 pub struct SocketAddress {
     storage: libc::sockaddr_storage,

@@ -19,6 +19,38 @@ GO_TEST(a_connection_that_is_refused)
     CHECK_EQ(gs_close(fd), 0);
 }
 
+/*
+ * The kernel gives each new connection a port, and sooner or later the very port that the connection is to. Go's
+ * TestTCPSelfConnect.
+ */
+GO_TEST(a_connection_is_never_one_to_itself)
+{
+    int first = 0, last = 0, i, fd, listener = -1;
+    uint16_t port = 0;
+    FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+    if (!f)
+        return;
+    CHECK_EQ(fscanf(f, "%d %d", &first, &last), 2);
+    CHECK_EQ(fclose(f), 0);
+    /* The kernel prefers every second port. */
+    for (i = first; i <= last && listener < 0; i += 2) {
+        port = (uint16_t)i;
+        listener = gs_tcp_listen("127.0.0.1", port, 1);
+    }
+    CHECK_GE(listener, 0);
+    CHECK_EQ(gs_close(listener), 0);
+    for (i = first; i <= last; i++) {
+        fd = gs_tcp_connect("127.0.0.1", port, GS_FOREVER);
+        if (fd < 0) {
+            CHECK_EQ(fd, -ECONNREFUSED);
+            continue;
+        }
+        /* Another process listens there now. */
+        CHECK_EQ(port_of(fd) == port, 0);
+        CHECK_EQ(gs_close(fd), 0);
+    }
+}
+
 /* As by connect(2): no attempt leaves anything behind that the next one reports. */
 GO_TEST(each_attempt_to_connect_tells_its_own_result)
 {
