@@ -500,6 +500,27 @@ CHILD(all_sleep)
     CHECK_EQ(gs_run(sleep_long, NULL), 0);
 }
 
+static void sleep_longest(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(INT64_MAX), 0);
+}
+
+static void end_well(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+/* A time in 292 years, not never. The signal ends the process: a thread that ran would be no deadlock. */
+CHILD(one_sleeps_for_the_longest_time)
+{
+    struct itimerval in_half_a_second = {{0, 0}, {0, 500000}};
+    CHECK_EQ(signal(SIGALRM, end_well) != SIG_ERR, 1);
+    CHECK_EQ(setitimer(ITIMER_REAL, &in_half_a_second, NULL), 0);
+    CHECK_EQ(gs_run(sleep_longest, NULL), 0);
+}
+
 /* With a channel for what f waits for. */
 static void run_to_its_end(gs_fn f)
 {
@@ -669,6 +690,7 @@ TEST(there_is_no_false_alarm)
     static const char *const cases[] = {"a_thread_of_the_host_sends_later",
                                         "the_main_thread_sends_later",
                                         "all_sleep",
+                                        "one_sleeps_for_the_longest_time",
                                         "a_wait_has_a_deadline",
                                         "a_timer_will_fire",
                                         "one_of_several_timers_will_fire",

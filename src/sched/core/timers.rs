@@ -14,7 +14,9 @@ use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{self, Inside, Runtime, rt};
-use crate::sched::who::timer::{Added, After, Entry, Fire, NoMemory, Target, Timer, Timers, pop};
+use crate::sched::who::timer::{
+    Added, After, Entry, Fire, LATEST, NoMemory, Target, Timer, Timers, pop,
+};
 use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -108,6 +110,7 @@ impl Timer {
 
     /// An entry for this timer, with a reference of its own. The caller holds the lock.
     fn entry(&self, when: i64, number: u64) -> Entry {
+        let when = when.min(LATEST);
         self.when.set(when);
         self.entry_when.set(when);
         self.entered_in.set(rt().number);
@@ -430,7 +433,7 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
 /// claim is `ARMING`. False: there is no memory for the entry.
 pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     let parker = &g.parker;
-    let entry = Entry { when: deadline, number, target: Target::parker(parker) };
+    let entry = Entry { when: deadline.min(LATEST), number, target: Target::parker(parker) };
     let Ok(added) = add(|| entry) else { return false };
     parker.timer_home.set(added.home);
     added.announce();

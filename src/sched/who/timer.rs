@@ -104,7 +104,7 @@ impl Target {
 
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// When it is due, in ns on CLOCK_MONOTONIC.
+    /// When it is due, in ns on CLOCK_MONOTONIC; at most [`LATEST`].
     pub when: i64,
     /// The number that the target must still have: else the entry is dead.
     pub number: u64,
@@ -145,6 +145,9 @@ pub struct Timers {
     pub closed: AtomicBool,
     pub id: u16,
 }
+
+/// The latest time, in ns, at which an entry may be due: `i64::MAX` says that there is no entry.
+pub const LATEST: i64 = i64::MAX - 1;
 
 /// Children of a heap's node: four have better locality than two.
 pub const FANOUT: usize = 4;
