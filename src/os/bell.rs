@@ -24,9 +24,7 @@ impl Bell {
                 Ok(Bell { poll: fd, ring: fd })
             }
             // An old filter of system calls doesn't know eventfd2.
-            _ if matches!(super::errno(), libc::ENOSYS | libc::EPERM | libc::EACCES) => {
-                Bell::of_pipe()
-            }
+            _ if super::is_refused(super::errno()) => Bell::of_pipe(),
             _ => Err(-super::errno()),
         }
     }

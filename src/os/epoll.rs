@@ -73,7 +73,7 @@ pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
         if n >= 0 {
             return n as usize;
         }
-        if !matches!(super::errno(), libc::ENOSYS | libc::EPERM) {
+        if !super::is_refused(super::errno()) {
             return 0;
         }
         MISSING.store(true, Ordering::Relaxed);
@@ -89,4 +89,45 @@ pub fn close(fd: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the caller owns it.
     unsafe { libc::close(fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From here on the system refuses this call to the calling thread.
+    fn refuse(call: libc::c_long, errno: i32) {
+        const LOAD_NUMBER: u16 = 0x20;
+        const JUMP_IF_EQUAL: u16 = 0x15;
+        const RETURN: u16 = 0x06;
+        const ALLOW: u32 = 0x7fff_0000;
+        const FAIL: u32 = 0x0005_0000;
+        let step = |code, k, jf| libc::sock_filter { code, jt: 0, jf, k };
+        let mut steps = [
+            step(LOAD_NUMBER, 0, 0),
+            step(JUMP_IF_EQUAL, call as u32, 1),
+            step(RETURN, FAIL | errno as u32, 0),
+            step(RETURN, ALLOW, 0),
+        ];
+        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: a filter for this thread, read at once.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
+        }
+    }
+
+    #[test]
+    fn a_wait_lasts_until_its_deadline_though_a_filter_refuses_epoll_pwait2() {
+        let waits = || {
+            refuse(libc::SYS_epoll_pwait2, libc::EACCES);
+            let instance = create().unwrap();
+            let deadline = time::now() + 20_000_000;
+            assert_eq!(wait(instance, &mut [NONE], deadline), 0);
+            assert!(time::now() >= deadline);
+            close(instance);
+        };
+        std::thread::spawn(waits).join().unwrap();
+    }
 }

@@ -42,6 +42,12 @@ pub fn errno() -> i32 {
     unsafe { *errno_location() }
 }
 
+/// Whether a system call has failed because the kernel doesn't have it, or because a filter of system calls refuses it:
+/// filters use one of these errors.
+pub fn is_refused(errno: i32) -> bool {
+    matches!(errno, libc::ENOSYS | libc::EPERM | libc::EACCES)
+}
+
 /// The address of the calling thread's errno. It may be kept only in data of that thread.
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
