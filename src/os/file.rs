@@ -271,10 +271,12 @@ pub unsafe fn write_now(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     answer(unsafe { libc::pwritev2(fd, at, n, -1, libc::RWF_NOWAIT | flags) })
 }
 
-/// Whether this answer of [`read_now`] or [`write_now`] says that the kernel can't tell for this file, or has no such call.
+/// Whether this answer of [`read_now`] or [`write_now`] says that the kernel can't tell for this file, or has no such call
+/// for the caller. (A file that allows no write at all gives the error of a refused call, too, and gives it again to the
+/// plain write that comes next.)
 pub fn cant_tell(answer: isize) -> bool {
-    const UNKNOWN: [isize; 2] = [-libc::EOPNOTSUPP as isize, -libc::ENOSYS as isize];
-    UNKNOWN.contains(&answer)
+    let error = answer.wrapping_neg() as i32;
+    answer < 0 && (error == libc::EOPNOTSUPP || super::is_refused(error))
 }
 
 /// Whether it is certain that the file has a position that can be set. Such a file refuses a negative position. A pipe

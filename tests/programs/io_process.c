@@ -606,6 +606,47 @@ TEST(without_eventfds_pipes_wake_those_that_wait)
     }
 }
 
+/* ---- A filter that refuses the calls which read and write without a wait ---- */
+
+static void exchange_bytes(void *arg)
+{
+    int fds[2];
+    struct reader r;
+    gs_g *g;
+    (void)arg;
+    make_pipe(fds);
+    r = reader_of(fds[0], gs_after_ms(60000));
+    g = go_ref(read_byte, &r);
+    settle();
+    CHECK_EQ(gs_write(fds[1], "b", 1, GS_FOREVER), 1);
+    join(g);
+    CHECK_EQ(r.result, 1);
+    CHECK_EQ(gs_read(fds[0], &r, 1, GS_NOWAIT), -EAGAIN);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(gs_write(fds[1], "b", 1, GS_FOREVER), -EPIPE);
+    CHECK_EQ(gs_close(fds[1]), 0);
+}
+
+CHILD(files_without_preadv2)
+{
+    int error = atoi(getenv("REFUSED_WITH"));
+    refuse(SYS_preadv2, error);
+    refuse(SYS_pwritev2, error);
+    CHECK_EQ(gs_run(exchange_bytes, NULL), 0);
+    exchange_bytes(NULL);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+TEST(a_filter_may_refuse_the_calls_that_do_not_wait)
+{
+    static const char *const errors[] = {"1", "13", "38"}; /* EPERM, EACCES, ENOSYS */
+    size_t i;
+    for (i = 0; i < LENGTH(errors); i++) {
+        CHECK_EQ(setenv("REFUSED_WITH", errors[i], 1), 0);
+        check_child_succeeds("files_without_preadv2");
+    }
+}
+
 /* ---- pthread_cancel of plain threads that use files ---- */
 
 struct user {
