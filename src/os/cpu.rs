@@ -48,9 +48,10 @@ impl CpuSet {
     }
 }
 
-/// Whether Linux knows of one NUMA node only, number 0.
+/// Whether Linux knows of one NUMA node only, number 0, or of none: then it has no such file. A kernel without NUMA has
+/// none, nor has a process without /sys.
 pub fn one_node() -> bool {
-    std::fs::read_to_string("/sys/devices/system/node/online").is_ok_and(|s| s.trim() == "0")
+    std::fs::read_to_string("/sys/devices/system/node/online").map_or(true, |s| s.trim() == "0")
 }
 
 /// How many CPUs the process could use when this was first called.

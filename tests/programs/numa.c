@@ -4,6 +4,7 @@
  * seed: N2 (P's by node), N7 (a burst is spread), N9, N10 (striped memory)
  */
 #include "check.h"
+#include <sys/mount.h>
 
 static void see_nodes(void)
 {
@@ -214,4 +215,20 @@ TEST(wrong_arguments_of_the_counters)
     CHECK_EQ(s.procs + s.threads + s.created, 0);
     CHECK_EQ(gs_stats_node(0, &s), -EINVAL);
     CHECK_EQ(gs_stats_steals(0, 0), -EINVAL);
+}
+
+/* As on a kernel without NUMA, and in a container that hides /sys. */
+CHILD(a_machine_tells_no_nodes)
+{
+    int flags = geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER;
+    CHECK_EQ(unsetenv("GOSCHED_TOPOLOGY"), 0);
+    if (unshare(flags) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0
+        || mount("none", "/sys/devices/system/node", "tmpfs", 0, NULL) != 0)
+        return; /* not allowed here */
+    CHECK_EQ(gs_numa_nodes(), 1);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+TEST(a_machine_that_tells_no_nodes_has_one)
+{
+    check_child_succeeds("a_machine_tells_no_nodes");
 }
