@@ -12,17 +12,23 @@ pub fn set_up() {
     THERE.store(call(REGISTER), Ordering::Relaxed);
 }
 
-/// Whether the system has membarrier(2).
+/// Whether the system has membarrier(2), as far as is known.
 pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed)
 }
 
 /// From here on every thread sees what the caller has stored before, and the caller sees what every thread has stored
-/// before.
-pub fn all_threads() {
+/// before. False: the system refuses that, because the program has installed a filter of system calls since. Then
+/// [`is_there`] is false, too.
+#[must_use]
+pub fn all_threads() -> bool {
     fence(Ordering::SeqCst);
-    call(PRIVATE_EXPEDITED);
+    let done = call(PRIVATE_EXPEDITED);
     fence(Ordering::SeqCst);
+    if !done {
+        THERE.store(false, Ordering::Relaxed);
+    }
+    done
 }
 
 fn call(command: i32) -> bool {

@@ -4,8 +4,11 @@
  */
 #include "check.h"
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 
 #define HOGS 4
 
@@ -632,6 +635,69 @@ CHILD(a_goroutine_without_p_on_one_cpu)
 TEST(a_goroutine_without_p_stops_with_the_world_on_one_cpu)
 {
     check_child_succeeds("a_goroutine_without_p_on_one_cpu");
+}
+
+/* On all threads, those of the library included. */
+static void refuse_membarrier(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {LENGTH(code), code};
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter), 0);
+}
+
+static pid_t reader;
+static int others;
+
+static void run_beside_it(void *arg)
+{
+    (void)arg;
+    SET(others, 1);
+}
+
+static void *write_later(void *fd)
+{
+    wait_asleep(&reader);
+    nap(100 * MS);
+    CHECK_EQ(write((int)(intptr_t)fd, "w", 1), 1);
+    return NULL;
+}
+
+static void block_with_the_only_p(void *arg)
+{
+    int fds[2];
+    char c;
+    pthread_t t;
+    (void)arg;
+    (void)gs_gomaxprocs(1);
+    CHECK_EQ(pipe(fds), 0);
+    t = start_thread(write_later, (void *)(intptr_t)fds[1]);
+    go(run_beside_it, NULL);
+    SET(reader, thread_id());
+    CHECK_EQ(read(fds[0], &c, 1), 1);
+    CHECK_EQ(GET(others), 0);
+    while (!GET(others))
+        gs_yield();
+    go_join_thread(t);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+}
+
+/* Without the barrier the thread that takes a P could miss that its M has come back. */
+CHILD(no_p_is_taken_once_membarrier_is_refused)
+{
+    (void)gs_gomaxprocs(0);
+    refuse_membarrier();
+    CHECK_EQ(gs_run(block_with_the_only_p, NULL), 0);
+}
+TEST(a_filter_that_comes_later_may_refuse_membarrier)
+{
+    check_child_succeeds("no_p_is_taken_once_membarrier_is_refused");
 }
 
 static int running, most;

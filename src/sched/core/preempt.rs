@@ -92,12 +92,15 @@ fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
     {
         return false;
     }
-    // Either the M sees `ASKED` at its next entry, or this thread sees that the M is inside.
-    membarrier::all_threads();
+    // Either the M sees `ASKED` at its next entry, or this thread sees that the M is inside. If the system refuses the
+    // barrier neither is certain, so the M keeps its P.
+    let is_certain = membarrier::all_threads();
     // Acquire: pairs with the Release where the M goes outside.
     // An M that is outside in an announced system call runs no P, whichever M has its old P: then the M has no P to lose.
-    let holds =
-        m.outside.load(Ordering::Acquire) == OUTSIDE && p.is_run_by(m) && runs_preemptible(m);
+    let holds = is_certain
+        && m.outside.load(Ordering::Acquire) == OUTSIDE
+        && p.is_run_by(m)
+        && runs_preemptible(m);
     let settles = if holds { claim::TAKEN } else { claim::NONE };
     let settled = m
         .claim

@@ -424,8 +424,10 @@ pub mod membarrier {
         crate::machine::keeps_boundary()
     }
 
-    pub fn all_threads() {
+    #[must_use]
+    pub fn all_threads() -> bool {
         core::order::finish_all_stores();
+        true
     }
 }
 
