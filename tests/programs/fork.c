@@ -308,6 +308,30 @@ TEST(sync_objects_that_are_free_work_in_the_child)
     check_exit(pid);
 }
 
+/* The library sends ticks all the time, and a tick takes the locks of its timer and of its channel. */
+TEST(the_child_frees_tickers_that_tick_at_the_moment_of_the_fork)
+{
+    gs_chan *tickers[20];
+    size_t n;
+    int i;
+    for (n = 0; n < LENGTH(tickers); n++)
+        CHECK((tickers[n] = gs_ticker_start(US)) != NULL);
+    for (i = 0; i < 200; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(check_seconds());
+            for (n = 0; n < LENGTH(tickers); n++) {
+                CHECK_EQ(gs_ticker_stop(tickers[n]), 0);
+                free_chan(tickers[n]);
+            }
+            _exit(0);
+        }
+        check_exit(pid);
+    }
+    for (n = 0; n < LENGTH(tickers); n++)
+        free_chan(tickers[n]);
+}
+
 /* ---- The signal mask ---- */
 
 static const int some_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM,

@@ -9,7 +9,8 @@
 use super::events;
 use super::park::{Block, ready_all};
 use super::start;
-use crate::os::{heap, spin::SpinLock, time};
+use crate::os::spin::{SpinLock, backoff};
+use crate::os::{heap, thread, time};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::{self, PRef, PStatus};
@@ -18,6 +19,7 @@ use crate::sched::who::timer::{
     Added, After, Entry, Fire, LATEST, NoMemory, Target, Timer, Timers, pop,
 };
 use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::words::forking;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -342,9 +344,66 @@ enum Due {
 /// A timer that found no memory for its goroutine fires again after this time, in ns.
 const RETRY: i64 = 1_000_000;
 
+/// While this lives the M with this P fires timers, and no thread forks. Firing takes the locks of timers, and of objects
+/// of the user's in which goroutines wait with a deadline or for a tick. The child could never take a lock that was held
+/// by a thread which it doesn't have.
+struct Firing(Option<PRef>);
+
+impl Firing {
+    /// `None`: a thread forks. Then the timers fire at the M's next look. The M must not wait for the end of the fork: the
+    /// fork may wait for a goroutine that needs the P.
+    fn begin() -> Option<Firing> {
+        let Some(p) = m::with_p().map(|m| m.p()) else { return Some(Firing(None)) };
+        let firing = Firing(Some(p));
+        // SeqCst: pairs with `wait_until_none_fires`. Either the forking thread sees this M, or this thread sees that it
+        // forks.
+        p.fires.store(true, Ordering::SeqCst);
+        if forking::forks() {
+            drop(firing);
+            // The forking thread may need this CPU.
+            thread::yield_now();
+            return None;
+        }
+        Some(firing)
+    }
+}
+
+impl Drop for Firing {
+    fn drop(&mut self) {
+        if let Some(p) = self.0 {
+            // Release: pairs with the load in `wait_until_none_fires`.
+            p.fires.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// For a thread that is about to fork. A handler of the host's may fork on a thread that fires timers; then another thread
+/// that forks must not wait for this one.
+pub fn no_longer_keeps_from_forking() {
+    if let Some(m) = m::with_p() {
+        m.p().fires.store(false, Ordering::SeqCst);
+    }
+}
+
+/// For a thread that has said that it forks: waits until no other thread fires timers.
+pub fn wait_until_none_fires(rt: &Runtime) {
+    for p in rt.all_made_ps() {
+        let mut round = 0;
+        // SeqCst: pairs with `Firing::begin`.
+        while p.fires.load(Ordering::SeqCst) {
+            round += 1;
+            backoff(round);
+        }
+    }
+}
+
 impl Timers {
-    /// Fires all due entries. Returns how many were alive.
+    /// Fires all due entries, unless a thread forks. Returns how many were alive.
     pub fn run(&self, now: i64) -> usize {
+        if self.next() > now {
+            return 0;
+        }
+        let Some(_firing) = Firing::begin() else { return 0 };
         let mut fired = 0;
         while self.next() <= now {
             let mut batch = [const { None::<Entry> }; 16];

@@ -11,6 +11,7 @@ use crate::sched::core::handler;
 use crate::sched::core::hooks;
 use crate::sched::core::netpoll;
 use crate::sched::core::preempt;
+use crate::sched::core::timers;
 use crate::sched::watch::deadlock;
 use crate::sched::who::cxa;
 use crate::sched::who::m;
@@ -46,12 +47,15 @@ pub extern "C" fn before_fork() {
     if let Some(m) = m::current() {
         m.forks_from.set(boundary::go_inside(m));
     }
+    timers::no_longer_keeps_from_forking();
     let excludes = lock_life_to_fork();
     EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
     // Set with `LIFE` held, so of several threads that fork one at a time has it.
     FORKING.store(true, Ordering::SeqCst);
     if let Some(rt) = try_rt() {
         handler::empty_handlers(rt);
+        // Before the locks are taken that a thread which fires timers may need.
+        timers::wait_until_none_fires(rt);
     }
     // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
     cxa::wait_for_searches();

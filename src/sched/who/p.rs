@@ -14,7 +14,9 @@ use crate::stack::{SizeClass, StackKind};
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 /// What a P is, and so who owns it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,6 +158,8 @@ pub struct P {
     /// The ids for goroutines that begin here: the next id, and the end of the range (exclusive).
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
+    /// The P's owner fires timers, of this P or another: no thread forks meanwhile (`core::timers::Firing`).
+    pub fires: AtomicBool,
 
     /// The tick and the count of system calls at `seen_at` (ns). While both are unchanged, one goroutine has run since
     /// then, and made no system call.
@@ -322,6 +326,7 @@ impl P {
             newborns: Cache::new(),
             ids: Cell::new((0, 0)),
             timers: Timers::new(id as u16),
+            fires: AtomicBool::new(false),
             seen_tick: AtomicU32::new(0),
             seen_syscall_tick: AtomicU32::new(0),
             serves: AtomicU32::new(0),
