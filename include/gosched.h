@@ -14,6 +14,11 @@
    Every call that can block may be made by goroutines, which park, and by plain threads,
    which block. A plain thread needs no other call before or after.
 
+   The child of fork(2) has the calling thread alone, and no goroutines; its first call that
+   needs a runtime starts another. An object that other goroutines or threads used or waited
+   for at the time of the fork must not be used in the child, not even to unlock it. A mutex
+   or its kin can be used once the child has set all its bytes to zero.
+
    A function that may switch lets other goroutines run on the thread meanwhile, and may
    return on another thread. These never switch:
    gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
