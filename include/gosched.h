@@ -1954,7 +1954,8 @@ const uint32_t *gs_preempt_flag(void);
 
 /**
  * From here on the goroutine is not preempted, neither by a signal nor at calls that don't block,
- * and keeps its P even if it blocks its thread. What GS_SPAWN_NOPREEMPT says about locks,
+ * and keeps its P even if it blocks its thread. If its P was taken before, while it blocked its thread,
+ * it waits here until it has a P again, on its thread. What GS_SPAWN_NOPREEMPT says about locks,
  * including malloc(3)'s, applies meanwhile. Nests. On a plain thread it does nothing.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */

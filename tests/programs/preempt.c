@@ -700,6 +700,49 @@ TEST(a_filter_that_comes_later_may_refuse_membarrier)
     check_child_succeeds("no_p_is_taken_once_membarrier_is_refused");
 }
 
+static void block_and_compute_undisturbed(void *arg)
+{
+    char c;
+    (void)arg;
+    do {
+        SET(counter, gettid());
+        SET(stage, BLOCKS);
+        CHECK_EQ(read(wakes[0], &c, 1), 1);
+        gs_preempt_disable();
+        while (GET(stage) == BLOCKS)
+            ADD(counted, 1);
+        gs_preempt_enable();
+    } while (!GET(stop));
+}
+
+/* It comes back beside the stopped world, and would not be stopped by a signal from its first call on. */
+TEST(a_goroutine_without_p_that_disables_preemption_stops_with_the_world)
+{
+    int i, rounds = 10;
+    SET(stop, 0);
+    SET(stage, IS_SEEN);
+    CHECK_EQ(pipe2(wakes, O_CLOEXEC), 0);
+    go(block_and_compute_undisturbed, NULL);
+    for (i = 0; i < rounds; i++) {
+        long before;
+        NAP_UNTIL(GET(stage) == BLOCKS && thread_state(GET(counter)) == 'S');
+        nap(5 * MS);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(write(wakes[1], "c", 1), 1);
+        NAP_UNTIL(is_read() && thread_state(GET(counter)) == 'S');
+        before = GET(counted);
+        nap(20 * MS);
+        CHECK_EQ(GET(counted), before);
+        CHECK_EQ(gs_start_the_world(), 0);
+        NAP_UNTIL(GET(counted) > before);
+        SET(stop, i == rounds - 1);
+        SET(stage, IS_SEEN);
+    }
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(close(wakes[0]), 0);
+    CHECK_EQ(close(wakes[1]), 0);
+}
+
 static int running, most;
 
 static void one_at_a_time(void *arg)

@@ -196,26 +196,61 @@ pub fn wait_for_stopper(pause: i64) {
         time::sleep(pause);
         return;
     };
-    let (rt, has_p) = (rt(), holds_p());
     // Acquire: pairs with the stopper's SeqCst.
-    if has_p
-        && m.p().attention.load(Ordering::Acquire) & STOP != 0
-        && rt.template.is_ready(rt)
-        && let Some(_waits) = rt.template.may_wait()
-    {
-        let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
-        // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
-        // SAFETY: `getcontext` writes only to `context`.
-        unsafe { libc::getcontext(context.as_mut_ptr()) };
-        m.context.set(context.as_mut_ptr().cast());
-        give_away(m, None);
-        m.context.set(ptr::null_mut());
-        return;
+    let stops = holds_p() && m.p().attention.load(Ordering::Acquire) & STOP != 0;
+    if !(stops && wait_as_in_handler(m, || give_away(m, None))) {
+        // The stopper takes the P if it comes to that.
+        sleep_outside(m, pause);
     }
-    // Outside, so that the stopper sees the registers, and takes the P if it comes to that.
+}
+
+/// For a goroutine that is in the library: runs `wait`, in which it waits for a P as in the handler, on its thread.
+/// False: it must not wait now, because a thread is being made, or there is no template thread yet.
+fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
+    let rt = rt();
+    if !rt.template.is_ready(rt) {
+        return false;
+    }
+    let Some(_waits) = rt.template.may_wait() else { return false };
+    let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+    // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
+    // SAFETY: `getcontext` writes only to `context`.
+    unsafe { libc::getcontext(context.as_mut_ptr()) };
+    m.context.set(context.as_mut_ptr().cast());
+    wait();
+    m.context.set(ptr::null_mut());
+    true
+}
+
+/// For a goroutine that is in the library: sleeps on its thread. Outside, so that a stopper of the world sees the
+/// registers, and others may take the P.
+fn sleep_outside(m: MRef, ns: i64) {
     boundary::leave(m);
-    time::sleep(pause);
+    time::sleep(ns);
     boundary::go_inside(m);
+}
+
+/// How often a goroutine that is to keep its P, and has lost it, tries to wait for a P, and the pause between two tries,
+/// in ns: a second in all.
+const TRIES: u32 = 10_000;
+const PAUSE: i64 = 100_000;
+
+/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block, it waits for a
+/// P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
+/// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
+/// inside, and was outside before.
+pub fn find_p_on_thread(m: MRef) {
+    for _ in 0..TRIES {
+        if !is_claimed(m) || keeps(m) {
+            return;
+        }
+        let waited = wait_as_in_handler(m, || {
+            find_p_here(m);
+        });
+        if !waited {
+            sleep_outside(m, PAUSE);
+        }
+    }
 }
 
 /// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block, it gets one of the

@@ -6,12 +6,13 @@ use super::timer_calls;
 use crate::arch;
 use crate::os::time;
 use crate::sched::core::boundary;
+use crate::sched::core::handler;
 use crate::sched::core::park::{Block, sleep_until};
 use crate::sched::core::preempt;
 use crate::sched::core::registers;
 use crate::sched::core::world;
 use crate::sched::who::g::{G, GRef, Status, flags};
-use crate::sched::who::m::{self, MRef, claim};
+use crate::sched::who::m::{self, MRef, OUTSIDE, claim};
 use crate::sched::who::runtime::{Inside, rt, try_rt};
 use crate::sched::who::task::Newborn;
 use crate::sched::who::waiter::{Parker, Why};
@@ -323,11 +324,19 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     }
 }
 
-/// `gs_preempt_disable`.
+/// `gs_preempt_disable`. A goroutine that has lost its P in a block gets a P first: beside a stopped world no signal
+/// would stop it from here on.
 pub fn disable_preemption() {
-    if let Some(g) = m::current_g() {
-        change_preempt_off(g, 1);
+    let Some(m) = m::current() else { return };
+    let Some(g) = m::current_g() else { return };
+    // Inside, so that no thread takes the P before it sees that it must not.
+    let from = boundary::go_inside(m);
+    if from == OUTSIDE && g.preempt_off.load(Ordering::Relaxed) == 0 {
+        handler::find_p_on_thread(m);
     }
+    change_preempt_off(g, 1);
+    // Release: pairs with the Acquire in `preempt::take_alone`.
+    m.outside.store(from, Ordering::Release);
 }
 
 /// `gs_preempt_enable`: gives way if the goroutine was asked to meanwhile.
