@@ -206,7 +206,9 @@ pub fn hand_off(p: PRef) {
         give(m, Some(p), Some(task), false);
         return;
     }
-    if p.has_work() || steal::work_anywhere(rt) {
+    // A timer of another P that this P serves is in no queue.
+    let serves = p.serves.load(Ordering::Relaxed) != 0;
+    if serves || p.has_work() || steal::work_anywhere(rt) {
         start_m(rt, p, false);
         return;
     }

@@ -393,6 +393,33 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
 }
 
 #[test]
+fn an_idle_m_gets_the_p_that_is_taken_for_a_timer_of_another_p() {
+    membarrier::set_up();
+    Stage::set(2, "flat", |s| {
+        let (p, home) = (s.p(0), s.p(1));
+        let node = p.of_node();
+        // SAFETY: the descriptor is new.
+        let g = unsafe { GRef::from_non_null(node.gs.get().expect("memory")) };
+        s.m.tid.store(thread::id(), Ordering::Relaxed);
+        s.m.curg.set(g.as_ptr());
+        s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
+        let idle = s.rt.add_m(node.id).expect("memory");
+        node.add_idle_m(idle, false);
+        p.seen_at(time::now() - 2 * WAKE_UP);
+        // A timer is in no run queue.
+        assert!(take_p(s.rt, home, time::now(), Heir::IdleM) == Some(p));
+        assert_eq!(idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed), p.as_ptr());
+        assert!(!node.is_idle_p(p));
+
+        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        s.m.outside.store(m::INSIDE, Ordering::Relaxed);
+        s.m.curg.set(ptr::null());
+        acquire_p(s.m, p);
+        assert_eq!(p.serves.swap(0, Ordering::Relaxed), u32::from(home.id) + 1);
+    });
+}
+
+#[test]
 fn an_event_that_a_preempted_goroutine_keeps_waiting_is_known_until_the_next_decision() {
     Stage::set(1, "flat", |s| {
         let p = s.p(0);
