@@ -81,7 +81,13 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
                 rt.idle.spin_ended();
             }
             match waiting_in_handler(rt, p) {
-                Some((m, task)) => give(m, Some(p), task, false),
+                Some((m, task)) => {
+                    if spinning {
+                        // That M doesn't look for the work for which this P was taken, and other P's may be idle.
+                        rt.ms_wanted.store(true, Ordering::SeqCst);
+                    }
+                    give(m, Some(p), task, false);
+                }
                 None => leave_to_sysmon(rt, p),
             }
         }
