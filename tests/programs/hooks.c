@@ -609,6 +609,36 @@ TEST(shutdown_waits_for_a_thread_start_that_calls_the_library)
     CHECK_EQ(gs_set_hooks(NULL), 0);
 }
 
+static int first_starts;
+
+static void hold_up_the_first(void *ran)
+{
+    if (ADD(first_starts, 1) == 1)
+        NAP_UNTIL(GET(*(int *)ran));
+}
+
+/* A thread that was idle, and is woken for new hooks, keeps no other thread from being made. With one P a second thread
+ * would wait as the first does, so none is made. */
+TEST(a_thread_is_made_while_another_is_held_up_in_thread_start)
+{
+    int ran = 0;
+    gs_hooks h;
+    memset(&h, 0, sizeof h);
+    h.size = sizeof h;
+    h.ctx = &ran;
+    h.thread_start = hold_up_the_first;
+    SET(first_starts, 0);
+    CHECK_EQ(gs_run(make_a_thread, NULL), 0);
+    if (gs_gomaxprocs(0) > 1) {
+        CHECK_EQ(gs_set_hooks(&h), 0);
+        NAP_UNTIL(GET(first_starts) > 0);
+        CHECK_EQ(gs_spawn(note_run, &ran), 0);
+        NAP_UNTIL(GET(ran));
+        CHECK_EQ(gs_set_hooks(NULL), 0);
+    }
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
 TEST(shutdown_waits_for_a_thread_stop_that_calls_the_library)
 {
     static int all_stops;

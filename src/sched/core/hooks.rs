@@ -136,6 +136,8 @@ pub fn has_old(m: MRef) -> bool {
 #[inline(never)]
 fn change(m: MRef, to: *const Hooks) {
     leave_entered(m);
+    // A hook may block for long. No thread would be made while the M counted as between.
+    m.set_between(false);
     if !m.p.get().is_null() {
         // The M may lose its P in a hook, so its tasks go back to the queues. The M doesn't spin while it is in a hook,
         // because sysmon takes P's from blocked M's only when no M spins. The M looks for work afterwards, or the M
