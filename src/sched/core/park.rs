@@ -402,14 +402,17 @@ impl Block {
         let _waits = WaitsInside::begin();
         // SAFETY: the caller holds the locks that `unlock(arg)` releases.
         unsafe { unlock(arg) };
+        let mut deadline = self.deadline;
         // Acquire: pairs with the Release in `Parker::ready`.
         while parker.note.load(Ordering::Acquire) == 0 {
-            if !futex::wait(&parker.note, 0, self.deadline)
-                && parker.change(self.number, claim::PARKED, claim::TIMED_OUT)
-            {
-                return Cause::TimedOut;
+            if !futex::wait(&parker.note, 0, deadline) {
+                if parker.change(self.number, claim::PARKED, claim::TIMED_OUT) {
+                    return Cause::TimedOut;
+                }
+                // A waker has claimed the park before, and is about to write the note. It may have lost its CPU to this
+                // thread.
+                deadline = FOREVER;
             }
-            // A waker claimed the park just before the deadline, and is about to write the note.
         }
         Cause::Woken
     }
