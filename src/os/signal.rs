@@ -129,13 +129,14 @@ unsafe fn interrupted_mask(context: *const c_void) -> Mask {
 }
 
 /// For a handler that sleeps and holds nothing: runs `f` with the interrupted code's signal mask, and with `sig`
-/// blocked.
+/// blocked (0: no signal).
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the handler was given.
 pub unsafe fn let_others_through<R>(context: *const c_void, sig: i32, f: impl FnOnce() -> R) -> R {
+    let own = if sig == 0 { 0 } else { bit(sig) };
     // SAFETY: a handler's `ucontext_t`, as the caller says.
-    let before = set_mask(unsafe { interrupted_mask(context) } | bit(sig));
+    let before = set_mask(unsafe { interrupted_mask(context) } | own);
     let result = f();
     set_mask(before);
     result
