@@ -81,7 +81,8 @@ pub fn stop_locked(m: MRef) {
     let rt = rt();
     m.set_between(false);
     loop {
-        m.sleeps_locked.store(true, Ordering::Relaxed);
+        // Release: pairs with the exchange of the thread that gives this M a P, and writes `handed`.
+        m.sleeps_locked.store(true, Ordering::Release);
         // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
         // sees the pushed task.
         fence(Ordering::SeqCst);

@@ -47,6 +47,10 @@ pub fn acquire_p(m: MRef, p: PRef) {
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);
     rt().sysmon.wake_if_long_asleep();
+    if m.is_runner() {
+        // The P's new owner was a plain store: see `M::is_wanted_back`.
+        fence(Ordering::SeqCst);
+    }
     go_to_g0_if_wanted_back(m, p);
 }
 

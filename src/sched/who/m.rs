@@ -301,7 +301,9 @@ impl M {
 
     /// Whether the thread is borrowed and its owner waits for it.
     pub fn is_wanted_back(&self) -> bool {
-        self.is_runner() && self.root_done.load(Ordering::Acquire)
+        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `root_done`, or
+        // `root_ended` sees that the M runs that P.
+        self.is_runner() && self.root_done.load(Ordering::SeqCst)
     }
 
     /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that

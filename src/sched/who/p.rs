@@ -91,11 +91,12 @@ impl AtomicOwner {
         self.0.store(to.0, Ordering::Release);
     }
 
-    /// Another thread takes the P. AcqRel: the queues and caches go along with the ownership.
+    /// Another thread takes the P. Acquire and Release: the queues and caches go along with the ownership. SeqCst: see
+    /// `M::is_wanted_back`.
     #[inline(always)]
     #[must_use]
     fn take(&self, from: Owner, to: Owner) -> bool {
-        self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
 
