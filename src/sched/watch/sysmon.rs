@@ -611,9 +611,16 @@ fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;
     }
+    let none_waits = || rt.nodes.iter().all(|n| n.runq.is_empty());
     let waits = !p.of_node().runq.is_empty();
-    if !waits && rt.nodes.iter().all(|n| n.runq.is_empty()) {
+    if !waits && none_waits() {
         rt.back_from_call.store(false, Ordering::Relaxed);
+        // Pairs with the fence in `Idle::work_added`: a thread that has queued a goroutine, and has set the flag before
+        // it was cleared here, is seen here.
+        fence(Ordering::SeqCst);
+        if !none_waits() {
+            rt.back_from_call.store(true, Ordering::Relaxed);
+        }
     }
     waits
 }
