@@ -109,8 +109,8 @@ struct sockaddr;
  * gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
  * touches it. Without this flag, on a machine with several nodes, each thread that the library
  * starts is bound to the CPUs of one node; the program's own threads never are. A program that a
- * goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2) doesn't.
- * Environment: GOSCHED_BIND=0.
+ * goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2)
+ * doesn't. Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 
@@ -243,9 +243,9 @@ typedef struct gs_chan gs_chan;
 typedef struct gs_g gs_g;
 
 /**
- * Goroutines that exchange messages, or wait for each other, all the time: they are
- * run at the same time, each on a P of its own (on one NUMA node if that has enough),
- * for a time slice at a stretch; then all others have their turn.
+ * A gang: goroutines that exchange messages, or wait for each other, all the time. They run at the
+ * same time, each on a P of its own (on one NUMA node if that has enough), for a time slice at a
+ * stretch. Then all others have their turn.
  *
  * In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
  * gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
@@ -309,10 +309,10 @@ typedef struct gs_config {
      */
     uint32_t flags;
     /**
-     * The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none. If the signal
-     * comes from elsewhere, the library calls the host's handler for it, if that was installed
-     * before the start; system calls are then restarted even if the handler was installed without
-     * SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
+     * The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
+     * process or thread sends the signal, the library calls the host's handler for it, if that was
+     * installed before the start. System calls are then restarted even if the handler was installed
+     * without SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
      * restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
      * GOSCHED_PREEMPT_SIGNAL, where 0 means none.
      */
@@ -325,8 +325,8 @@ typedef struct gs_config {
 typedef void (*gs_fn)(void *arg);
 
 /**
- * A time in ns on CLOCK_MONOTONIC, as gs_now() gives it, that a call waits for at most; or GS_FOREVER
- * or GS_NOWAIT.
+ * The time until which a call waits at most, in ns on CLOCK_MONOTONIC, as gs_now() gives it; or
+ * GS_FOREVER or GS_NOWAIT.
  */
 typedef int64_t gs_deadline;
 
@@ -379,7 +379,7 @@ typedef struct gs_spawn_opts {
 } gs_spawn_opts;
 
 /**
- * A key of goroutine-local values. 0 is none.
+ * A key of goroutine-local values. No key is 0.
  */
 typedef uint32_t gs_key;
 
@@ -392,7 +392,7 @@ typedef struct gs_case {
      */
     struct gs_chan *ch;
     /**
-     * What to send, or where to receive to (NULL: drop it).
+     * GS_SEND: the element to send. GS_RECV: where to put the element received; NULL drops it.
      */
     void *elem;
     /**
@@ -504,24 +504,24 @@ typedef struct gs_g_info {
      */
     const char *wait_reason;
     /**
-     * Since when it waits, or is in its system call: a time as gs_now gives, which may be some ms
-     * too early. 0: it does neither, or has not announced the call.
+     * When it began to wait, or to make its system call: a time as gs_now gives, which may be some
+     * ms too early. 0: it does neither, or has not announced the call.
      */
     int64_t since;
 } gs_g_info;
 
 /**
- * A hook of a thread.
+ * A hook that concerns a thread.
  */
 typedef void (*gs_thread_hook)(void *ctx);
 
 /**
- * A hook of a goroutine.
+ * A hook that concerns a goroutine.
  */
 typedef void (*gs_g_hook)(void *ctx, struct gs_g *g);
 
 /**
- * A hook of a hand-over between two goroutines.
+ * A hook that concerns a switch from one goroutine to the next.
  */
 typedef bool (*gs_switch_hook)(void *ctx, struct gs_g *from, struct gs_g *to);
 
@@ -557,8 +557,9 @@ typedef struct gs_hooks {
      */
     gs_thread_hook thread_start;
     /**
-     * The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
-     * thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.
+     * The thread stops running goroutines: it ends, gs_run returns, or the hooks have been replaced.
+     * May block, as thread_start may. It must not call this library while gs_shutdown ends the
+     * threads, after the hook shutdown.
      */
     gs_thread_hook thread_stop;
     /**
@@ -764,8 +765,8 @@ int gs_run_for(int version, gs_fn f, void *arg);
 int gs_attach(uint32_t flags);
 
 /**
- * Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
- * that is bound to this thread. Destructors of its goroutine-local values have been called then.
+ * Undoes gs_attach: the thread is a plain thread again. Returns when no goroutine is left that is
+ * bound to this thread. The destructors of the caller's goroutine-local values have been called then.
  *
  * 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -875,8 +876,8 @@ int gs_spawn(gs_fn f, void *arg);
 int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
 
 /**
- * Waits until the goroutine has ended. What it did is visible then. The
- * reference stays.
+ * Waits until the goroutine has ended. Everything that it wrote is visible to the caller then. The
+ * caller keeps its reference.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -918,8 +919,8 @@ int gs_cancel_disable(void);
 int gs_cancel_enable(void);
 
 /**
- * 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
- * and on a plain thread 0. For loops that compute, and call nothing that would block.
+ * 1: gs_cancel was called for the running goroutine, whether cancelling is disabled or not; 0: it was
+ * not, or the caller is a plain thread. For loops that compute, and call nothing that would block.
  * Goroutines and plain threads.
  * Never switches; async-signal-safe.
  */
@@ -930,7 +931,7 @@ int gs_cancelled(void);
  * called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
  * not returned yet may still end one wait.
  *
- * 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
+ * 1: it was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and plain threads.
  * Never switches; not async-signal-safe.
  */
 int gs_uncancel(void);
@@ -956,34 +957,31 @@ struct gs_g *gs_retain(struct gs_g *g);
 void gs_release(struct gs_g *g);
 
 /**
- * The goroutine's number: no two in the life of the runtime have the same. 0 for
- * NULL.
+ * The goroutine's id, which no other goroutine has while the runtime lives. 0 for NULL.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 uint64_t gs_id(const struct gs_g *g);
 
 /**
- * Lets others run: the goroutine goes behind all that can run on its P. As in Go, about one
- * decision in 30 begins with another queue, so that none starves: then the caller may be the next
- * to run, before others. On a plain thread: sched_yield. Go's Gosched.
+ * Lets others run: the goroutine goes behind all goroutines that can run on its P. As in Go, about
+ * one scheduling decision in 30 begins with another queue, so that no queue starves. Then the caller
+ * may run before the others. On a plain thread: sched_yield. Go's Gosched.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_yield(void);
 
 /**
- * Ends the running goroutine from anywhere in it; its destructors of
- * goroutine-local values run, those of C++ objects on its stack do not, and an
- * exception that it handles is lost. In
- * gs_run's function it makes gs_run return 0. On a plain thread, or between
- * gs_entersyscall and gs_exitsyscall, it does nothing. Go's Goexit.
- * May switch; not async-signal-safe.
+ * Ends the running goroutine, however deep its calls are. The destructors of its goroutine-local
+ * values run; those of C++ objects on its stack do not, and an exception that it is handling is lost.
+ * In gs_run's function it makes gs_run return 0. On a plain thread, or between gs_entersyscall and
+ * gs_exitsyscall, it does nothing. Go's Goexit.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_exit(void);
 
 /**
- * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
- * it has not slept (see GS_FOREVER).
- * Goroutines and plain threads. Go's time.Sleep.
+ * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM: it has not
+ * slept (see GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
  * May switch; not async-signal-safe.
  */
 int gs_sleep(gs_duration ns);
@@ -997,8 +995,8 @@ int gs_sleep(gs_duration ns);
 int gs_sleep_until(gs_deadline deadline);
 
 /**
- * How many goroutines there are: those that have not run yet, and gs_run's,
- * included. Go's NumGoroutine.
+ * How many goroutines there are, including those that have not run yet and those of gs_run. Go's
+ * NumGoroutine.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 size_t gs_num_goroutines(void);
@@ -1054,8 +1052,8 @@ GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
 int gs_chan_free(struct gs_chan *c);
 
 /**
- * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
- * served in the order in which they came. c <- v.
+ * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served in the order in
+ * which they came. Go's c <- v.
  *
  * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
  * NULL, or elem is. Goroutines and plain threads.
@@ -1064,7 +1062,7 @@ int gs_chan_free(struct gs_chan *c);
 int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 
 /**
- * Receives the next element to elem (NULL: drops it). v, ok := <-c.
+ * Receives the next element into elem (NULL: drops it). Go's v, ok := <-c.
  *
  * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
  * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
@@ -1093,8 +1091,9 @@ int gs_chan_put(struct gs_chan *c, const void *elem);
 int gs_chan_take(struct gs_chan *c, void *elem);
 
 /**
- * Closes the channel: sends fail from now on, receives once it is drained; all
- * that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. Go's close(c).
+ * Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes every
+ * goroutine and thread that waits in the channel. 0; -EPIPE: it is closed already; -EINVAL: NULL.
+ * Go's close(c).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_close(struct gs_chan *c);
@@ -1190,15 +1189,14 @@ int gs_cond_wait(struct gs_cond *c, struct gs_mutex *m, gs_deadline deadline);
 int gs_cond_signal(struct gs_cond *c);
 
 /**
- * Wakes all that wait. 0; -EINVAL: NULL.
+ * Wakes all waiters. 0; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_cond_broadcast(struct gs_cond *c);
 
 /**
- * Adds delta, which may be negative, to the counter; when that makes it 0, all
- * that wait wake. 0; -EINVAL: NULL, or the counter would be negative or more than
- * INT64_MAX (nothing has changed).
+ * Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all waiters.
+ * 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has changed).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
@@ -1210,7 +1208,7 @@ int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
 int gs_waitgroup_done(struct gs_waitgroup *wg);
 
 /**
- * Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
+ * Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: the counter may not be 0 yet;
  * -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
@@ -1248,11 +1246,12 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 /* ---- Timers and the channels that they send on ---- */
 
 /**
- * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). Functions of timers that
- * are due at once begin in any order. A signal may preempt f: a function that must not be preempted
- * spawns a goroutine with GS_SPAWN_NOSIGNAL.
- * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
- * Go's time.AfterFunc.
+ * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are due
+ * at the same time, their functions begin in any order. A signal may preempt f: if its work must not
+ * be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
+ *
+ * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads. Go's
+ * time.AfterFunc.
  * May switch; not async-signal-safe.
  */
 struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
@@ -1364,13 +1363,13 @@ ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadl
 
 /**
  * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
- * no effect: the result may be short. -ENOTSOCK: fd is no socket.
+ * no effect: the result may be short. -ENOTSOCK: fd is not a socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
- * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
+ * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is not a socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_send(int fd, const void *buf, size_t n, int flags, gs_deadline deadline);
@@ -1506,8 +1505,8 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
- * A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
- * address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
+ * A UDP socket that receives what is sent to a port (0: the system chooses one) of the host: its name
+ * or address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
  * gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
  * while.
  *
@@ -1520,8 +1519,8 @@ int gs_udp_bind(const char *host, uint16_t port);
 
 /**
  * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
- * gs_write, and gets what comes from there: -ECONNREFUSED if no socket has that port, mostly at the
- * next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
+ * gs_write, and receives what comes from there. If no socket has that port, a later call, usually the
+ * next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline is for the look-up.
  *
  * The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
  * code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
@@ -1685,9 +1684,9 @@ int gs_last_error(void);
 /* ---- System calls and threads ---- */
 
 /**
- * The goroutine is about to make a system call that may block: until gs_exitsyscall its P may be
- * used by others. In between the thread counts as a plain thread: a call of this library that
- * blocks, blocks the thread. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
+ * Announces a system call that may block: until gs_exitsyscall other goroutines may use the caller's
+ * P. In between the thread counts as a plain thread: if it calls a function of this library that
+ * blocks, the thread blocks. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscall(void);
@@ -1700,19 +1699,19 @@ int gs_entersyscall(void);
 int gs_entersyscallblock(void);
 
 /**
- * The system call is over; the goroutine goes on when it has a P again. errno
- * stays. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed).
- * Go's exitsyscall.
+ * Ends what gs_entersyscall began: the goroutine goes on when it has a P again. errno stays as it is.
+ * 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's
+ * exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);
 
 /**
  * Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
- * or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
- * exit), or that concern the thread: the goroutine may be on another one afterwards.
+ * or a pointer. errno stays as it is. Not for calls that make or end a thread or process (clone,
+ * vfork, exit), or that concern the thread: the goroutine may be on another thread afterwards.
  *
- * What the system call gives: a negative errno value where it fails, -EINTR included.
+ * The result of the system call: a negative errno value if it fails, -EINTR included.
  * Goroutines and plain threads. Go's syscall.Syscall6.
  * May switch; not async-signal-safe.
  */
@@ -1720,8 +1719,8 @@ long gs_syscall(long nr, ...);
 
 /**
  * waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
- * WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
- * network poller where Linux has pidfd_open (5.3): the call has a file descriptor of its own while it
+ * WCONTINUED) are those of waitpid(2). If pid is the number of one child, and Linux has pidfd_open
+ * (5.3), the network poller waits for the child: the call has a file descriptor of its own while it
  * waits. In all other cases (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
  *
  * The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
@@ -1732,22 +1731,20 @@ long gs_syscall(long nr, ...);
 pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
 
 /**
- * Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
- * *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
- * descriptor of the call's own while it waits. As for sigtimedwait, the signals must be blocked in
- * every thread: block them (pthread_sigmask) at the beginning of main, before any other thread and
- * before the first call of this library. The library's own threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
- * thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
- * to one of them.
+ * Takes a signal of a set (a const sigset_t *) that was sent to the process, and fills in *info (a
+ * siginfo_t *) unless info is NULL: sigtimedwait(2), by a signalfd(2), which is a file descriptor of
+ * the call's own while it waits. As for sigtimedwait, the signals must be blocked in
+ * every thread: block them (pthread_sigmask) at the beginning of main, before any other thread starts
+ * and before the first call of this library. The library's own threads block all signals. A signal
+ * that was sent to one thread (raise, pthread_kill) is seen on that thread only, so use
+ * kill(getpid(), ...) and the like. Several callers may wait: each signal goes to one of them.
  *
- * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
- * NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
+ * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: no signal has come; -EINVAL: the set is NULL
+ * or empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
  * -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
  * May switch; not async-signal-safe.
  */
-int gs_signal_wait(const void *set,
-                   void *info,
-                   gs_deadline deadline);
+int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
 
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
@@ -1762,8 +1759,7 @@ void *gs_blocking(void *(*f)(void *arg), void *arg);
  * From now on the goroutine stays on this thread, and no other goroutine runs there, except that
  * goroutines which are pinned to the thread run while this goroutine is parked. If the goroutine
  * ends while locked, the thread ends too (unless it is the thread that called gs_run, or other
- * goroutines are pinned to it). Nests.
- * 0. Go's LockOSThread.
+ * goroutines are pinned to it). Nests. 0. Go's LockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_lock_os_thread(void);
@@ -1775,21 +1771,20 @@ int gs_lock_os_thread(void);
 int gs_unlock_os_thread(void);
 
 /**
- * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
- * the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
- * n is too large; -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
- * can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
+ * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former number;
+ * with n <= 0 it only returns the number. All goroutines stop for a moment. -EINVAL: n is too large;
+ * -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN
+ * if the runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
  * May switch; not async-signal-safe.
  */
 int gs_gomaxprocs(int n);
 
 /**
- * Sets how many threads the library may start to run goroutines, and returns the former
- * number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
- * goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
- * while a goroutine has locked the first.
- * Threads that there are already stay. Each goroutine that is preempted by a signal,
- * or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
+ * Sets how many threads the library may start to run goroutines, and returns the former number; with
+ * n <= 0 it only returns the number. Threads that call gs_run don't count. At the limit goroutines
+ * wait for a thread; a warning says so once. With a limit of 1 there are two threads while a goroutine
+ * has locked the first. Threads above a lowered limit stay. Each goroutine that is preempted by a
+ * signal, or blocks its thread, keeps one thread. -ENOMEM, -EAGAIN: the runtime can't be started (see
  * gs_init). Go's debug.SetMaxThreads.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -1823,14 +1818,14 @@ int gs_ready(struct gs_g *g);
 /**
  * Stops all goroutines but the caller: when it returns each goroutine is at rest until
  * gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
- * thread is blocked in the kernel counts as at rest, and is stopped within a few ms
- * when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
- * waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
- * gs_shutdown give -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
+ * thread is blocked in the kernel counts as at rest, and is stopped within a few ms when it comes back
+ * from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
+ * caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and gs_shutdown give
+ * -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
  *
- * Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
- * until the caller has started the world again. So a collector may call it in the middle of an allocation
- * from lists that belong to the thread.
+ * Unlike functions that may switch, gs_stop_the_world returns on the caller's thread, and no other
+ * goroutine runs there until the caller has started the world again. So a collector may call it in
+ * the middle of an allocation from lists that belong to the thread.
  *
  * 0; -EDEADLK: the caller has stopped the world already. Goroutines and plain threads; several
  * callers take turns. Go's stopTheWorld.
@@ -1839,8 +1834,8 @@ int gs_ready(struct gs_g *g);
 int gs_stop_the_world(void);
 
 /**
- * Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
- * caller has not stopped the world. Go's startTheWorld.
+ * Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
+ * caller's thread. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
  * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_start_the_world(void);
@@ -1870,24 +1865,24 @@ int gs_name(const struct gs_g *g, char *buf, size_t size);
 
 /**
  * Calls visit(info, ctx) for each goroutine, the caller and those that have not run yet included.
- * All that a goroutine refers to is between info.sp and info.stack_hi, and in info.regs; except
- * what a function that gs_blocking runs has on the thread's own stack. Goroutines in system calls
- * are stopped by the signal of the preemption to see their registers, until gs_start_the_world:
- * calls that Linux doesn't restart (poll, nanosleep, ...) give EINTR. Without that signal
- * (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of reach. info is valid only during visit,
- * which must not call this library. 0; -EPERM: the caller has not stopped the world; -EINVAL:
- * visit is NULL.
+ * Every pointer that a goroutine holds is on its stack, from info.sp to info.stack_hi, or in
+ * info.regs. The exception is a function that gs_blocking runs: its frames are on the thread's own
+ * stack. To read the registers of a goroutine in a system call, the library stops its thread with
+ * the preemption signal until gs_start_the_world: calls that Linux doesn't restart (poll,
+ * nanosleep, ...) fail with EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) these registers
+ * can't be read. info is valid only during visit, which must not call this library. 0; -EPERM: the
+ * caller has not stopped the world; -EINVAL: visit is NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
- * Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
- * for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
- * not begun have no id ("-"). The text is for people, and its form may change.
+ * Writes what every goroutine is doing, as text, to the file descriptor fd: its id, its state or what
+ * it waits for and since when, its node, its name, which goroutine spawned it and where. Goroutines
+ * that have not begun have no id ("-"). The text is for people, and its form may change.
  *
- * The world is stopped while all this is copied, so gs_dump waits for goroutines that can't be
- * stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
+ * The world is stopped while this information is copied, so gs_dump waits for goroutines that can't
+ * be stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
  * goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
  * with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
  * Go's traceback.
@@ -1937,7 +1932,7 @@ int gs_set_log(void (*f)(void *ctx, const char *line), void *ctx);
 void gs_preempt_check(void);
 
 /**
- * As gs_preempt_check.
+ * Does what gs_preempt_check does.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_now(void);
@@ -1970,10 +1965,10 @@ void gs_preempt_enable(void);
 /* ---- Hooks for runtimes that keep state for each thread and each goroutine ---- */
 
 /**
- * Sets the hooks of this process, copied, in place of those before; NULL removes them. Best before
- * the runtime starts: a thread that is there already changes over, with thread_stop and
- * thread_start, when it next chooses a goroutine, and at the latest when it ends. So ctx and the
- * functions of hooks that were replaced must stay until gs_shutdown has returned.
+ * Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes them.
+ * Call it before the runtime starts if possible: a thread that runs already changes to the new hooks,
+ * with thread_stop and thread_start, when it next chooses a goroutine, and at the latest when it ends.
+ * So ctx and the functions of hooks that were replaced must stay valid until gs_shutdown has returned.
  *
  * While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
  * system call more.
@@ -2011,15 +2006,15 @@ GS_MUST_CHECK struct gs_gang *gs_gang_create(void);
 
 /**
  * Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
- * until they have ended. Nothing for NULL.
+ * until they have ended. Does nothing for NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_gang_free(struct gs_gang *gang);
 
 /**
- * Starts f(arg) as a goroutine and member of the gang, until it ends. What a member
- * spawns with gs_spawn is no member. opts and out are those of gs_spawn_with; a member
- * has priority GS_PRIO_NORMAL, and runs where its gang does: node -1.
+ * Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a member
+ * spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member must have
+ * priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
  *
  * 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
  * members; -ENOMEM. Goroutines and plain threads.
@@ -2050,8 +2045,9 @@ int gs_numa_nodes(void);
 int gs_numa_node(void);
 
 /**
- * How far a node's memory is from another's CPUs, in the system's scale: 10 is the node's own
- * memory, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain threads.
+ * How far node b's memory is from node a's CPUs, in the system's scale: 10 is a node's own memory,
+ * and an access at distance 20 takes twice as long. -EINVAL: there is no such node.
+ * Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_numa_distance(int a, int b);
@@ -2073,9 +2069,8 @@ int gs_numa_cpus(int node, size_t size, void *set);
  * the number of a node. If that node has no memory left, the memory comes from another node. On a
  * synthetic machine, and with one node, policies make no difference.
  *
- * For what is large: each call is a system call or two. NULL: size is 0, policy is
- * none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
- * plain threads.
+ * For large blocks: each call makes one or two system calls. NULL: size is 0, policy is none of
+ * these, or there is no memory. Free it with gs_numa_free. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);

@@ -22,7 +22,7 @@ pub const GS_RECV: c_int = 2;
 pub struct gs_case {
     /// NULL: never ready.
     pub ch: *mut gs_chan,
-    /// What to send, or where to receive to (NULL: drop it).
+    /// GS_SEND: the element to send. GS_RECV: where to put the element received; NULL drops it.
     pub elem: *mut c_void,
     /// GS_SEND or GS_RECV.
     pub op: c_int,
@@ -70,8 +70,8 @@ pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
     0
 }
 
-/// Sends a copy of the element at elem (ignored if elem_size is 0). Senders are
-/// served in the order in which they came. c <- v.
+/// Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served in the order in
+/// which they came. Go's c <- v.
 ///
 /// 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
 /// NULL, or elem is. Goroutines and plain threads.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn gs_chan_send(
     }
 }
 
-/// Receives the next element to elem (NULL: drops it). v, ok := <-c.
+/// Receives the next element into elem (NULL: drops it). Go's v, ok := <-c.
 ///
 /// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
 /// -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
@@ -160,8 +160,9 @@ pub unsafe extern "C" fn gs_chan_take(c: *mut gs_chan, elem: *mut c_void) -> c_i
     unsafe { given(c).map_or(EINVAL, |chan| chan.take(elem.cast())) }
 }
 
-/// The rest of a send or receive that has to wait. The compiler jumps here, so it returns to
-/// the user's code; if it called it, predictions would be worse and nothing else.
+/// The slow path of a send or receive, which has to wait. The compiler turns the call into a jump,
+/// so this function returns straight to the user's code, as `resumable!` expects. If the compiler
+/// made a call of it, only the processor's prediction of returns would suffer.
 ///
 /// # Safety
 /// As [`Chan::wait`]; `from` is that of the caller's [`Entered`].
@@ -189,8 +190,9 @@ unsafe extern "C" fn wait_in_at(
     Returning::to(to, entered, || unsafe { chan.wait(op, elem.cast(), deadline) })
 }
 
-/// Closes the channel: sends fail from now on, receives once it is drained; all
-/// that wait in it wake. 0; -EPIPE: it is closed already; -EINVAL: NULL. Go's close(c).
+/// Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes every
+/// goroutine and thread that waits in the channel. 0; -EPIPE: it is closed already; -EINVAL: NULL.
+/// Go's close(c).
 ///
 /// # Safety
 /// `c` is null or a channel.

@@ -55,14 +55,14 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 
 /// Stops all goroutines but the caller: when it returns each goroutine is at rest until
 /// gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
-/// thread is blocked in the kernel counts as at rest, and is stopped within a few ms
-/// when it comes back from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are
-/// waited for. The caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and
-/// gs_shutdown give -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
+/// thread is blocked in the kernel counts as at rest, and is stopped within a few ms when it comes back
+/// from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
+/// caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and gs_shutdown give
+/// -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
 ///
-/// Unlike functions that may switch, it stays on the caller's thread, and no other goroutine runs there
-/// until the caller has started the world again. So a collector may call it in the middle of an allocation
-/// from lists that belong to the thread.
+/// Unlike functions that may switch, gs_stop_the_world returns on the caller's thread, and no other
+/// goroutine runs there until the caller has started the world again. So a collector may call it in
+/// the middle of an allocation from lists that belong to the thread.
 ///
 /// 0; -EDEADLK: the caller has stopped the world already. Goroutines and plain threads; several
 /// callers take turns. Go's stopTheWorld.
@@ -72,8 +72,8 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
     embed::stop()
 }
 
-/// Lets the goroutines run again. Unlike functions that may switch, it stays on the caller's thread. 0; -EPERM: the
-/// caller has not stopped the world. Go's startTheWorld.
+/// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
+/// caller's thread. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
     let _entered = Entered::without_giving_way();
@@ -123,8 +123,8 @@ pub struct gs_g_info {
     /// What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"), a
     /// static string; NULL: its state isn't GS_G_WAITING.
     pub wait_reason: *const c_char,
-    /// Since when it waits, or is in its system call: a time as gs_now gives, which may be some ms
-    /// too early. 0: it does neither, or has not announced the call.
+    /// When it began to wait, or to make its system call: a time as gs_now gives, which may be some
+    /// ms too early. 0: it does neither, or has not announced the call.
     pub since: i64,
 }
 
@@ -208,13 +208,13 @@ pub unsafe extern "C" fn gs_name(g: *const gs_g, buf: *mut c_char, size: usize) 
 }
 
 /// Calls visit(info, ctx) for each goroutine, the caller and those that have not run yet included.
-/// All that a goroutine refers to is between info.sp and info.stack_hi, and in info.regs; except
-/// what a function that gs_blocking runs has on the thread's own stack. Goroutines in system calls
-/// are stopped by the signal of the preemption to see their registers, until gs_start_the_world:
-/// calls that Linux doesn't restart (poll, nanosleep, ...) give EINTR. Without that signal
-/// (GOSCHED_PREEMPT_SIGNAL=0) their registers stay out of reach. info is valid only during visit,
-/// which must not call this library. 0; -EPERM: the caller has not stopped the world; -EINVAL:
-/// visit is NULL.
+/// Every pointer that a goroutine holds is on its stack, from info.sp to info.stack_hi, or in
+/// info.regs. The exception is a function that gs_blocking runs: its frames are on the thread's own
+/// stack. To read the registers of a goroutine in a system call, the library stops its thread with
+/// the preemption signal until gs_start_the_world: calls that Linux doesn't restart (poll,
+/// nanosleep, ...) fail with EINTR. Without that signal (GOSCHED_PREEMPT_SIGNAL=0) these registers
+/// can't be read. info is valid only during visit, which must not call this library. 0; -EPERM: the
+/// caller has not stopped the world; -EINVAL: visit is NULL.
 ///
 /// # Safety
 /// Calling `visit` with `ctx` is the caller's business.
@@ -236,12 +236,12 @@ pub unsafe extern "C" fn gs_foreach_g(
     0
 }
 
-/// Writes what every goroutine does, as text, to the file descriptor fd: id, state or what it waits
-/// for and since when, node, name, by which goroutine and where it was spawned. Goroutines that have
-/// not begun have no id ("-"). The text is for people, and its form may change.
+/// Writes what every goroutine is doing, as text, to the file descriptor fd: its id, its state or what
+/// it waits for and since when, its node, its name, which goroutine spawned it and where. Goroutines
+/// that have not begun have no id ("-"). The text is for people, and its form may change.
 ///
-/// The world is stopped while all this is copied, so gs_dump waits for goroutines that can't be
-/// stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
+/// The world is stopped while this information is copied, so gs_dump waits for goroutines that can't
+/// be stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
 /// goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
 /// with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
 /// Go's traceback.
@@ -311,7 +311,7 @@ pub extern "C" fn gs_preempt_check() {
     let _entered = Entered::new();
 }
 
-/// As gs_preempt_check.
+/// Does what gs_preempt_check does.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_now() {
     let _entered = Entered::new();

@@ -1,4 +1,4 @@
-//! Gangs
+//! Gangs.
 
 use super::goroutines::spawn_in;
 use super::{EINVAL, gs_fn, gs_g, gs_spawn_opts};
@@ -9,9 +9,9 @@ use crate::sched::who::gang::Gang;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-/// Goroutines that exchange messages, or wait for each other, all the time: they are
-/// run at the same time, each on a P of its own (on one NUMA node if that has enough),
-/// for a time slice at a stretch; then all others have their turn.
+/// A gang: goroutines that exchange messages, or wait for each other, all the time. They run at the
+/// same time, each on a P of its own (on one NUMA node if that has enough), for a time slice at a
+/// stretch. Then all others have their turn.
 ///
 /// In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
 /// gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
@@ -35,7 +35,7 @@ pub extern "C" fn gs_gang_create() -> *mut gs_gang {
 }
 
 /// Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
-/// until they have ended. Nothing for NULL.
+/// until they have ended. Does nothing for NULL.
 ///
 /// # Safety
 /// `gang` is null or a gang that is not used any more.
@@ -55,9 +55,9 @@ unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
     unsafe { gang.cast::<Gang>().as_ref() }
 }
 
-/// Starts f(arg) as a goroutine and member of the gang, until it ends. What a member
-/// spawns with gs_spawn is no member. opts and out are those of gs_spawn_with; a member
-/// has priority GS_PRIO_NORMAL, and runs where its gang does: node -1.
+/// Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a member
+/// spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member must have
+/// priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
 ///
 /// 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
 /// members; -ENOMEM. Goroutines and plain threads.

@@ -301,8 +301,8 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
     unsafe { GRef::from_nullable(g.cast::<G>()) }
 }
 
-/// Waits until the goroutine has ended. What it did is visible then. The
-/// reference stays.
+/// Waits until the goroutine has ended. Everything that it wrote is visible to the caller then. The
+/// caller keeps its reference.
 ///
 /// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
 ///
@@ -359,8 +359,8 @@ pub extern "C" fn gs_cancel_enable() -> c_int {
     cancel::enable()
 }
 
-/// 1: gs_cancel was called for the running goroutine, whether that is disabled or not; else 0,
-/// and on a plain thread 0. For loops that compute, and call nothing that would block.
+/// 1: gs_cancel was called for the running goroutine, whether cancelling is disabled or not; 0: it was
+/// not, or the caller is a plain thread. For loops that compute, and call nothing that would block.
 /// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancelled() -> c_int {
@@ -371,7 +371,7 @@ pub extern "C" fn gs_cancelled() -> c_int {
 /// called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
 /// not returned yet may still end one wait.
 ///
-/// 1: it was cancelled; else 0, and on a plain thread 0. Goroutines and plain threads.
+/// 1: it was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_uncancel() -> c_int {
     c_int::from(cancel::take_back())
@@ -414,8 +414,7 @@ pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
     }
 }
 
-/// The goroutine's number: no two in the life of the runtime have the same. 0 for
-/// NULL.
+/// The goroutine's id, which no other goroutine has while the runtime lives. 0 for NULL.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -425,9 +424,9 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
     unsafe { given(g) }.map_or(0, |g| g.id.load(Ordering::Relaxed))
 }
 
-/// Lets others run: the goroutine goes behind all that can run on its P. As in Go, about one
-/// decision in 30 begins with another queue, so that none starves: then the caller may be the next
-/// to run, before others. On a plain thread: sched_yield. Go's Gosched.
+/// Lets others run: the goroutine goes behind all goroutines that can run on its P. As in Go, about
+/// one scheduling decision in 30 begins with another queue, so that no queue starves. Then the caller
+/// may run before the others. On a plain thread: sched_yield. Go's Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
     let entered = Entered::new();
@@ -435,11 +434,10 @@ pub extern "C" fn gs_yield() {
     entered.back_on(m);
 }
 
-/// Ends the running goroutine from anywhere in it; its destructors of
-/// goroutine-local values run, those of C++ objects on its stack do not, and an
-/// exception that it handles is lost. In
-/// gs_run's function it makes gs_run return 0. On a plain thread, or between
-/// gs_entersyscall and gs_exitsyscall, it does nothing. Go's Goexit.
+/// Ends the running goroutine, however deep its calls are. The destructors of its goroutine-local
+/// values run; those of C++ objects on its stack do not, and an exception that it is handling is lost.
+/// In gs_run's function it makes gs_run return 0. On a plain thread, or between gs_entersyscall and
+/// gs_exitsyscall, it does nothing. Go's Goexit.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
@@ -448,9 +446,8 @@ pub extern "C" fn gs_exit() {
     }
 }
 
-/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM:
-/// it has not slept (see GS_FOREVER).
-/// Goroutines and plain threads. Go's time.Sleep.
+/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM: it has not
+/// slept (see GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep(ns: gs_duration) -> c_int {
     let _entered = Entered::new();
@@ -466,8 +463,8 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
     crate::time::sleep_until(deadline)
 }
 
-/// How many goroutines there are: those that have not run yet, and gs_run's,
-/// included. Go's NumGoroutine.
+/// How many goroutines there are, including those that have not run yet and those of gs_run. Go's
+/// NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
@@ -475,7 +472,7 @@ pub extern "C" fn gs_num_goroutines() -> usize {
     runtime::try_rt().map_or(0, |rt| rt.goroutines())
 }
 
-/// A key of goroutine-local values. 0 is none.
+/// A key of goroutine-local values. No key is 0.
 pub type gs_key = u32;
 
 /// Makes a key. At the end of a goroutine dtor (NULL: none) is called with each

@@ -12,11 +12,11 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A hook of a thread.
+/// A hook that concerns a thread.
 pub type gs_thread_hook = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
-/// A hook of a goroutine.
+/// A hook that concerns a goroutine.
 pub type gs_g_hook = Option<unsafe extern "C" fn(ctx: *mut c_void, g: *mut gs_g)>;
-/// A hook of a hand-over between two goroutines.
+/// A hook that concerns a switch from one goroutine to the next.
 pub type gs_switch_hook =
     Option<unsafe extern "C" fn(ctx: *mut c_void, from: *mut gs_g, to: *mut gs_g) -> bool>;
 
@@ -45,8 +45,9 @@ pub struct gs_hooks {
     /// it returns in the child, the process ends. It is not called while gs_shutdown ends the
     /// threads, after the hook shutdown.
     pub thread_start: gs_thread_hook,
-    /// The thread runs goroutines no more: it ends, gs_run returns, or the hooks have been replaced. May block, as
-    /// thread_start. It must not call this library while gs_shutdown ends the threads, after the hook shutdown.
+    /// The thread stops running goroutines: it ends, gs_run returns, or the hooks have been replaced.
+    /// May block, as thread_start may. It must not call this library while gs_shutdown ends the
+    /// threads, after the hook shutdown.
     pub thread_stop: gs_thread_hook,
     /// g is about to run on this thread. The hook may block, for instance for an interpreter's
     /// lock, as thread_start may.
@@ -111,10 +112,10 @@ impl Given for gs_hooks {
 
 const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
 
-/// Sets the hooks of this process, copied, in place of those before; NULL removes them. Best before
-/// the runtime starts: a thread that is there already changes over, with thread_stop and
-/// thread_start, when it next chooses a goroutine, and at the latest when it ends. So ctx and the
-/// functions of hooks that were replaced must stay until gs_shutdown has returned.
+/// Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes them.
+/// Call it before the runtime starts if possible: a thread that runs already changes to the new hooks,
+/// with thread_stop and thread_start, when it next chooses a goroutine, and at the latest when it ends.
+/// So ctx and the functions of hooks that were replaced must stay valid until gs_shutdown has returned.
 ///
 /// While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
 /// system call more.

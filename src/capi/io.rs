@@ -8,27 +8,29 @@ use crate::sched::core::boundary::Entered;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libc::{addrinfo, iovec, mode_t, msghdr, off_t, sockaddr, socklen_t, ssize_t};
 
+/// `EINVAL` as the result of a call that returns a count.
 const BAD: ssize_t = EINVAL as ssize_t;
 
-/// The library runs on behalf of the caller, whose errno stays as it is. On a plain thread
-/// nothing in between is a cancellation point: the thread is counted in the file that it uses,
-/// and may hold locks.
+/// While this value lives the library runs on behalf of the caller, whose errno is restored at the
+/// end. On a plain thread pthread_cancel(3) is disabled meanwhile: the thread is counted in the
+/// file that it uses, and may hold locks.
 pub(super) struct Call {
     _errno: KeepErrno,
     _entered: Entered,
-    /// Dropped last. Threads with an M are never cancelled.
-    _lives: Option<NoCancel>,
+    /// `None` on a thread with an M, which is never cancelled. The last field, so that it is
+    /// dropped last.
+    _no_cancel: Option<NoCancel>,
 }
 
 impl Call {
     pub(super) fn new() -> Call {
         let entered = Entered::new();
-        let lives = entered.m().is_none().then(NoCancel::new);
-        Call { _errno: KeepErrno::new(), _entered: entered, _lives: lives }
+        let no_cancel = entered.m().is_none().then(NoCancel::new);
+        Call { _errno: KeepErrno::new(), _entered: entered, _no_cancel: no_cancel }
     }
 }
 
-/// As many buffers as the kernel takes at once.
+/// How many buffers the kernel takes in one call.
 const IOV_MAX: c_int = 1024;
 
 /// One buffer; `None`: it is null, or too large to be one.
@@ -37,10 +39,11 @@ fn buffer(at: *const c_void, n: usize) -> Option<iovec> {
     fits.then_some(iovec { iov_base: at.cast_mut(), iov_len: n })
 }
 
-/// Several; `None`: they make no sense.
+/// The buffers of a call; an empty slice if their total length is 0. `None`: there are too many, or
+/// one of them or their total length is invalid.
 ///
 /// # Safety
-/// `iov` is null or points to `n` of them.
+/// `iov` is null or points to `n` buffers.
 unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
     if !(0..=IOV_MAX).contains(&n) || (iov.is_null() && n > 0) {
         return None;
@@ -144,7 +147,7 @@ pub unsafe extern "C" fn gs_writev(
 }
 
 /// recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
-/// no effect: the result may be short. -ENOTSOCK: fd is no socket.
+/// no effect: the result may be short. -ENOTSOCK: fd is not a socket.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
@@ -161,7 +164,7 @@ pub unsafe extern "C" fn gs_recv(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
 }
 
-/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is no socket.
+/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is not a socket.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -420,8 +423,8 @@ pub unsafe extern "C" fn gs_tcp_connect(
     unsafe { given(host) }.map_or(EINVAL, |host| io::tcp_connect(host, port, deadline))
 }
 
-/// A UDP socket that gets what is sent to a port (0: the system chooses one) of the host: its name or
-/// address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
+/// A UDP socket that receives what is sent to a port (0: the system chooses one) of the host: its name
+/// or address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
 /// gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
 /// while.
 ///
@@ -439,8 +442,8 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
 }
 
 /// A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
-/// gs_write, and gets what comes from there: -ECONNREFUSED if no socket has that port, mostly at the
-/// next call. Otherwise as gs_udp_bind. The deadline is for the look-up.
+/// gs_write, and receives what comes from there. If no socket has that port, a later call, usually the
+/// next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline is for the look-up.
 ///
 /// The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
 /// code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
@@ -498,7 +501,6 @@ pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadl
 /// Non-blocking and close-on-exec, and the caller's.
 ///
 /// 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
-///
 ///
 /// # Safety
 /// `fds` is null or has room for two numbers.

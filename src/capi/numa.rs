@@ -1,4 +1,4 @@
-//! NUMA nodes
+//! NUMA nodes.
 
 use super::EINVAL;
 use crate::numa::{self, Policy};
@@ -13,8 +13,7 @@ pub const GS_NUMA_LOCAL: c_int = -1;
 /// gs_numa_alloc: memory of all nodes in turn, page by page: for data that all nodes use alike.
 pub const GS_NUMA_STRIPE: c_int = -2;
 
-/// Calls `f` with the runtime, which is started if need be. `-ENOMEM`, `-EAGAIN`: it
-/// can't be.
+/// Calls `f` with the runtime, which is started if need be. `-ENOMEM`, `-EAGAIN`: it can't be started.
 fn with(f: impl FnOnce(&Runtime) -> c_int) -> c_int {
     try_with(f).unwrap_or_else(|e| e)
 }
@@ -51,8 +50,9 @@ pub extern "C" fn gs_numa_node() -> c_int {
     with(|rt| caller_node(rt) as c_int)
 }
 
-/// How far a node's memory is from another's CPUs, in the system's scale: 10 is the node's own
-/// memory, 20 takes twice as long. -EINVAL: there is no such node. Goroutines and plain threads.
+/// How far node b's memory is from node a's CPUs, in the system's scale: 10 is a node's own memory,
+/// and an access at distance 20 takes twice as long. -EINVAL: there is no such node.
+/// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
     with(|rt| {
@@ -100,9 +100,8 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
 /// the number of a node. If that node has no memory left, the memory comes from another node. On a
 /// synthetic machine, and with one node, policies make no difference.
 ///
-/// For what is large: each call is a system call or two. NULL: size is 0, policy is
-/// none of these, or there is no memory. Free it with gs_numa_free. Goroutines and
-/// plain threads.
+/// For large blocks: each call makes one or two system calls. NULL: size is 0, policy is none of
+/// these, or there is no memory. Free it with gs_numa_free. Goroutines and plain threads.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {

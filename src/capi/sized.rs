@@ -1,4 +1,4 @@
-//! Structs that begin with their size and grow at their end. This is no section of the header.
+//! Structs that begin with their size and grow at their end. This file is not a section of the header.
 //!
 //! A program says with the size which version of the struct it was compiled with. Every size
 //! from that of the first release on is good, up to [`MOST`]:
@@ -30,7 +30,7 @@ pub unsafe trait Grows: Copy {
     /// Its size in the first release, in bytes.
     const FIRST: usize;
 
-    /// That ours is as large, in whole words.
+    /// Fails to compile unless the struct is at least that large, and a whole number of words.
     const FITS: () =
         assert!(Self::FIRST <= size_of::<Self>() && size_of::<Self>().is_multiple_of(WORD));
 }

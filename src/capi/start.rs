@@ -14,8 +14,8 @@ use core::ptr;
 /// The function of a goroutine.
 pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
 
-/// A time in ns on CLOCK_MONOTONIC, as gs_now() gives it, that a call waits for at most; or GS_FOREVER
-/// or GS_NOWAIT.
+/// The time until which a call waits at most, in ns on CLOCK_MONOTONIC, as gs_now() gives it; or
+/// GS_FOREVER or GS_NOWAIT.
 pub type gs_deadline = i64;
 /// A length of time in ns.
 pub type gs_duration = i64;
@@ -59,10 +59,10 @@ pub struct gs_config {
     pub time_slice_ns: u64,
     /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
     pub flags: u32,
-    /// The signal that preempts. 0: SIGURG, which is harmless elsewhere; -1: none. If the signal
-    /// comes from elsewhere, the library calls the host's handler for it, if that was installed
-    /// before the start; system calls are then restarted even if the handler was installed without
-    /// SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
+    /// The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
+    /// process or thread sends the signal, the library calls the host's handler for it, if that was
+    /// installed before the start. System calls are then restarted even if the handler was installed
+    /// without SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
     /// restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
     /// GOSCHED_PREEMPT_SIGNAL, where 0 means none.
     pub preempt_signal: i32,
@@ -93,8 +93,8 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
 /// touches it. Without this flag, on a machine with several nodes, each thread that the library
 /// starts is bound to the CPUs of one node; the program's own threads never are. A program that a
-/// goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2) doesn't.
-/// Environment: GOSCHED_BIND=0.
+/// goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2)
+/// doesn't. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
@@ -276,8 +276,8 @@ pub extern "C" fn gs_attach(flags: u32) -> c_int {
     }
 }
 
-/// Undoes gs_attach: what the thread runs from here on is no goroutine. Returns when no goroutine is left
-/// that is bound to this thread. Destructors of its goroutine-local values have been called then.
+/// Undoes gs_attach: the thread is a plain thread again. Returns when no goroutine is left that is
+/// bound to this thread. The destructors of the caller's goroutine-local values have been called then.
 ///
 /// 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
 #[unsafe(no_mangle)]
@@ -344,23 +344,23 @@ pub extern "C" fn gs_abi_version() -> c_int {
 pub extern "C" fn gs_strerror(err: c_int) -> *const c_char {
     let text = match crate::io::eai(err) {
         0 => text_of(err.saturating_abs()),
-        libc::EAI_NONAME | EAI_NODATA => c"No such host or service: see how its name is written.",
+        libc::EAI_NONAME | EAI_NODATA => c"No such host or service: check the spelling of its name.",
         libc::EAI_AGAIN => c"The name server doesn't answer: try again later.",
-        libc::EAI_FAIL => c"The name server can't tell: see whether it is set up rightly.",
+        libc::EAI_FAIL => c"The name server failed: check its configuration.",
         libc::EAI_SERVICE => c"No such service for this kind of socket: give a port's number, or another kind.",
         libc::EAI_FAMILY | libc::EAI_SOCKTYPE | libc::EAI_BADFLAGS | EAI_ADDRFAMILY => {
-            c"These hints don't fit together, or not this host: ask for another family, kind or flags."
+            c"The hints contradict each other, or don't suit this host: ask for another family, kind or flags."
         }
         _ => c"A name could not be looked up: gai_strerror(gs_eai(err)) says why.",
     };
     text.as_ptr()
 }
 
-/// Those of glibc's that the crate `libc` doesn't name.
+/// glibc's codes that the crate `libc` doesn't name.
 const EAI_NODATA: i32 = -5;
 const EAI_ADDRFAMILY: i32 = -9;
 
-/// For an errno value, or 0.
+/// The text for an errno value, or for 0.
 fn text_of(err: i32) -> &'static CStr {
     match err {
         0 => c"Success.",
@@ -374,27 +374,27 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EDEADLK => c"It would wait for itself: make this call elsewhere.",
         libc::ETIMEDOUT => c"The deadline has passed: give a later one, or go on without.",
         libc::ECANCELED => c"This goroutine was cancelled, or the file was closed with gs_close: clean up and return.",
-        libc::EBADF => c"No open file has this number, or it is not open for that: see who closed it.",
+        libc::EBADF => c"No open file has this number, or it is not open for this operation: find out who closed it.",
         libc::EMFILE | libc::ENFILE => c"Too many files are open: close some, or raise the limit (ulimit -n).",
-        libc::ECONNREFUSED => c"No server listens at this address: start the server, or see whether host and port are right.",
+        libc::ECONNREFUSED => c"No server listens at this address: start the server, or check the host and the port.",
         libc::ECONNRESET => c"The other side has ended the connection: close the socket.",
         libc::EADDRINUSE => c"Another socket listens on this port, or the path exists: choose another one, port 0, or unlink(2) the path.",
-        libc::ENOENT => c"No such file: see how its name is written.",
-        libc::EEXIST => c"A file of this name is there already: choose another name, or remove the file.",
-        libc::ENOTDIR => c"A part of the path is no directory: see how its name is written.",
+        libc::ENOENT => c"No such file: check the spelling of its name.",
+        libc::EEXIST => c"A file with this name exists already: choose another name, or remove the file.",
+        libc::ENOTDIR => c"A part of the path is not a directory: check the spelling of the path.",
         libc::EISDIR => c"It is a directory: name a file.",
         libc::EACCES => c"Not permitted: see who may use the file, or choose a port above 1023.",
         libc::ENOSPC => c"No space is left: free some.",
         libc::ENAMETOOLONG => c"The name is too long: a Unix socket's path has at most 107 bytes, a file's name 255.",
         libc::EADDRNOTAVAIL => c"No interface of this machine has this address: choose one that ip(8) lists.",
-        libc::ENETUNREACH | libc::EHOSTUNREACH => c"No way leads to this host: see whether the network is up, and the address right.",
+        libc::ENETUNREACH | libc::EHOSTUNREACH => c"There is no route to this host: check that the network is up and the address is right.",
         libc::ENOTCONN => c"The socket is not connected: connect it first.",
         libc::EMSGSIZE => c"The datagram is too long: send less at once.",
         libc::ECHILD => c"No such child of this process: see whether another caller has waited for it.",
         libc::ECONNABORTED => c"The attempt to connect has failed: close the socket, and try again with a new one.",
         libc::EFAULT => c"A pointer that was passed points to no memory: see where it comes from.",
         libc::ESPIPE => c"This file has no positions: use gs_read or gs_write.",
-        libc::ENOTSOCK => c"It is no socket: use gs_read or gs_write.",
+        libc::ENOTSOCK => c"It is not a socket: use gs_read or gs_write.",
         libc::ELIBACC => c"The program was compiled with a newer gosched.h than this library's: install that version of the library.",
         libc::EOWNERDEAD => c"The goroutine has ended by gs_exit, without a result: let its function return one.",
         libc::ENOSYS => c"This system can't do it: see the function's comment for what it needs.",

@@ -1,4 +1,4 @@
-//! Statistics
+//! Statistics.
 
 use super::{EINVAL, sized};
 use crate::sched::core::boundary::Entered;

@@ -11,7 +11,7 @@ use crate::sched::core::world::any_p_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 
-/// Makes the type of an object as users see it, and the way from there to ours.
+/// Connects the type of an object as users see it with the library's own type.
 macro_rules! object {
     ($name:ident, $inner:ident) => {
         const _: () = assert!(size_of::<$inner>() <= size_of::<$name>());
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn gs_mutex_lock(m: *mut gs_mutex, deadline: gs_deadline) 
     if !any_p_is_asked() && m.try_once() { 0 } else { inside(|| m.lock(deadline)) }
 }
 
-/// Calls `f` in the library. Apart, so that the usual way needs no stack frame.
+/// Calls `f` in the library. Out of line, so that the fast path needs no stack frame.
 #[cold]
 #[inline(never)]
 fn inside(f: impl FnOnce() -> c_int) -> c_int {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn gs_mutex_unlock(m: *mut gs_mutex) -> c_int {
 pub unsafe extern "C" fn gs_rwmutex_rlock(rw: *mut gs_rwmutex, deadline: gs_deadline) -> c_int {
     // SAFETY: `rw` is null or a gs_rwmutex.
     let Some(rw) = (unsafe { gs_rwmutex::given(rw) }) else { return EINVAL };
-    // As `gs_mutex_lock`, and so are the next three.
+    // As in `gs_mutex_lock`, and so in the next three functions.
     if !any_p_is_asked() && rw.read_once() { 0 } else { inside(|| rw.read_lock(deadline)) }
 }
 
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn gs_cond_signal(c: *mut gs_cond) -> c_int {
     })
 }
 
-/// Wakes all that wait. 0; -EINVAL: NULL.
+/// Wakes all waiters. 0; -EINVAL: NULL.
 ///
 /// # Safety
 /// `c` is null or a gs_cond.
@@ -218,9 +218,8 @@ pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
     })
 }
 
-/// Adds delta, which may be negative, to the counter; when that makes it 0, all
-/// that wait wake. 0; -EINVAL: NULL, or the counter would be negative or more than
-/// INT64_MAX (nothing has changed).
+/// Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all waiters.
+/// 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has changed).
 ///
 /// # Safety
 /// `wg` is null or a waitgroup.
@@ -242,7 +241,7 @@ pub unsafe extern "C" fn gs_waitgroup_done(wg: *mut gs_waitgroup) -> c_int {
     unsafe { gs_waitgroup::given(wg) }.map_or(EINVAL, |wg| wg.add(-1))
 }
 
-/// Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: it isn't;
+/// Waits until the counter is 0. 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: the counter may not be 0 yet;
 /// -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety

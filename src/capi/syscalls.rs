@@ -13,9 +13,9 @@ use crate::sched::who::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
 use libc::{pid_t, siginfo_t, sigset_t};
 
-/// The goroutine is about to make a system call that may block: until gs_exitsyscall its P may be
-/// used by others. In between the thread counts as a plain thread: a call of this library that
-/// blocks, blocks the thread. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
+/// Announces a system call that may block: until gs_exitsyscall other goroutines may use the caller's
+/// P. In between the thread counts as a plain thread: if it calls a function of this library that
+/// blocks, the thread blocks. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
     let _entered = Entered::new();
@@ -30,9 +30,9 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
     blocking::enter_block()
 }
 
-/// The system call is over; the goroutine goes on when it has a P again. errno
-/// stays. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed).
-/// Go's exitsyscall.
+/// Ends what gs_entersyscall began: the goroutine goes on when it has a P again. errno stays as it is.
+/// 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's
+/// exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {
     let _entered = Entered::new();
@@ -40,10 +40,10 @@ pub extern "C" fn gs_exitsyscall() -> c_int {
 }
 
 /// Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
-/// or a pointer. errno stays. Not for calls that make or end a thread or process (clone, vfork,
-/// exit), or that concern the thread: the goroutine may be on another one afterwards.
+/// or a pointer. errno stays as it is. Not for calls that make or end a thread or process (clone,
+/// vfork, exit), or that concern the thread: the goroutine may be on another thread afterwards.
 ///
-/// What the system call gives: a negative errno value where it fails, -EINTR included.
+/// The result of the system call: a negative errno value if it fails, -EINTR included.
 /// Goroutines and plain threads. Go's syscall.Syscall6.
 ///
 /// # Safety
@@ -72,8 +72,8 @@ unsafe extern "C" fn system_call(
 }
 
 /// waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
-/// WCONTINUED) are those of waitpid(2). A child that is named by its number is waited for by the
-/// network poller where Linux has pidfd_open (5.3): the call has a file descriptor of its own while it
+/// WCONTINUED) are those of waitpid(2). If pid is the number of one child, and Linux has pidfd_open
+/// (5.3), the network poller waits for the child: the call has a file descriptor of its own while it
 /// waits. In all other cases (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
 ///
 /// The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
@@ -98,16 +98,16 @@ pub unsafe extern "C" fn gs_waitpid(
     unsafe { io::wait(pid, status, options, deadline) }
 }
 
-/// Takes a signal of a set (a const sigset_t *) that was sent to the process, and says more in
-/// *info (a siginfo_t *) unless that is NULL: sigtimedwait(2), by a signalfd(2), which is a file
-/// descriptor of the call's own while it waits. As for sigtimedwait, the signals must be blocked in
-/// every thread: block them (pthread_sigmask) at the beginning of main, before any other thread and
-/// before the first call of this library. The library's own threads block all. A signal that was sent to a thread (raise, pthread_kill) is seen on that
-/// thread only, so use kill(getpid(), ...) and the like. Several callers may wait: each signal goes
-/// to one of them.
+/// Takes a signal of a set (a const sigset_t *) that was sent to the process, and fills in *info (a
+/// siginfo_t *) unless info is NULL: sigtimedwait(2), by a signalfd(2), which is a file descriptor of
+/// the call's own while it waits. As for sigtimedwait, the signals must be blocked in
+/// every thread: block them (pthread_sigmask) at the beginning of main, before any other thread starts
+/// and before the first call of this library. The library's own threads block all signals. A signal
+/// that was sent to one thread (raise, pthread_kill) is seen on that thread only, so use
+/// kill(getpid(), ...) and the like. Several callers may wait: each signal goes to one of them.
 ///
-/// The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: none has come; -EINVAL: the set is
-/// NULL, empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
+/// The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: no signal has come; -EINVAL: the set is NULL
+/// or empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
 /// -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
 ///
 /// # Safety
@@ -153,8 +153,7 @@ pub unsafe extern "C" fn gs_blocking(
 /// From now on the goroutine stays on this thread, and no other goroutine runs there, except that
 /// goroutines which are pinned to the thread run while this goroutine is parked. If the goroutine
 /// ends while locked, the thread ends too (unless it is the thread that called gs_run, or other
-/// goroutines are pinned to it). Nests.
-/// 0. Go's LockOSThread.
+/// goroutines are pinned to it). Nests. 0. Go's LockOSThread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_lock_os_thread() -> c_int {
     let _entered = Entered::new();
@@ -169,10 +168,10 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
     lock_thread::unlock()
 }
 
-/// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and gives
-/// the former number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL:
-/// n is too large; -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime
-/// can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
+/// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former number;
+/// with n <= 0 it only returns the number. All goroutines stop for a moment. -EINVAL: n is too large;
+/// -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN
+/// if the runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     let _entered = Entered::new();
@@ -188,12 +187,11 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     }
 }
 
-/// Sets how many threads the library may start to run goroutines, and returns the former
-/// number; n <= 0 only asks. Threads that call gs_run don't count. At the limit
-/// goroutines wait for a thread; a warning says so once. With a limit of 1 there are two
-/// while a goroutine has locked the first.
-/// Threads that there are already stay. Each goroutine that is preempted by a signal,
-/// or blocks its thread, keeps one. -ENOMEM, -EAGAIN: the runtime can't be started (see
+/// Sets how many threads the library may start to run goroutines, and returns the former number; with
+/// n <= 0 it only returns the number. Threads that call gs_run don't count. At the limit goroutines
+/// wait for a thread; a warning says so once. With a limit of 1 there are two threads while a goroutine
+/// has locked the first. Threads above a lowered limit stay. Each goroutine that is preempted by a
+/// signal, or blocks its thread, keeps one thread. -ENOMEM, -EAGAIN: the runtime can't be started (see
 /// gs_init). Go's debug.SetMaxThreads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {

@@ -19,11 +19,12 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
     unsafe { t.cast::<Timer>().as_ref() }
 }
 
-/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). Functions of timers that
-/// are due at once begin in any order. A signal may preempt f: a function that must not be preempted
-/// spawns a goroutine with GS_SPAWN_NOSIGNAL.
-/// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads.
-/// Go's time.AfterFunc.
+/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are due
+/// at the same time, their functions begin in any order. A signal may preempt f: if its work must not
+/// be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
+///
+/// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads. Go's
+/// time.AfterFunc.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();
@@ -149,10 +150,10 @@ fn timed_chan(ns: gs_duration, period: gs_duration) -> *mut gs_chan {
     chan.cast()
 }
 
-/// With the timer's lock held, so the channel is there: `free_timer_of` takes the
-/// same lock before it goes.
+/// What a timer of `timed_chan` does when it fires, with the timer's lock held. So its channel
+/// exists: `free_timer_of` takes that lock before the channel is freed.
 fn send_time(timer: &Timer, now: i64) -> After {
-    // SAFETY: see above.
+    // SAFETY: the timer's lock is held, so its channel has not been freed.
     let chan = unsafe { &*(timer.data[0] as *const Chan) };
     // SAFETY: the channel is one of `timed_chan`'s, whose elements are of this type. A full
     // channel means that a tick is dropped.
@@ -162,7 +163,7 @@ fn send_time(timer: &Timer, now: i64) -> After {
     }
 }
 
-/// The timer of a channel that is about to be freed.
+/// Frees the timer, if it has one, of a channel that is about to be freed.
 ///
 /// # Safety
 /// The channel is not used any more.

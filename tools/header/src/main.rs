@@ -19,7 +19,7 @@ const SECTIONS: [&str; 12] = [
     "stats",
 ];
 
-/// The files of `src/capi` that are no section.
+/// The files of `src/capi` that are not sections of the header.
 const OTHERS: [&str; 2] = ["mod", "sized"];
 
 /// What the library exports and the header doesn't declare: programs that were compiled with the
