@@ -691,7 +691,7 @@ extern "C" {
  * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
  * limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
  * /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
- * After the start the library opens no descriptor for a moment only, except for calls that say so
+ * After the start the library opens no temporary descriptors, except in calls that say so
  * (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
  * for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
  * and eventfds for plain threads that wait.
