@@ -20,7 +20,7 @@ use crate::sync::Sem;
 const EAGAIN: isize = -libc::EAGAIN as isize;
 const CANCELED: isize = -libc::ECANCELED as isize;
 
-/// How many such calls are under way at a time. Others wait for their turn without a thread.
+/// How many calls that keep a thread are under way at a time. Further calls wait for their turn without a thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
 
 static USERS: Sem = Sem::with(AT_ONCE);
@@ -36,7 +36,7 @@ pub fn forget_users() {
 pub(super) enum KeepsThread {
     /// Until the disk has answered.
     ForLong,
-    /// Mostly not at all, because the call only copies.
+    /// Usually not at all, because the call only copies.
     Briefly,
 }
 
@@ -174,7 +174,7 @@ impl Call<'_> {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_blindly(buffers, offset) }
             }
-            // A further read from what is no disk might wait, or take the next datagram.
+            // A further read from a file that isn't on a disk might wait, or take the next datagram.
             n if is_short && self.deadline != NOWAIT && is_on_disk(self.fd, offset) => {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_more(buffers, n as usize, offset) }

@@ -29,9 +29,10 @@ const WRITABLE: u32 = OUT | ERR | HUP;
 /// behind urgent data, is there already.
 const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 
-/// A bit of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number yet. The bits below count
-/// the calls inside a system call on the file, the bits above are its generation.
+/// A bit of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number yet. The bits below it count
+/// the calls that are inside a system call on the file; the bits above it are the number's generation.
 const CLOSING: u64 = 1 << 31;
+/// By how many bits the generation is shifted in [`File::state`].
 const GENERATION: u32 = 32;
 
 /// After this number of waits on other P's the file moves to the P of the next waiter.
@@ -266,8 +267,8 @@ impl File {
 
     // Waiting
 
-    /// Locks the file to wait, unless an event that concerns the caller has come since `seen`, or the file has been
-    /// closed. Then it is not locked.
+    /// Locks the file for a caller that is about to wait. If an event that concerns the caller has come since `seen`,
+    /// or the file has been closed, the caller must not wait, and the file is not locked.
     pub fn lock_to_wait(&self, generation: u32, want: &Want, seen: EventCounts) -> WaitLock<'_> {
         self.lock.lock();
         let now = self.seen();
@@ -293,7 +294,7 @@ impl File {
         unsafe { (*(file as *const File)).lock.unlock() };
     }
 
-    /// Takes a waiter out that is still in the queue.
+    /// Takes the waiter, which is still in its queue, out of it.
     pub fn leave(&self, want: &Want, waiter: &Waiter) {
         self.lock.with(|| self.queue(want).remove(waiter));
     }
@@ -457,7 +458,7 @@ impl File {
         Lists(self.queues().map(|queue| queue.pop_all()))
     }
 
-    /// Visits the plain threads that wait. The caller holds the lock.
+    /// Ends the waits of plain threads, by their bells. The caller holds the lock.
     fn wake_threads(&self, reason: Reason) {
         let mut t = self.threads.get();
         // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on its stack is there.
@@ -481,8 +482,8 @@ impl File {
         lists.wake(Reason::Closed);
     }
 
-    /// The user has made the file that this number is now, and leaves closing it to the library. False: calls wait for
-    /// the number.
+    /// The user has made the file that this number is now, and will close it with `gs_close`. False: calls wait for the
+    /// number, so nothing has changed.
     pub fn adopt(&self, kind: FileKind) -> bool {
         self.lock.with(|| {
             let is_free = !self.is_waited_for() && self.threads.get().is_null();
@@ -562,7 +563,7 @@ impl File {
     }
 }
 
-/// All that have waited for a file, claimed and taken out of its queues.
+/// All waiters of a file, claimed and taken out of its queues.
 #[must_use]
 pub struct Lists([Claimed; 3]);
 

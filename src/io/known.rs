@@ -17,8 +17,8 @@ impl Known {
         }
     }
 
-    /// Asks the kernel for the file's kind, whatever it was before. A file that is no socket and on no disk is made
-    /// non-blocking.
+    /// Asks the kernel for the file's kind, whatever it was before. A file that is neither a socket nor on a disk is
+    /// made non-blocking.
     pub fn ask_kind(&self, fd: i32) -> Result<FileKind, i32> {
         let kind = file::kind(fd)?;
         if kind == FileKind::Other
@@ -69,13 +69,13 @@ impl Known {
     }
 }
 
-/// How calls on a file that is no socket behave. A hint: the number may be another file by now, whose calls behave
-/// otherwise, so only the speed of a call may rest on it.
+/// How calls on a file that isn't a socket behave. A hint: the number may be another file by now, whose calls behave
+/// otherwise, so only the speed of a call may depend on it.
 #[derive(Clone, Copy)]
 pub struct Manner(u8);
 
 impl Manner {
-    /// The kernel was asked for the two after it.
+    /// The kernel was asked for `READS_WAIT` and `WRITES_WAIT`.
     const ASKED: u8 = 4;
     const READS_WAIT: u8 = 8;
     const WRITES_WAIT: u8 = 16;

@@ -1,4 +1,5 @@
-//! TCP and UDP by the name of a host and a port, and Unix sockets by a path. net.Dial, net.Listen, net.ListenPacket.
+//! TCP and UDP by the name of a host and a port, and Unix sockets by a path. Go's `net.Dial`, `net.Listen` and
+//! `net.ListenPacket`.
 
 use super::ops;
 use super::resolve::resolve;
@@ -173,7 +174,7 @@ fn first_that(
         if i == 0 {
             first_error = e;
         }
-        // The network gives up too, before the deadline: then another address may answer.
+        // ETIMEDOUT before the deadline comes from the network, and another address may answer.
         let is_too_late = e == -libc::ETIMEDOUT && is_past(deadline);
         if is_too_late || FINAL.contains(&e) {
             return e;

@@ -20,7 +20,7 @@ use crate::sched::who::waiter::{Cause, Why};
 const EAGAIN: isize = -libc::EAGAIN as isize;
 const EBADF: isize = -libc::EBADF as isize;
 
-/// The entry of the number; if there is none, `return`s the error.
+/// The entry of the descriptor. If it has none, makes the calling function return the error.
 macro_rules! file {
     ($fd:expr) => {
         match table::get($fd) {
@@ -60,8 +60,8 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     }
 }
 
-/// Makes a system call on a file that is no socket, without a wait: `now`, or `f` on a file that doesn't block if the
-/// kernel doesn't take `now` for this file.
+/// Makes a system call on a file that isn't a socket, without a wait: `now`, or, if the kernel refuses `now` for this
+/// file, `f`, once the file is non-blocking.
 fn without_wait(
     fd: i32,
     file: &File,
@@ -78,7 +78,7 @@ fn without_wait(
     nonblocking(fd, f)
 }
 
-/// Calls `f`, which makes a system call on a file that is no socket, if the call won't block. Otherwise returns a
+/// Calls `f`, which makes a system call on a file that isn't a socket, if the call won't block. Otherwise returns a
 /// negative errno value or [`OTHER_KIND`], without calling `f`. The number may have become another file, so the kernel
 /// is asked each time.
 fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
@@ -494,7 +494,8 @@ pub fn close(fd: i32) -> i32 {
     result
 }
 
-/// The caller has made a file, which the library will close: see [`made`].
+/// Takes over a file that the user has made, and will close with `gs_close`. Waits for it then cost no more than waits
+/// for a file that the library has [`made`].
 pub fn adopt(fd: i32) -> Result<(), i32> {
     let kind = file::kind(fd)?;
     if kind == FileKind::Disk {

@@ -1,6 +1,6 @@
-//! Names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine calls it on a thread's own stack,
-//! and the goroutine that asks can stop waiting. Then the helper frees the answer, or ends without asking a server if
-//! its turn has not come yet.
+//! Looking up names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine calls it on a thread's
+//! own stack, and the goroutine that asks can stop waiting. If it does, the helper frees the answer, or ends without
+//! asking a server if its turn has not come yet.
 
 use super::wait::is_past;
 use crate::os::heap;
@@ -41,7 +41,7 @@ pub struct Answer {
 /// getaddrinfo's codes, which are small negative numbers, are returned plus this number, which is beyond the kernel's
 /// errno values.
 const CODES: i32 = -10_000;
-/// The largest distance of a code from [`CODES`].
+/// A result that stands for a code is less than this far below [`CODES`].
 const MOST: i32 = 1000;
 
 /// The code in a result of [`Answer::result`]; 0: there is none.
@@ -237,7 +237,7 @@ thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
-/// The error behind the caller's last `EAI_SYSTEM`. The caller is a goroutine or a thread.
+/// What `gs_getaddrinfo` has last returned to the caller, a goroutine or a plain thread.
 pub fn last_error() -> i32 {
     match m::current_g() {
         Some(g) => g.last_error.get(),

@@ -13,11 +13,11 @@ use crate::sched::who::runtime::rt;
 use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
 
-/// After this number of wake-ups for nothing a waiter pauses for `PAUSE` ns between its tries: the kernel reports some
-/// files as ready that aren't.
+/// After this number of wake-ups for nothing a waiter pauses for `PAUSE` ns between its attempts, because the kernel
+/// reports some files as ready that aren't.
 const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
-/// Errors that say that epoll can't take the file for now, or that there is no number for an instance.
+/// Errors that say that epoll can't take the file for now, or that no descriptor number is free for an instance.
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
 /// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
 const SLICE: i64 = 10_000_000;
@@ -130,7 +130,7 @@ pub fn until_done_in(
                 match park::sleep_until(soon(SLICE, deadline), Why::File) {
                     Cause::Woken | Cause::TimedOut => {}
                     Cause::Cancelled => return CANCELED,
-                    // For the deadline of the wait too, then.
+                    // There is no memory for the deadline of the wait either.
                     Cause::NoMemory => return -libc::ENOMEM as isize,
                 }
             }
@@ -207,7 +207,7 @@ fn wait(
         file.leave(&want, &waiter);
         return Err(if cause == Cause::Woken { -libc::ECANCELED } else { cause.errno() });
     }
-    // The thread that closes the file sets it.
+    // The thread that closes the file sets `ok`.
     if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.watched == 0) }
 }
 

@@ -26,13 +26,13 @@ pub struct Want {
     /// For a read from a stream: the room in the buffer. If the read gives less, nothing may be left in the stream. 0:
     /// unknown.
     pub room: usize,
-    /// 0: a taker. All takers of a side want the same, so an event goes to one taker: if that taker finds nothing the
-    /// others would not either. Else a watcher, which tries again after each of these events of epoll's, whatever the
-    /// others do.
+    /// 0: the waiter is a taker. All takers of a side want the same thing, so an event wakes one of them: if that taker
+    /// finds nothing, the others would find nothing either. Otherwise the waiter is a watcher, which tries again after
+    /// each of these epoll events, whatever the other waiters do.
     pub watched: u32,
-    /// What a call that waits gives once the file is shut down for reading (shutdown(2)) and nothing is left in it. On
-    /// datagram sockets and listening Unix sockets a call that doesn't wait goes on to give `-EAGAIN`. None: the
-    /// shutdown doesn't end the call.
+    /// What a call that waits returns once the file is shut down for reading (shutdown(2)) and nothing is left in it.
+    /// (A system call that doesn't wait still returns `-EAGAIN` on datagram sockets and listening Unix sockets.) None:
+    /// the shutdown doesn't end the call.
     pub when_shut: Option<isize>,
 }
 

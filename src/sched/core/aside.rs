@@ -57,7 +57,7 @@ impl Aside {
         }
     }
 
-    /// For sysmon: puts tasks back into the run queues to try again. True: there were some.
+    /// For sysmon: puts tasks back into the run queues to try again. True: it has put back at least one.
     pub fn retry(&self, rt: &Runtime, now: i64) -> bool {
         if self.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! The boundary between the user's code and the library on a goroutine.
+//! The boundary between the user's code and the library, for code that a goroutine runs.
 //!
 //! While an M runs the user's code it is *outside*: it doesn't use its P, and another thread may take the P away
 //! ([`super::preempt`]). When it enters the library the M says that it is inside. Then it checks whether it still has
@@ -51,7 +51,7 @@ impl Entered {
         from
     }
 
-    /// Begins the rest of such a call. There was no switch since [`Entered::continued`].
+    /// Begins the rest of a call that [`Entered::continued`] has left. There was no switch in between.
     #[inline(always)]
     pub fn again(from: u8) -> Entered {
         Entered { from, m: m::current() }
@@ -63,7 +63,7 @@ impl Entered {
         self.m
     }
 
-    /// As dropping it does, for a caller that knows on which M it is now.
+    /// Does what dropping does, without a look-up of the M: `m` is the M on which the caller runs now.
     #[inline(always)]
     pub fn back_on(self, m: Option<MRef>) {
         if let Some(m) = m {

@@ -207,8 +207,8 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
     }
 }
 
-/// What a locked M runs next with its P: `task`, or another goroutine that is bound to it or may begin on it. `None`:
-/// nothing, or others have waited for the P for long enough.
+/// What a locked M runs next with its P: `task`, or another goroutine that is bound to the M or may begin on it.
+/// `None`: there is no such goroutine, or others have waited for the P for long enough.
 #[cold]
 #[inline(never)]
 fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
@@ -265,7 +265,8 @@ fn make_due_ready(m: MRef, p: PRef) {
     }
 }
 
-/// Looks for work, ever further from the P. `None`: look again from the start. findRunnable. seed: B7, N4, S10
+/// Looks for work, first in the P's own queues and then farther and farther away. `None`: look again from the start.
+/// Go's `findRunnable`. seed: B7, N4, S10
 #[must_use]
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let (rt, p) = (rt(), m.p());

@@ -183,7 +183,7 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     Some(task)
 }
 
-/// Whether a goroutine of low priority has its turn on the P, as it has at intervals beside all others.
+/// Whether it is the turn of a goroutine of low priority, which comes at intervals whatever else is ready.
 fn is_time_for_low(p: PRef) -> bool {
     p.tick.load(Ordering::Relaxed).is_multiple_of(order::OTHERS)
 }
@@ -426,7 +426,7 @@ fn is_idle(p: PRef) -> bool {
     p.status() == PStatus::Idle
 }
 
-/// How many tasks wait that are no members of gangs.
+/// How many tasks wait that are not members of gangs.
 fn others_queued(rt: &Runtime) -> usize {
     let of_nodes =
         rt.nodes.iter().map(|n| n.runq.len() + n.placed() + n.high.len() + n.preempted.len());
@@ -448,8 +448,9 @@ fn others_begin(rt: &Runtime, m: &mut Matrix, now: i64) {
     (m.others_since, m.ticks) = (now, ticks(rt));
 }
 
-/// Until when it is the turn of the goroutines in no gang, in ns: until each has had one turn, judged by how long each
-/// has kept a P so far; they have no turn if none is in the way.
+/// When the turn of the goroutines that are in no gang ends, in ns: when each of them has had a P once, as estimated
+/// from how long each has kept a P so far. Returns `now` if none of them waits and enough P's are idle for the next
+/// gang.
 fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let queued = others_queued(rt);
     let wanted = m.iter().find(|g| !g.ready.is_empty()).map_or(0, |g| columns_of(rt, g));
@@ -463,12 +464,13 @@ fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let running = rt.ps().filter(|&p| !is_idle(p)).count();
     let decisions = i64::from(ticks(rt).wrapping_sub(m.ticks).max(1));
     let round = elapsed.saturating_mul((queued + running) as i64) / decisions;
-    // Checked again before the end: they may be fewer by then, or faster.
+    // At most one slice from now, so that the estimate is made again: fewer goroutines may wait by then, or each may
+    // take less time.
     m.others_since.saturating_add(round).min(now + rt.slice)
 }
 
-/// Begins the turn of all gangs that are ready and fit in side by side, in the order of the list; they go to its end.
-/// Returns how many slices they need to run all their members.
+/// Begins the turns of the gangs that are ready and fit in side by side, in the order of the list, and moves them to
+/// the end of the list. Returns how many slices they need to run all their members.
 fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let mut slices = 0;
     // Each of these gangs takes a P at least.

@@ -74,7 +74,7 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     Some(group)
 }
 
-/// Frees a group. `-EBUSY`: a goroutine of the group has not ended; `-EINVAL`: `group` is no group, or was freed
+/// Frees a group. `-EBUSY`: a goroutine of the group has not ended; `-EINVAL`: `group` isn't a group, or was freed
 /// before.
 ///
 /// # Safety
@@ -240,8 +240,8 @@ pub fn submit(m: Option<MRef>, g: GRef) {
     }
 }
 
-/// `m`, which is no member, has taken a goroutine of the group that has not begun: passes the goroutine on to a member,
-/// with the P of `m` if that member sleeps.
+/// `m`, which isn't a member, has taken a goroutine of the group that has not begun: passes the goroutine on to a
+/// member, with the P of `m` if that member sleeps.
 pub fn pass_on(m: MRef, g: GRef) {
     let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
     let give = |member| start::give(member, Some(release_p(m)), Some(task), false);
@@ -266,7 +266,7 @@ pub fn pass_on(m: MRef, g: GRef) {
                 || group.others(member).any(|other| bound::wake_owner(m, other));
         }
         None if group.is_for_runners_only() => group.wait_for_runner(task),
-        // At the limit of threads there may never be another than this one.
+        // At the limit of threads there may never be a thread other than this one.
         None if group.add_current(m) => m.stash.set(Some(task)),
         None => rt.aside.wait_for_thread(task),
     }

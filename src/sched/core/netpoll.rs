@@ -138,7 +138,7 @@ impl Found {
     }
 }
 
-/// Pushes each task, or makes a task with special properties ready as those demand.
+/// Calls `push` with each task, except those that belong in a special queue: these go there.
 fn push_each(mut batch: Batch, push: impl Fn(Task)) {
     let mut n = 0;
     while let Some(task) = batch.pop() {
@@ -368,8 +368,8 @@ pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     found
 }
 
-/// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True:
-/// there are some.
+/// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True: a
+/// goroutine has become ready.
 pub fn poll_into_inbox(of: PRef) -> bool {
     let found = take_events(of, 0);
     let any = found.len() > 0;

@@ -372,7 +372,7 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
 }
 
 /// Whether it makes sense to wait for another goroutine without parking: another P runs a goroutine, and no goroutine
-/// but the caller could run here meanwhile. runtime_canSpin. seed: S12
+/// but the caller could run here meanwhile. Go's `sync_runtime_canSpin`. seed: S12
 pub fn may_spin() -> bool {
     let Some(m) = on_goroutine() else { return cpu::count() > 1 };
     let (rt, p) = (rt(), m.p());

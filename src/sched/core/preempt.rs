@@ -125,7 +125,7 @@ pub enum Doing {
     Computes,
     /// The thread of this M is blocked in the kernel.
     Blocked(MRef),
-    /// The kernel's answer isn't there yet.
+    /// The inspector has not answered yet.
     Unknown,
 }
 
@@ -155,8 +155,8 @@ fn computes(p: PRef) -> bool {
     })
 }
 
-/// Takes the P from this M if the M is outside, whatever the user's code does there: mostly because it was seen to be
-/// blocked in the kernel. `to`: the P's new status.
+/// Takes the P from this M if the M is outside, whether the user's code is blocked there, as in most cases, or
+/// computes. `to`: the P's new status.
 pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     if rt.cooperative || !membarrier::is_there() {
         return false;
@@ -262,8 +262,8 @@ fn is_preemptible(g: GRef) -> bool {
     g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
-/// Whether the signal may stop the goroutine that the M runs, wherever it is. Like [`runs_preemptible`], a guess of
-/// another thread.
+/// Whether the signal may stop the goroutine that the M runs, wherever that goroutine is. A guess, as with
+/// [`runs_preemptible`]: the M may run another goroutine by the time the caller acts.
 pub fn may_be_interrupted(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)

@@ -34,7 +34,7 @@ pub fn is_special(g: GRef, migrates: bool) -> bool {
     g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 
-/// Makes a goroutine ready that belongs into a special queue. False: it doesn't, and the caller chooses the queue.
+/// Makes the goroutine ready if it belongs in a special queue. False: it doesn't, so the caller chooses the queue.
 pub fn ready_if_special(task: Task) -> bool {
     match task.kind() {
         TaskKind::Goroutine(g) if is_special(g, rt().debug.migrate) => {

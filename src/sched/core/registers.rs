@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 /// Values of [`M::show`](crate::sched::who::m::M::show).
 pub mod state {
+    /// No stopper wants the registers, or the world goes on.
     pub const NO: u32 = 0;
     /// The stopper of the world waits for the registers.
     pub const WANTED: u32 = 1;

@@ -149,7 +149,7 @@ impl Left {
         }
     }
 
-    /// Leaves the running context for another. When a context switches back, returns what that context tells.
+    /// Leaves the running context for another. Returns, once a context switches back, the `Left` of that context.
     ///
     /// # Safety
     /// As for [`arch::switch`].
@@ -240,8 +240,8 @@ pub fn switch_to(
 ) -> Left {
     let to = context_of(left.m, next);
     let away = Away::to(left.m, to, for_ever);
-    // SAFETY: `to` is at rest, and this M owns it; `g` is resumed only after the commit, which runs behind the switch,
-    // or by this P.
+    // SAFETY: `to` is at rest, and this M owns it; `g` is resumed only after the commit, which the next context calls
+    // after the switch, or by this P.
     let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
     away.back();
     left

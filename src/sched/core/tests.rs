@@ -1,5 +1,5 @@
-//! The rows of the seeds that are decisions of this file, on a real runtime
-//! whose world is stopped: the test owns every P and sees each choice.
+//! Scheduling decisions, among them those of the rows in `docs/seeds.md`, on a real runtime whose world is stopped: the
+//! test owns every P and sees each choice.
 
 use super::events::{Heir, WAKE_UP, take_p};
 use super::g0::find_runnable;

@@ -259,8 +259,8 @@ pub fn start(_: Stopped) {
     rt.timer_added(timers::next_of_idle_ps());
 }
 
-/// Changes the number of P's. Everything that superfluous P's have goes to P 0. procresize. False: there is no memory,
-/// and the number is as before.
+/// Changes the number of P's. Everything that superfluous P's have goes to P 0. Go's `procresize`. False: there is no
+/// memory, and the number is as before.
 #[must_use]
 fn set_procs(world: &Stopped, n: usize) -> bool {
     let _ = world;
