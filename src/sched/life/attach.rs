@@ -1,12 +1,12 @@
-//! `gs_attach`: the calling thread becomes an M, and what it runs from there on a goroutine.
+//! `gs_attach`: the calling thread becomes an M, and the code that it runs from there on becomes a goroutine.
 //!
 //! That goroutine is a root, like `gs_run`'s, and is bound to its M. It has no stack of its own but keeps the thread's;
 //! g0 gets a stack that is mapped for it. So three contexts take turns:
 //!
 //! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
 //!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
-//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0
-//!   has nothing left to do it switches back there: `detach` returns, on a thread that is no M any more.
+//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0 has nothing
+//!   left to do it switches back there: `detach` returns, on a thread that isn't an M any more.
 
 use super::goroutine;
 use super::run;

@@ -352,7 +352,7 @@ pub fn enable_preemption() {
     }
 }
 
-/// Only the goroutine itself changes `preempt_off`.
+/// Adds to `preempt_off` by a load and a store, because only the goroutine itself changes it.
 fn change_preempt_off(g: GRef, by: i32) {
     let now = g.preempt_off.load(Ordering::Relaxed).wrapping_add_signed(by);
     g.preempt_off.store(now, Ordering::Relaxed);

@@ -58,7 +58,8 @@ pub extern "C" fn goroutine_end() -> Begin {
     begin(end_current(m))
 }
 
-/// In the child of a fork that this goroutine has made there is no M: the process ends, as with its last thread.
+/// The M of this thread. In the child of a fork that this goroutine has made there is no M: the process ends, as with
+/// its last thread.
 fn m_or_end() -> MRef {
     m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
@@ -121,7 +122,7 @@ fn end_current(mut m: MRef) -> MRef {
     unsafe { switch::leave_for(m, g, commit_end, next, &mut here) }
 }
 
-/// Undoes what the goroutine has left undone; returns the M.
+/// Ends the calls that the goroutine has not ended, and runs its destructors and the hook `goexit`; returns the M.
 #[cold]
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {

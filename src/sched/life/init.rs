@@ -97,9 +97,9 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     if try_rt().is_some() {
         return Err(-libc::EBUSY);
     }
-    // It reads files, with LIFE held.
-    let _lives = NoCancel::new();
-    // Waits for the loader's lock, so it holds no lock of the library.
+    // `resolve` reads files while `LIFE` is held, so the thread must not be cancelled there.
+    let _no_cancel = NoCancel::new();
+    // Before `LIFE` is taken, because this waits for the loader's lock.
     let copies = cxa::Copies::new();
     LIFE.with(|| {
         if try_rt().is_some() {
@@ -152,7 +152,7 @@ pub fn shutdown(deadline: i64) -> i32 {
         return -libc::EDEADLK;
     }
     // pthread_cancel(3) must not end this thread meanwhile.
-    let _lives = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     let mut round = 0;
     loop {
         match try_to_claim(&mut round, deadline) {
@@ -200,7 +200,7 @@ fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
 /// The last part of [`try_to_claim`], with `LIFE` held.
 fn claim(deadline: i64) -> Result<Attempt, i32> {
     let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
-    // The thread that has set it gives `LIFE` up while it waits.
+    // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may come here.
     if CHANGING.swap(true, Ordering::SeqCst) {
         return Ok(Attempt::Again);
     }
@@ -212,9 +212,9 @@ fn claim(deadline: i64) -> Result<Attempt, i32> {
     left.map(|_| Attempt::Again)
 }
 
-/// Ends the threads of the runtime, which the caller has claimed, and frees the runtime. `LIFE` is not held, because the
-/// hooks may fork: this one, and those of the threads that end. While `CHANGING` is set and there is a runtime, no other
-/// thread starts or ends one.
+/// Ends the threads of the runtime, which the caller has claimed, and frees the runtime. `LIFE` is not held, because
+/// hooks may fork: `shutdown`, and `thread_stop` of the threads that end. While `CHANGING` is set and there is a
+/// runtime, no other thread starts or ends a runtime.
 fn end(rt: &'static Runtime) {
     hooks::shuts_down();
     if try_rt().is_none() {

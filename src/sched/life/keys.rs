@@ -75,7 +75,7 @@ fn index_of(key: u32) -> usize {
     key as usize & (MAX_KEYS - 1)
 }
 
-/// Whether the key exists.
+/// Whether the key exists: a key of generation 0, or of any even generation, never does.
 #[inline]
 fn exists(key: u32) -> bool {
     let generation = key >> 16;
@@ -108,8 +108,8 @@ pub fn create(destructor: Option<Destructor>) -> Result<u32, i32> {
         FREE_FROM.store(free.map_or(MAX_KEYS, |i| i + 1), Ordering::Relaxed);
         let index = free.ok_or(-libc::EAGAIN)?;
         let next = generation(index) + 1;
-        // Pairs with the fence in `destructor_of`. Since the former key was deleted the generation has said that there
-        // is no key.
+        // Pairs with the fence in `destructor_of`. Since the former key was deleted the generation has been even, which
+        // means that the slot has no key.
         fence(Ordering::Release);
         PLACES[index].destructor.store(destructor.map_or(0, |f| f as usize), Ordering::Relaxed);
         // Release: pairs with the Acquire in `exists`: a thread that sees the key sees its destructor.

@@ -17,7 +17,7 @@ use crate::sched::who::waiter::{Parker, Waiter, When, Why};
 use core::cell::Cell;
 
 thread_local! {
-    /// Locks of a plain thread: it can't move anyway, but they must pair.
+    /// How often a plain thread has locked itself: that has no effect, but locks and unlocks must pair.
     static PLAIN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -34,8 +34,8 @@ impl Slots {
         let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
         self.queue.push(&waiter);
-        // The goroutine that gives a slot back leaves it to this one.
-        // SAFETY: the lock is held, and `unlock` releases it.
+        // The goroutine that gives a slot back hands it to the waiter, and doesn't count it down. SAFETY: the lock is
+        // held, and `unlock` releases it.
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
@@ -80,7 +80,7 @@ fn add_lock(m: MRef) {
     m.by_g0.set(m.by_g0.get() + 1);
 }
 
-/// A goroutine doesn't keep it any more: it has unlocked the thread, or ends.
+/// Undoes one [`add_lock`]: the goroutine has unlocked the thread, or ends.
 pub fn remove_lock(m: MRef) {
     m.by_g0.set(m.by_g0.get() - 1);
     if !m.is_locked() && needs_slot(m) {
@@ -88,9 +88,8 @@ pub fn remove_lock(m: MRef) {
     }
 }
 
-/// Whether the thread counts among those that may be locked: a thread that `gs_run` has
-/// borrowed does not. Only the function of `gs_run` locks such a thread, and so it takes none of the library's
-/// threads from the others.
+/// Whether locking this thread takes a slot. A thread that `gs_run` has borrowed needs none: only the function of
+/// `gs_run` locks it, and that leaves the library's own threads to the others.
 fn needs_slot(m: MRef) -> bool {
     !m.is_runner()
 }
@@ -115,13 +114,11 @@ pub fn lock() {
         if took {
             rt().locked.take();
         }
-        // The function of `gs_run` stays too, with those that are pinned to its thread: they run while it is
-        // parked.
+        // The function of `gs_run` stays on its thread too. Goroutines that are pinned there run while it is parked.
         if !stays && let Some(m) = m::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
-        // It may be another thread by now.
-        // SAFETY: likewise.
+        // The goroutine may be on another thread by now. SAFETY: likewise.
         let m = unsafe { m::must_current() };
         // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no other thread.
         if took && (m.is_locked() || !needs_slot(m)) {

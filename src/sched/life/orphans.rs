@@ -25,12 +25,12 @@ pub fn unlock() {
     ORPHANS.unlock();
 }
 
-/// Gives back the last reference to a descriptor whose runtime has ended: its chunk goes
-/// when no other in it has any. In the child of a fork the runtime may be the parent's, whose chunks stay.
+/// Gives back the last reference to a descriptor whose runtime has ended. If no other descriptor of its chunk has a
+/// reference, the chunk is unmapped. In the child of a fork the runtime may be the parent's, whose chunks stay.
 pub fn orphan_released(g: GRef) {
     let chunk = g.as_ptr() as usize & !(CHUNK - 1);
     ORPHANS.with(|all| {
-        // With the lock held: another thread that gives one back unmaps the chunk.
+        // With the lock held, because another thread that gives back a reference may unmap the chunk.
         g.refs.store(0, Ordering::Release);
         // SAFETY: the chunk is cut into descriptors and still mapped.
         let used =

@@ -21,8 +21,8 @@ use crate::sched::who::task::{GoFn, Task};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
 
-/// Runs `f(arg)` as a goroutine, and others meanwhile, on this thread; returns
-/// when it has ended. `-EBUSY` on a thread that is an M already.
+/// Runs `f(arg)` as a goroutine, and other goroutines meanwhile, on this thread; returns when that goroutine has ended.
+/// `-EBUSY`: the thread is an M already.
 pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
@@ -37,7 +37,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         return -libc::EDEADLK;
     }
     let _errno = KeepErrno::new();
-    let _lives = NoCancel::new();
+    let _no_cancel = NoCancel::new();
     let inside = match Inside::enter() {
         Ok(inside) => inside,
         Err(e) => return e,
@@ -88,8 +88,8 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     0
 }
 
-/// The goroutine of this M has ended: the thread goes back to its owner as soon
-/// as it has left what it runs now.
+/// The root goroutine of this M has ended: the thread goes back to its owner as soon as it has left the goroutine that
+/// it runs now.
 pub fn root_ended(runner: MRef) {
     runner.root_done.store(true, Ordering::Release);
     // Pairs with the fences in `must_leave` and `stop`.

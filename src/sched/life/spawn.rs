@@ -96,7 +96,7 @@ fn id_of(spawner: Option<GRef>) -> u64 {
 }
 
 fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64) {
-    // SAFETY: the record is ours.
+    // SAFETY: the caller has taken the record from a pool or a cache, and no queue has it yet.
     let n = unsafe { n.as_ref() };
     n.arg.set(arg);
     n.pc.set(pc);
@@ -177,8 +177,8 @@ fn create(
     g.stack_class.set(options.stack);
     g.data.store(options.data, Ordering::Relaxed);
     g.last_p.set(u16::MAX);
-    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world visits it with
-    // what is written above, though a plain thread spawns it meanwhile.
+    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world, and visits the goroutine
+    // while a plain thread spawns it, sees what is written above.
     fence(Ordering::Release);
     g.set_status(Status::Runnable);
     if !name.is_null() {
@@ -231,8 +231,8 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     Ok(g)
 }
 
-/// A pointer to the goroutine gets out: from now on all its waits are claimed. Called by the goroutine itself, or
-/// before it first runs.
+/// A pointer to the goroutine is given to the user: from now on all its waits are claimed. Called by the goroutine
+/// itself, or before it first runs.
 pub fn share(g: GRef) {
     if !g.shared.get() {
         be_shared(g, 1);

@@ -1,5 +1,5 @@
 //! What the scheduler has counted. One thread at a time writes a P's counters, and any thread may read them, so a sum
-//! over several P's is no exact snapshot.
+//! over several P's isn't an exact snapshot.
 
 use crate::sched::who::p::{self, PStatus, RUN_WAITS};
 use crate::sched::who::runtime::{Runtime, try_rt};

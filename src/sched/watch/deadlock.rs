@@ -20,12 +20,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// How many holds embedders have: while there is a hold, something outside can wake goroutines.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Nothing is reported until the hold is given back. gs_hold.
+/// Takes a hold: nothing is reported until it is given back. `gs_hold`.
 pub fn hold() {
     HOLDS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Gives a hold back. False: there was none. gs_unhold.
+/// Gives a hold back. False: there was none. `gs_unhold`.
 #[must_use]
 pub fn unhold() -> bool {
     let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
@@ -117,7 +117,7 @@ fn is_deadlocked(rt: &Runtime) -> bool {
         && !steal::work_anywhere(rt)
         && !waits_for_something(rt)
         && rt.aside.is_empty()
-        // A goroutine may be counted before it is there.
+        // A spare M is counted among the M's before the kernel counts its thread.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
         // Read after the count: a thread that is counted there has changed `blocked` before.

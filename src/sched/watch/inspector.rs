@@ -40,7 +40,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         // Acquire: pairs with the Release in `Inspector::ask`.
         let id = this.thread.swap(0, Ordering::Acquire);
         if id != 0 {
-            // First: a thread that is blocked then, and runs later, has another CPU time.
+            // Before the look at the thread: if the thread is blocked then, and runs later, its CPU time differs from
+            // this.
             this.ran.store(thread::cpu_time(id).unwrap_or(0), Ordering::Relaxed);
             let blocked = has_own_table && thread::is_blocked(id);
             let answer = if blocked { BLOCKED } else { NOT_BLOCKED };

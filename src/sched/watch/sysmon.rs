@@ -1,5 +1,5 @@
-//! sysmon: a thread without a P that handles what no M can see: P's whose thread is blocked, P's that are stuck and don't
-//! poll their files, timers of idle P's, nodes without a watcher, threads that are wanted.
+//! sysmon: a thread without a P that handles what no M can see: P's whose thread is blocked, P's whose goroutine
+//! computes and so polls no files, timers of idle P's, nodes without a watcher, M's that are wanted.
 //!
 //! It checks all P's every 20 us at first and less often while nothing happens, down to once a millisecond. When every P
 //! has been idle for a while it sleeps until a P is started, or until shortly after the next timer.
@@ -314,7 +314,7 @@ fn sleep_deep(
     woken()
 }
 
-/// Checks everything once. True: something had to be done.
+/// Checks everything once. True: sysmon had something to do, so the next check comes soon.
 fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
@@ -332,7 +332,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
     }
     if now - strays.0 >= STRAYS_EVERY && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
-        // Beside a stopped world none may be missed.
+        // While the world is stopped no stray may be missed.
         let most = if world::is_stopping() { usize::MAX } else { STRAYS_AT_ONCE };
         acted |= preempt::interrupt_strays(rt, strays.1, most);
     }
@@ -592,8 +592,9 @@ fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
     taken
 }
 
-/// The P's goroutine computes on, although it was asked to end its turn: sends its thread a signal. True: the goroutine
-/// is a gang's member that is never preempted, and the P was taken from it.
+/// The P's goroutine computes on, although it was asked to end its turn: sends its thread a signal. True: no signal may
+/// stop the goroutine, because it is an interpreter's (`GS_SPAWN_NOSIGNAL`, in a worker group), so the P was taken from
+/// it instead.
 fn interrupt(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let sent = preempt::interrupt(rt, p);
     // After a signal the goroutine answers soon, or must not be preempted.

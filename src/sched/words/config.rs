@@ -35,7 +35,7 @@ pub struct Config {
 }
 
 impl ConfigRequest<'_> {
-    /// Fills in what is left open. `-EINVAL`: a value that can't be.
+    /// Fills in what is left open. `-EINVAL`: a value is out of its range.
     pub fn resolve(&self) -> Result<Config, i32> {
         let named = |name: &str| std::env::var(name).ok();
         let number = |name: &str| {
@@ -62,8 +62,9 @@ impl ConfigRequest<'_> {
             self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
         let slice = self.slice.unwrap_or(limits::SLICE);
         let cooperative = self.cooperative || number("GOSCHED_COOPERATIVE").is_some();
-        // A signal could stop a goroutine that has the lock of the program's allocator. The library would then wait for
-        // that lock with the P that the goroutine needs to go on.
+        // If the library uses the program's allocator there is no preemption signal by default: the signal could stop a
+        // goroutine that has the allocator's lock, and the library would wait for that lock with the P that the
+        // goroutine needs to go on.
         let default = if heap::IS_OURS { libc::SIGURG } else { 0 };
         let preempt_signal = match self.preempt_signal {
             _ if cooperative => 0,

@@ -3,7 +3,7 @@
 /// `name=value` pairs with commas between; unknown names are ignored.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Debug {
-    /// Goroutines that become runnable go to a global queue, and so mostly to another P.
+    /// Goroutines that become runnable go to a global queue, and so usually to another P.
     pub migrate: bool,
     /// A P serves its queues in a random order.
     pub random_order: bool,

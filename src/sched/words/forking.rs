@@ -3,11 +3,11 @@
 use crate::os::spin::SpinLock;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A thread that forks has the locks of both heaps, and waits for locks that other threads have. A thread that helps
-/// these on must allocate nothing and make no thread.
+/// A thread forks. It has the locks of both heaps, and waits for locks that other threads have. A thread that helps
+/// those threads on must allocate nothing and make no thread.
 pub static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Its holder may allocate: sysmon, or the thread that forks.
+/// Held by sysmon while it may allocate, or by the thread that forks.
 pub static ALLOCATES: SpinLock = SpinLock::new();
 
 /// sysmon began its check while a thread forked, so another fork may begin at any moment.

@@ -1,4 +1,4 @@
-//! Two activities that exclude each other. Several threads may do the same one.
+//! Two activities that exclude each other. Several threads may do the same activity at once.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 

@@ -1,15 +1,15 @@
-//! How many threads are somewhere: a count that a fork ends.
+//! A count of threads that starts again at 0 in the child of a fork.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the number of forks begins in the word. The threads are below.
+/// The first bit of the number of forks in the word. The bits below it count the threads.
 const FORKS: u32 = 32;
 
-/// A number of threads. A thread may fork while it is counted: a signal handler of the host's may interrupt it in the
-/// middle of a call, and fork. In the child the count starts again at 0. If the handler returns in the child, the
-/// thread is about to take itself out of a count that doesn't include it. So the word also holds the number of forks so
-/// far, and [`Headcount::take`] counts the thread out only if that number is what it was when the thread was counted
-/// in.
+/// How many threads are in some part of the code. A thread may fork while it is counted: a signal handler of the host's
+/// may interrupt it in the middle of a call, and fork. In the child the count starts again at 0. If the handler returns
+/// in the child, the thread is about to take itself out of a count that doesn't include it. So the word also holds the
+/// number of forks so far, and [`Headcount::take`] counts the thread out only if that number is what it was when the
+/// thread was counted in.
 pub struct Headcount(AtomicU64);
 
 /// What [`Headcount::add`] gives for [`Headcount::take`].

@@ -11,10 +11,10 @@
 //! waits until the claim is settled; if the thief sees the pop it shrinks its claim. Both may see each other, and then
 //! the entry stays in the ring; but at least one sees the other.
 //!
-//! A thief may lose its CPU in the middle of a claim, and the owner waits for it. Measured with 8 owners, each of which
-//! also steals, on two CPUs that 40 other threads wanted too: in 10 s, with 60,000 thefts, 15,000 pops met a claim. All
-//! but 7 of these claims were settled within some us. The 7 owners waited until the kernel gave the thief its CPU back,
-//! 0.4 s at worst. Where each P has a CPU of its own that doesn't happen.
+//! A thief may lose its CPU in the middle of a claim, and then the owner waits for it. Where each P has a CPU of its
+//! own that doesn't happen. With 8 owners, each of which also steals, on two CPUs that 40 other threads want too,
+//! 15,000 pops meet a claim in 10 s (60,000 thefts). All but 7 of these claims are settled within some us; those 7 last
+//! until the kernel gives the thief its CPU back, 0.4 s at worst.
 //!
 //! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs`
 //! for the two counters, Frigo's THE protocol for the pop. The model test is
@@ -183,7 +183,7 @@ impl Ring {
         Some(Taken { entry: self.at(last), at: last, left: last.wrapping_sub(head.real) })
     }
 
-    /// The rest of `take_back` when a claim reaches the last entry.
+    /// The slow path of `take_back`, when a claim reaches the last entry.
     #[cold]
     #[inline(never)]
     #[must_use]
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_turns_goes_behind_the_others() {
+    fn rotate_takes_the_oldest_and_appends_behind_the_others() {
         let r = Ring::new(4);
         assert!(r.rotate(9).is_none());
         (1..=3).for_each(|i| assert!(r.push(i)));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_says_so_and_drains_its_older_half() {
+    fn a_full_ring_refuses_a_push_and_drains_its_older_half() {
         let r = Ring::new(4);
         (1..=4).for_each(|i| assert!(r.push(i)));
         assert!(!r.push(5));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_or_doubled_between_an_owner_and_two_thieves() {
+    fn no_entry_is_lost_or_taken_twice_by_an_owner_and_two_thieves() {
         use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
         // Miri takes some thousand times as long.
         const N: usize = if cfg!(miri) { 300 } else { 200_000 };
