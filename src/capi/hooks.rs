@@ -147,7 +147,7 @@ fn inner(h: &gs_hooks) -> Hooks {
         thread_stop: h.thread_stop,
         switch_in: of_g(h.switch_in),
         switch_out: of_g(h.switch_out),
-        // SAFETY: likewise.
+        // SAFETY: as for `of_g`: only the types of the pointers to descriptors differ.
         switch_over: unsafe { core::mem::transmute::<gs_switch_hook, HookOver>(h.switch_over) },
         idle: h.idle,
         goexit: of_g(h.goexit),

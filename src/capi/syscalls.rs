@@ -65,7 +65,7 @@ unsafe extern "C" fn system_call(
 ) -> c_long {
     let _entered = Entered::new();
     blocking::enter();
-    // SAFETY: the caller's business.
+    // SAFETY: the caller of `gs_syscall` answers for what the system call does.
     let result = unsafe { arch::system_call(nr as usize, [a, b, c, d, e, f]) };
     blocking::exit();
     result as c_long

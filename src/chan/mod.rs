@@ -193,7 +193,7 @@ impl Chan {
             return Some(-libc::EPIPE);
         }
         if let Some(receiver) = self.receivers.pop() {
-            // SAFETY: the receiver waits with room for an element; it is ours now.
+            // SAFETY: the receiver waits with room for an element, and this thread has claimed it.
             unsafe {
                 copy(receiver.elem.get(), elem, self.elem_size);
                 receiver.ok.set(true);
@@ -236,7 +236,7 @@ impl Chan {
             return Some(0);
         }
         if let Some(sender) = self.senders.pop() {
-            // SAFETY: likewise.
+            // SAFETY: the sender waits with its element, and this thread has claimed it.
             unsafe {
                 copy(elem, sender.elem.get(), self.elem_size);
                 sender.ok.set(true);
@@ -399,7 +399,7 @@ impl Chan {
             }
             let receiver = self.receivers.pop();
             if let Some(receiver) = receiver {
-                // SAFETY: the receiver waits with room for an element; it is ours now.
+                // SAFETY: the receiver waits with room for an element, and this thread has claimed it.
                 unsafe { copy(receiver.elem.get(), elem, self.elem_size) };
                 receiver.ok.set(true);
             } else if self.len() < self.capacity {

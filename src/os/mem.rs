@@ -183,7 +183,7 @@ pub unsafe fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
         unsafe { discard(at, len) };
         true
     };
-    // SAFETY: likewise.
+    // SAFETY: nothing needs the content of the ranges, says the caller.
     unsafe { BATCHES.advise(ranges, one) };
 }
 
@@ -274,10 +274,10 @@ mod tests {
         // SAFETY: ours, as is all that was reserved above.
         unsafe { discard_all((0..RANGES).map(|i| (at + 2 * i * PAGE, PAGE))) };
         for i in 0..2 * RANGES {
-            // SAFETY: likewise.
+            // SAFETY: a page of the range that this test has reserved.
             assert_eq!(unsafe { page(i).read() }, (i % 2) as u8);
         }
-        // SAFETY: likewise, and not used any more.
+        // SAFETY: this test has reserved the range, and uses it no longer.
         unsafe { release(at, 2 * RANGES * PAGE) };
     }
 }

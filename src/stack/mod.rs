@@ -464,12 +464,12 @@ unsafe fn guard(at: usize, size: usize, count: usize) -> usize {
     }
     let budget = BUDGET.load(Ordering::Relaxed);
     let room = MPROTECTED.load(Ordering::Relaxed) + count <= budget;
-    // SAFETY: likewise.
+    // SAFETY: the guard's place in each new stack, which is never used.
     if room && (0..count).all(|i| unsafe { mem::protect_none(at + i * size, GUARD) }) {
         MPROTECTED.fetch_add(count, Ordering::Relaxed);
         return count;
     }
-    // SAFETY: likewise.
+    // SAFETY: the guard's place in the first new stack, which is never used.
     unsafe { mem::protect_none(at, GUARD) };
     if !WARNED.swap(true, Ordering::Relaxed) {
         log::say(format_args!(
@@ -506,7 +506,7 @@ mod tests {
         pool.put(a);
         let b = pool.get(class).expect("memory");
         assert_eq!(a.lo(), b.lo());
-        // SAFETY: likewise.
+        // SAFETY: the test owns the stack again.
         assert_eq!(unsafe { word.read() }, 42);
     }
 

@@ -33,7 +33,7 @@ fn put(get: Get, globals: Globals) {
             at = boundary::outside(|| Some(get()));
         }
         // The goroutine may have come back on another thread.
-        // SAFETY: likewise.
+        // SAFETY: `restore` is called on a goroutine.
         if unsafe { m::must_current() } == m
             && let Some(at) = at
         {

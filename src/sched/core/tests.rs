@@ -769,7 +769,7 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         unsafe { m::set_current(Some(s.m)) };
         let timers = [3_600_000_000_000, 0].map(|period| {
             let timer = Timer::new(fire, [0; 2]).expect("memory");
-            // SAFETY: just made.
+            // SAFETY: the timer was made above, and is freed at the end of the test.
             assert!(unsafe { &*timer }.start(1, period).is_ok());
             timer
         });
@@ -777,15 +777,15 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         acquire_p(s.m, own);
         assert_eq!(victim.timers.run(2), 2);
         assert_eq!(FIRED.load(Ordering::Relaxed), 2);
-        // SAFETY: not freed yet.
+        // SAFETY: the timers are freed below.
         assert_eq!(timers.map(|t| unsafe { &*t }.stop()), [true, false]);
         assert_eq!([dead(own), dead(victim)], [(1, 1), (0, 0)]);
-        // SAFETY: no more uses.
+        // SAFETY: the timers are not used after this.
         timers.into_iter().for_each(|t| unsafe { Timer::free(t) });
         // A thief that finds the dead one doesn't count it any more.
         assert_eq!(own.timers.run(i64::MAX - 1), 0);
         assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
-        // SAFETY: as it was.
+        // SAFETY: this is the M, or none, that the thread had before.
         unsafe { m::set_current(outside) };
     });
 }

@@ -231,7 +231,7 @@ impl Timer {
                 block.park(unlock_timer, ptr::from_ref(self) as usize)
             };
             if cause != Cause::Woken {
-                // SAFETY: likewise.
+                // SAFETY: the lock is held, and `waiter` stays until this returns.
                 self.lock.with(|| unsafe { (*self.waiters.get()).remove(&waiter) });
                 return Err(cause.errno());
             }

@@ -122,7 +122,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
         wait_until_none_is_inside();
         // Release: pairs with the Acquire in `try_rt`.
         RUNTIME.store(rt, Ordering::Release);
-        // SAFETY: just made.
+        // SAFETY: `Box::into_raw` has made it, and only `Runtime::free` below, or the next shutdown, frees it.
         let started = unsafe { (*rt).start() };
         if started.is_err() {
             RUNTIME.store(ptr::null_mut(), Ordering::Release);

@@ -34,8 +34,8 @@ impl Slots {
         let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
         self.queue.push(&waiter);
-        // The goroutine that gives a slot back hands it to the waiter, and doesn't count it down. SAFETY: the lock is
-        // held, and `unlock` releases it.
+        // The goroutine that gives a slot back hands it to the waiter, and doesn't count it down.
+        // SAFETY: the lock is held, and `unlock` releases it.
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
@@ -118,7 +118,8 @@ pub fn lock() {
         if !stays && let Some(m) = m::on_goroutine() {
             blocking::find_own_thread(m, g);
         }
-        // The goroutine may be on another thread by now. SAFETY: likewise.
+        // The goroutine may be on another thread by now.
+        // SAFETY: a goroutine runs this, so this is an M's thread.
         let m = unsafe { m::must_current() };
         // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no other thread.
         if took && (m.is_locked() || !needs_slot(m)) {

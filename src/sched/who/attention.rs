@@ -1,6 +1,6 @@
 //! What an M that runs a P is asked to look at: bits of [`P::attention`](super::p::P::attention).
 
-/// Bits of [`crate::sched::who::p::P::attention`]: the world is being stopped.
+/// The world is being stopped: the M must give its P to the stopper.
 pub const STOP: u32 = 1;
 
 /// The M must go to g0: its hooks have changed, or its thread's owner wants the thread back.

@@ -52,8 +52,8 @@ pub enum Offset {
     /// that had such a block. A thread of a lower generation may still have, at the object's number, the entry of an
     /// unloaded object that had the number before.
     InBlock { offset: usize, generation: usize },
-    /// Most likely in that block too, at an offset that is not known yet: no thread that has searched has had such a
-    /// block.
+    /// Most likely in the object's block too, at an offset that is not known yet: no thread that has searched has had
+    /// such a block.
     Unknown,
     /// Not in that block: on each thread only a call of `get` tells where.
     Elsewhere,
@@ -227,7 +227,7 @@ impl Drop for Searching {
     }
 }
 
-/// For a thread that has said that it forks: waits until no other thread searches.
+/// For a thread that has announced its fork: waits until no other thread searches.
 pub fn wait_for_searches() {
     let mut round = 0;
     while SEARCHING.load(Ordering::SeqCst) != 0 {
@@ -476,7 +476,7 @@ impl ThreadCopies {
             // SAFETY: the thread's own.
             self.take(unsafe { &mut *self.own.get() });
         } else {
-            // If not, the first switch leads to a search.
+            // If that fails, the first switch leads to a search.
             self.knows_all();
         }
     }

@@ -33,10 +33,14 @@ pub mod flags {
     pub const BOUND: u32 = 1 << 8;
     /// `gs_run`'s goroutine.
     pub const ROOT: u32 = 1 << 9;
-    /// It has accepted a connection, so goroutines that it spawns are root goroutines. seed: N7
-    pub const ACCEPTS: u32 = 1 << 13;
+    /// It must not run next on a thread that `gs_run` has borrowed.
+    pub const AVOID_RUNNER: u32 = 1 << 10;
     /// It has not run yet: it has no stack.
     pub const UNBORN: u32 = 1 << 11;
+    /// It must not run next on a thread to which other goroutines are pinned.
+    pub const AVOID_PINNED: u32 = 1 << 12;
+    /// It has accepted a connection, so goroutines that it spawns are root goroutines. seed: N7
+    pub const ACCEPTS: u32 = 1 << 13;
     /// Its stack's memory is on another node than the node that ran it last.
     pub const REMOTE: u32 = 1 << 14;
     /// Its descriptor belongs to another node than its stack.
@@ -63,10 +67,6 @@ pub mod flags {
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
     /// With any of these flags the end of the goroutine needs more than usual.
     pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER | FOUND_NO_HOST;
-    /// It must not run next on a thread that `gs_run` has borrowed.
-    pub const AVOID_RUNNER: u32 = 1 << 10;
-    /// It must not run next on a thread to which other goroutines are pinned.
-    pub const AVOID_PINNED: u32 = 1 << 12;
 }
 
 /// What a goroutine does, and so who owns its descriptor.

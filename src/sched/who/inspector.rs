@@ -27,7 +27,8 @@ pub const NOT_BLOCKED: u32 = 2;
 /// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
 const PATIENCE: i64 = 200_000;
 
-/// An answer that is older, in ns, says too little of the present, unless the thread was blocked and has not run since.
+/// An answer that was older than this, in ns, when the caller asked isn't used, unless the thread was blocked and has
+/// not run since.
 const OLD: i64 = 100_000;
 
 /// The number of strays that may wait for the inspector. sysmon finds others.

@@ -104,7 +104,7 @@ pub struct M {
     /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
     /// Changed by the M, and by the thread that takes it out of its pool.
     is_between: Cell<bool>,
-    /// In a system call or another announced block.
+    /// The M is in a system call or another announced block.
     pub in_syscall: AtomicBool,
     /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
     pub stops_world: Cell<bool>,
@@ -437,7 +437,7 @@ impl Deref for MRef {
     }
 }
 
-/// The M of this thread, if it is one. Never kept across a switch.
+/// The M of this thread; `None` on a plain thread. Never kept across a switch.
 #[inline(always)]
 pub fn current() -> Option<MRef> {
     ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)

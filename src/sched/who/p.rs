@@ -100,7 +100,7 @@ impl AtomicOwner {
     }
 }
 
-/// A P is about to change its owner in a state in which that can't happen: two threads take the P for theirs. Going on
+/// A P is about to change its owner from a state in which it can't: two threads believe that they own it. Going on
 /// would run a goroutine twice, or lose a goroutine.
 #[cold]
 #[inline(never)]
@@ -122,7 +122,7 @@ pub struct P {
     pub unusual_at: AtomicU32,
     /// Counts the decisions that took `runnext`: such a goroutine runs in its predecessor's turn. See [`P::turn`].
     pub inherited: AtomicU32,
-    /// Until this tick the P is known to be quick: see [`P::keeps_its_few`].
+    /// Until this tick the P counts as quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
     pub alone: Cell<bool>,
@@ -204,15 +204,16 @@ pub struct Pace {
     is_behind: Cell<bool>,
     /// How many goroutines timers and files have made ready here, less the decisions made for these since.
     pub events: Cell<usize>,
-    /// A timer has put a goroutine into `runnext`. It runs next, and is no part of the turn of the goroutines there.
+    /// A timer has put a goroutine into `runnext`. It runs next, outside the turn of the goroutines that hand over to
+    /// each other there.
     pub fired: Cell<bool>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
     /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
     pub others_wait_since: Cell<i64>,
-    /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0: the
-    /// others' share was set since. And until when the others have their share.
+    /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0:
+    /// `others_until` was set since. Until `others_until` (ns) the other goroutines have the P.
     pub preempted_since: Cell<i64>,
     pub others_until: Cell<i64>,
     /// See [`P::measure_next`].
@@ -357,7 +358,7 @@ impl P {
         self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
     }
 
-    /// Whether its private work is a few goroutines that have run before, and no more.
+    /// Whether its private work is at most a few goroutines, all of which have run before.
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
         let is_goroutine = |i| {

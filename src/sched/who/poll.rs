@@ -26,7 +26,7 @@ pub struct Poll {
     pub last_poll: AtomicI64,
     /// A goroutine has written to a file since the P's owner last looked for other P's files that are ready.
     pub wrote: Cell<bool>,
-    /// How often the owner has looked there, or could have, since it last found something.
+    /// How many opportunities to look there have passed since the owner last found something.
     pub in_vain: Cell<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The runtime: everything that is there once, from `gs_init` to `gs_shutdown`, and the look-ups in it.
+//! The runtime: everything of which there is one from `gs_init` to `gs_shutdown`, and the look-ups in it.
 
 use super::aside::Aside;
 use super::cxa;
@@ -30,6 +30,7 @@ use core::sync::atomic::{
 };
 use core::{iter, ptr};
 
+/// The runtime; null: there is none.
 pub static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
 /// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. Waking a thread takes 16 to 27 us on the
@@ -40,8 +41,7 @@ pub const SHORTEST_THEFT: i64 = 50_000;
 /// Held while a runtime is made or ended.
 pub static LIFE: SpinLock = SpinLock::new();
 
-/// A runtime is being made or ended: plain threads wait until it is there whole,
-/// or gone.
+/// A runtime is being made or ended: plain threads wait until it is complete, or gone.
 pub static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// Plain threads that use the runtime right now.
@@ -50,7 +50,7 @@ pub static INSIDE: Headcount = Headcount::new();
 /// Plain threads that wait until `CHANGING` is over.
 pub static AT_THE_DOOR: Headcount = Headcount::new();
 
-/// Runtimes there have been in this process and, before a fork, in its parents.
+/// How many runtimes there have been in this process and, before a fork, in its parents.
 pub static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Bits of [`Runtime::ends`].
@@ -67,8 +67,11 @@ pub struct Runtime {
     pub number: u32,
     pub topology: Topology,
     pub nodes: Vec<Node>,
+    /// The P's by their numbers; null: not made yet.
     pub all_ps: Vec<AtomicPtr<P>>,
+    /// GOMAXPROCS.
     pub procs: AtomicUsize,
+    /// How many P's of `all_ps` have been made. A P above GOMAXPROCS stays.
     pub made_ps: AtomicUsize,
     pub idle: Idle,
     pub world: World,
@@ -79,6 +82,7 @@ pub struct Runtime {
     pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,
+    /// The number of tasks that each of a P's rings holds.
     pub ring_capacity: usize,
     /// The rounding modes that goroutines begin with.
     pub fp: FpControl,
@@ -91,7 +95,9 @@ pub struct Runtime {
     pub own_ms: AtomicUsize,
     /// How many M's are about to go to sleep or to take a P: see [`M::set_between`].
     pub between: AtomicUsize,
+    /// The threads that goroutines have locked.
     pub locked: Slots,
+    /// The largest number of threads of the library's own that run goroutines: `gs_set_max_threads`.
     pub max_ms: AtomicUsize,
     /// How often work had to wait because of the limit.
     pub thread_limit_hits: AtomicU64,
@@ -99,7 +105,9 @@ pub struct Runtime {
     pub ms_wanted: AtomicBool,
     /// The last attempt to make a thread failed.
     pub lacks_threads: AtomicBool,
+    /// How many threads are in `gs_run`, or attached.
     pub runners: AtomicUsize,
+    /// The runtime ends: its threads are to leave.
     pub exiting: AtomicBool,
     /// The time slice: how long a goroutine runs before others get their turn, in ns.
     pub slice: i64,
@@ -112,19 +120,25 @@ pub struct Runtime {
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
     /// Held while a P is taken from an M: see [`preempt`](crate::sched::core::preempt).
     pub taking: SpinLock,
+    /// The user was warned that threads, or stacks, are lacking. Each warning comes once.
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
 
     /// A goroutine that has returned from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
+    /// How many goroutines threads without a P have spawned.
     pub created_outside: AtomicU64,
+    /// See [`Runtime::take_ids`].
     pub next_id: AtomicU64,
+    /// See [`Runtime::any_node`].
     pub next_node: AtomicUsize,
+    /// See [`Runtime::next_root_p`].
     pub next_root: AtomicUsize,
     /// See [`Runtime::theft_time`].
     pub theft_time: AtomicI64,
     /// What waits for the end of a goroutine: bits of [`ends`].
     pub ends: AtomicU32,
+    /// Changes when the last goroutine has ended: a shutdown sleeps on it.
     pub drained: AtomicU32,
 
     /// Whether an epoll instance has been made, and the lock for making one.
@@ -138,6 +152,7 @@ pub struct Runtime {
     pub watching_until: AtomicI64,
     /// The copies of the C++ runtime.
     pub copies: cxa::Copies,
+    /// The signal mask of the thread that made the runtime, for the child of a fork.
     pub host_mask: SignalMask,
     /// Threads and memory are bound to nodes. seed: N1, N9
     pub binds: bool,
@@ -190,7 +205,7 @@ pub fn is_number(number: u32) -> bool {
     try_rt().is_some() && NUMBER.load(Ordering::Relaxed) == number
 }
 
-/// While a plain thread has this value the runtime doesn't end.
+/// Proof that a plain thread is counted in [`INSIDE`]: while it exists the runtime doesn't end.
 pub struct Inside(Forks);
 
 impl Inside {

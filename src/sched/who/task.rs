@@ -104,9 +104,9 @@ impl Task {
     /// The link of the queue that the task is in; the queue's owner uses it.
     fn link(&self) -> &Cell<usize> {
         match self.kind() {
-            // SAFETY: descriptors and records stay mapped until shutdown.
+            // SAFETY: descriptors stay mapped until shutdown.
             TaskKind::Goroutine(g) => unsafe { &(*g.as_ptr()).run_link },
-            // SAFETY: likewise.
+            // SAFETY: records of newborns stay mapped until shutdown.
             TaskKind::Newborn(n) => unsafe { &(*n.as_ptr()).link },
         }
     }

@@ -297,8 +297,7 @@ impl Waiter {
 
     /// The goroutine that waits, for a waker that puts it into a run queue itself.
     ///
-    /// # Safety
-    /// As [`Waiter::ready`], and it is no plain thread.
+    /// # Safety As for [`Waiter::ready`], and the waiter is a goroutine's.
     pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
         // SAFETY: the waiter is claimed, so it stays; its parker is a goroutine's, as the caller says.
         unsafe { (*(*waiter).parker).g() }
@@ -383,12 +382,12 @@ impl WaitQueue {
             return;
         }
         let (next, prev) = (w.next.get(), w.prev.get());
-        // SAFETY: what is queued is alive.
+        // SAFETY: null, or a waiter in this queue, which stays until it is taken out.
         match unsafe { prev.as_ref() } {
             Some(p) => p.next.set(next),
             None => self.set_head(next),
         }
-        // SAFETY: likewise.
+        // SAFETY: as for `prev`.
         match unsafe { next.as_ref() } {
             Some(n) => n.prev.set(prev),
             None => self.tail.set(prev),
