@@ -201,13 +201,15 @@ impl File {
         self.generation() == Some(generation)
     }
 
-    /// Whether a wait relies on what is known of the number, without asking the kernel.
+    /// Whether the file was made by the library or adopted, so that a wait relies on what is known of the number,
+    /// without asking the kernel.
     pub fn is_ours(&self) -> bool {
         self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
-    /// The number no longer stands for the library's file: the user has closed that file with close(2).
-    pub fn is_not_ours(&self) {
+    /// Notes that the number no longer stands for a file that the library has made or adopted: the user has closed that
+    /// file with close(2).
+    pub fn disown(&self) {
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);
     }
@@ -394,7 +396,7 @@ impl File {
                     // The number no longer stands for the file that the library made: the user has closed that file
                     // with close(2).
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
-                        self.is_not_ours();
+                        self.disown();
                         let home = rt.p(self.home.get() as usize);
                         // The waiters find out what file it is now. Epoll may not take it, because it is on a disk, or
                         // have nothing to report although their calls fail, as a read of a pipe's writing end does.
@@ -630,7 +632,7 @@ impl Waiting<'_> {
             } else if file.renew(fd, home) {
                 return Ok(Some(home));
             } else if is_adopted {
-                file.is_not_ours();
+                file.disown();
             }
         }
         let home = netpoll::home_for(rt, p)?;

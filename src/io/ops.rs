@@ -51,7 +51,7 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     }
     match file.known.ask_kind(fd) {
         Ok(kind) if kind != known => {
-            file.is_not_ours();
+            file.disown();
             // The kind of this moment. If it differs each time, the program replaces files that its calls use.
             Some(f(kind)).filter(|&r| r != OTHER_KIND).unwrap_or(EBADF)
         }
@@ -156,11 +156,11 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         }
         FileKind::Socket => {
             // SAFETY: the buffers are readable.
-            has_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
+            note_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
                 socket::send(fd, buffers, 0)
             }))
         }
-        FileKind::Other => has_written(until_done(fd, file, Want::WRITE, deadline, || {
+        FileKind::Other => note_written(until_done(fd, file, Want::WRITE, deadline, || {
             // SAFETY: the buffers are readable, as the caller says.
             let now = || unsafe { write_now(fd, buffers) };
             // SAFETY: the buffers are readable, as the caller says.
@@ -171,7 +171,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
 }
 
 /// Notes that the caller has written: see `netpoll::poll_after_writes`.
-fn has_written(result: isize) -> isize {
+fn note_written(result: isize) -> isize {
     if result > 0
         && let Some(m) = m::on_goroutine()
     {
@@ -236,7 +236,7 @@ pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
     // SAFETY: the buffer is readable.
-    has_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
+    note_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
         socket::send(fd, &[buffer], flags)
     }))
 }

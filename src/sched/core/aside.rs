@@ -94,7 +94,7 @@ fn priority_of(task: Task) -> i8 {
 impl Runtime {
     /// A goroutine that this P runs ends, and gives its stack back soon.
     #[cold]
-    pub fn one_ended(&self, p: PRef) {
+    pub fn goroutine_ended(&self, p: PRef) {
         let told = self.ends.load(Ordering::Relaxed);
         if told & ends::STACKS != 0 {
             self.aside.stack_is_free(p);

@@ -180,19 +180,19 @@ pub fn leave_p_kept_for_stop(m: MRef) {
 pub fn take_p_again(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    if !takes_back(m, old) {
+    if !take_back(m, old) {
         return take_another_and_learn(m, g, old);
     }
     if g.long_calls.get() != 0 {
         learn(g, true);
     }
-    has_taken_back(m, old);
+    restore_p(m, old);
     true
 }
 
-/// Whether the M has its old P after a call: no other M has taken that P, or `mark` has not left it.
+/// Takes the M's old P back after a call. True: the M has it: no other thread has taken it, or `mark` has not left it.
 #[inline(always)]
-fn takes_back(m: MRef, old: PRef) -> bool {
+fn take_back(m: MRef, old: PRef) -> bool {
     old.take_back(m) || m.stops_world.get()
 }
 
@@ -203,9 +203,9 @@ fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
     take_another(m, old)
 }
 
-/// The P that this M left for its call is the M's again.
+/// Makes the old P, which this M has taken back, its P again.
 #[inline(always)]
-fn has_taken_back(m: MRef, old: PRef) {
+fn restore_p(m: MRef, old: PRef) {
     m.in_syscall.store(false, Ordering::Relaxed);
     m.p.set(old.as_ptr());
     owner::go_to_g0_if_wanted_back(m, old);
@@ -244,7 +244,7 @@ fn try_again(m: MRef) -> bool {
         thread::yield_now();
         let is_back = old.take_back(m);
         if is_back {
-            has_taken_back(m, old);
+            restore_p(m, old);
         }
         is_back || take_another(m, old)
     })
@@ -364,7 +364,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     m.in_syscall.store(true, Ordering::Relaxed);
     f();
     match p {
-        Some(p) if takes_back(m, p) => {
+        Some(p) if take_back(m, p) => {
             m.p.set(p.as_ptr());
             owner::go_to_g0_if_wanted_back(m, p);
         }

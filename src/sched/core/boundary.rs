@@ -102,7 +102,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         // None in the child of a fork, where the thread is a plain thread.
         if let Some(m) = m::current() {
-            // Release: pairs with the Acquire in `preempt::take_alone`.
+            // Release: pairs with the Acquire in `preempt::take_locked`.
             m.outside.store(self.from, Ordering::Release);
         }
     }
@@ -113,7 +113,7 @@ impl Drop for Entered {
 pub fn go_inside(m: MRef) -> u8 {
     let from = m.outside.load(Ordering::Relaxed);
     m.outside.store(INSIDE, Ordering::Relaxed);
-    // Pairs with the `membarrier` in `preempt::take_alone`.
+    // Pairs with the `membarrier` in `preempt::take_locked`.
     compiler_fence(Ordering::SeqCst);
     from
 }
@@ -152,7 +152,7 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn answer(m: MRef) -> MRef {
-    give_way_if_asked(preempt::find_p(m));
+    give_way_if_asked(preempt::ensure_p(m));
     // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
 }

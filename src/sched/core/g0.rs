@@ -381,7 +381,7 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     preempt::allow();
     if m.is_spare.replace(false) {
         rt().nodes[m.node.get()].add_idle_m(m, false);
-        rt().template.has_come(rt());
+        rt().template.spare_came(rt());
     }
     m.sleep(-1);
     take_gift(m);

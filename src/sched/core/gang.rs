@@ -160,7 +160,7 @@ fn call(p: PRef) {
 #[cold]
 #[inline(never)]
 pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
-    let was_member = has_left(p);
+    let was_member = member_left(p);
     let Some(gang) = p.gang.turn() else {
         stop_looking(p);
         return None;
@@ -188,8 +188,9 @@ fn is_time_for_low(p: PRef) -> bool {
     p.tick.load(Ordering::Relaxed).is_multiple_of(order::OTHERS)
 }
 
-/// The goroutine that ran on the P has left it. True: it was a member in its turn.
-pub fn has_left(p: PRef) -> bool {
+/// Counts out the member that ran on the P in its gang's turn, if one did: the goroutine has left the P. True: there
+/// was such a member.
+pub fn member_left(p: PRef) -> bool {
     // SAFETY: null or a gang.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
     p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
@@ -275,12 +276,12 @@ pub fn waiting_in_handler(
     if let Some(gang) = p.gang.turn()
         && let Some(task) = pop_interrupted(rt, gang)
     {
-        has_left(p);
+        member_left(p);
         takes(p, gang);
         return Some(task);
     }
     let task = others().or_else(|| any_in_handler(rt))?;
-    has_left(p);
+    member_left(p);
     p.gang.filling.store(true, Ordering::Relaxed);
     Some(task)
 }
@@ -370,7 +371,7 @@ impl Gangs {
             m.iter().for_each(|gang| end_turn(rt, gang));
             // P's above GOMAXPROCS too, because they may come back.
             for p in rt.all_made_ps() {
-                has_left(p);
+                member_left(p);
                 p.gang.turn.store(ptr::null_mut(), Ordering::Release);
                 p.gang.called.store(false, Ordering::Relaxed);
             }

@@ -5,7 +5,7 @@ use super::boundary;
 use super::gang;
 use super::order;
 use super::owner::{acquire_p, release_p};
-use super::preempt::{holds_p, is_claimed, is_interruptible, keeps, replace_p};
+use super::preempt::{holds_p, is_claimed, is_interruptible, keep_p, replace_p};
 use super::registers;
 use super::start::{self, m_for};
 use super::stop;
@@ -56,9 +56,9 @@ pub fn on_signal(context: *mut c_void) {
 
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
-    if is_claimed(m) && is_interruptible(m.g()) && !keeps(m) {
+    if is_claimed(m) && is_interruptible(m.g()) && !keep_p(m) {
         // The goroutine has lost its P in a block, and runs without a P.
-        find_p_here(m);
+        ensure_p_here(m);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
@@ -97,7 +97,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
 }
 
 /// For an M without a P: takes an idle P, or waits for one.
-fn find_p_here(m: MRef) {
+fn ensure_p_here(m: MRef) {
     let has_p = replace_p(m)
         || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
@@ -239,13 +239,13 @@ const PAUSE: i64 = 100_000;
 /// P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
 /// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
 /// inside, and was outside before.
-pub fn find_p_on_thread(m: MRef) {
+pub fn ensure_p_on_thread(m: MRef) {
     for _ in 0..TRIES {
-        if !is_claimed(m) || keeps(m) {
+        if !is_claimed(m) || keep_p(m) {
             return;
         }
         let waited = wait_as_in_handler(m, || {
-            find_p_here(m);
+            ensure_p_here(m);
         });
         if !waited {
             sleep_outside(m, PAUSE);

@@ -151,12 +151,12 @@ fn change(m: MRef, to: *const Hooks) {
         let counted = IN_THREAD_HOOKS.add();
         let to = if wait_for_shutdown() { to } else { ptr::null() };
         if let Some(old) = of(m) {
-            call_of_thread(old, old.thread_stop);
+            call_or_end(old, old.thread_stop);
         }
         m.hooks.set(to);
         if let Some(new) = of(m) {
             let starting = STARTING.add();
-            call_of_thread(new, new.thread_start);
+            call_or_end(new, new.thread_start);
             STARTING.take(starting);
         }
         IN_THREAD_HOOKS.take(counted);
@@ -165,10 +165,10 @@ fn change(m: MRef, to: *const Hooks) {
     m.is_busy.set(false);
 }
 
-/// Calls `thread_start` or `thread_stop`. In the child of a fork in the hook there is no M: the process ends, as with its
-/// last thread.
-fn call_of_thread(hooks: &Hooks, hook: HookOfThread) {
-    hooks.of_thread(hook);
+/// Calls `thread_start` or `thread_stop`. If the hook has forked, this thread has no M in the child: the process ends,
+/// as with its last thread.
+fn call_or_end(hooks: &Hooks, hook: HookOfThread) {
+    hooks.call(hook);
     if m::current().is_none() {
         thread::exit_process();
     }
@@ -228,7 +228,7 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
         return true;
     }
     g.set_status(Status::Runnable);
-    blocking::off_p(m, || hooks.of_g(hooks.switch_in, g));
+    blocking::off_p(m, || hooks.call_for(hooks.switch_in, g));
     if m.p.get().is_null() {
         wait_for_p(m, g);
         return false;
@@ -242,7 +242,7 @@ fn count(m: MRef, hooks: &Hooks) {
     let n = m.ticks.get() + 1;
     m.ticks.set(n % hooks.tick_every);
     if n >= hooks.tick_every {
-        hooks.of_thread(hooks.tick);
+        hooks.call(hooks.tick);
     }
 }
 
@@ -272,7 +272,7 @@ pub fn left(m: MRef, left: Left) {
         go_out(m, hooks, from);
     }
     if ends {
-        hooks.of_g(hooks.dead, from);
+        hooks.call_for(hooks.dead, from);
     }
     // SAFETY: the caller has switched.
     unsafe { left.settle() };
@@ -297,7 +297,7 @@ fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
 
 fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
     m.entered.set(ptr::null());
-    hooks.of_g(hooks.switch_out, g);
+    hooks.call_for(hooks.switch_out, g);
 }
 
 /// On g0: a goroutine that has come in and has not run yet will not run next on this M, so it goes out.
@@ -324,7 +324,7 @@ pub fn idle(m: MRef) {
 fn be_idle(m: MRef) {
     m.is_busy.set(false);
     if let Some(hooks) = of(m) {
-        hooks.of_thread(hooks.idle);
+        hooks.call(hooks.idle);
     }
 }
 
@@ -334,7 +334,7 @@ pub fn goexit(g: GRef) {
     if let Some(hooks) = m::current().and_then(of)
         && hooks.goexit.is_some()
     {
-        boundary::outside(|| hooks.of_g(hooks.goexit, g));
+        boundary::outside(|| hooks.call_for(hooks.goexit, g));
     }
 }
 
@@ -344,7 +344,7 @@ pub fn forked() {
     IN_THREAD_HOOKS.forked();
     // SAFETY: null or a table, which stays.
     if let Some(hooks) = unsafe { current().as_ref() } {
-        hooks.of_thread(hooks.fork_child);
+        hooks.call(hooks.fork_child);
     }
 }
 
@@ -352,6 +352,6 @@ pub fn forked() {
 pub fn shuts_down() {
     // SAFETY: null or a table, which stays while there is a runtime.
     if let Some(hooks) = unsafe { current().as_ref() } {
-        hooks.of_thread(hooks.shutdown);
+        hooks.call(hooks.shutdown);
     }
 }

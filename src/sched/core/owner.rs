@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status(), PStatus::Idle);
     // A gang's member may have left the P without a decision here: locked to its thread, or in a call.
-    gang::has_left(p);
+    gang::member_left(p);
     // Counted before it is in the set: the thread that takes it out of the set counts it out.
     rt.idle.p_idle();
     p.of_node().add_idle_p(p);

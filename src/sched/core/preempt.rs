@@ -28,8 +28,8 @@ pub fn is_claimed(m: MRef) -> bool {
 
 /// Makes sure that the M, which is inside now, has a P: it keeps its P or, if it has lost it, gets another. Returns the
 /// M on which the goroutine runs afterwards.
-pub fn find_p(m: MRef) -> MRef {
-    if !is_claimed(m) || keeps(m) {
+pub fn ensure_p(m: MRef) -> MRef {
+    if !is_claimed(m) || keep_p(m) {
         return m;
     }
     if replace_p(m) {
@@ -45,7 +45,7 @@ pub fn find_p(m: MRef) -> MRef {
     }
 }
 
-/// The M has lost its P: takes an idle P, if there is one.
+/// The M has lost its P: takes its old P back if no M runs that, or another P. False: there is none.
 pub fn replace_p(m: MRef) -> bool {
     debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
     m.old_p.set(m.p.get());
@@ -53,8 +53,8 @@ pub fn replace_p(m: MRef) -> bool {
     blocking::take_p_again(m, m.g())
 }
 
-/// Whether the M still has the P that another thread asks for.
-pub fn keeps(m: MRef) -> bool {
+/// For an M that is inside: refuses a request for its P. True: the M keeps its P. False: another thread has taken it.
+pub fn keep_p(m: MRef) -> bool {
     // Acquire: pairs with the asker's AcqRel. A single exchange decides: between a load and an exchange an asker that has
     // found the M inside could give up, and ask again.
     match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
@@ -63,6 +63,9 @@ pub fn keeps(m: MRef) -> bool {
     }
 }
 
+/// The commit of a goroutine whose P was taken while it was outside: queues the goroutine where an M with a P finds it.
+/// Only then is the M's claim cleared, so the deadlock watch sees at each moment that the goroutine is on its way.
+///
 /// # Safety
 /// On g0. `g` is the address of a goroutine that the caller owns.
 unsafe fn queue_for_p(g: usize) {
@@ -73,19 +76,21 @@ unsafe fn queue_for_p(g: usize) {
     unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
 }
 
-/// Takes the P from the M that runs it, if that M is outside. `to`: the P's new status.
+/// Takes the P from the M that runs it, if that M is outside. `to`: the P's new status. False: the M is inside, or
+/// doesn't run the P, or its goroutine must not be preempted, or another thread takes a P just now.
 pub fn take(p: PRef, m: MRef, to: PStatus) -> bool {
     // `try_lock`: this thread may be in a signal handler of the host's that has interrupted the holder of the lock, so
     // waiting could never end.
     let taking = &rt().taking;
     taking.try_lock() && {
-        let taken = take_alone(p, m, to);
+        let taken = take_locked(p, m, to);
         taking.unlock();
         taken
     }
 }
 
-fn take_alone(p: PRef, m: MRef, to: PStatus) -> bool {
+/// [`take`] with the lock held.
+fn take_locked(p: PRef, m: MRef, to: PStatus) -> bool {
     if m.claim
         .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
@@ -248,7 +253,7 @@ pub fn allow() -> Option<thread::SignalMask> {
 
 /// Whether the calling thread, which is inside, holds a P that no other can take from it.
 pub fn holds_p() -> bool {
-    m::with_p().is_some_and(|m| !is_claimed(m) || keeps(m))
+    m::with_p().is_some_and(|m| !is_claimed(m) || keep_p(m))
 }
 
 /// Whether the goroutine that another thread's M runs may be preempted. The M may leave that goroutine at any moment, so

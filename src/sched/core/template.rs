@@ -60,12 +60,12 @@ impl Template {
             // Goes on as if the system had no threads.
             let failed = self.state.load(Ordering::Relaxed) == FAILED;
             rt.lacks_threads.fetch_or(failed, Ordering::Relaxed);
-            self.has_come(rt);
+            self.spare_came(rt);
         }
     }
 
-    /// The M that was asked for is in its pool, or can't be made.
-    pub fn has_come(&self, rt: &Runtime) {
+    /// The spare M that was asked for is in its pool, or can't be made: another may be asked for.
+    pub fn spare_came(&self, rt: &Runtime) {
         self.since.store(0, Ordering::Release);
         if rt.ms_wanted.load(Ordering::Relaxed) {
             rt.sysmon.wake();
@@ -86,7 +86,7 @@ impl Template {
 
     fn make(&self, rt: &Runtime, node: usize) {
         if !start::make_spare(rt, node) {
-            self.has_come(rt);
+            self.spare_came(rt);
         }
     }
 }

@@ -332,10 +332,10 @@ pub fn disable_preemption() {
     // Inside, so that no thread takes the P before it sees that it must not.
     let from = boundary::go_inside(m);
     if from == OUTSIDE && g.preempt_off.load(Ordering::Relaxed) == 0 {
-        handler::find_p_on_thread(m);
+        handler::ensure_p_on_thread(m);
     }
     change_preempt_off(g, 1);
-    // Release: pairs with the Acquire in `preempt::take_alone`.
+    // Release: pairs with the Acquire in `preempt::take_locked`.
     m.outside.store(from, Ordering::Release);
 }
 

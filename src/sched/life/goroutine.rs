@@ -98,7 +98,7 @@ fn end_current(mut m: MRef) -> MRef {
     let p = m.p();
     count(&p.ended, 1);
     if rt().watches_ends() {
-        rt().one_ended(p);
+        rt().goroutine_ended(p);
     }
     let next = order::next_direct(m, p);
     m.returns_to.set(NOWHERE);
@@ -190,7 +190,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     g.set_flag(flags::ENDS, true);
     count(&m.p().ended, 1);
     if rt().watches_ends() {
-        rt().one_ended(m.p());
+        rt().goroutine_ended(m.p());
     }
     if m.ended.load(Ordering::Relaxed) || m.is_wanted_back() {
         // No direct switch: this thread runs no goroutine any more, or may go back now.

@@ -414,7 +414,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     }
     let acted = match look.status {
         PStatus::Syscall => retake(rt, p, now - seen.since),
-        PStatus::Running => stands(rt, p, seen, now),
+        PStatus::Running => check_unmoved(rt, p, seen, now),
         _ => return false,
     };
     poll_if_late(p, seen, now);
@@ -493,7 +493,7 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> boo
     let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
     if look.known != i64::MAX && next <= now {
         seen.check = now;
-        return stands(rt, p, seen, now);
+        return check_unmoved(rt, p, seen, now);
     }
     seen.next = seen.next.min(next.max(now + BACK));
     false
@@ -530,7 +530,7 @@ fn poll_if_due(p: PRef, now: i64) {
 
 /// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
 /// P's thread does, less and less often. True: something was done.
-fn stands(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let event = p.next_event();
     let is_back = goroutine_is_back(rt, p);
     let due = event <= now || is_back;

@@ -56,14 +56,14 @@ impl Hooks {
         words(self) == words(other)
     }
 
-    /// Calls a hook of a thread, if there is one.
-    pub fn of_thread(&self, hook: HookOfThread) {
+    /// Calls a hook that concerns a thread, if it is set.
+    pub fn call(&self, hook: HookOfThread) {
         // SAFETY: the embedder has given the function for this argument.
         hook.inspect(|f| unsafe { f(self.ctx.0) });
     }
 
-    /// Calls a hook of a goroutine, if there is one.
-    pub fn of_g(&self, hook: HookOfG, g: GRef) {
+    /// Calls a hook that concerns this goroutine, if it is set.
+    pub fn call_for(&self, hook: HookOfG, g: GRef) {
         // SAFETY: the embedder has given the function for this argument.
         hook.inspect(|f| unsafe { f(self.ctx.0, g) });
     }

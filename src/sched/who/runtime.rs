@@ -594,7 +594,7 @@ impl Runtime {
         created.wrapping_sub(ended) as usize
     }
 
-    /// Whether something waits for the end of a goroutine, which then calls `one_ended`.
+    /// Whether something waits for goroutines to end: a goroutine that ends then calls `goroutine_ended`.
     #[inline(always)]
     pub fn watches_ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed) != 0
