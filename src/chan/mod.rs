@@ -354,14 +354,16 @@ impl Chan {
     /// # Safety
     /// `elem` has the element size.
     pub unsafe fn put(&self, elem: *const u8) -> i32 {
-        self.lock.with(|| match () {
-            _ if self.is_closed() => -libc::EPIPE,
-            _ if self.len() >= self.capacity || !self.receivers.is_empty() => -libc::EAGAIN,
+        self.lock.with(|| {
+            if self.is_closed() {
+                return -libc::EPIPE;
+            }
+            if self.len() >= self.capacity || !self.receivers.is_empty() {
+                return -libc::EAGAIN;
+            }
             // SAFETY: there is room, the lock is held, and the caller gives an element.
-            () => unsafe {
-                self.buffer_in(elem);
-                0
-            },
+            unsafe { self.buffer_in(elem) };
+            0
         })
     }
 
@@ -371,19 +373,21 @@ impl Chan {
     /// # Safety
     /// `elem` has room for an element, or is null.
     pub unsafe fn take(&self, elem: *mut u8) -> i32 {
-        self.lock.with(|| match () {
-            _ if !self.senders.is_empty() => -libc::EAGAIN,
-            // SAFETY: there is an element, the lock is held, and the caller gives room for it.
-            _ if self.len() > 0 => unsafe {
-                self.buffer_out(elem);
-                0
-            },
-            // SAFETY: the caller gives room for an element.
-            _ if self.is_closed() => unsafe {
-                zero(elem, self.elem_size);
-                -libc::EPIPE
-            },
-            () => -libc::EAGAIN,
+        self.lock.with(|| {
+            if !self.senders.is_empty() {
+                return -libc::EAGAIN;
+            }
+            if self.len() > 0 {
+                // SAFETY: there is an element, the lock is held, and the caller gives room for it.
+                unsafe { self.buffer_out(elem) };
+                return 0;
+            }
+            if self.is_closed() {
+                // SAFETY: the caller gives room for an element.
+                unsafe { zero(elem, self.elem_size) };
+                return -libc::EPIPE;
+            }
+            -libc::EAGAIN
         })
     }
 

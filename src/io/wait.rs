@@ -233,9 +233,11 @@ fn wait_as_thread(
     let until = if bell.is_some() { deadline } else { soon(SLICE, deadline) };
     let in_time = file::poll_two(fd, want.events, bell.map_or(-1, Bell::to_poll), until);
     let closed = file.remove_thread(&waiter);
-    match () {
-        _ if closed => Err(-libc::ECANCELED),
-        _ if !in_time && is_past(deadline) => Err(-libc::ETIMEDOUT),
-        _ => Ok(false),
+    if closed {
+        Err(-libc::ECANCELED)
+    } else if !in_time && is_past(deadline) {
+        Err(-libc::ETIMEDOUT)
+    } else {
+        Ok(false)
     }
 }

@@ -97,10 +97,12 @@ pub fn own_timer_is_due(p: PRef) -> bool {
 /// The next task of the M's own P, on g0.
 pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
-    match () {
-        _ if is_asked(p) => None,
-        _ if is_unusual(p, tick) => next_unusual(m, p, tick),
-        _ => next_in_order(m, p),
+    if is_asked(p) {
+        None
+    } else if is_unusual(p, tick) {
+        next_unusual(m, p, tick)
+    } else {
+        next_in_order(m, p)
     }
 }
 
@@ -136,26 +138,26 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
     let ends_turn = !hands_over || turn_is_over(p);
-    let task = match () {
-        _ if (out_of_order || random_order) && ends_turn => {
-            p.pace.others_wait_since.set(0);
-            let task = now_and_then(m, p, tick);
-            if task.is_some() && !of_timer {
-                end_turn(p);
-            }
-            task
+    let task = if (out_of_order || random_order) && ends_turn {
+        p.pace.others_wait_since.set(0);
+        let task = now_and_then(m, p, tick);
+        if task.is_some() && !of_timer {
+            end_turn(p);
         }
-        _ if tick.is_multiple_of(SURELY) => next_global(p, tick / SURELY),
-        _ if of_timer && !out_of_order => None,
-        _ if hands_over && (out_of_order || p.pace.events.get() > 0) => of_event(m, p),
-        _ => {
-            // While no goroutines hand over to each other, the usual order reaches the goroutines that events have made
-            // ready.
-            if !hands_over {
-                p.pace.events.set(p.pace.events.get().saturating_sub(1));
-            }
-            None
+        task
+    } else if tick.is_multiple_of(SURELY) {
+        next_global(p, tick / SURELY)
+    } else if of_timer && !out_of_order {
+        None
+    } else if hands_over && (out_of_order || p.pace.events.get() > 0) {
+        of_event(m, p)
+    } else {
+        // While no goroutines hand over to each other, the usual order reaches the goroutines that events have made
+        // ready.
+        if !hands_over {
+            p.pace.events.set(p.pace.events.get().saturating_sub(1));
         }
+        None
     };
     task.or_else(|| next_in_order(m, p))
 }

@@ -546,11 +546,14 @@ fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let slice_ends = seen.slice + rt.slice;
     let yields = seen.slice + if is_back { BACK } else { WAKE_UP };
     let at_event = event.max(yields);
-    seen.next = match () {
-        _ if due && now < yields => yields.min(slice_ends),
-        _ if due => seen.check.max(yields.min(slice_ends)),
-        _ if waiting => at_event.min(seen.check.max(slice_ends)),
-        _ => at_event,
+    seen.next = if due && now < yields {
+        yields.min(slice_ends)
+    } else if due {
+        seen.check.max(yields.min(slice_ends))
+    } else if waiting {
+        at_event.min(seen.check.max(slice_ends))
+    } else {
+        at_event
     };
     let must_ask = due && now >= yields && !seen.asked;
     let looks = now >= seen.check || must_ask;
