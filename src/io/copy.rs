@@ -1,6 +1,7 @@
 //! Opening files, bringing them to the disk, and copying between files within the kernel.
 
 use super::disk::{KeepsThread, if_still, off_p};
+use super::error::{EAGAIN, ECANCELED, EPERM, ETIMEDOUT};
 use super::file::{File, Use};
 use super::ops::{self, Pause, without_sigpipe};
 use super::table;
@@ -10,9 +11,6 @@ use crate::os::file::{self, End, FileKind};
 use crate::sched::core::blocking;
 use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
-
-const EAGAIN: isize = -libc::EAGAIN as isize;
-const CANCELED: isize = -libc::ECANCELED as isize;
 
 /// After this number of copies in a row that find a file ready and move nothing, there are pauses.
 const IN_VAIN: u32 = 16;
@@ -39,7 +37,7 @@ pub fn sync(fd: i32, only_data: bool, deadline: i64) -> i32 {
         Ok(file) => file,
         Err(e) => return e,
     };
-    let Some(generation) = file.generation() else { return CANCELED as i32 };
+    let Some(generation) = file.generation() else { return ECANCELED as i32 };
     let sync = || if_still(file, generation, || file::sync(fd, only_data));
     off_p(deadline, KeepsThread::ForLong, sync) as i32
 }
@@ -111,7 +109,7 @@ impl Held {
 /// before anything more is moved: at once if the copy waits for that file, else when the other one is ready.
 fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> isize {
     if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
+        return ETIMEDOUT;
     }
     let both = Held::begin(from.fd).and_then(|from| Ok((from, Held::begin(to.fd)?)));
     let (from, to) = match both {
@@ -120,7 +118,7 @@ fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> i
     };
     // In the thread that makes the call, because it may have to wait for its turn before.
     let mut attempt = || {
-        let (Ok(_from), Ok(_to)) = (from.use_again(), to.use_again()) else { return CANCELED };
+        let (Ok(_from), Ok(_to)) = (from.use_again(), to.use_again()) else { return ECANCELED };
         until_uninterrupted(|| without_sigpipe(&mut once))
     };
     let (mut in_vain, mut pause) = (0, Pause::new());
@@ -136,7 +134,7 @@ fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> i
             _ => to.poll(libc::POLLOUT, deadline),
         };
         // A file on a disk is always ready.
-        if waited < 0 && waited != -libc::EPERM as isize {
+        if waited < 0 && waited != EPERM {
             return waited;
         }
     }

@@ -2,6 +2,7 @@
 //! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
 //! `exitsyscall`.
 
+use super::error::{EAGAIN, ECANCELED, ETIMEDOUT};
 use super::file::File;
 use super::known::Manner;
 use super::ops::OTHER_KIND;
@@ -16,9 +17,6 @@ use crate::sched::who::m;
 use crate::sched::who::runtime::rt;
 use crate::sched::words::clock;
 use crate::sync::Sem;
-
-const EAGAIN: isize = -libc::EAGAIN as isize;
-const CANCELED: isize = -libc::ECANCELED as isize;
 
 /// How many calls that keep a thread are under way at a time. Further calls wait for their turn without a thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
@@ -138,16 +136,16 @@ pub unsafe fn write(
 /// Makes the system call `f` unless `gs_close` has closed the file since the call began: the number may be another file
 /// by now.
 pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -> isize {
-    if file.is_still(generation) { until_uninterrupted(f) } else { CANCELED }
+    if file.is_still(generation) { until_uninterrupted(f) } else { ECANCELED }
 }
 
 impl Call<'_> {
     /// `Err`: what the call gives.
     fn begin(fd: i32, file: &File, deadline: i64) -> Result<Call<'_>, isize> {
         if is_past(deadline) {
-            return Err(-libc::ETIMEDOUT as isize);
+            return Err(ETIMEDOUT);
         }
-        let generation = file.generation().ok_or(CANCELED)?;
+        let generation = file.generation().ok_or(ECANCELED)?;
         Ok(Call { fd, file, generation, deadline })
     }
 

@@ -4,6 +4,7 @@
 mod bell;
 mod copy;
 mod disk;
+mod error;
 pub(crate) mod file;
 mod hooks;
 mod known;

@@ -3,6 +3,10 @@
 //! value.
 
 use super::disk;
+use super::error::{
+    EAGAIN, EALREADY, EBADF, ECANCELED, ECONNABORTED, EINPROGRESS, EINTR, EISCONN, ENOTSOCK, EPERM,
+    EPIPE, EPROTO, ETIMEDOUT,
+};
 use super::file::File;
 use super::table;
 use super::wait::{is_past, until_done, until_done_in};
@@ -16,9 +20,6 @@ use crate::sched::who::g::flags;
 use crate::sched::who::m;
 use crate::sched::who::runtime::{Inside, rt};
 use crate::sched::who::waiter::{Cause, Why};
-
-const EAGAIN: isize = -libc::EAGAIN as isize;
-const EBADF: isize = -libc::EBADF as isize;
 
 /// The entry of the descriptor. If it has none, makes the calling function return the error.
 macro_rules! file {
@@ -41,9 +42,9 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     };
     let (r, failed) = match (f(known), known) {
         (OTHER_KIND, _) => (EBADF, true),
-        (r, FileKind::Socket) => (r, r == -libc::ENOTSOCK as isize),
+        (r, FileKind::Socket) => (r, r == ENOTSOCK),
         // epoll takes no file on a disk.
-        (r, FileKind::Other) => (r, r == -libc::EPERM as isize),
+        (r, FileKind::Other) => (r, r == EPERM),
         (r, FileKind::Disk) => (r, false),
     };
     if !failed {
@@ -210,7 +211,7 @@ pub(super) fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
     }
     let quiet = NoSigpipe::new(masked);
     let result = write();
-    if result == -libc::EPIPE as isize {
+    if result == EPIPE {
         quiet.consume();
     }
     result
@@ -334,9 +335,7 @@ unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     // SAFETY: the address is null, or writable for `*len`.
     match unsafe { socket::accept(fd, from, len) } {
         // The client that wanted to connect has gone: tries the next.
-        e if e == -libc::ECONNABORTED as isize || e == -libc::EPROTO as isize => {
-            -libc::EINTR as isize
-        }
+        ECONNABORTED | EPROTO => EINTR,
         r => r,
     }
 }
@@ -346,13 +345,12 @@ unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
 /// # Safety
 /// The address stays as it is until the call returns.
 pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> isize {
-    const ALREADY: [isize; 3] =
-        [-libc::EINPROGRESS as isize, -libc::EALREADY as isize, -libc::EINTR as isize];
+    const ALREADY: [isize; 3] = [EINPROGRESS, EALREADY, EINTR];
     let file = file!(fd);
     if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
+        return ETIMEDOUT;
     }
-    let Some(generation) = file.generation() else { return -libc::ECANCELED as isize };
+    let Some(generation) = file.generation() else { return ECANCELED };
     // SAFETY: called only after connect(2) has given EAGAIN, which it does for an address that it has read.
     let is_local = || unsafe { i32::from((*to).sa_family) == libc::AF_UNIX };
     let mut begun = false;
@@ -369,7 +367,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
             };
             match result {
                 // Another call on the socket has seen the end of the attempt first.
-                r if begun && r == -libc::EISCONN as isize => 0,
+                EISCONN if begun => 0,
                 // The other side's backlog is full, and no event says when it has room.
                 EAGAIN if is_local() => NO_ROOM,
                 _ if ALREADY.contains(&result) => {

@@ -1,5 +1,6 @@
 //! Waiting for children and for signals.
 
+use super::error::EAGAIN;
 use super::ops::{self, Pause};
 use super::wait::is_past;
 use crate::os::file::Buffer;
@@ -68,7 +69,7 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<SignalRecord, i
     // SAFETY: the buffer is writable.
     let read = |deadline| unsafe { ops::read(fd, &[buffer], deadline) };
     let result = match read(NOWAIT) {
-        e if e == -libc::EAGAIN as isize && deadline != NOWAIT => read(deadline),
+        EAGAIN if deadline != NOWAIT => read(deadline),
         result => result,
     };
     ops::close(fd);

@@ -1,6 +1,7 @@
 //! The loop of every function that waits for a file: try, and wait while the system call would have to.
 
 use super::bell::Borrowed;
+use super::error::{EAGAIN, ECANCELED, EINTR, ENOMEM, ETIMEDOUT};
 use super::file::{File, PlainWaiter, Use, WaitLock};
 use super::want::{EventCounts, Want, tag_of};
 use crate::os::bell::Bell;
@@ -32,7 +33,7 @@ pub fn is_past(deadline: i64) -> bool {
 pub(super) fn until_uninterrupted(mut call: impl FnMut() -> isize) -> isize {
     loop {
         let result = call();
-        if result != -libc::EINTR as isize {
+        if result != EINTR {
             return result;
         }
     }
@@ -48,7 +49,7 @@ pub fn until_done(
     once: impl FnMut() -> isize,
 ) -> isize {
     if is_past(deadline) {
-        return -libc::ETIMEDOUT as isize;
+        return ETIMEDOUT;
     }
     until_done_in(fd, file, file.enter(), want, deadline, once)
 }
@@ -63,10 +64,8 @@ pub fn until_done_in(
     deadline: i64,
     mut once: impl FnMut() -> isize,
 ) -> isize {
-    const EAGAIN: isize = -libc::EAGAIN as isize;
-    const CANCELED: isize = -libc::ECANCELED as isize;
     let mut attempt = || until_uninterrupted(&mut once);
-    let Some(mut used) = entered else { return CANCELED };
+    let Some(mut used) = entered else { return ECANCELED };
     let generation = used.generation;
     // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
     let mut woken = false;
@@ -95,7 +94,7 @@ pub fn until_done_in(
             && is_shut(fd)
         {
             // What came between the attempt and the shutdown is still there.
-            let Some(_used) = file.enter_again(generation) else { return CANCELED };
+            let Some(_used) = file.enter_again(generation) else { return ECANCELED };
             let last = attempt();
             if woken {
                 file.pass_on(want.side);
@@ -113,11 +112,11 @@ pub fn until_done_in(
         };
         match waited {
             Ok(by_event) => woken |= by_event,
-            Err(e) if e == -libc::ECANCELED => return CANCELED,
+            Err(e) if e == -libc::ECANCELED => return ECANCELED,
             // The wait has relied on what was known of the number, which may be wrong. Data that came in time counts
             // even if no event told of it, and a file that epoll doesn't take may need no wait.
             Err(e) if (skipped.is_some() || file.is_ours()) && !NO_ROOM.contains(&e) => {
-                let Some(_used) = file.enter_again(generation) else { return CANCELED };
+                let Some(_used) = file.enter_again(generation) else { return ECANCELED };
                 return match attempt() {
                     EAGAIN => e as isize,
                     result => result,
@@ -125,13 +124,13 @@ pub fn until_done_in(
             }
             Err(e) if NO_ROOM.contains(&e) => {
                 if is_past(deadline) {
-                    return -libc::ETIMEDOUT as isize;
+                    return ETIMEDOUT;
                 }
                 match park::sleep_until(soon(SLICE, deadline), Why::File) {
                     Cause::Woken | Cause::TimedOut => {}
-                    Cause::Cancelled => return CANCELED,
+                    Cause::Cancelled => return ECANCELED,
                     // There is no memory for the deadline of the wait either.
-                    Cause::NoMemory => return -libc::ENOMEM as isize,
+                    Cause::NoMemory => return ENOMEM,
                 }
             }
             Err(e) => return e as isize,
@@ -139,7 +138,7 @@ pub fn until_done_in(
         may_be_done = true;
         match file.enter_again(generation) {
             Some(again) => used = again,
-            None => return CANCELED,
+            None => return ECANCELED,
         }
     }
 }

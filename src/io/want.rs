@@ -1,5 +1,6 @@
 //! What a call waits for on a file: the side, and the events that may end the wait. `README.md`, "Takers and watchers".
 
+use super::error::EINVAL;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::sched::core::netpoll::EventClass;
 use crate::sched::who::waiter::Waiter;
@@ -54,7 +55,7 @@ impl Want {
         when_shut: None,
     };
     pub const ACCEPT: Want =
-        Want { class: EventClass::Accept, when_shut: Some(-libc::EINVAL as isize), ..Want::READ };
+        Want { class: EventClass::Accept, when_shut: Some(EINVAL), ..Want::READ };
     /// For the end of an attempt to connect.
     pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
     /// For a message to an address, which another writer's success says nothing about.

@@ -2,6 +2,8 @@
 
 #[path = "../../../../src/io/bell.rs"]
 pub mod bell;
+#[path = "../../../../src/io/error.rs"]
+pub mod error;
 #[path = "../../../../src/io/file.rs"]
 pub mod file;
 #[path = "../../../../src/io/hooks.rs"]
@@ -12,6 +14,8 @@ mod known;
 pub mod table;
 #[path = "../../../../src/io/wait.rs"]
 pub mod wait;
+#[path = "../../../../src/io/want.rs"]
+pub mod want;
 
 /// As the room's own, without the parts that are not here.
 pub fn on_load() {
@@ -25,5 +29,3 @@ extern "C" fn forget_all() {
     table::forget_all();
     bell::forget_all();
 }
-#[path = "../../../../src/io/want.rs"]
-pub mod want;
