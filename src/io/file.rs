@@ -255,7 +255,7 @@ impl File {
 
     /// The queue for waiters that want this.
     fn queue(&self, want: &Want) -> &WaitQueue {
-        if want.watched == 0 { &self.takers[want.side as usize] } else { &self.watchers }
+        if want.is_taker() { &self.takers[want.side as usize] } else { &self.watchers }
     }
 
     fn queues(&self) -> [&WaitQueue; 3] {
@@ -275,7 +275,7 @@ impl File {
         self.lock.lock();
         let now = self.seen();
         let side = want.side as usize;
-        let happened = if want.watched == 0 { now[side] != seen[side] } else { now != seen };
+        let happened = if want.is_taker() { now[side] != seen[side] } else { now != seen };
         let answer = if !self.is_still(generation) {
             WaitLock::Closed
         } else if happened {
@@ -624,7 +624,7 @@ impl Waiting<'_> {
         self.move_if_astray(fd, rt, p);
         if let Some(home) = file.registered_with(rt) {
             let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;
-            if file.is_ours() && !(is_adopted && want.watched != 0) {
+            if file.is_ours() && (want.is_taker() || !is_adopted) {
                 // Even an event of this registration would prove nothing, because it may have been on its way when the
                 // file was closed.
                 file.verified.set(Verified::No);

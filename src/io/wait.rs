@@ -66,7 +66,7 @@ pub fn until_done_in(
 ) -> isize {
     let mut attempt = || until_uninterrupted(&mut once);
     let Some(mut used) = entered else { return ECANCELED };
-    let generation = used.generation;
+    let call = WaitingCall { fd, file, want, deadline, generation: used.generation };
     // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
     let mut woken = false;
     let (mut may_be_done, mut in_vain) = (false, 0);
@@ -89,17 +89,16 @@ pub fn until_done_in(
             }
             return result;
         }
-        if let Some(result) = want.when_shut
+        if let Some(at_end) = want.when_shut
             && (may_be_done || file.may_be_shut())
             && is_shut(fd)
         {
             // What came between the attempt and the shutdown is still there.
-            let Some(_used) = file.enter_again(generation) else { return ECANCELED };
-            let last = attempt();
+            let Some(result) = call.last_attempt(&mut attempt, at_end) else { return ECANCELED };
             if woken {
                 file.pass_on(want.side);
             }
-            return if last == EAGAIN { result } else { last };
+            return result;
         }
         in_vain += u32::from(may_be_done);
         if in_vain > IN_VAIN {
@@ -107,36 +106,20 @@ pub fn until_done_in(
             let _ = park::sleep_until(soon(PAUSE, deadline), Why::File);
         }
         let waited = match m::on_goroutine() {
-            Some(_) => wait(fd, file, want, deadline, generation, seen, woken),
-            None => wait_as_thread(fd, file, want, deadline, generation),
+            Some(_) => call.wait(seen, woken),
+            None => call.wait_as_thread(),
         };
         match waited {
             Ok(by_event) => woken |= by_event,
-            Err(e) if e == -libc::ECANCELED => return ECANCELED,
-            // The wait has relied on what was known of the number, which may be wrong. Data that came in time counts
-            // even if no event told of it, and a file that epoll doesn't take may need no wait.
-            Err(e) if (skipped.is_some() || file.is_ours()) && !NO_ROOM.contains(&e) => {
-                let Some(_used) = file.enter_again(generation) else { return ECANCELED };
-                return match attempt() {
-                    EAGAIN => e as isize,
-                    result => result,
-                };
-            }
-            Err(e) if NO_ROOM.contains(&e) => {
-                if is_past(deadline) {
-                    return ETIMEDOUT;
-                }
-                match park::sleep_until(soon(SLICE, deadline), Why::File) {
-                    Cause::Woken | Cause::TimedOut => {}
-                    Cause::Cancelled => return ECANCELED,
-                    // There is no memory for the deadline of the wait either.
-                    Cause::NoMemory => return ENOMEM,
+            Err(e) => {
+                let was_assumed = skipped.is_some() || file.is_ours();
+                if let Some(result) = call.after_failed_wait(e, was_assumed, &mut attempt) {
+                    return result;
                 }
             }
-            Err(e) => return e as isize,
         }
         may_be_done = true;
-        match file.enter_again(generation) {
+        match file.enter_again(call.generation) {
             Some(again) => used = again,
             None => return ECANCELED,
         }
@@ -156,87 +139,133 @@ fn is_shut(fd: i32) -> bool {
     r > 0 && r as i16 & libc::POLLRDHUP != 0
 }
 
-/// Parks the goroutine until something happens. True: an event has woken it, as a taker. False also if something has
-/// happened before it could wait. The caller tries again in either case.
-fn wait(
+/// A call that may have to wait for its file.
+#[derive(Clone, Copy)]
+struct WaitingCall<'a> {
     fd: i32,
-    file: &File,
+    file: &'a File,
     want: Want,
+    /// In ns, or [`FOREVER`] or [`NOWAIT`].
     deadline: i64,
+    /// The file's generation when the call began.
     generation: u32,
-    seen: EventCounts,
-    again: bool,
-) -> Result<bool, i32> {
-    let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());
-    let waiting = match file.lock_to_wait(generation, &want, seen) {
-        WaitLock::Yes(waiting) => waiting,
-        WaitLock::Closed => return Err(-libc::ECANCELED),
-        WaitLock::Happened => return Ok(false),
-    };
-    if let Some(lists) = waiting.leave_dead_home(fd, rt) {
-        waiting.unlock();
-        lists.wake_to_try_again();
-        return Ok(false);
-    }
-    let unused = Parker::for_thread();
-    let begun = waiting.register(fd, &want, rt, p).and_then(|home| match home {
-        Some(home) => Block::begin(&unused, deadline, false, Why::File).map(|b| Some((home, b))),
-        None => Ok(None),
-    });
-    let (home, block) = match begun {
-        Ok(Some(begun)) => begun,
-        Ok(None) => {
-            waiting.unlock();
-            return Ok(false);
-        }
-        Err(e) => {
-            waiting.unlock();
-            return Err(e);
-        }
-    };
-    let waiter = block.waiter();
-    waiter.tag.set(tag_of(&want));
-    waiting.push(&want, &waiter, again);
-    netpoll::wait_begins(home);
-    file.note_unverified();
-    // SAFETY: the file's lock is held, and `unlock` releases it.
-    let cause = unsafe { block.park_inline(File::unlock, ptr::from_ref(file) as usize) };
-    netpoll::wait_ends(home);
-    if !waiter.won.get() {
-        file.leave(&want, &waiter);
-        return Err(if cause == Cause::Woken { -libc::ECANCELED } else { cause.errno() });
-    }
-    // The thread that closes the file sets `ok`.
-    if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.watched == 0) }
 }
 
-/// Waits on a plain thread, whether there is a runtime or not. The thread polls by itself; only `gs_close` wakes it.
-#[cold]
-fn wait_as_thread(
-    fd: i32,
-    file: &File,
-    want: Want,
-    deadline: i64,
-    generation: u32,
-) -> Result<bool, i32> {
-    // poll(2) takes such a file and never reports an event of it.
-    if file::kind(fd)? == FileKind::Disk {
-        return Err(-libc::EPERM);
+impl WaitingCall<'_> {
+    /// Makes the system call once more, for a call that ends in any case. Returns `otherwise` if the system call would
+    /// have to wait. `None`: the file has been closed.
+    fn last_attempt(self, attempt: impl FnOnce() -> isize, otherwise: isize) -> Option<isize> {
+        let _used = self.file.enter_again(self.generation)?;
+        match attempt() {
+            EAGAIN => Some(otherwise),
+            result => Some(result),
+        }
     }
-    let borrowed = Borrowed::take();
-    let bell = borrowed.as_ref().map(Borrowed::bell);
-    let waiter = PlainWaiter::new(bell);
-    if !file.add_thread(generation, &waiter) {
-        return Err(-libc::ECANCELED);
+
+    /// The call's result after a wait that has failed with `e`; `None`: the caller tries again. `was_assumed`: the wait
+    /// has relied on what was known of the number, which may be wrong.
+    fn after_failed_wait(
+        self,
+        e: i32,
+        was_assumed: bool,
+        attempt: impl FnOnce() -> isize,
+    ) -> Option<isize> {
+        let result = e as isize;
+        if result == ECANCELED {
+            return Some(ECANCELED);
+        }
+        if !NO_ROOM.contains(&e) {
+            if !was_assumed {
+                return Some(result);
+            }
+            // Data that came in time counts even if no event told of it, and a file that epoll doesn't take may need no
+            // wait.
+            return self.last_attempt(attempt, result).or(Some(ECANCELED));
+        }
+        if is_past(self.deadline) {
+            return Some(ETIMEDOUT);
+        }
+        match park::sleep_until(soon(SLICE, self.deadline), Why::File) {
+            Cause::Woken | Cause::TimedOut => None,
+            Cause::Cancelled => Some(ECANCELED),
+            // There is no memory for the deadline of the wait either.
+            Cause::NoMemory => Some(ENOMEM),
+        }
     }
-    let until = if bell.is_some() { deadline } else { soon(SLICE, deadline) };
-    let in_time = file::poll_two(fd, want.events, bell.map_or(-1, Bell::to_poll), until);
-    let closed = file.remove_thread(&waiter);
-    if closed {
-        Err(-libc::ECANCELED)
-    } else if !in_time && is_past(deadline) {
-        Err(-libc::ETIMEDOUT)
-    } else {
-        Ok(false)
+
+    /// Parks the goroutine until something happens. `seen`: the counts before the system call. `again`: an event woke
+    /// the caller before, as a taker, so it goes to the front of its queue. True: an event has woken it, as a taker.
+    /// False also if something has happened before it could wait. The caller tries again in either case.
+    fn wait(self, seen: EventCounts, again: bool) -> Result<bool, i32> {
+        let WaitingCall { fd, file, want, deadline, generation } = self;
+        let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());
+        let waiting = match file.lock_to_wait(generation, &want, seen) {
+            WaitLock::Yes(waiting) => waiting,
+            WaitLock::Closed => return Err(-libc::ECANCELED),
+            WaitLock::Happened => return Ok(false),
+        };
+        if let Some(lists) = waiting.leave_dead_home(fd, rt) {
+            waiting.unlock();
+            lists.wake_to_try_again();
+            return Ok(false);
+        }
+        let unused = Parker::for_thread();
+        let begun = waiting.register(fd, &want, rt, p).and_then(|home| match home {
+            Some(home) => {
+                Block::begin(&unused, deadline, false, Why::File).map(|b| Some((home, b)))
+            }
+            None => Ok(None),
+        });
+        let (home, block) = match begun {
+            Ok(Some(begun)) => begun,
+            Ok(None) => {
+                waiting.unlock();
+                return Ok(false);
+            }
+            Err(e) => {
+                waiting.unlock();
+                return Err(e);
+            }
+        };
+        let waiter = block.waiter();
+        waiter.tag.set(tag_of(&want));
+        waiting.push(&want, &waiter, again);
+        netpoll::wait_begins(home);
+        file.note_unverified();
+        // SAFETY: the file's lock is held, and `unlock` releases it.
+        let cause = unsafe { block.park_inline(File::unlock, ptr::from_ref(file) as usize) };
+        netpoll::wait_ends(home);
+        if !waiter.won.get() {
+            file.leave(&want, &waiter);
+            return Err(if cause == Cause::Woken { -libc::ECANCELED } else { cause.errno() });
+        }
+        // The thread that closes the file sets `ok`.
+        if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.is_taker()) }
+    }
+
+    /// Waits on a plain thread, whether there is a runtime or not. The thread polls by itself; only `gs_close` wakes it.
+    #[cold]
+    fn wait_as_thread(self) -> Result<bool, i32> {
+        let WaitingCall { fd, file, want, deadline, generation } = self;
+        // poll(2) takes such a file and never reports an event of it.
+        if file::kind(fd)? == FileKind::Disk {
+            return Err(-libc::EPERM);
+        }
+        let borrowed = Borrowed::take();
+        let bell = borrowed.as_ref().map(Borrowed::bell);
+        let waiter = PlainWaiter::new(bell);
+        if !file.add_thread(generation, &waiter) {
+            return Err(-libc::ECANCELED);
+        }
+        let until = if bell.is_some() { deadline } else { soon(SLICE, deadline) };
+        let in_time = file::poll_two(fd, want.events, bell.map_or(-1, Bell::to_poll), until);
+        let closed = file.remove_thread(&waiter);
+        if closed {
+            Err(-libc::ECANCELED)
+        } else if !in_time && is_past(deadline) {
+            Err(-libc::ETIMEDOUT)
+        } else {
+            Ok(false)
+        }
     }
 }

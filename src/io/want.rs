@@ -61,6 +61,11 @@ impl Want {
     /// For a message to an address, which another writer's success says nothing about.
     pub const SEND_TO: Want = Want::CONNECT;
 
+    /// Whether a waiter that wants this is a taker: see [`Want::watched`].
+    pub fn is_taker(&self) -> bool {
+        self.watched == 0
+    }
+
     /// For a read that takes the data that it gives.
     pub fn to_read(room: usize) -> Want {
         Want { room, ..Want::READ }
