@@ -15,6 +15,7 @@ pub mod netpoll;
 pub mod order;
 pub mod owner;
 pub mod park;
+pub mod post;
 pub mod preempt;
 pub mod ready;
 pub mod registers;

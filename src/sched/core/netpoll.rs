@@ -3,8 +3,8 @@
 //! A P has an epoll instance with the files that goroutines first waited for on that P. The P's owner polls the
 //! instance when it has nothing else to do, and at intervals while it is busy; it sleeps in the instance when it gives
 //! the P up. A node has an epoll instance with the instances of its P's: an idle M, the node's watcher, sleeps there
-//! for P's that no other M attends to. Instances are made when they are first needed. The room above (`io`) knows
-//! which file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
+//! for P's that no other M attends to ([`super::post`]). Instances are made when they are first needed. The room above
+//! (`io`) knows which file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
 //! `POLLER.md` says why no event is lost.
 
 use super::ready;
@@ -14,7 +14,7 @@ use crate::os::epoll::{self, Event};
 use crate::os::time;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::MRef;
-use crate::sched::who::node::{Node, priority};
+use crate::sched::who::node::priority;
 use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Batch, Task, TaskKind};
@@ -34,9 +34,7 @@ const POLL_GAP: i64 = 40_000;
 /// anyway.
 const PART_OF_QUEUE: u32 = 4;
 /// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's (in a node's).
-const BELL: u64 = u64::MAX;
-/// How many P's with events a watcher takes out of its node's instance at once.
-const FIRED: usize = 16;
+pub(super) const BELL: u64 = u64::MAX;
 
 /// What the room above does.
 pub struct FileHooks {
@@ -60,6 +58,11 @@ pub fn set_hooks(hooks: &'static FileHooks) {
 fn hooks() -> Option<&'static FileHooks> {
     // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Verifies the waits of the room above: see [`FileHooks::verify`].
+pub fn verify() -> bool {
+    hooks().is_some_and(|hooks| (hooks.verify)())
 }
 
 /// The runtime has ended: the room above gives back what it has kept for the runtime.
@@ -96,7 +99,7 @@ impl Found {
         }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.writes.len() + self.reads.len() + self.accepts.len()
     }
 
@@ -242,7 +245,7 @@ pub fn wait_begins(home: PRef) {
 }
 
 /// Whether no M runs the P or sleeps in its instance.
-fn is_deserted(p: PRef) -> bool {
+pub fn is_deserted(p: PRef) -> bool {
     matches!(p.status(), PStatus::Idle | PStatus::Dead) && !p.poll.is_attended()
 }
 
@@ -265,14 +268,14 @@ pub fn runner_left(p: PRef) {
     }
 }
 
-/// The M that runs the P is about to make it idle and to sleep in its instance; [`Post::leave`] takes that back. False:
+/// The M that runs the P is about to make it idle and to sleep in its instance; `Post::leave` takes that back. False:
 /// no goroutine waits there, or another M sleeps there already.
 pub fn attend(p: PRef) -> bool {
     p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
 }
 
 /// Undoes [`attend`].
-fn stop_attending(p: PRef) {
+pub(super) fn stop_attending(p: PRef) {
     p.poll.attended.store(false, Ordering::Relaxed);
     // Pairs with the fences in `wait_begins` and `make_idle`: the thread that fences last sees what the others published.
     fence(Ordering::SeqCst);
@@ -281,7 +284,8 @@ fn stop_attending(p: PRef) {
     }
 }
 
-fn arm(p: PRef) {
+/// Lets the next event of the P's files, or an event that is there already, wake the node's watcher, once.
+pub(super) fn arm(p: PRef) {
     // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has cleared it sees
     // that the P is idle.
     if !p.poll.armed.swap(true, Ordering::SeqCst)
@@ -380,7 +384,7 @@ pub fn poll_into_inbox(of: PRef) -> bool {
 }
 
 /// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait).
-fn take_events(of: PRef, deadline: i64) -> Found {
+pub(super) fn take_events(of: PRef, deadline: i64) -> Found {
     let mut found = Found::default();
     let epoll = of.poll.epoll();
     if epoll >= 0
@@ -408,274 +412,5 @@ fn hear(of: PRef, only_polls: bool) {
     // here, so the P is attended then.
     if only_polls && of.poll.is_attended() {
         bell.ring();
-    }
-}
-
-// Sleeping
-
-/// Where an M without a P sleeps.
-pub enum Post<'a> {
-    /// On its note.
-    Note,
-    /// In the instance of the P that it ran last and now attends to.
-    P(PRef),
-    /// In the instance of a node: the M is the node's watcher.
-    Node(&'a Node),
-}
-
-/// How a sleep has ended.
-#[must_use]
-pub struct Woken {
-    /// The M has been notified.
-    pub notified: bool,
-    /// The goroutines that events of the P that the M attends to have made ready.
-    found: Found,
-    /// P's that had events when no M attended to them. They are not armed any more.
-    fired: [u16; FIRED],
-    n: usize,
-}
-
-impl<'a> Post<'a> {
-    /// Where an M sleeps that attends to no P. The M becomes the watcher of a node that has none: a node that needs a
-    /// watcher, else its own. If these have watchers it sleeps on its note.
-    pub fn find(rt: &'a Runtime, m: MRef) -> Post<'a> {
-        if !rt.polls.load(Ordering::Acquire) {
-            return Post::Note;
-        }
-        let own = &rt.nodes[m.node.get()];
-        let near = || core::iter::once(own).chain(own.neighbours.iter().map(|&n| &rt.nodes[n]));
-        let free = |n: &Node| n.poll.epoll().is_some() && !n.poll.has_watcher();
-        let become_watcher = |n: &Node| {
-            let (none, me) = (ptr::null_mut(), m.as_ptr());
-            n.poll.watcher.compare_exchange(none, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        near()
-            .find(|n| free(n) && needs_watcher(rt, n) && become_watcher(n))
-            .or_else(|| Some(own).filter(|n| free(n) && become_watcher(n)))
-            .map_or(Post::Note, Post::Node)
-    }
-
-    /// Whether events of P's files have to wake an M that sleeps at this post. Such an M is taken out of its pool last.
-    pub fn is_needed(&self) -> bool {
-        !matches!(self, Post::Note)
-    }
-
-    /// The M leaves its post.
-    pub fn leave(&self) {
-        match self {
-            Post::Note => {}
-            Post::P(p) => stop_attending(*p),
-            Post::Node(node) => node.poll.watcher.store(ptr::null_mut(), Ordering::Release),
-        }
-    }
-
-    /// The M has left its post to do other work, or for good: another idle M watches the node now if the node needs a
-    /// watcher. If no M is idle sysmon finds one.
-    pub fn pass_on(&self, rt: &Runtime) {
-        let node = match self {
-            Post::Note => return,
-            Post::P(p) => p.of_node(),
-            Post::Node(node) => node,
-        };
-        if !lacks_watcher(rt, node) {
-            return;
-        }
-        match node.pop_idle_m() {
-            Some(m) => start::give(m, None, None, false),
-            // sysmon may have gone to sleep while this M was still at its post.
-            None => rt.sysmon.wake_if_asleep(),
-        }
-    }
-
-    /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
-    /// or, unless it sleeps on its note, something has happened with a file.
-    pub fn sleep(&self, m: MRef, deadline: i64) -> Woken {
-        let mut woken = Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 };
-        let bell = match self {
-            Post::Note => {
-                woken.notified = m.sleep(deadline);
-                return woken;
-            }
-            Post::P(p) => &p.poll.bell,
-            Post::Node(node) => &node.poll.bell,
-        };
-        m.sleeps_in(bell.load());
-        woken.notified = m.take_note();
-        if !woken.notified {
-            match self {
-                Post::P(p) => woken.found = take_events(*p, deadline),
-                Post::Node(node) => woken.watch(node, deadline),
-                Post::Note => {}
-            }
-            woken.notified = m.take_note();
-        }
-        m.sleeps_in(None);
-        woken
-    }
-}
-
-impl Woken {
-    fn watch(&mut self, node: &Node, deadline: i64) {
-        let Some(epoll) = node.poll.epoll() else { return };
-        let mut events = [epoll::NONE; FIRED];
-        let n = epoll::wait(epoll, &mut events, deadline);
-        for &Event { u64: data, .. } in &events[..n] {
-            match data {
-                // The caller takes its note after this.
-                BELL => node.poll.bell.load().into_iter().for_each(Bell::heard),
-                _ => {
-                    self.fired[self.n] = data as u16;
-                    self.n += 1;
-                }
-            }
-        }
-    }
-
-    fn ps<'a>(&'a self, rt: &'a Runtime) -> impl Iterator<Item = PRef> + 'a {
-        self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
-    }
-
-    /// Takes one of the idle P's that have events, and arms the other idle P's for the next watcher.
-    #[must_use]
-    pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
-        let take = |p: PRef| rt.take_idle_p(p);
-        let mut taken = match post {
-            Post::P(p) if self.found.len() > 0 && take(*p) => Some(*p),
-            _ => None,
-        };
-        for p in self.ps(rt) {
-            disarm(p);
-            if taken.is_none() && take(p) {
-                taken = Some(p);
-            } else {
-                settle(p);
-            }
-        }
-        taken
-    }
-
-    /// The M has something else to do: arms the P's that had events for the next watcher.
-    pub fn leave_ps(&self, rt: &Runtime) {
-        for p in self.ps(rt) {
-            disarm(p);
-            settle(p);
-        }
-    }
-
-    /// Queues the goroutines that events have made ready: on the M's P if the M has attended to that P, else in the
-    /// inbox of the P that it has attended to.
-    pub fn deliver(self, m: MRef, post: &Post) {
-        match post {
-            Post::P(p) if self.found.len() > 0 => match m.p.get() == p.as_ptr() {
-                true => self.found.into_queues(*p),
-                false => self.found.into_inbox(*p),
-            },
-            _ => {}
-        }
-    }
-}
-
-/// The event that the P was armed for has come.
-fn disarm(p: PRef) {
-    // SeqCst, and the fence: see `arm`.
-    p.poll.armed.store(false, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
-}
-
-/// A P has events and is not armed any more. If the P is idle the next watcher must see the events, so it is armed again.
-/// The owner of a running P, and an M that attends to the P, see the events anyway.
-fn settle(p: PRef) {
-    match p.status() {
-        _ if p.poll.is_attended() => {}
-        PStatus::Idle => arm(p),
-        PStatus::Dead => {
-            poll_into_inbox(p);
-            arm(p);
-        }
-        _ => {}
-    }
-}
-
-/// Whether P's that no M attends to have files that are waited for.
-fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
-    let deserted =
-        |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);
-    rt.all_made_ps().any(|p| deserted(&p))
-}
-
-fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
-    node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
-}
-
-/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: no M is idle,
-/// and none can be made.
-pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
-    if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
-        return true;
-    }
-    let idle = || node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m());
-    let m = node.pop_idle_m().or_else(|| start::new_m(rt, node.id)).or_else(idle);
-    if let Some(m) = m {
-        start::give(m, None, None, false);
-    }
-    m.is_some()
-}
-
-// sysmon
-
-/// What sysmon does for the poller, and what it remembers of that.
-pub struct PollerWatch {
-    /// Since when each node lacks a watcher, in ns; 0: it has one.
-    lacking: Vec<i64>,
-    verify_at: i64,
-}
-
-/// sysmon calls a watcher for a node that has lacked one for this time, in ns: as a rule an M is on its way.
-const PATIENCE: i64 = 1_000_000;
-/// How often waits are verified, in ns.
-const VERIFY_EVERY: i64 = 50_000_000;
-
-impl PollerWatch {
-    pub fn new() -> PollerWatch {
-        PollerWatch { lacking: Vec::new(), verify_at: 0 }
-    }
-
-    /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.
-    pub fn check(&mut self, rt: &Runtime, now: i64) -> bool {
-        if !rt.polls.load(Ordering::Acquire) {
-            return false;
-        }
-        self.lacking.resize(rt.nodes.len(), 0);
-        let mut found = false;
-        for (node, since) in rt.nodes.iter().zip(&mut self.lacking) {
-            if !lacks_watcher(rt, node) {
-                *since = 0;
-                continue;
-            }
-            for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
-                if p.poll.is_waited_for() && is_deserted(p) {
-                    found |= poll_into_inbox(p);
-                }
-            }
-            if *since == 0 {
-                *since = now;
-            } else if now - *since >= PATIENCE {
-                ensure_watched(rt, node);
-                *since = 0;
-            }
-        }
-        if now >= self.verify_at
-            && let Some(hooks) = hooks()
-        {
-            (hooks.verify)();
-            self.verify_at = now + VERIFY_EVERY.max(10 * (time::now() - now));
-        }
-        found
-    }
-
-    /// Whether every file that is waited for is looked after without sysmon.
-    pub fn may_sleep(rt: &Runtime) -> bool {
-        rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n))
-            && !hooks().is_some_and(|hooks| rt.polls.load(Ordering::Acquire) && (hooks.verify)())
     }
 }

@@ -1,8 +1,8 @@
 //! Starting M's: work that was added, and P's that were handed off, find a thread.
 
 use super::handler::{self, waiting_in_handler, with_its_m};
-use super::netpoll;
 use super::owner::{make_idle, take_idle_p};
+use super::post;
 use super::ready;
 use super::steal;
 use super::timers;
@@ -227,7 +227,7 @@ pub fn hand_off(p: PRef) {
     }
     // The M may also have been watching other P's timers.
     rt.timer_added(timers::next_of_idle_ps());
-    netpoll::ensure_watched(rt, p.of_node());
+    post::ensure_watched(rt, p.of_node());
 }
 
 /// If nothing else waits for the P: a goroutine that was preempted, taken out of its queue, and the M that it waits on.

@@ -2,8 +2,9 @@
 
 use super::bound::{give_own_away, is_wanted};
 use super::events::{self, Heir};
-use super::netpoll::{self, Post, Woken};
+use super::netpoll;
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
+use super::post::{Post, Woken};
 use super::start::leave_to_sysmon;
 use super::steal::work_for_thieves;
 use super::timers;

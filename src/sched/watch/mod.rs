@@ -2,5 +2,6 @@
 
 pub mod deadlock;
 pub mod inspector;
+pub mod poller;
 pub mod sysmon;
 pub mod workers;

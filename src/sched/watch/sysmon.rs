@@ -5,6 +5,7 @@
 //! has been idle for a while it sleeps until a P is started, or until shortly after the next timer.
 
 use super::deadlock;
+use super::poller::PollerWatch;
 use crate::os::thread;
 use crate::os::time;
 use crate::sched::core::events::{self, Heir, WAKE_UP};
@@ -161,7 +162,7 @@ struct Sysmon {
     deadlock: deadlock::Watch,
     /// When sysmon last searched for strays, in ns, and the number of the next thread to check.
     strays: (i64, usize),
-    poller: netpoll::PollerWatch,
+    poller: PollerWatch,
     trimmer: Trimmer,
 }
 
@@ -174,7 +175,7 @@ impl Sysmon {
             idle_since: None,
             deadlock: deadlock::Watch::new(),
             strays: (0, 0),
-            poller: netpoll::PollerWatch::new(),
+            poller: PollerWatch::new(),
             trimmer: Trimmer::new(),
         }
     }
@@ -250,7 +251,7 @@ impl Sysmon {
         let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.is_empty();
         // For a timer that is due the timer watcher is about to wake, or needs help.
         let due = timers::next_of_idle_ps() <= now;
-        long_idle && !waits && !due && netpoll::PollerWatch::may_sleep(rt)
+        long_idle && !waits && !due && PollerWatch::may_sleep(rt)
     }
 
     /// Sleeps until the next check. `gangs`: when a gang must be looked at, in ns.

@@ -1,0 +1,225 @@
+//! Where an M without a P sleeps, and what it finds when it wakes: on its note, in the epoll instance of a P that it
+//! attends to, or, as the node's watcher, in the instance of a node. `POLLER.md` says why no event is lost.
+
+use super::netpoll::{BELL, Found, arm, is_deserted, poll_into_inbox, stop_attending, take_events};
+use super::start;
+use crate::os::bell::Bell;
+use crate::os::epoll::{self, Event};
+use crate::sched::who::m::MRef;
+use crate::sched::who::node::Node;
+use crate::sched::who::p::{PRef, PStatus};
+use crate::sched::who::runtime::Runtime;
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// How many P's with events a watcher takes out of its node's instance at once.
+const FIRED: usize = 16;
+
+/// Where an M without a P sleeps.
+pub enum Post<'a> {
+    /// On its note.
+    Note,
+    /// In the instance of the P that it ran last and now attends to.
+    P(PRef),
+    /// In the instance of a node: the M is the node's watcher.
+    Node(&'a Node),
+}
+
+/// How a sleep has ended.
+#[must_use]
+pub struct Woken {
+    /// The M has been notified.
+    pub notified: bool,
+    /// The goroutines that events of the P that the M attends to have made ready.
+    found: Found,
+    /// P's that had events when no M attended to them. They are not armed any more.
+    fired: [u16; FIRED],
+    n: usize,
+}
+
+impl<'a> Post<'a> {
+    /// Where an M sleeps that attends to no P. The M becomes the watcher of a node that has none: a node that needs a
+    /// watcher, else its own. If these have watchers it sleeps on its note.
+    pub fn find(rt: &'a Runtime, m: MRef) -> Post<'a> {
+        if !rt.polls.load(Ordering::Acquire) {
+            return Post::Note;
+        }
+        let own = &rt.nodes[m.node.get()];
+        let near = || core::iter::once(own).chain(own.neighbours.iter().map(|&n| &rt.nodes[n]));
+        let free = |n: &Node| n.poll.epoll().is_some() && !n.poll.has_watcher();
+        let become_watcher = |n: &Node| {
+            let (none, me) = (ptr::null_mut(), m.as_ptr());
+            n.poll.watcher.compare_exchange(none, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        near()
+            .find(|n| free(n) && needs_watcher(rt, n) && become_watcher(n))
+            .or_else(|| Some(own).filter(|n| free(n) && become_watcher(n)))
+            .map_or(Post::Note, Post::Node)
+    }
+
+    /// Whether events of P's files have to wake an M that sleeps at this post. Such an M is taken out of its pool last.
+    pub fn is_needed(&self) -> bool {
+        !matches!(self, Post::Note)
+    }
+
+    /// The M leaves its post.
+    pub fn leave(&self) {
+        match self {
+            Post::Note => {}
+            Post::P(p) => stop_attending(*p),
+            Post::Node(node) => node.poll.watcher.store(ptr::null_mut(), Ordering::Release),
+        }
+    }
+
+    /// The M has left its post to do other work, or for good: another idle M watches the node now if the node needs a
+    /// watcher. If no M is idle sysmon finds one.
+    pub fn pass_on(&self, rt: &Runtime) {
+        let node = match self {
+            Post::Note => return,
+            Post::P(p) => p.of_node(),
+            Post::Node(node) => node,
+        };
+        if !lacks_watcher(rt, node) {
+            return;
+        }
+        match node.pop_idle_m() {
+            Some(m) => start::give(m, None, None, false),
+            // sysmon may have gone to sleep while this M was still at its post.
+            None => rt.sysmon.wake_if_asleep(),
+        }
+    }
+
+    /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
+    /// or, unless it sleeps on its note, something has happened with a file.
+    pub fn sleep(&self, m: MRef, deadline: i64) -> Woken {
+        let mut woken = Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 };
+        let bell = match self {
+            Post::Note => {
+                woken.notified = m.sleep(deadline);
+                return woken;
+            }
+            Post::P(p) => &p.poll.bell,
+            Post::Node(node) => &node.poll.bell,
+        };
+        m.sleeps_in(bell.load());
+        woken.notified = m.take_note();
+        if !woken.notified {
+            match self {
+                Post::P(p) => woken.found = take_events(*p, deadline),
+                Post::Node(node) => woken.watch(node, deadline),
+                Post::Note => {}
+            }
+            woken.notified = m.take_note();
+        }
+        m.sleeps_in(None);
+        woken
+    }
+}
+
+impl Woken {
+    fn watch(&mut self, node: &Node, deadline: i64) {
+        let Some(epoll) = node.poll.epoll() else { return };
+        let mut events = [epoll::NONE; FIRED];
+        let n = epoll::wait(epoll, &mut events, deadline);
+        for &Event { u64: data, .. } in &events[..n] {
+            match data {
+                // The caller takes its note after this.
+                BELL => node.poll.bell.load().into_iter().for_each(Bell::heard),
+                _ => {
+                    self.fired[self.n] = data as u16;
+                    self.n += 1;
+                }
+            }
+        }
+    }
+
+    fn ps<'a>(&'a self, rt: &'a Runtime) -> impl Iterator<Item = PRef> + 'a {
+        self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
+    }
+
+    /// Takes one of the idle P's that have events, and arms the other idle P's for the next watcher.
+    #[must_use]
+    pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
+        let take = |p: PRef| rt.take_idle_p(p);
+        let mut taken = match post {
+            Post::P(p) if self.found.len() > 0 && take(*p) => Some(*p),
+            _ => None,
+        };
+        for p in self.ps(rt) {
+            disarm(p);
+            if taken.is_none() && take(p) {
+                taken = Some(p);
+            } else {
+                settle(p);
+            }
+        }
+        taken
+    }
+
+    /// The M has something else to do: arms the P's that had events for the next watcher.
+    pub fn leave_ps(&self, rt: &Runtime) {
+        for p in self.ps(rt) {
+            disarm(p);
+            settle(p);
+        }
+    }
+
+    /// Queues the goroutines that events have made ready: on the M's P if the M has attended to that P, else in the
+    /// inbox of the P that it has attended to.
+    pub fn deliver(self, m: MRef, post: &Post) {
+        match post {
+            Post::P(p) if self.found.len() > 0 => match m.p.get() == p.as_ptr() {
+                true => self.found.into_queues(*p),
+                false => self.found.into_inbox(*p),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// The event that the P was armed for has come.
+fn disarm(p: PRef) {
+    // SeqCst, and the fence: see `arm`.
+    p.poll.armed.store(false, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+}
+
+/// A P has events and is not armed any more. If the P is idle the next watcher must see the events, so it is armed again.
+/// The owner of a running P, and an M that attends to the P, see the events anyway.
+fn settle(p: PRef) {
+    match p.status() {
+        _ if p.poll.is_attended() => {}
+        PStatus::Idle => arm(p),
+        PStatus::Dead => {
+            poll_into_inbox(p);
+            arm(p);
+        }
+        _ => {}
+    }
+}
+
+/// Whether P's that no M attends to have files that are waited for.
+fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
+    let deserted =
+        |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);
+    rt.all_made_ps().any(|p| deserted(&p))
+}
+
+/// Whether P's of the node need a watcher, and the node has none.
+pub fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
+    node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
+}
+
+/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: no M is idle,
+/// and none can be made.
+pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
+    if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
+        return true;
+    }
+    let idle = || node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m());
+    let m = node.pop_idle_m().or_else(|| start::new_m(rt, node.id)).or_else(idle);
+    if let Some(m) = m {
+        start::give(m, None, None, false);
+    }
+    m.is_some()
+}
