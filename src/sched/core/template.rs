@@ -6,7 +6,8 @@ use super::start;
 use crate::os::thread;
 use crate::os::time;
 use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::template::{ABSENT, FAILED, NONE, THERE, Template};
+use crate::sched::who::template::{NONE, Template};
+use crate::sched::words::service::ServiceState;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -14,11 +15,11 @@ use core::sync::atomic::Ordering;
 impl Template {
     /// Whether goroutines may be made to wait in the handler. If not yet, sysmon starts the template thread.
     pub fn is_ready(&self, rt: &Runtime) -> bool {
-        let state = self.state.load(Ordering::Acquire);
-        if state != THERE && !self.needed.swap(true, Ordering::AcqRel) {
+        let state = self.service.state();
+        if state != ServiceState::Runs && !self.needed.swap(true, Ordering::AcqRel) {
             rt.sysmon.wake();
         }
-        state != ABSENT
+        state != ServiceState::NotStarted
     }
 
     /// For sysmon: starts the thread if it is needed.
@@ -32,15 +33,10 @@ impl Template {
         // If a goroutine waits already, the system has given no template thread before.
         let Some(_alone) = self.gate.begin_making() else { return };
         self.needed.store(false, Ordering::Release);
-        let state = match self.service.start(main) {
-            Ok(()) => THERE,
-            Err(e) => {
-                rt.lacks_threads.store(true, Ordering::Relaxed);
-                rt.warn_no_thread(e);
-                FAILED
-            }
-        };
-        self.state.store(state, Ordering::Release);
+        if let Err(e) = self.service.start(main) {
+            rt.lacks_threads.store(true, Ordering::Relaxed);
+            rt.warn_no_thread(e);
+        }
     }
 
     /// Makes an idle M for the node, or has the template thread make it. The M enters its pool on its own thread,
@@ -58,8 +54,8 @@ impl Template {
             self.service.wake();
         } else {
             // Goes on as if the system had no threads.
-            let failed = self.state.load(Ordering::Relaxed) == FAILED;
-            rt.lacks_threads.fetch_or(failed, Ordering::Relaxed);
+            let is_refused = self.service.state() == ServiceState::Refused;
+            rt.lacks_threads.fetch_or(is_refused, Ordering::Relaxed);
             self.spare_came(rt);
         }
     }

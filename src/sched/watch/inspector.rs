@@ -4,7 +4,7 @@
 
 use crate::os::{file, futex, thread, time};
 use crate::sched::core::preempt;
-use crate::sched::who::inspector::{ABSENT, BLOCKED, FAILED, Inspector, NOT_BLOCKED, THERE};
+use crate::sched::who::inspector::{BLOCKED, Inspector, NOT_BLOCKED};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ffi::c_void;
 use core::ptr;
@@ -15,12 +15,12 @@ impl Inspector {
     /// then only the template thread may make threads.
     pub fn start_if_needed(&self, rt: &Runtime) {
         let needed = self.needed.load(Ordering::Acquire) || rt.template.is_needed();
-        if !needed || self.state.load(Ordering::Acquire) != ABSENT {
+        if !needed || self.was_started() {
             return;
         }
         let Some(_alone) = rt.template.gate.begin_making() else { return };
-        let state = if self.service.start(main).is_ok() { THERE } else { FAILED };
-        self.state.store(state, Ordering::Release);
+        // If the system refuses the thread, no thread is asked for again: `is_blocked` then can't tell.
+        let _ = self.service.start(main);
     }
 }
 

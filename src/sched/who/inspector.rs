@@ -3,25 +3,15 @@
 use super::m::{M, MRef};
 use super::runtime::Runtime;
 use crate::os::{futex, spin::SpinLock, thread, thread::Thread, time};
-use crate::sched::words::service::Service;
+use crate::sched::words::service::{Service, ServiceState};
 use core::ptr;
-use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, Ordering,
-};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-/// Values of `Inspector::state`.
-pub const ABSENT: u8 = 0;
-
-pub const THERE: u8 = 1;
-
-/// The system gave no thread.
-pub const FAILED: u8 = 2;
-
-/// Values of `Inspector::answer`.
+/// A value of `Inspector::answer`: the inspector has not answered yet.
 pub const NONE_YET: u32 = 0;
-
+/// A value of `Inspector::answer`: the thread is blocked.
 pub const BLOCKED: u32 = 1;
-
+/// A value of `Inspector::answer`: the thread isn't blocked, or that can't be told.
 pub const NOT_BLOCKED: u32 = 2;
 
 /// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
@@ -35,7 +25,6 @@ const OLD: i64 = 100_000;
 const STRAYS: usize = 4;
 
 pub struct Inspector {
-    pub state: AtomicU8,
     /// A thread has asked before the inspector was there.
     pub needed: AtomicBool,
     /// Held by a thread that asks, for `PATIENCE` at most.
@@ -61,7 +50,6 @@ pub struct Inspector {
 impl Inspector {
     pub fn new() -> Inspector {
         Inspector {
-            state: AtomicU8::new(ABSENT),
             needed: AtomicBool::new(false),
             asking: SpinLock::new(),
             thread: AtomicI32::new(0),
@@ -78,14 +66,12 @@ impl Inspector {
 
     /// Whether the thread runs.
     pub fn is_there(&self) -> bool {
-        // Acquire: pairs with the Release in `start_if_needed`.
-        self.state.load(Ordering::Acquire) == THERE
+        self.service.is_there()
     }
 
     /// Whether the thread runs, or the system gave none.
     pub fn was_started(&self) -> bool {
-        // Acquire: as in `is_there`.
-        self.state.load(Ordering::Acquire) != ABSENT
+        self.service.was_started()
     }
 
     /// See [`Service::end`]. No thread asks any more.
@@ -98,10 +84,10 @@ impl Inspector {
     /// Whether the thread of this M is blocked in the kernel right now; false also if that can't be told at all. `None`:
     /// ask again soon. Notes in `M::ran` that the thread is blocked.
     pub fn is_blocked(&self, rt: &Runtime, m: MRef) -> Option<bool> {
-        match self.state.load(Ordering::Acquire) {
-            THERE => {}
-            FAILED => return Some(false),
-            _ => {
+        match self.service.state() {
+            ServiceState::Runs => {}
+            ServiceState::Refused => return Some(false),
+            ServiceState::NotStarted => {
                 self.need(rt);
                 return None;
             }

@@ -4,23 +4,14 @@ use crate::os::thread::Thread;
 use crate::os::time;
 use crate::sched::words::gate::{Gate, Through};
 use crate::sched::words::service::Service;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 /// Making a thread takes less than this, in ns, unless the maker waits for a lock whose owner waits for a P.
 pub const STUCK: i64 = 1_000_000;
 
-/// Values of `Template::state`.
-pub const ABSENT: u8 = 0;
-
-pub const THERE: u8 = 1;
-
-/// The system gave no thread.
-pub const FAILED: u8 = 2;
-
 /// The template thread, and the gate that excludes waiting in the handler while a thread is made.
 pub struct Template {
     pub gate: Gate,
-    pub state: AtomicU8,
     /// A goroutine must wait in the handler, and can't before sysmon has started the thread.
     pub needed: AtomicBool,
     /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is wanted.
@@ -37,7 +28,6 @@ impl Template {
     pub fn new() -> Template {
         Template {
             gate: Gate::new(),
-            state: AtomicU8::new(ABSENT),
             needed: AtomicBool::new(false),
             since: AtomicI64::new(0),
             node: AtomicUsize::new(NONE),
@@ -47,12 +37,12 @@ impl Template {
 
     /// Whether the thread runs.
     pub fn is_there(&self) -> bool {
-        self.state.load(Ordering::Acquire) == THERE
+        self.service.is_there()
     }
 
     /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
     pub fn may_wait(&self) -> Option<Through<'_>> {
-        (self.state.load(Ordering::Acquire) != ABSENT).then(|| self.gate.begin_waiting()).flatten()
+        if self.service.was_started() { self.gate.begin_waiting() } else { None }
     }
 
     /// Whether sysmon is asked to start the thread.

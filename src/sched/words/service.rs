@@ -4,10 +4,23 @@
 use crate::os::{futex, locked::Locked, thread, thread::Thread};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// What has become of a service's thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ServiceState {
+    NotStarted = 0,
+    /// The thread runs.
+    Runs = 1,
+    /// The system gave no thread when it was last asked.
+    Refused = 2,
+}
 
 /// The thread, and the word that it sleeps on.
 pub struct Service {
+    /// A [`ServiceState`].
+    state: AtomicU8,
     /// Changes to wake the thread.
     note: AtomicU32,
     thread: Locked<Option<Thread>>,
@@ -18,6 +31,7 @@ pub struct Service {
 impl Service {
     pub fn new() -> Service {
         Service {
+            state: AtomicU8::new(ServiceState::NotStarted as u8),
             note: AtomicU32::new(0),
             thread: Locked::new(None),
             has_left: AtomicBool::new(false),
@@ -26,9 +40,31 @@ impl Service {
 
     /// Starts the thread; fails with a negative errno value.
     pub fn start(&self, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
-        let started = Thread::start(main, ptr::null_mut())?;
-        self.thread.with(|thread| *thread = Some(started));
-        Ok(())
+        let started = Thread::start(main, ptr::null_mut());
+        let state = if started.is_ok() { ServiceState::Runs } else { ServiceState::Refused };
+        let result = started.map(|started| self.thread.with(|thread| *thread = Some(started)));
+        // Release: pairs with the Acquire in `state`.
+        self.state.store(state as u8, Ordering::Release);
+        result
+    }
+
+    pub fn state(&self) -> ServiceState {
+        // Acquire: pairs with the Release in `start`.
+        match self.state.load(Ordering::Acquire) {
+            0 => ServiceState::NotStarted,
+            1 => ServiceState::Runs,
+            _ => ServiceState::Refused,
+        }
+    }
+
+    /// Whether the thread runs.
+    pub fn is_there(&self) -> bool {
+        self.state() == ServiceState::Runs
+    }
+
+    /// Whether the thread runs, or the system has refused a thread.
+    pub fn was_started(&self) -> bool {
+        self.state() != ServiceState::NotStarted
     }
 
     /// Waits until the thread has stopped using the runtime, which `Runtime::exiting` makes it do. Returns the thread, if
