@@ -7,7 +7,7 @@
 use super::embed::{self, GSnapshot};
 use crate::os::{self, heap, time};
 use crate::sched::core::blocking;
-use crate::sched::who::g::Status;
+use crate::sched::who::g::{Status, describe_creator};
 use crate::sched::who::m;
 use crate::sched::who::runtime::Inside;
 use core::ffi::CStr;
@@ -109,10 +109,7 @@ fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Res
         write!(out, ", {:?}", String::from_utf8_lossy(name))?;
     }
     writeln!(out)?;
-    let creator = match seen.creator {
-        0 => "a thread".to_owned(),
-        id => format!("goroutine {id}"),
-    };
+    let creator = describe_creator(seen.creator);
     match seen.pc {
         0 => writeln!(out, "  spawned by the library"),
         pc => writeln!(out, "  spawned by {creator} at {}", os::place_of(pc)),

@@ -16,7 +16,7 @@ use crate::sched::who::m::{self, MRef, OUTSIDE, claim};
 use crate::sched::who::runtime::{Inside, rt, try_rt};
 use crate::sched::who::task::Newborn;
 use crate::sched::who::waiter::{Parker, Why};
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -218,10 +218,8 @@ impl GSnapshot {
 /// # Safety
 /// The goroutine has not ended, or the caller has a reference.
 pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
-    let name = g.name.load(Ordering::Relaxed);
-    // SAFETY: null, or a C string that is freed with the last reference.
-    let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
-    let bytes = name.to_bytes();
+    // SAFETY: the goroutine has not ended, or the caller has a reference.
+    let bytes = unsafe { g.name() }.unwrap_or(c"").to_bytes();
     if let Some(room) = to.len().checked_sub(1) {
         let n = bytes.len().min(room);
         to[..n].copy_from_slice(&bytes[..n]);

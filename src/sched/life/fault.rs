@@ -15,12 +15,7 @@ pub fn on_fault(address: usize) {
     if !stack.guards(address) {
         return;
     }
-    let name = g.name.load(Ordering::Relaxed);
-    let name = if name.is_null() {
-        &[][..]
-    } else {
-        // SAFETY: a C string of the goroutine's own.
-        unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes()
-    };
+    // SAFETY: the goroutine runs on this thread, so it has not ended.
+    let name = unsafe { g.name() }.unwrap_or(c"").to_bytes();
     stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, g.pc.get(), address);
 }

@@ -11,10 +11,10 @@ use crate::os::{self, thread, time};
 use crate::sched::core::netpoll;
 use crate::sched::core::steal;
 use crate::sched::who::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
-use crate::sched::who::g::{G, Status};
+use crate::sched::who::g::{G, Status, describe_creator};
 use crate::sched::who::m::{M, claim};
 use crate::sched::who::runtime::{Inside, Ms, Runtime, rt};
-use core::ffi::{CStr, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// How many holds embedders have: while there is a hold, something outside can wake goroutines.
@@ -190,17 +190,11 @@ fn report(rt: &Runtime) -> String {
 /// A line of the report: a goroutine's id, its name, quoted and escaped, what it waits for, and where it was spawned.
 fn line(g: &G) -> String {
     let id = g.id.load(Ordering::Relaxed);
-    let name = g.name.load(Ordering::Relaxed);
-    let name = match name.is_null() {
-        true => String::new(),
-        // SAFETY: the goroutine waits, so its name stays.
-        false => format!(" {:?}", unsafe { CStr::from_ptr(name) }.to_string_lossy()),
-    };
+    // SAFETY: the goroutine waits, and nothing can wake it, so it has not ended.
+    let name = unsafe { g.name() };
+    let name = name.map_or(String::new(), |name| format!(" {:?}", name.to_string_lossy()));
     let place = os::place_of(g.pc.get());
-    let creator = match g.creator.get() {
-        0 => "a thread".to_owned(),
-        id => format!("goroutine {id}"),
-    };
+    let creator = describe_creator(g.creator.get());
     format!(
         "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
         g.why.get().text()

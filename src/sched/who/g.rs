@@ -12,7 +12,7 @@ use crate::os::spin::SpinLock;
 use crate::sched::words::pool::Pooled;
 use crate::stack::{SizeClass, Stack};
 use core::cell::{Cell, UnsafeCell};
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -223,10 +223,28 @@ impl G {
         self.flags.set(if on { flags | flag } else { flags & !flag });
     }
 
+    /// The goroutine's name; `None`: it has none.
+    ///
+    /// # Safety
+    /// While the result is used, the goroutine has not ended, or the caller has a reference to it.
+    pub unsafe fn name(&self) -> Option<&CStr> {
+        let name = self.name.load(Ordering::Relaxed);
+        // SAFETY: not null, so it is a C string, which is freed with the last reference.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+    }
+
     /// The stack; a goroutine that has begun has one.
     #[inline(always)]
     pub fn stack_of_running(&self) -> Stack {
         self.stack.get().expect("a goroutine that has begun has a stack")
+    }
+}
+
+/// For reports: which goroutine or thread has spawned a goroutine. `creator`: see [`G::creator`].
+pub fn describe_creator(creator: u64) -> String {
+    match creator {
+        0 => "a thread".to_owned(),
+        id => format!("goroutine {id}"),
     }
 }
 
