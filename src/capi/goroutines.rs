@@ -15,7 +15,7 @@ use crate::sched::who::gang::Gang;
 use crate::sched::who::group::{Group, LARGEST};
 use crate::sched::who::m;
 use crate::sched::who::node::priority;
-use crate::sched::who::runtime::{self, Inside};
+use crate::sched::who::runtime::Visit;
 use crate::stack::SizeClass;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::offset_of;
@@ -468,8 +468,7 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
-    let _inside = m::with_p().is_none().then(Inside::enter_if_there);
-    runtime::try_rt().map_or(0, |rt| rt.goroutines())
+    Visit::begin().map_or(0, |rt| rt.goroutines())
 }
 
 /// A key of goroutine-local values. No key is 0.

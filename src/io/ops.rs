@@ -18,7 +18,7 @@ use crate::sched::core::blocking;
 use crate::sched::core::park::{FOREVER, NOWAIT, sleep_until};
 use crate::sched::who::g::flags;
 use crate::sched::who::m;
-use crate::sched::who::runtime::{Inside, rt};
+use crate::sched::who::runtime::Visit;
 use crate::sched::who::waiter::{Cause, Why};
 
 /// The entry of the descriptor. If it has none, makes the calling function return the error.
@@ -474,9 +474,8 @@ pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> i
 pub fn close(fd: i32) -> i32 {
     if let Some(file) = table::known(fd) {
         // Without a runtime the file is in no instance.
-        let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
-        let runtime = (inside.is_some() || m::with_p().is_some()).then(rt);
-        let e = file.begin_closing(fd, runtime);
+        let runtime = Visit::try_begin();
+        let e = file.begin_closing(fd, runtime.as_deref());
         if e != 0 {
             return e;
         }

@@ -6,8 +6,7 @@ use super::wait::is_past;
 use crate::os::file::Buffer;
 use crate::os::process::{self, SignalRecord, SignalSet};
 use crate::sched::core::park::NOWAIT;
-use crate::sched::who::m;
-use crate::sched::who::runtime::{Inside, try_rt};
+use crate::sched::who::runtime::Visit;
 
 /// waitpid(2). For a child by its number, waits for a file that reports the child's end. For others, checks at
 /// intervals, because no file reports that one of several children has changed.
@@ -78,7 +77,5 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<SignalRecord, i
 
 /// The signal that preempts goroutines, or will preempt them in the next runtime; 0: none.
 fn preempt_signal() -> i32 {
-    // While this thread is inside, no other thread ends the runtime.
-    let _inside = m::with_p().is_none().then(Inside::enter_if_there);
-    try_rt().map_or(libc::SIGURG, |rt| rt.preempt_signal)
+    Visit::begin().map_or(libc::SIGURG, |rt| rt.preempt_signal)
 }

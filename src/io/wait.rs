@@ -67,7 +67,7 @@ pub fn until_done_in(
     let mut attempt = || until_uninterrupted(&mut once);
     let Some(mut used) = entered else { return ECANCELED };
     let call = WaitingCall { fd, file, want, deadline, generation: used.generation };
-    // Whether an event woke the caller as a taker: then it wakes the next taker if there may be more.
+    // Whether an event has woken the caller, as a taker.
     let mut woken = false;
     let (mut may_be_done, mut in_vain) = (false, 0);
     let may_skip = want.room > 0 && deadline != NOWAIT && m::on_goroutine().is_some();
@@ -84,21 +84,15 @@ pub fn until_done_in(
         }
         drop(used);
         if result != EAGAIN || deadline == NOWAIT {
-            if woken {
-                file.pass_on(want.side);
-            }
-            return result;
+            return call.end(result, woken);
         }
         if let Some(at_end) = want.when_shut
             && (may_be_done || file.may_be_shut())
             && is_shut(fd)
         {
             // What came between the attempt and the shutdown is still there.
-            let Some(result) = call.last_attempt(&mut attempt, at_end) else { return ECANCELED };
-            if woken {
-                file.pass_on(want.side);
-            }
-            return result;
+            let last = call.last_attempt(&mut attempt, at_end);
+            return last.map_or(ECANCELED, |result| call.end(result, woken));
         }
         in_vain += u32::from(may_be_done);
         if in_vain > IN_VAIN {
@@ -152,6 +146,14 @@ struct WaitingCall<'a> {
 }
 
 impl WaitingCall<'_> {
+    /// The call ends with this result. A taker that an event has woken wakes the next taker, because there may be more.
+    fn end(self, result: isize, woken: bool) -> isize {
+        if woken {
+            self.file.pass_on(self.want.side);
+        }
+        result
+    }
+
     /// Makes the system call once more, for a call that ends in any case. Returns `otherwise` if the system call would
     /// have to wait. `None`: the file has been closed.
     fn last_attempt(self, attempt: impl FnOnce() -> isize, otherwise: isize) -> Option<isize> {

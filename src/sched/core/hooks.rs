@@ -22,7 +22,7 @@ use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::hooks::{HookOfThread, Hooks, IN_THREAD_HOOKS, STARTING};
 use crate::sched::who::m::{self, HOOKED, MRef};
 use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{CHANGING, Inside, rt};
+use crate::sched::who::runtime::{CHANGING, Runtime, Visit, rt};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -50,9 +50,8 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     if is_set.is_none() {
         return -libc::ENOMEM;
     }
-    let inside = m::with_p().is_none().then(Inside::try_enter).flatten();
-    if inside.is_some() || m::with_p().is_some() {
-        tell_all();
+    if let Some(rt) = Visit::try_begin() {
+        tell_all(&rt);
     }
     0
 }
@@ -74,9 +73,9 @@ fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut H
 
 /// Lets each thread of the runtime see that the hooks have changed: threads that run goroutines go to g0, threads that
 /// sleep wake up.
-fn tell_all() {
-    rt().ps().for_each(|p: PRef| world::ask(p, TO_G0));
-    rt().ms_that(|_| true).into_iter().for_each(start::nudge);
+fn tell_all(rt: &Runtime) {
+    rt.ps().for_each(|p: PRef| world::ask(p, TO_G0));
+    rt.ms_that(|_| true).into_iter().for_each(start::nudge);
 }
 
 /// The runtime has ended: no thread has hooks that were removed.

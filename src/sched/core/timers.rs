@@ -14,7 +14,7 @@ use crate::os::{heap, thread, time};
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, MRef};
 use crate::sched::who::p::{self, PRef, PStatus};
-use crate::sched::who::runtime::{self, Inside, Runtime, rt};
+use crate::sched::who::runtime::{self, Runtime, Visit, rt};
 use crate::sched::who::timer::{
     Added, After, Entry, Fire, LATEST, NoMemory, Target, Timer, Timers, pop,
 };
@@ -502,11 +502,7 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
 /// The target of an entry in the heap of P `home` has moved on before its time: counts the entry as dead.
 pub fn left_early(home: u16) {
     // Only a hint, so this doesn't wait for a shutdown that is under way.
-    let inside = if m::with_p().is_none() { Inside::try_enter() } else { None };
-    if inside.is_none() && m::with_p().is_none() {
-        return;
-    }
-    let rt = rt();
+    let Some(rt) = Visit::try_begin() else { return };
     if let Some(p) = rt.p_if_made(home as usize) {
         let moved = p.timers.closed.load(Ordering::Relaxed);
         let timers = if moved { &rt.p(0).timers } else { &p.timers };

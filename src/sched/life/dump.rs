@@ -8,8 +8,7 @@ use super::embed::{self, GSnapshot};
 use crate::os::{self, heap, time};
 use crate::sched::core::blocking;
 use crate::sched::who::g::{Status, describe_creator};
-use crate::sched::who::m;
-use crate::sched::who::runtime::Inside;
+use crate::sched::who::runtime::Visit;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::ops::Range;
@@ -49,8 +48,7 @@ impl Records {
 /// Writes a line or two for each goroutine to the file. `-ENOMEM`, or what write(2) gives.
 pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
-    let inside = m::with_p().is_none().then(Inside::enter_if_there).flatten();
-    if inside.is_some() || m::with_p().is_some() {
+    if let Some(_runtime) = Visit::begin() {
         // If the caller has stopped the world itself, it stays stopped.
         let stopped_here = embed::stop() == 0;
         let mut has_room = true;
@@ -62,7 +60,6 @@ pub fn dump(fd: i32) -> i32 {
             return -libc::ENOMEM;
         }
     }
-    drop(inside);
     // Ids are in the order of the spawns; the order of the descriptors means nothing.
     records.all.sort_unstable_by_key(|record| record.seen.id);
     // The goroutine that reads the other end of a pipe may need the P.

@@ -13,7 +13,7 @@ use crate::sched::core::registers;
 use crate::sched::core::world;
 use crate::sched::who::g::{G, GRef, Status, flags};
 use crate::sched::who::m::{self, MRef, OUTSIDE, claim};
-use crate::sched::who::runtime::{Inside, rt, try_rt};
+use crate::sched::who::runtime::{Inside, Visit, rt, try_rt};
 use crate::sched::who::task::Newborn;
 use crate::sched::who::waiter::{Parker, Why};
 use core::ffi::{c_char, c_void};
@@ -167,8 +167,8 @@ impl GSnapshot {
     /// What any thread may read of a goroutine at any time, if the descriptor stays: the goroutine has not ended, or
     /// the caller has a reference.
     pub fn at_any_time(g: GRef) -> GSnapshot {
-        // While this thread is inside, no other thread ends the runtime.
-        let _inside = m::with_p().is_none().then(Inside::enter_if_there);
+        // While this value exists no thread ends the runtime.
+        let _runtime = Visit::begin();
         GSnapshot::with_status(g, g.status())
     }
 

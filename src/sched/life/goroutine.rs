@@ -20,7 +20,7 @@ use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef, count_pinned};
 use crate::sched::who::p::count;
-use crate::sched::who::runtime::{Inside, rt, try_rt};
+use crate::sched::who::runtime::{Visit, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::who::waiter::{Cause, Parker, Why};
 use core::ptr;
@@ -279,7 +279,7 @@ fn recycle_shared(g: GRef) {
 /// Gives a reference back; the last one frees the descriptor.
 pub fn release(g: GRef) {
     // Enter first: a shutdown unmaps the descriptor's memory once it has no reference.
-    let _inside = m::with_p().is_none().then(Inside::enter_if_there);
+    let runtime = Visit::begin();
     let others = |refs: u32| (refs > 1).then_some(refs - 1);
     // AcqRel: pairs with the other releases, so the descriptor is freed after all uses.
     if g.refs.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_ok() {
@@ -287,7 +287,7 @@ pub fn release(g: GRef) {
     }
     // The caller has the last reference, so there can be no new one; it keeps the memory mapped.
     recycle_shared(g);
-    match try_rt() {
+    match runtime.as_deref() {
         Some(rt) if g.runtime.get() == rt.number => {
             g.refs.store(0, Ordering::Relaxed);
             rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());

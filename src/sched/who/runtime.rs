@@ -5,7 +5,7 @@ use super::cxa;
 use super::g::{G, Status};
 use super::gang::Gangs;
 use super::inspector::Inspector;
-use super::m::{M, MRef};
+use super::m::{self, M, MRef};
 use super::node::{LONGEST_THEFT, Node};
 use super::p::{P, PRef};
 use super::slots::Slots;
@@ -25,6 +25,7 @@ use crate::sched::words::headcount::{Forks, Headcount};
 use crate::sched::words::idle::Idle;
 use crate::stack::SizeClass;
 use core::ffi::c_void;
+use core::ops::Deref;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
@@ -268,6 +269,43 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.take(self.0);
+    }
+}
+
+/// The runtime, for a caller that may be a goroutine or a plain thread. While this value exists the runtime doesn't end.
+pub struct Visit {
+    rt: &'static Runtime,
+    _inside: Option<Inside>,
+}
+
+impl Visit {
+    /// Waits while a runtime is being made or ended. `None`: there is no runtime.
+    #[must_use]
+    pub fn begin() -> Option<Visit> {
+        Visit::by(Inside::enter_if_there)
+    }
+
+    /// [`Visit::begin`] without waiting: `None` also while the runtime is being made or ended.
+    #[must_use]
+    pub fn try_begin() -> Option<Visit> {
+        Visit::by(Inside::try_enter)
+    }
+
+    fn by(enter: fn() -> Option<Inside>) -> Option<Visit> {
+        // The runtime doesn't end while an M of its own has a P.
+        let inside = match m::with_p() {
+            Some(_) => None,
+            None => Some(enter()?),
+        };
+        // A signal handler may have forked since then, and in the child there is no runtime.
+        Some(Visit { rt: try_rt()?, _inside: inside })
+    }
+}
+
+impl Deref for Visit {
+    type Target = Runtime;
+    fn deref(&self) -> &Runtime {
+        self.rt
     }
 }
 
