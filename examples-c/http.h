@@ -122,7 +122,7 @@ static size_t http_head_length(const char *data, size_t n)
     return 0;
 }
 
-/* Ends the line at *p with a NUL and moves *p to the next one. NULL: it is no proper line. */
+/* Ends the line at *p with a NUL and moves *p to the next one. NULL if the line is malformed. */
 static char *next_line(char **p, const char *end)
 {
     char *line = *p;

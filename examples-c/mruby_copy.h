@@ -1,7 +1,7 @@
 /*
  * mruby_copy.h: Ruby values as bytes outside of any interpreter, for mruby.c.
  *
- * Whoever includes it defines free_chan, which gives a reference to a channel back.
+ * The including file defines free_chan, which gives a reference to a channel back.
  */
 #ifndef MRUBY_COPY_H
 #define MRUBY_COPY_H

@@ -48,7 +48,7 @@ static gs_chan *make_chan(void)
     return or_die(gs_chan_make(sizeof(int), 0));
 }
 
-/* Sends 2, 3, 4, ... until the other end is closed. Whoever sends on a channel frees it. */
+/* Sends 2, 3, 4, ... until the other end is closed. A channel's sender frees it. */
 static void generate(void *arg)
 {
     gs_chan *out = arg;

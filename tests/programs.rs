@@ -174,7 +174,7 @@ const VARIANTS: &[Program] = &[
     // The callers optimised as hard as it gets: compilers then cache addresses of thread-locals.
     Program { name: "state_o3_lto", file: "state.c", options: &["-O3", "-flto"], settings: matrix },
     // The sanitizer knows the goroutines' stacks: exceptions on them, and goroutines that end in the
-    // middle of a function, are no errors to it.
+    // middle of a function, aren't errors to it.
     Program { name: "asan_cxx", file: "cxx.cpp", options: ADDRESS_SANITIZER, settings: once },
     Program {
         name: "asan_goroutine",
@@ -551,7 +551,7 @@ fn every_comment_says_who_may_call_the_function() {
     let header = fs::read_to_string(manifest_dir().join("include/gosched.h")).unwrap();
     let text = header.split(INLINE).next().unwrap();
     for name in declared_functions() {
-        // In a comment, or in a macro, it is no declaration.
+        // A mention in a comment or in a macro isn't a declaration.
         let is_declared = |at: &usize| {
             let line = &text[text[..*at].rfind('\n').unwrap() + 1..*at];
             !line.starts_with([' ', '#', '/']) && line.ends_with([' ', '*'])
@@ -894,7 +894,7 @@ macro_rules! checks {
     ($($name:ident)*) => { &[$((stringify!($name), $name as fn())),*] };
 }
 
-/// Tests that are no program with a setting. A function that isn't listed here is unused, says the compiler.
+/// Tests other than a program run with a setting. The compiler reports a function that isn't listed here as unused.
 const CHECKS: &[(&str, fn())] = checks! {
     valgrind_finds_no_leak_and_no_error
     chaos_uses_every_function_of_the_header

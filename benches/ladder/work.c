@@ -47,7 +47,7 @@ static long number(const char *text)
     char *end;
     long n = strtol(text, &end, 10);
     if (end == text || *end != '\0' || n < 1 || n > 1000000) {
-        fprintf(stderr, "'%s' is no number from 1 to 1000000\n", text);
+        fprintf(stderr, "'%s' isn't a number from 1 to 1000000\n", text);
         exit(2);
     }
     return n;

@@ -1234,8 +1234,8 @@ public:
 
 namespace detail {
 
-/// For the lists of waiters of gs::condition_variable_any. They are no members of it: a waiter that was notified takes
-/// the mutex once more, and the condition variable may be gone then.
+/// Guards the lists of waiters of gs::condition_variable_any. It isn't a member of that class: a waiter that was notified
+/// takes the mutex once more, and the condition variable may be gone then.
 struct alignas(64) list_mutex {
     mutex m;
 };
@@ -1670,7 +1670,8 @@ inline void give_back(T &to, T &&value) noexcept(!may_not_go_back<T>)
     }
 }
 
-/// In the destructor of an outgoing that was not sent nor restored: another exception unwinds the stack, mostly.
+/// Called by the destructor of an outgoing that was neither sent nor restored, usually while an exception unwinds the
+/// stack: so this function throws none.
 template <class Out>
 inline void restore_quietly(Out &out) noexcept
 {
@@ -3261,7 +3262,7 @@ public:
 
 // ---- UDP ----
 
-/// An address and a port: whom datagrams are sent to, and come from. net.UDPAddr.
+/// An address and a port that datagrams are sent to or come from. net.UDPAddr.
 class endpoint {
     union address {
         sockaddr any;
@@ -3422,7 +3423,7 @@ public:
         return detail::done(static_cast<long>(r), "gs::udp_socket::send_to");
     }
     result<void> send_to(std::string_view text, const endpoint &to) const { return send_to(text.data(), text.size(), to); }
-    /// On a socket of connect(). std::errc::connection_refused: no socket has that port. Mostly the next call reports it.
+    /// On a socket of connect(). std::errc::connection_refused: no socket has that port. Usually the next call reports it.
     result<void> send(const void *p, std::size_t n) const
     {
         return detail::done(static_cast<long>(gs_send(file_.fd(), p, n, 0, write_by_)), "gs::udp_socket::send");

@@ -79,7 +79,7 @@ pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
         MISSING.store(true, Ordering::Relaxed);
     }
     let ms = if left < 0 { -1 } else { (left as u64).div_ceil(1_000_000).min(1 << 30) as i32 };
-    // SAFETY: as above.
+    // SAFETY: the events are writable for their number.
     let n = unsafe { libc::epoll_wait(epoll, at, room, ms) };
     n.max(0) as usize
 }

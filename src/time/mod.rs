@@ -62,7 +62,7 @@ pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*cons
 /// Starts a timer that has just been made.
 fn begin(timer: Option<*const Timer>, ns: i64, period: i64) -> Result<*const Timer, i32> {
     let timer = timer.ok_or(-libc::ENOMEM)?;
-    // SAFETY: just made.
+    // SAFETY: the timer has just been made and is not shared yet.
     let started = inside(|| unsafe { &*timer }.start(from_now(ns), period));
     match started.map(|r| r.map_err(|NoMemory| -libc::ENOMEM)) {
         Ok(Ok(_)) => Ok(timer),

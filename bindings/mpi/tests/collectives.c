@@ -142,7 +142,7 @@ TEST(on_several_communicators_at_once)
         CHECK_EQ(MPI_Comm_free(&members[k].comm), 0);
 }
 
-/* An operation of the program's own runs where MPI makes progress: mostly in the progress goroutine. */
+/* A user-defined operation runs wherever MPI makes progress, usually in the progress goroutine. */
 static void longest(void *in, void *inout, int *length, MPI_Datatype *type)
 {
     volatile char stack[100000]; /* there is room for some */

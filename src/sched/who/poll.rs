@@ -22,7 +22,7 @@ pub struct Poll {
     pub polled_at: Cell<u32>,
     /// After how many decisions the owner polls next.
     pub ticks: Cell<u32>,
-    /// When an M has last looked, in ns.
+    /// When an M last looked, in ns.
     pub last_poll: AtomicI64,
     /// A goroutine has written to a file since the P's owner last looked for other P's files that are ready.
     pub wrote: Cell<bool>,
@@ -58,7 +58,7 @@ impl Poll {
         self.epoll.load(Ordering::Acquire)
     }
 
-    /// When an M has last looked, in ns.
+    /// When an M last looked, in ns.
     pub fn last_poll(&self) -> i64 {
         self.last_poll.load(Ordering::Relaxed)
     }

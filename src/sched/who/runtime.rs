@@ -424,7 +424,7 @@ impl Runtime {
     }
 
     /// How long a goroutine that was spawned for a node waits there before another node may take it, in ns: what a
-    /// theft costs, which is mostly waking a thread.
+    /// theft costs, most of which is waking a thread.
     pub fn theft_time(&self) -> i64 {
         self.theft_time.load(Ordering::Relaxed)
     }

@@ -118,7 +118,7 @@ impl World {
             return self.run(p, true);
         }
         self.spin_ended();
-        // Whoever submitted meanwhile has relied on us.
+        // A thread that submitted meanwhile has relied on us.
         if self.work_anywhere()
             && let Some(p) = self.take_idle_p(near)
         {

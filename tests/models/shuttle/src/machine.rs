@@ -40,7 +40,7 @@ struct Sleeper {
     deadline: Option<i64>,
 }
 
-/// Values of [`Sleeper::address`] that are no address: the second is a sleep in the user's code.
+/// Values of [`Sleeper::address`] that aren't addresses. `ENDED_BY_SIGNALS` is a sleep in the user's code.
 const JUST_SLEEPS: usize = 0;
 const ENDED_BY_SIGNALS: usize = 1;
 

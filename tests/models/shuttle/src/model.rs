@@ -331,7 +331,7 @@ impl Plain {
     }
 }
 
-/// A number that is no part of the model: using it is no scheduling point.
+/// A counter outside the model: using it isn't a scheduling point.
 #[derive(Default)]
 pub struct Count(std::sync::atomic::AtomicU64);
 

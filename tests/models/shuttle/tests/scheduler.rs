@@ -353,8 +353,8 @@ fn a_stopped_world_stands_still() {
     });
 }
 
-/// Whoever stops the world takes P's in system calls and idle ones, and gives all
-/// of them back.
+/// The thread that stops the world takes P's in system calls and idle ones, and gives
+/// all of them back.
 #[test]
 fn stopping_the_world_leaves_no_p_with_two_owners_and_none_without() {
     check(1000, || {
@@ -540,7 +540,7 @@ fn a_borrowed_thread_goes_back_though_others_keep_it_busy() {
     check(8000, || {
         let back = Arc::new(Count::default());
         in_runtime(2, 1, || {
-            // Whoever lets it go on runs it next, mostly on another thread.
+            // The goroutine that lets it continue runs next, usually on another thread.
             let gate = Gate::new();
             let (others, g) = (back.clone(), gate.clone());
             let (f, arg) = body(move || {
