@@ -5,22 +5,22 @@
 // - Values of any type over channels, and functions with arguments and results as goroutines.
 // - Lengths of time and points in time are those of std::chrono, of any clock. A time of another clock
 //   than std::chrono::steady_clock is converted when the call begins.
-// - Objects that clean up: locks for std::lock_guard and its kin, task groups that wait.
+// - Objects that clean up: locks for std::lock_guard and the like, task groups that wait.
 //
-// Errors. gs::error, an std::system_error, is thrown for each error of the library; its code() is of
-// gs::category() and compares with std::errc: `e.code() == std::errc::operation_canceled`. What a program
-// expects to happen is no error: a closed channel ends a receive with an empty gs::received, a wait that
-// has a limit says by its result that the time was up.
+// Errors. gs::error, an std::system_error, is thrown for each error of the library; its code() is of gs::category() and
+// compares with std::errc: `e.code() == std::errc::operation_canceled`. What a program expects to happen isn't an
+// error: a receive from a closed channel returns an empty gs::received, and a wait with a limit says by its result that
+// the time was up.
 //
-// With -fno-exceptions nothing is thrown. A function that is declared with gs::result<T> returns a T where
-// exceptions are on. Where they are off it returns an object that has a T or an std::error_code. Then what
-// can't be constructed for lack of memory is empty, and every call on it gives EINVAL; and misuse that no
-// program can go on from (unlocking what isn't locked) is reported and aborts. All of it is in another
-// inline namespace then, so that objects of the two kinds aren't mixed in a program by mistake.
+// With -fno-exceptions nothing is thrown. A function that is declared with gs::result<T> returns a T where exceptions
+// are on. Where they are off it returns an object that has a T or an std::error_code. An object that can't be
+// constructed for lack of memory is then empty, and every call on it gives EINVAL. Misuse that no program can recover
+// from (unlocking a mutex that isn't locked) is reported, and the program aborts. Without exceptions everything is in
+// another inline namespace, so that a program can't mix objects of the two kinds by mistake.
 //
-// Cancelling. A goroutine that is cancelled gets gs::error with std::errc::operation_canceled from every call
-// that would block, and unwinds by it. Locks are the exception: lock() is never ended by a cancel, because
-// destructors lock, too.
+// Cancelling. In a goroutine that is cancelled every call that would block throws gs::error with
+// std::errc::operation_canceled, which unwinds the goroutine. Locks are the exception: a cancel never ends lock(),
+// because destructors lock, too.
 //
 // gs_exit() runs no destructors: a C++ goroutine ends by returning.
 #ifndef GOSCHED_HPP
@@ -108,8 +108,8 @@ public:
 
 }  // namespace detail
 
-/// The category of the library's errors: values are those of errno.h, or a failed look-up's
-/// (gs_getaddrinfo); messages are gs_strerror's. A code of it equals the std::errc of its value.
+/// The category of the library's errors. Its values are those of errno.h, or of a failed look-up (gs_getaddrinfo); its
+/// messages are those of gs_strerror. A code of this category equals the std::errc of its value.
 inline const std::error_category &category() noexcept
 {
     // Never destroyed: goroutines may go on while the program ends.
@@ -118,13 +118,13 @@ inline const std::error_category &category() noexcept
     return *the;
 }
 
-/// The error code of what a function of gosched.h has returned: a negative errno value; none for 0 and above.
+/// The error code for a result of a function of gosched.h. r: a negative errno value, or 0 and above for no error.
 inline std::error_code make_code(long r) noexcept
 {
     return r < 0 ? std::error_code(static_cast<int>(-r), category()) : std::error_code();
 }
 
-/// What is thrown where exceptions are on. Its what() begins with the name of the function.
+/// The exception that this header throws. Its what() begins with the name of the function that failed.
 class error : public std::system_error {
 public:
     /// r: what a function of gosched.h has returned, below 0. where: the function that failed.
@@ -156,7 +156,7 @@ inline void must(long r, const char *where)
 
 #if GS_HPP_EXCEPTIONS
 
-/// What functions return that may fail. With exceptions: T itself, as errors are thrown.
+/// The return type of functions that may fail. With exceptions it is T itself, since errors are thrown.
 template <class T>
 using result = T;
 
@@ -182,7 +182,7 @@ struct unexpected {
     std::error_code code;
 };
 
-/// What functions return that may fail. Without exceptions: a T, or an std::error_code.
+/// The return type of functions that may fail. Without exceptions it is a T or an std::error_code.
 template <class T>
 class [[nodiscard]] result {
     std::optional<T> value_;
@@ -300,12 +300,12 @@ inline result<void> done(long r, const char *)
 
 #endif
 
-/// How an operation with a limit has ended. The numbers are those of errno.h.
+/// How an operation with a time limit ended. The numbers are those of errno.h.
 enum class status : int {
     ok = 0,
     closed = EPIPE,         ///< the channel is closed (and, for a receive, drained)
-    again = EAGAIN,         ///< it can't be done at once
-    timed_out = ETIMEDOUT,  ///< nor before the deadline
+    again = EAGAIN,         ///< the operation can't be done at once
+    timed_out = ETIMEDOUT,  ///< the operation could not be done before the deadline
     cancelled = ECANCELED,  ///< the goroutine is cancelled: only without exceptions, which throw gs::error
     invalid = EINVAL,       ///< the object is empty: only without exceptions
     no_memory = ENOMEM,     ///< there is no memory to wait with a deadline: only without exceptions
@@ -325,7 +325,7 @@ inline status status_of(int r, const char *where)
     return static_cast<status>(-r);
 }
 
-/// Whether a wait that may end early has succeeded: true: 0; false: no time is left.
+/// The result of a wait with a time limit: true if it succeeded, false if the time was up.
 inline result<bool> in_time(int r, const char *where)
 {
     if (r == 0)
@@ -346,7 +346,7 @@ static_assert(sizeof(time_point) == sizeof(std::int64_t), "the elements of gs_af
 
 namespace detail {
 
-/// The length in ns, rounded up; what is beyond 292 years is 292 years.
+/// The length in ns, rounded up. A length above 292 years becomes 292 years.
 template <class Rep, class Period>
 constexpr std::int64_t ns_of(const std::chrono::duration<Rep, Period> &d) noexcept
 {
@@ -370,7 +370,7 @@ constexpr std::int64_t ns_of(const std::chrono::duration<Rep, Period> &d) noexce
 
 }  // namespace detail
 
-/// Until when a call may wait: made from a length of time, from now on, or from a time of any clock.
+/// Until when a call may wait. Made from a length of time, which begins now, or from a time of any clock.
 class deadline {
     gs_deadline at_;
     struct raw {
@@ -378,7 +378,7 @@ class deadline {
     constexpr deadline(raw, gs_deadline at) noexcept : at_(at) {}
 
 public:
-    /// From now on for this long; what is not above 0 has passed already.
+    /// This long from now. A length of 0 or below has passed already.
     template <class Rep, class Period>
     deadline(const std::chrono::duration<Rep, Period> &d) noexcept : at_(gs_after_ns(detail::ns_of(d)))
     {
@@ -408,7 +408,7 @@ public:
     constexpr gs_deadline native() const noexcept { return at_; }
 };
 
-/// While there is one, no call of the running goroutine is ended by a cancel: gs_cancel_disable. Nests.
+/// While an object of this class lives, a cancel doesn't end calls of the running goroutine: gs_cancel_disable. Nests.
 class no_cancel {
 public:
     no_cancel() noexcept { (void)gs_cancel_disable(); }
@@ -417,7 +417,8 @@ public:
     no_cancel &operator=(const no_cancel &) = delete;
 };
 
-/// While there is one, the running goroutine is not preempted: gs_preempt_disable, with its caveats. Nests.
+/// While an object of this class lives, the running goroutine is not preempted: gs_preempt_disable, with its caveats.
+/// Nests.
 class no_preempt {
 public:
     no_preempt() noexcept { gs_preempt_disable(); }
@@ -442,13 +443,13 @@ inline std::uint64_t id() noexcept
     return gs_id(gs_self());
 }
 
-/// Whether it was cancelled. For loops that compute, and call nothing that would block.
+/// Whether the running goroutine was cancelled. For loops that compute and make no call that would block.
 inline bool cancelled() noexcept
 {
     return gs_cancelled() != 0;
 }
 
-/// Fails with std::errc::operation_canceled if it was cancelled.
+/// Fails with std::errc::operation_canceled if the running goroutine was cancelled.
 inline result<void> check_cancelled()
 {
     return detail::done(gs_cancelled() != 0 ? -ECANCELED : 0, "gs::this_goroutine::check_cancelled");
@@ -470,8 +471,8 @@ inline result<void> sleep_until(const std::chrono::time_point<Clock, Duration> &
 
 // ---- Start and stop ----
 
-/// What gs::init starts the runtime with. What is 0 or null is taken from the environment, and else has its
-/// default: see gs_config.
+/// The settings with which gs::init starts the runtime. A setting that is 0 or null is taken from the environment, or
+/// else has its default: see gs_config.
 struct config {
     std::uint32_t procs = 0;             ///< how many goroutines run at the same time
     std::uint32_t max_threads = 0;       ///< how many threads are started for goroutines, at most
@@ -482,8 +483,8 @@ struct config {
     std::int32_t preempt_signal = 0;     ///< -1: none
 };
 
-/// Starts the runtime; without it the first call that needs one does. Fails with
-/// std::errc::device_or_resource_busy if there is one already.
+/// Starts the runtime. Without gs::init, the first call that needs a runtime starts it. Fails with
+/// std::errc::device_or_resource_busy if a runtime exists already.
 inline result<void> init(const config &c = config{})
 {
     gs_config native = GS_CONFIG_INIT;
@@ -497,8 +498,8 @@ inline result<void> init(const config &c = config{})
     return detail::done(gs_init(&native), "gs::init");
 }
 
-/// Waits until every goroutine has ended, ends all threads of the library and frees all that it has. For
-/// plain threads. Fails with std::errc::timed_out, and has changed nothing, if goroutines are left then.
+/// Waits until every goroutine has ended, ends all threads of the library and frees all that the library has. For plain
+/// threads. Fails with std::errc::timed_out, and changes nothing, if goroutines are left at the deadline.
 inline result<void> shutdown(deadline until = deadline::forever())
 {
     return detail::done(gs_shutdown(until.native()), "gs::shutdown");
@@ -551,7 +552,7 @@ struct box<void> {
     void take_from(box &o) noexcept { value = o.value; }
 };
 
-/// A result, or the exception in its place. Filled by one stack and taken by another.
+/// A result, or the exception in its place. One goroutine or thread fills it and another takes it.
 template <class T>
 struct outcome {
     box<T> value;
@@ -611,7 +612,7 @@ struct outcome {
 };
 
 #if GS_HPP_EXCEPTIONS
-/// Whether it is what a cancelled goroutine unwinds by.
+/// Whether the exception is the one that unwinds a cancelled goroutine.
 inline bool is_cancel(const std::exception_ptr &thrown) noexcept
 {
     try {
@@ -638,9 +639,9 @@ inline constexpr bool can_call = std::is_invocable_v<std::decay_t<F>, std::decay
 
 }  // namespace detail
 
-/// Runs f(args...) as a goroutine, on the calling thread to begin with, and returns what it returns, or throws
-/// what it throws. Others may then still be there: gs::shutdown waits for them. For plain threads; fails in a
-/// goroutine with std::errc::device_or_resource_busy.
+/// Runs f(args...) as a goroutine, on the calling thread to begin with, and returns what f returns, or throws what f
+/// throws. Other goroutines may be left then: gs::shutdown waits for them. For plain threads; in a goroutine it fails
+/// with std::errc::device_or_resource_busy.
 template <class F, class... Args>
 inline result<std::invoke_result_t<F, Args...>> run(F &&f, Args &&...args)
 {
@@ -656,8 +657,8 @@ inline result<std::invoke_result_t<F, Args...>> run(F &&f, Args &&...args)
     return here.out.take("gs::run");
 }
 
-/// Calls f(args...) on the thread's own large stack with the P given up, for what is deep or blocks in a call of
-/// another library: gs_blocking. Returns what it returns, or throws what it throws.
+/// Calls f(args...) on the thread's own large stack with the P given up: gs_blocking. For code that needs a deep stack,
+/// or that blocks in a call of another library. Returns what f returns, or throws what f throws.
 template <class F, class... Args>
 inline std::invoke_result_t<F, Args...> blocking(F &&f, Args &&...args)
 {
@@ -704,7 +705,7 @@ struct options {
     gs_workers *workers = nullptr;    ///< on whose threads it begins, if it is pinned
 };
 
-/// Of gs::go: there is no handle. An exception that leaves the goroutine ends the program.
+/// An argument of gs::go: the goroutine has no handle. An exception that leaves the goroutine ends the program.
 struct detached_t {
     explicit detached_t() = default;
 };
@@ -748,7 +749,7 @@ inline char *make_bytes(std::size_t n)
 #endif
 }
 
-/// A function and its arguments, which are destroyed by the goroutine when it has returned.
+/// A function and its arguments. The goroutine destroys them when the function has returned.
 template <class F, class... Args>
 class call {
     union {
@@ -790,10 +791,10 @@ public:
     go_base(const go_base &) = delete;
     go_base &operator=(const go_base &) = delete;
 
-    /// Says that one side is done with it; true: it was the last one.
+    /// One side is done with this object. True: that side was the last.
     bool leave(unsigned as) noexcept
     {
-        // Release: the other side sees what was done here; acquire: it was done before the destruction.
+        // Acquire-release: the side that destroys the object sees all that the other side has done to it.
         return flags_.fetch_or(as, std::memory_order_acq_rel) & (as & ended ? dropped : ended);
     }
     bool heeded() const noexcept { return !(flags_.load(std::memory_order_relaxed) & unheeded); }
@@ -839,7 +840,7 @@ public:
         if (s->leave(go_base::ended))
             s->end();
     }
-    /// It was never started.
+    /// The goroutine was never started.
     void unstarted() noexcept
     {
         call_.drop();
@@ -891,7 +892,7 @@ public:
     /// As valid(), in std::thread's word.
     bool joinable() const noexcept { return valid(); }
 
-    /// Waits until it has ended. get() then gives its result, or exception, without waiting. Fails with
+    /// Waits until the goroutine has ended. get() then gives the result, or the exception, without waiting. Fails with
     /// std::errc::resource_deadlock_would_occur in the goroutine itself.
     result<void> join() const { return detail::done(gs_join(g_, GS_FOREVER), "gs::goroutine::join"); }
     /// false: it hasn't ended yet.
@@ -906,9 +907,9 @@ public:
         return detail::in_time(gs_join(g_, deadline(at).native()), "gs::goroutine::join_until");
     }
 
-    /// Waits until it has ended, and returns what it has returned, or throws what it has thrown; then the handle
-    /// is empty, as an std::future is. If the wait fails, because the caller is cancelled, it keeps the goroutine.
-    /// Fails with std::errc::owner_dead if the goroutine has ended with gs_exit.
+    /// Waits until the goroutine has ended, and returns its result or throws its exception. The handle is empty then,
+    /// as an std::future is. If the wait fails because the caller is cancelled, the handle keeps the goroutine. Fails
+    /// with std::errc::owner_dead if the goroutine has ended with gs_exit.
     result<T> get()
     {
         const int r = gs_join(g_, GS_FOREVER);
@@ -940,7 +941,8 @@ public:
         gs_release(std::exchange(g_, nullptr));
     }
 
-    /// Its number: no two in the life of the runtime have the same. 0: it has not run yet, or there is none.
+    /// The goroutine's number, which is unique in the life of the runtime. 0: the goroutine has not run yet, or the
+    /// handle is empty.
     std::uint64_t id() const noexcept { return gs_id(g_); }
     /// What options::name was.
     std::string name() const
@@ -951,7 +953,7 @@ public:
         s.pop_back();
         return s;
     }
-    /// For functions of gosched.h: good as long as the handle has it.
+    /// For functions of gosched.h. Valid as long as the handle has the goroutine.
     gs_g *native_handle() const noexcept { return g_; }
 };
 
@@ -1027,7 +1029,8 @@ inline result<goroutine<detail::result_of<F, Args...>>> go(F &&f, Args &&...args
     return detail::start(nullptr, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-/// With options: std::errc::invalid_argument for a node that there isn't, and the like.
+/// With options. Fails with std::errc::invalid_argument for options that gs_spawn_with refuses, such as a node that
+/// doesn't exist.
 template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
 inline result<goroutine<detail::result_of<F, Args...>>> go(const options &o, F &&f, Args &&...args)
 {
@@ -1051,7 +1054,7 @@ inline result<void> go(detached_t, const options &o, F &&f, Args &&...args)
 
 // ---- Mutexes and other synchronisation objects ----
 
-/// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any may
+/// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any goroutine may
 /// unlock it. Goroutines and plain threads.
 class mutex {
     gs_mutex m_{};
@@ -1080,7 +1083,7 @@ public:
     {
         return lock_by(deadline(at).native());
     }
-    /// Misuse if it isn't locked.
+    /// Unlocking a mutex that isn't locked is misuse.
     void unlock() { detail::must(gs_mutex_unlock(&m_), "gs::mutex::unlock"); }
     native_handle_type native_handle() noexcept { return &m_; }
 
@@ -1213,7 +1216,7 @@ public:
     {
         return by(lock, deadline(d).native(), "gs::condition_variable::wait_for");
     }
-    /// What pred() is in the end.
+    /// Returns pred() as it is at the end.
     template <class Rep, class Period, class Pred>
     result<bool> wait_for(std::unique_lock<mutex> &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
     {
@@ -1384,7 +1387,7 @@ public:
     {
         return by(lock, deadline(d).native(), "gs::condition_variable_any::wait_for");
     }
-    /// What pred() is in the end.
+    /// Returns pred() as it is at the end.
     template <class Lock, class Rep, class Period, class Pred>
     result<bool> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
     {
@@ -1499,8 +1502,8 @@ public:
     gs_sem *native_handle() noexcept { return &s_; }
 };
 
-/// Does something once: the first call() calls f, others wait until it has returned. If f throws, call() throws
-/// that, and the next one calls f again, as for std::call_once. Waiting is never ended by a cancel.
+/// Does something once: the first call() calls f, and other calls wait until f has returned. If f throws, call() throws
+/// that exception, and the next call() calls f again, as std::call_once does. A cancel never ends the wait.
 class once {
     mutex m_;
     std::atomic<bool> done_{false};
@@ -1538,7 +1541,7 @@ public:
         done_.store(true, std::memory_order_release);
         return result<void>();
     }
-    /// Whether it is done.
+    /// Whether f was called and has returned.
     bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 };
 
@@ -1559,7 +1562,7 @@ struct is_trivially_relocatable<std::shared_ptr<T>> : std::true_type {
 };
 #endif
 
-/// What a receive gives: a value, or why there is none. As std::optional, with a status.
+/// The result of a receive: a value, or why there is none. Like std::optional, with a status.
 template <class T>
 class received {
     std::optional<T> value_;
@@ -1752,7 +1755,7 @@ public:
             v->~T();
         return out;
     }
-    /// In place of take(): destroys the element.
+    /// Called instead of take(): destroys the element.
     void drop() noexcept
     {
         if constexpr (P == passing::relocated)
@@ -1866,13 +1869,13 @@ public:
     }
     void swap(chan_handle &o) noexcept { std::swap(block_, o.block_); }
 
-    /// Whether it refers to a channel; a nil one is never ready in a select, and an error elsewhere.
+    /// Whether the handle refers to a channel. A nil channel is never ready in a select, and an error elsewhere.
     explicit operator bool() const noexcept { return block_ != nullptr; }
-    /// How many elements are in it now.
+    /// How many elements are buffered now.
     std::size_t size() const noexcept { return gs_chan_len(native_handle()); }
-    /// How many it holds.
+    /// How many elements the buffer holds.
     std::size_t capacity() const noexcept { return gs_chan_cap(native_handle()); }
-    /// For functions of gosched.h: good as long as a handle is there. Its elements are T's where
+    /// For functions of gosched.h. Valid as long as the channel has a handle. Its elements are T's if
     /// is_trivially_relocatable<T>, else pointers to T's on the heap.
     gs_chan *native_handle() const noexcept { return block_ != nullptr ? block_->c : nullptr; }
     /// Whether both refer to the same channel.
@@ -1908,15 +1911,15 @@ inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
     return received<T>(status_of(r, where));
 }
 
-/// The sends of a channel that can be sent to.
+/// The operations of a channel that can be sent to.
 template <class Self, class T>
 class sending {
     gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
 
 public:
-    /// `ch <- value`. Fails with std::errc::broken_pipe if the channel is closed, also meanwhile; a value that was to
-    /// be moved is then as before. It is moved back: if T's move assignment throws, that exception leaves the send, and the
-    /// value is in the state in which the assignment has left it. This goes for all sends.
+    /// `ch <- value`. Fails with std::errc::broken_pipe if the channel is closed, or is closed while the send waits. A
+    /// value that was to be moved is then moved back. If T's move assignment throws, that exception leaves the send,
+    /// and the value is in the state in which the assignment has left it. This holds for all sends.
     result<void> send(const T &value) const { return done(detail::send<T>(c(), value, GS_FOREVER), "gs::chan::send"); }
     result<void> send(T &&value) const
     {
@@ -1952,11 +1955,12 @@ public:
     {
         return status_of(detail::send<T>(c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
     }
-    /// Sends fail from now on, receives when it is drained. Fails with std::errc::broken_pipe if it is closed.
+    /// From now on sends fail, and so do receives once the channel is drained. Fails with std::errc::broken_pipe if the
+    /// channel is closed already.
     result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
 };
 
-/// The receives of a channel that can be received from.
+/// The operations of a channel that can be received from.
 template <class Self, class T>
 class receiving {
     gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
@@ -2038,7 +2042,7 @@ public:
     {
     }
     chan() : chan(std::size_t{0}) {}
-    /// A nil channel. Of nullptr alone: 0 is a capacity.
+    /// A nil channel. Only from nullptr: 0 is a capacity.
     template <class Null, std::enable_if_t<std::is_same_v<Null, std::nullptr_t>, int> = 0>
     chan(Null) noexcept
     {
@@ -2079,7 +2083,7 @@ struct is_trivially_relocatable<recv_chan<T>> : std::true_type {
 namespace detail {
 
 struct access {
-    /// A handle for a channel of gosched.h that it owns from here on.
+    /// A handle for a channel of gosched.h, which the handle owns from here on.
     template <class T>
     static recv_chan<T> adopt(gs_chan *c)
     {
@@ -2272,16 +2276,16 @@ public:
 
 }  // namespace detail
 
-/// A case of gs::select: receives, then calls f with the value. If f can be called with a gs::received<T> (also
-/// with auto), it is called with that, and without a value if the channel is closed and drained. A function
-/// that takes a T can't be told of that: then select fails with std::errc::broken_pipe.
+/// A case of gs::select: receives, then calls f with the value. If f can be called with a gs::received<T> (also with
+/// auto), it gets that, without a value if the channel is closed and drained. An f that takes only a T can't be told of
+/// a closed channel: then select fails with std::errc::broken_pipe.
 template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
 inline auto recv(const C &c, F &&f)
 {
     return detail::recv_case<C, std::remove_reference_t<F>>(c, f);
 }
 
-/// A case of gs::select: sends, then calls f. A value that is moved is as before if another case was chosen.
+/// A case of gs::select: sends, then calls f. A value that was to be moved is as before if another case was chosen.
 /// select fails with std::errc::broken_pipe if the channel is closed.
 template <class C, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
 inline auto send(const C &c, const typename C::value_type &value, F &&f)
@@ -2307,10 +2311,11 @@ inline auto timeout(deadline at, F &&f)
     return detail::timeout_case<std::remove_reference_t<F>>(at, f);
 }
 
-/// Does one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g), gs::otherwise(h)). Of
-/// several that can be done each has the same chance. Calls the function of the case and returns its index.
-/// Fails with std::errc::operation_canceled in a cancelled goroutine that would have to wait. If a value that was not sent
-/// can't be moved back, because its assignment throws, the function of the case is called and that exception thrown then.
+/// Carries out one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g),
+/// gs::otherwise(h)). Of several cases that can be done, each has the same chance. Calls the function of the case that
+/// was chosen, and returns the case's index. Fails with std::errc::operation_canceled in a cancelled goroutine that
+/// would have to wait. If a value that was not sent can't be moved back because its assignment throws, select calls the
+/// function of the case and then throws that exception.
 template <class... Cases>
 inline result<std::size_t> select(Cases &&...cases)
 {
@@ -2358,8 +2363,8 @@ inline result<std::size_t> select(Cases &&...cases)
 ///     while (s.active() > 0)
 ///         s.select();
 ///
-/// For one goroutine at a time. A function of a case may add cases, and enable and disable them. Where there is no memory
-/// for a case std::bad_alloc is thrown; without exceptions the program ends.
+/// For one goroutine at a time. A function of a case may add, enable and disable cases. Without memory for a case
+/// std::bad_alloc is thrown; without exceptions the program ends.
 class selector {
     struct entry {
         bool on = true, spent = false;
@@ -2473,14 +2478,14 @@ class selector {
     }
 
 public:
-    /// Adds a case that receives; gives its number: 0, 1, 2 ... The function as for gs::recv.
+    /// Adds a case that receives, and returns its number: 0, 1, 2 ... f is as for gs::recv.
     template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
     std::size_t recv(const C &c, F &&f)
     {
         using T = typename C::value_type;
         return add(std::make_unique<receiving<T, std::decay_t<F>>>(recv_chan<T>(c), std::forward<F>(f)));
     }
-    /// Adds a case that sends the value once, and calls f then; gives its number.
+    /// Adds a case that sends the value once and then calls f. Returns its number.
     template <class C, class V, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
     std::size_t send(const C &c, V &&value, F &&f)
     {
@@ -2490,7 +2495,7 @@ public:
 
     /// How many cases there are, disabled ones too.
     std::size_t size() const noexcept { return entries_.size(); }
-    /// How many take part.
+    /// How many cases take part.
     std::size_t active() const noexcept
     {
         std::size_t n = 0;
@@ -2500,12 +2505,12 @@ public:
     }
     bool enabled(std::size_t i) const { return entries_.at(i)->on; }
     void disable(std::size_t i) { entries_.at(i)->on = false; }
-    /// Lets the case take part again, but for a send that is done.
+    /// Lets the case take part again, unless it is a send that is done.
     void enable(std::size_t i) { entries_.at(i)->on = !entries_.at(i)->spent; }
     /// Removes all cases, with the values that were not sent. Not from the function of a case.
     void clear() noexcept { entries_.clear(); }
 
-    /// Waits until one of the cases can be done, does it, and gives its number. Fails as gs::select; with
+    /// Waits until one of the cases can be done, does it, and returns its number. Fails as gs::select does, and with
     /// std::errc::invalid_argument if no case takes part.
     result<std::size_t> select()
     {
@@ -2515,9 +2520,9 @@ public:
             return detail::failed<std::size_t>(r, "gs::selector::select");
         return which;
     }
-    /// Does a case that can be done at once; empty: there is none.
+    /// Does a case that can be done at once. Empty if there is none.
     result<std::optional<std::size_t>> try_select() { return run_until(GS_NOWAIT, "gs::selector::try_select"); }
-    /// Empty: none could be done in time.
+    /// Empty if no case could be done in time.
     template <class Rep, class Period>
     result<std::optional<std::size_t>> select_for(const std::chrono::duration<Rep, Period> &d)
     {
@@ -2539,13 +2544,13 @@ inline recv_chan<time_point> after(const std::chrono::duration<Rep, Period> &d)
     return detail::access::adopt<time_point>(gs_after(detail::ns_of(d)));
 }
 
-/// Sends the time on a channel each d; a tick that finds one in the channel is dropped. time.Ticker. Stopped when it
-/// is destroyed; the channel stays as long as there are handles of it, and is not closed.
+/// Sends the time on a channel every d. A tick is dropped if the channel still has the last one. The destructor stops
+/// the ticker; the channel lives as long as it has handles, and is not closed. time.Ticker.
 class ticker {
     recv_chan<time_point> c_;
 
 public:
-    /// d must be above 0, else it fails with std::errc::invalid_argument (or is empty).
+    /// d must be above 0; else this fails with std::errc::invalid_argument (without exceptions: the ticker is empty).
     template <class Rep, class Period>
     explicit ticker(const std::chrono::duration<Rep, Period> &d)
     {
@@ -2609,7 +2614,7 @@ public:
     }
     timer(timer &&o) noexcept : state_(std::exchange(o.state_, nullptr)) {}
     timer &operator=(timer &&) = delete;
-    /// Stops it and waits until f doesn't run, so it must not be destroyed by f.
+    /// Stops the timer and waits until f doesn't run. So f must not destroy the timer.
     ~timer()
     {
         if (state_ == nullptr)
@@ -2620,9 +2625,9 @@ public:
         delete state_;
     }
     explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// true: it was still to call f, and won't; f may still be running.
+    /// True: the timer had yet to call f, and won't. False: f may still be running.
     bool stop() { return state_ != nullptr && gs_timer_stop(state_->t) == 1; }
-    /// Lets it call f d from now. true: it was still to do so before.
+    /// The timer calls f d from now. True: it had yet to call f before.
     template <class Rep, class Period>
     result<bool> reset(const std::chrono::duration<Rep, Period> &d)
     {
@@ -2636,8 +2641,8 @@ public:
 // ---- Task groups ----
 
 /// Goroutines that end together: none of them is left when wait() has returned or the group is destroyed. The first
-/// exception that leaves one cancels the others, and wait() throws it. A member that returns an std::error_code
-/// (or a gs::result without exceptions) that says an error does as much; wait() then fails with that.
+/// exception that leaves a member cancels the others, and wait() throws it. A member may also return an std::error_code
+/// (or, without exceptions, a gs::result): an error cancels the others too, and wait() then fails with it.
 class task_group {
     struct member {
         task_group *group;
@@ -2716,7 +2721,7 @@ class task_group {
     void fail(std::exception_ptr thrown, std::error_code code)
     {
         std::lock_guard<mutex> guard(lock_);
-        // What the cancel itself brings about is not what went wrong.
+        // An error that the cancel itself brings about isn't the cause.
         if (thrown_ || code_ || (cancelled_ && (thrown ? detail::is_cancel(thrown) : is_cancel(code))))
             return;
         thrown_ = std::move(thrown);
@@ -2824,7 +2829,8 @@ public:
         reap();
     }
 
-    /// Starts f(args...) as a member. Members may start members. In a group that is cancelled it is cancelled at once.
+    /// Starts f(args...) as a member. Members may start members. In a cancelled group a new member is cancelled at
+    /// once.
     template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
     result<void> go(F &&f, Args &&...args)
     {
@@ -2843,7 +2849,7 @@ public:
         std::lock_guard<mutex> guard(lock_);
         cancel_all();
     }
-    /// Whether it was cancelled, by cancel() or by the first exception.
+    /// Whether the group was cancelled, by cancel() or by the first exception.
     bool cancelled()
     {
         std::lock_guard<mutex> guard(lock_);
@@ -2851,8 +2857,8 @@ public:
     }
 
     /// Waits until all members have ended, and throws the first exception. Then the group can be used again. If the
-    /// caller is cancelled meanwhile the members are cancelled too; it waits for them, and fails with
-    /// std::errc::operation_canceled. In a member: std::errc::resource_deadlock_would_occur.
+    /// caller is cancelled meanwhile, wait() cancels the members too, waits for them, and fails with
+    /// std::errc::operation_canceled. In a member it fails with std::errc::resource_deadlock_would_occur.
     result<void> wait()
     {
         if (is_member())
@@ -2954,7 +2960,7 @@ class stream_socket {
     friend class socket_streambuf;
 
     ssize_t read_raw(void *p, std::size_t n) const { return gs_read(file_.fd(), p, n, read_by_); }
-    /// 0, or the error; how many bytes were written before it.
+    /// Returns 0 or the error, and counts the bytes that were written before it.
     int write_raw(const void *p, std::size_t n, std::size_t &written) const
     {
         for (written = 0; written < n;) {
@@ -2976,18 +2982,18 @@ public:
     /// Gives the socket to the caller.
     int release() noexcept { return file_.release(); }
 
-    /// Until when all reads, all writes, or both may wait: std::errc::timed_out from then on, as with Go's
-    /// SetDeadline. For the goroutine that reads or writes, between its calls.
+    /// Until when all reads, all writes, or both may wait. From then on they fail with std::errc::timed_out, as with
+    /// Go's SetDeadline. For the goroutine that reads or writes, between its calls.
     void set_read_deadline(deadline until) noexcept { read_by_ = until.native(); }
     void set_write_deadline(deadline until) noexcept { write_by_ = until.native(); }
     void set_deadline(deadline until) noexcept { read_by_ = write_by_ = until.native(); }
 
-    /// Reads what is there, n bytes at most, and waits until there is something. 0: the other side has ended.
+    /// Waits until there is something to read, and reads n bytes at most. 0: the other side has ended.
     result<std::size_t> read_some(void *p, std::size_t n) const
     {
         return detail::bytes_result(read_raw(p, n), "gs::stream_socket::read_some");
     }
-    /// Reads n bytes. Fewer: the other side has ended.
+    /// Reads n bytes, or fewer if the other side has ended.
     result<std::size_t> read(void *p, std::size_t n) const
     {
         std::size_t all = 0;
@@ -3014,15 +3020,15 @@ public:
     }
     result<void> write(std::string_view text) const { return write(text.data(), text.size()); }
 
-    /// Says to the other side that nothing more will be written.
+    /// Tells the other side that nothing more will be written.
     result<void> shutdown_write() const
     {
         return detail::done(file_.shutdown(SHUT_WR), "gs::stream_socket::shutdown_write");
     }
-    /// Ends both directions; what waits in a read gets the end. Any goroutine may call it; the goroutine that has the
-    /// stream closes it.
+    /// Ends both directions; a read that waits returns the end. Any goroutine may call it; the goroutine that owns the
+    /// stream still closes it.
     result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::stream_socket::shutdown"); }
-    /// Closes it. While others use it: shutdown() instead.
+    /// Closes the stream. While others use it, call shutdown() instead.
     result<void> close() { return detail::done(file_.close(), "gs::stream_socket::close"); }
 };
 
@@ -3092,7 +3098,7 @@ public:
     }
     /// Ends every accept(), now and later. Any goroutine may call it.
     result<void> stop() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_listener::stop"); }
-    /// Closes it. While others use it: stop() instead.
+    /// Closes the listener. While others use it, call stop() instead.
     result<void> close() { return detail::done(file_.close(), "gs::tcp_listener::close"); }
 };
 
@@ -3212,7 +3218,7 @@ public:
             return detail::failed<unix_stream>(fd, "gs::unix_stream::connect");
         return unix_stream(fd);
     }
-    /// Two that are connected with each other: socketpair.
+    /// Two streams that are connected to each other: socketpair.
     static result<std::pair<unix_stream, unix_stream>> pair()
     {
         using two = std::pair<unix_stream, unix_stream>;
@@ -3247,8 +3253,8 @@ public:
     bool is_open() const noexcept { return file_.fd() >= 0; }
     int native_handle() const noexcept { return file_.fd(); }
 
-    /// The next connection. Fails with std::errc::too_many_files_open until there is room again. To end it early cancel the
-    /// goroutine that accepts: a socket within the machine can't be told to stop listening as TCP's can.
+    /// The next connection. Fails with std::errc::too_many_files_open until there is room again. To end it early,
+    /// cancel the goroutine that accepts: unlike a TCP socket, a Unix socket can't be told to stop listening.
     result<unix_stream> accept(deadline until = deadline::forever()) const
     {
         const int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
@@ -3300,9 +3306,9 @@ class endpoint {
     }
 
 public:
-    /// An empty endpoint, which is no address.
+    /// An empty endpoint, without an address.
     endpoint() noexcept { std::memset(&at_, 0, sizeof at_); }
-    /// Of IPv4 or IPv6; others make an empty one.
+    /// From an address of IPv4 or IPv6; any other makes an empty endpoint.
     endpoint(const sockaddr *at, socklen_t n) noexcept : endpoint()
     {
         if (at == nullptr || !((at->sa_family == AF_INET && n >= sizeof at_.v4) || (at->sa_family == AF_INET6 && n >= sizeof at_.v6)))
@@ -3331,7 +3337,7 @@ public:
     {
         return ntohs(at_.any.sa_family == AF_INET6 ? at_.v6.sin6_port : at_.v4.sin_port);
     }
-    /// The address in figures, such as "127.0.0.1" or "::1"; "" of an empty one.
+    /// The address in numbers, such as "127.0.0.1" or "::1"; "" of an empty one.
     std::string host() const
     {
         char text[INET6_ADDRSTRLEN] = "";
@@ -3388,7 +3394,7 @@ public:
             return detail::failed<udp_socket>(fd, "gs::udp_socket::bind");
         return udp_socket(fd);
     }
-    /// send() goes to a port of the host, and receive() takes what comes from there. Fails as gs_udp_connect.
+    /// send() sends to a port of the host, and receive() takes only what comes from there. Fails as gs_udp_connect.
     static result<udp_socket> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         const int fd = gs_udp_connect(host.c_str(), port, until.native());
@@ -3443,7 +3449,7 @@ public:
         d.from = endpoint(reinterpret_cast<sockaddr *>(&from), len);
         return d;
     }
-    /// The next datagram, n bytes of it at most; gives how many.
+    /// The next datagram, n bytes of it at most. Returns how many.
     result<std::size_t> receive(void *p, std::size_t n) const
     {
         return detail::bytes_result(gs_recv(file_.fd(), p, n, 0, read_by_), "gs::udp_socket::receive");
@@ -3494,9 +3500,9 @@ struct root {
 
 }  // namespace detail
 
-/// Runs coroutines on one goroutine, or plain thread: that which is in run(). While one waits by co_await the others of its
-/// executor run; an ordinary call that waits holds up all of them. A wait by co_await that isn't over at once is a
-/// goroutine of its own as long as it lasts.
+/// Runs coroutines on one goroutine or plain thread: the caller of run(). While a coroutine waits by co_await, the
+/// others of its executor run; an ordinary call that waits holds up all of them. A wait by co_await that isn't over at
+/// once has a goroutine of its own as long as it lasts.
 class executor {
 public:
     /// The wait of a coroutine: what is awaited derives from it.
@@ -3518,9 +3524,9 @@ public:
     protected:
         wait_base() noexcept = default;
         ~wait_base() = default;
-        /// Waits; called on a goroutine of its own.
+        /// Waits. Called on the wait's own goroutine.
         virtual void wait_now() noexcept = 0;
-        /// That goroutine can't be started: a negative errno value. The coroutine goes on.
+        /// The wait's goroutine can't be started, for the reason r (a negative errno value). The coroutine continues.
         virtual void not_started(int r) noexcept = 0;
 
     public:
@@ -3538,7 +3544,7 @@ public:
     executor() noexcept = default;
     executor(const executor &) = delete;
     executor &operator=(const executor &) = delete;
-    /// Coroutines that have not begun don't.
+    /// Coroutines that have not begun never begin.
     ~executor()
     {
         while (fresh_ != nullptr)
@@ -3553,8 +3559,8 @@ public:
     }
 
     /// Runs until all coroutines have ended. The first exception that leaves a coroutine added with go() cancels the
-    /// waits of the others, and is thrown. If the caller is cancelled the waits are cancelled, too; it goes on until all
-    /// coroutines have ended, and fails with std::errc::operation_canceled.
+    /// waits of the others, and is thrown. If the caller is cancelled, the waits are cancelled too; run() continues
+    /// until all coroutines have ended, and fails with std::errc::operation_canceled.
     result<void> run()
     {
         const int r = loop();
@@ -3572,8 +3578,8 @@ private:
 
     friend class detail::promise_base;
 
-    // The coroutine that goes on when the running one has suspended. It is resumed here and not by that one: GCC makes a jump
-    // of that only with -O2, else a loop of co_awaits would need ever more stack.
+    // The coroutine that continues when the running one has suspended. It is resumed here and not by the running one:
+    // GCC turns that into a jump only with -O2, and otherwise a loop of co_awaits would need ever more stack.
     std::coroutine_handle<> next_;
     detail::root::promise_type *fresh_ = nullptr, **last_fresh_ = &fresh_; // have not begun
     std::size_t left_ = 0;                                                 // have not ended
@@ -3613,7 +3619,7 @@ private:
             (void)gs_cancel(w->g_);
         return true;
     }
-    /// On the goroutine of the wait. It does nothing with the wait after this, nor with the executor.
+    /// Called on the goroutine of the wait, which uses neither the wait nor the executor afterwards.
     void post(wait_base *w) noexcept
     {
         std::lock_guard<mutex> guard(lock_);
@@ -3805,7 +3811,7 @@ protected:
 public:
     joint(const joint &) = delete;
     joint &operator=(const joint &) = delete;
-    /// The last one goes on with the waiter, whose frame this is in.
+    /// The last task continues the waiter, whose frame this object is in.
     void one_ended()
     {
         if (--left_ == 0)
@@ -3840,7 +3846,7 @@ detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to, 
 }
 
 /// Runs a coroutine on the calling goroutine (or plain thread) and returns what it returns, or throws what it throws.
-/// If the caller is cancelled the coroutine's waits are.
+/// If the caller is cancelled, the coroutine's waits are cancelled too.
 template <class T>
 result<T> sync_wait(task<T> t)
 {
@@ -4068,15 +4074,16 @@ template <class F>
 {
     return detail::async_wait<detail::result_of<F>, std::decay_t<F>>(std::forward<F>(f));
 }
-/// `auto [a, b] = co_await gs::when_all(f(), g())`: runs the tasks beside each other on the executor and gives a tuple of what
-/// they return, with std::monostate for void. It goes on when all have ended; then the exception of the first that has thrown, in
-/// the order of the arguments, is thrown. Without exceptions the tuple has a gs::result for each.
+/// `auto [a, b] = co_await gs::when_all(f(), g())`: runs the tasks side by side on the executor, and gives a tuple of
+/// what they return, with std::monostate for void. The wait is over when all have ended. If several have thrown, the
+/// exception of the first in the order of the arguments is thrown. Without exceptions the tuple has a gs::result for
+/// each.
 template <class... T>
 [[nodiscard]] inline auto when_all(task<T>... t)
 {
     return detail::all_wait<T...>(std::move(t)...);
 }
-/// For tasks whose number is known only at run time: a std::vector of what they return.
+/// For tasks whose number is known only at run time. Gives an std::vector of what they return.
 template <class T>
 [[nodiscard]] inline auto when_all(std::vector<task<T>> t)
 {
