@@ -861,6 +861,7 @@ def test_one_that_yields_is_behind_those_that_can_run(give_way):
     assert late == 0
 
 
+@one_at_a_time
 def test_order_of_sleepers():
     got = []
 

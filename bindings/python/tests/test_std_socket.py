@@ -30,8 +30,10 @@ def test_waitall_waits_for_all_bytes_of_streams_that_are_taken():
             a, b = socket.socketpair()
             with a, b:
                 b.send(b"hello")
-                gosched.go(lambda: (time.sleep(0.05), b.send(b"world"), b.shutdown(socket.SHUT_WR)))
-                return read(a)
+                sends = gosched.go(lambda: (time.sleep(0.05), b.send(b"world"), b.shutdown(socket.SHUT_WR)))
+                got = read(a)
+                sends.join()
+                return got
         buffer = bytearray(12)
         assert halves(lambda a: a.recv_into(buffer, 10, socket.MSG_WAITALL)) == 10
         assert buffer == b"helloworld\\0\\0"
