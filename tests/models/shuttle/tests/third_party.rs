@@ -255,6 +255,47 @@ fn a_stopper_of_the_world_makes_calls_on_two_ps() {
     check(1000, || a_stopper_makes_calls(2));
 }
 
+/// Goroutines block, and so lose their P, and disable preemption when they come back: from there on each has a P for
+/// itself, and none of them is there while the world is stopped.
+fn preemption_is_disabled(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for _ in 0..2 {
+            go_twice(&owners, &ends, |owners| {
+                block(20_000);
+                embed::disable_preemption();
+                owners.visit();
+                user_code();
+                owners.visit();
+                embed::enable_preemption();
+            });
+        }
+        go_twice(&owners, &ends, |_| user_code());
+        let stops = owners.clone();
+        let others = [
+            play_sysmon(25, ALL),
+            Plain::start(move || {
+                assert_eq!(embed::stop(), 0);
+                stops.visit_all();
+                assert_eq!(embed::start(), 0);
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn one_that_disables_preemption_has_the_only_p() {
+    check(1000, || preemption_is_disabled(1));
+}
+
+#[test]
+fn those_that_disable_preemption_have_ps() {
+    check(1000, || preemption_is_disabled(2));
+}
+
 /// The thread of a goroutine that must not change it.
 struct Home(i32);
 
