@@ -624,6 +624,63 @@ static void race_once(int i, int by_select)
     free_chan(r.ch);
 }
 
+/* ---- A cancel that comes while a goroutine is about to wait in line ---- */
+
+enum { IN_LINE = 3000 };
+
+static struct {
+    gs_sem sem;
+    gs_rwmutex rw;
+    gs_g *g;
+    int round, about, over;
+} line;
+
+static void wait_in_line(void *arg)
+{
+    int in_sem = GET(line.round) % 2;
+    (void)arg;
+    line.g = gs_self(); /* its maker has a reference */
+    SET(line.about, 1);
+    CHECK_EQ(in_sem ? gs_sem_acquire(&line.sem, 1, GS_FOREVER) : gs_rwmutex_lock(&line.rw, GS_FOREVER), -ECANCELED);
+}
+
+static void *cancel_those_in_line(void *arg)
+{
+    int round, i;
+    for (round = 1; round <= IN_LINE; round++) {
+        while (GET(line.round) != round || !GET(line.about))
+            sched_yield();
+        for (i = 0; i < round % 100; i++)
+            __builtin_ia32_pause();
+        CHECK_EQ(gs_cancel(line.g), 0);
+        SET(line.over, round);
+    }
+    return arg;
+}
+
+/* It has left the line by the time it returns. */
+GO_TEST(a_cancel_just_before_a_wait_leaves_nobody_in_line)
+{
+    pthread_t t = start_thread(cancel_those_in_line, NULL);
+    gs_g *g;
+    int round;
+    memset(&line.sem, 0, sizeof line.sem);
+    CHECK_EQ(gs_rwmutex_rlock(&line.rw, GS_FOREVER), 0);
+    for (round = 1; round <= IN_LINE; round++) {
+        SET(line.about, 0);
+        SET(line.round, round);
+        g = go_ref(wait_in_line, NULL);
+        YIELD_UNTIL(GET(line.over) == round);
+        join(g);
+        CHECK_EQ(gs_sem_release(&line.sem, 1), 0);
+        CHECK_EQ(gs_sem_acquire(&line.sem, 1, GS_NOWAIT), 0);
+        CHECK_EQ(gs_rwmutex_rlock(&line.rw, GS_NOWAIT), 0);
+        CHECK_EQ(gs_rwmutex_runlock(&line.rw), 0);
+    }
+    CHECK_EQ(gs_rwmutex_runlock(&line.rw), 0);
+    go_join_thread(t);
+}
+
 GO_TEST(cancel_races_with_a_send_to_the_receiver)
 {
     int i;
