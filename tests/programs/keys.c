@@ -296,6 +296,21 @@ GO_TEST(a_new_key_never_shows_the_value_of_a_deleted_one)
     }
 }
 
+/* A place for keys has a last one: the next key is in another place. */
+GO_TEST(a_key_never_has_the_number_of_an_earlier_one)
+{
+    int i, value = 0;
+    gs_key first = key_with(NULL);
+    CHECK_EQ(gs_setspecific(first, &value), 0);
+    drop(first);
+    for (i = 0; i < 70000; i++) {
+        gs_key k = key_with(NULL);
+        CHECK(k != first);
+        drop(k);
+    }
+    CHECK(gs_getspecific(first) == NULL);
+}
+
 GO_TEST(a_deleted_key_is_unknown)
 {
     int value = 0;
@@ -405,6 +420,30 @@ static void leave_a_call_open(void *value)
 static void set_a_value(void *key)
 {
     CHECK_EQ(gs_setspecific(*(gs_key *)key, key), 0);
+}
+
+static int left_at_the_end;
+
+static void note_whether_in_a_call(void *value)
+{
+    (void)value;
+    SET(left_at_the_end, gs_exitsyscall());
+}
+
+static void end_in_two_calls(void *key)
+{
+    set_a_value(key);
+    gs_entersyscall();
+    gs_entersyscall();
+}
+
+GO_TEST(a_goroutine_that_ends_in_a_call_has_left_it_when_its_destructors_run)
+{
+    gs_key key;
+    CHECK_EQ(gs_key_create(&key, note_whether_in_a_call), 0);
+    join(go_ref(end_in_two_calls, &key));
+    CHECK_EQ(GET(left_at_the_end), -EPERM);
+    CHECK_EQ(gs_key_delete(key), 0);
 }
 
 /* The goroutine ended without a P. */
