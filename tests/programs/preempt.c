@@ -197,6 +197,28 @@ static void steady(void *arg)
     gs_preempt_enable();
 }
 
+static void end_with_preemption_off(void *arg)
+{
+    (void)arg;
+    gs_preempt_disable();
+}
+
+/* The descriptors of those that have ended are used again. */
+GO_TEST(a_goroutine_that_ends_with_preemption_off_leaves_it_to_no_other)
+{
+    int procs = gs_gomaxprocs(1), i;
+    for (i = 0; i < 2 * HOGS; i++) {
+        go(end_with_preemption_off, NULL);
+        join(go_ref(end_with_preemption_off, NULL));
+    }
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+    start_hogs(hog, HOGS);
+    for (i = 0; i < 5; i++)
+        CHECK_EQ(gs_sleep(MS), 0);
+    stop_hogs();
+    gs_gomaxprocs(procs);
+}
+
 GO_TEST(with_preemption_off_it_runs_to_its_end)
 {
     int procs = gs_gomaxprocs(1);

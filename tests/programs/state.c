@@ -247,6 +247,27 @@ GO_TEST(a_new_goroutine_rounds_to_nearest)
         join(go_ref(check_nearest, NULL));
 }
 
+static void begin_clean_and_end_unclean(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(fegetround(), FE_TONEAREST);
+    CHECK(get_errno() != 4321);
+    CHECK_EQ(fesetround(FE_UPWARD), 0);
+    set_errno(4321);
+}
+
+/* Many of them begin on the stack, and in the place, of one that has just ended. */
+GO_TEST(a_goroutine_begins_with_nothing_of_the_one_before)
+{
+    int i, k;
+    for (i = 0; i < 100; i++) {
+        for (k = 0; k < 10; k++)
+            go(begin_clean_and_end_unclean, NULL);
+        join(go_ref(begin_clean_and_end_unclean, NULL));
+    }
+    WAIT_UNTIL(gs_num_goroutines() == 1);
+}
+
 static void round_up_and_end(void *arg)
 {
     (void)arg;
