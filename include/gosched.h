@@ -294,8 +294,8 @@ typedef struct gs_config {
      */
     size_t stack_size;
     /**
-     * The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's notation for a
-     * synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY.
+     * The machine: "" for the real one, "flat" for one NUMA node, or hwloc's notation for a
+     * synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY. Default: "".
      */
     const char *topology;
     /**
@@ -1536,8 +1536,8 @@ int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
  * unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
  *
  * The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
- * taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or "@";
- * -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+ * taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL: path
+ * is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 int gs_unix_listen(const char *path, int backlog);

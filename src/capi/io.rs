@@ -468,8 +468,8 @@ pub unsafe extern "C" fn gs_udp_connect(
 /// unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
 ///
 /// The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
-/// taken; -ENAMETOOLONG: over 107 bytes; other errors of bind(2); -EINVAL: path is NULL, "" or "@";
-/// -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+/// taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL: path
+/// is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
 ///
 /// # Safety
 /// `path` is null or a C string.

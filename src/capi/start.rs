@@ -50,8 +50,8 @@ pub struct gs_config {
     /// Bytes of stack that a goroutine can use, at most 1 GiB; they take memory only as they are
     /// touched. Environment: GOSCHED_STACK_SIZE. Default: 240 KiB.
     pub stack_size: usize,
-    /// The machine: NULL for the real one, "flat" for one NUMA node, or hwloc's notation for a
-    /// synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY.
+    /// The machine: "" for the real one, "flat" for one NUMA node, or hwloc's notation for a
+    /// synthetic one, such as "node:2 core:4 pu:1". Environment: GOSCHED_TOPOLOGY. Default: "".
     pub topology: *const c_char,
     /// The time slice in ns, 100 us to 1 h: a goroutine that runs for that long while others wait
     /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
