@@ -423,6 +423,20 @@ GO_TEST(a_wait_ends_at_its_deadline)
     }
 }
 
+TEST(a_wait_of_a_plain_thread_ends_at_its_deadline)
+{
+    size_t i;
+    for (i = 0; i < LENGTH(all_pairs); i++) {
+        int fds[2];
+        char c;
+        int64_t until = gs_after_ms(10);
+        all_pairs[i](fds);
+        CHECK_EQ(gs_read(fds[0], &c, 1, until), -ETIMEDOUT);
+        CHECK_GE(gs_now(), until);
+        close_both(fds);
+    }
+}
+
 /* ---- Cancelling and closing ---- */
 
 GO_TEST(a_cancelled_reader_leaves)
