@@ -291,7 +291,7 @@ GO_TEST(others_run_while_a_goroutine_waits_for_a_thread)
 
 /* ---- A receive that does not wait, beside one that takes the place of a waiting sender's element ---- */
 
-/* So many bytes that the copies of an element take long. */
+/* Enough bytes for the copies of an element to take long. */
 #define HUGE_ELEM (4 << 20)
 
 struct huge {

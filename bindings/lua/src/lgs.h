@@ -181,7 +181,7 @@ void lgs_decode(struct state *S, lua_State *L, struct value *v);
 void lgs_receive(struct state *S, lua_State *L, struct value *v);
 /* Drops what v has. */
 void lgs_drop(struct value *v);
-/* The same with lgs_give_up. */
+/* As lgs_drop, with lgs_give_up. */
 void lgs_drop_into(struct value *v, struct shared **gone);
 
 /* Writes out n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
@@ -189,7 +189,7 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
 /* Pushes the values of a message, which stays; gives how many. */
 int lgs_unpack(struct state *S, lua_State *L, const struct message *m);
 void lgs_message_free(struct message *m);
-/* The same with lgs_give_up. */
+/* As lgs_message_free, with lgs_give_up. */
 void lgs_message_drop_into(struct message *m, struct shared **gone);
 
 /* gosched.clone */

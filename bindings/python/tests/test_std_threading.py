@@ -434,7 +434,7 @@ def test_simple_queue():
             else:
                 assert False, call
         assert type(queue.SimpleQueue[int]) is types.GenericAlias
-        # Each item is for one caller, the one that has waited longest, and for none that has been cancelled.
+        # Each item is for the caller that has waited longest, and for none that has been cancelled.
         got = []
         def take(n):
             got.append((n, q.get()))
