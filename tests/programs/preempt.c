@@ -606,6 +606,28 @@ static bool is_read(void)
     return left == 0;
 }
 
+static void wait_until_it_has_lost_its_p(void)
+{
+    NAP_UNTIL(GET(stage) == BLOCKS && thread_state(GET(counter)) == 'S');
+    nap(5 * MS);
+}
+
+/* Ends its block, and waits until its thread sleeps again. */
+static void come_back_beside_the_stopped_world(void)
+{
+    CHECK_EQ(write(wakes[1], "c", 1), 1);
+    NAP_UNTIL(is_read() && thread_state(GET(counter)) == 'S');
+}
+
+/* Gives how far it has counted. */
+static long check_it_stands_still(void)
+{
+    long before = GET(counted);
+    nap(20 * MS);
+    CHECK_EQ(GET(counted), before);
+    return before;
+}
+
 static void stop_beside_a_goroutine_without_p(void)
 {
     int i, rounds = 10;
@@ -614,9 +636,7 @@ static void stop_beside_a_goroutine_without_p(void)
     go(block_and_compute, NULL);
     for (i = 0; i < rounds; i++) {
         bool computes = i % 2 == 0;
-        long before;
-        NAP_UNTIL(GET(stage) == BLOCKS && thread_state(GET(counter)) == 'S');
-        nap(5 * MS);
+        wait_until_it_has_lost_its_p();
         if (computes) {
             CHECK_EQ(write(wakes[1], "c", 1), 1);
             NAP_UNTIL(GET(stage) == COMPUTES);
@@ -624,12 +644,9 @@ static void stop_beside_a_goroutine_without_p(void)
         CHECK_EQ(gs_stop_the_world(), 0);
         if (!computes) {
             /* It comes back beside the stopped world, and is stopped soon. */
-            CHECK_EQ(write(wakes[1], "c", 1), 1);
-            NAP_UNTIL(is_read() && thread_state(GET(counter)) == 'S');
+            come_back_beside_the_stopped_world();
         }
-        before = GET(counted);
-        nap(20 * MS);
-        CHECK_EQ(GET(counted), before);
+        (void)check_it_stands_still();
         CHECK_EQ(gs_start_the_world(), 0);
         NAP_UNTIL(GET(stage) == COMPUTES);
         SET(stop, i == rounds - 1);
@@ -747,14 +764,10 @@ TEST(a_goroutine_without_p_that_disables_preemption_stops_with_the_world)
     go(block_and_compute_undisturbed, NULL);
     for (i = 0; i < rounds; i++) {
         long before;
-        NAP_UNTIL(GET(stage) == BLOCKS && thread_state(GET(counter)) == 'S');
-        nap(5 * MS);
+        wait_until_it_has_lost_its_p();
         CHECK_EQ(gs_stop_the_world(), 0);
-        CHECK_EQ(write(wakes[1], "c", 1), 1);
-        NAP_UNTIL(is_read() && thread_state(GET(counter)) == 'S');
-        before = GET(counted);
-        nap(20 * MS);
-        CHECK_EQ(GET(counted), before);
+        come_back_beside_the_stopped_world();
+        before = check_it_stands_still();
         CHECK_EQ(gs_start_the_world(), 0);
         NAP_UNTIL(GET(counted) > before);
         SET(stop, i == rounds - 1);
