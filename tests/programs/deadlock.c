@@ -392,7 +392,7 @@ static void leave_after_the_report(int sig)
     told = GET(calls) == 1;
 }
 
-/* The handler wakes nobody, so nothing changes after its call. */
+/* The handler wakes no goroutine. So all goroutines still wait after the runtime has called it. */
 CHILD(a_handler_is_told_once)
 {
     struct itimerval often = {{0, 100000}, {0, 100000}};

@@ -256,7 +256,7 @@ static void begin_clean_and_end_unclean(void *arg)
     set_errno(4321);
 }
 
-/* Many of them begin on the stack, and in the place, of one that has just ended. */
+/* Many of these goroutines get the stack and the descriptor of a goroutine that has just ended. */
 GO_TEST(a_goroutine_begins_with_nothing_of_the_one_before)
 {
     int i, k;
