@@ -71,16 +71,28 @@ pub fn show_all(rt: &Runtime) {
                 return;
             }
             waits = true;
-            // The handler ignores the signal while its thread is in the library, so it is sent again.
-            if m.show.swap(state::WANTED, Ordering::AcqRel) == state::NO || look % LOOKS == 0 {
-                thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
+            match want(m) {
+                state::NO => {}
+                // The handler ignores the signal while its thread is in the library, so it is sent again.
+                state::WANTED if look % LOOKS == 0 => {}
+                _ => return,
             }
+            thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
         });
         if !waits || time::now() > deadline {
             return;
         }
         time::sleep(SHOW_PAUSE);
     }
+}
+
+/// Wants the registers of the M's goroutine. Returns the state before. A thread that has just shown its registers sleeps
+/// until `stop_showing` wakes it, and `stop_showing` wakes only threads in this state. So the state must stay.
+fn want(m: MRef) -> u32 {
+    let relaxed = Ordering::Relaxed;
+    m.show
+        .compare_exchange(state::NO, state::WANTED, relaxed, relaxed)
+        .unwrap_or_else(|other| other)
 }
 
 /// The signal is sent again after this number of rounds over all M's.
@@ -100,9 +112,9 @@ pub fn stop_showing(rt: &Runtime) {
 
 /// The registers that a goroutine on this M shows, if it does.
 pub fn shown(m: MRef) -> Option<*mut c_void> {
-    let waits_here = m.context.seen();
-    // Acquire: pairs with the Release in `show_if_wanted`.
+    // Acquire: pairs with the Release in `show_if_wanted`; the context is that of this time, and no older one.
     let shows = m.show.load(Ordering::Acquire) == state::SHOWN;
+    let waits_here = m.context.seen();
     // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.
     let g = unsafe { GRef::from_nullable(m.curg.seen()) };
     let interrupted = g.is_some_and(|g| g.flags.seen() & flags::INTERRUPTED != 0);

@@ -296,6 +296,48 @@ fn those_that_disable_preemption_have_ps() {
     check(1000, || preemption_is_disabled(2));
 }
 
+/// Collectors stop the world one after the other and ask for the registers of all goroutines, which are in calls and in
+/// blocks that were not announced. Each goroutine goes on afterwards.
+fn registers_are_shown(procs: usize) {
+    let ends = Arc::new(Count::default());
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for _ in 0..2 {
+            let ends = ends.clone();
+            go(move || {
+                inside(blocking::enter);
+                (0..20).for_each(|_| user_code());
+                assert_eq!(inside(blocking::exit), 0);
+                block(40_000);
+                ends.add(1);
+            });
+        }
+        let collector = || {
+            Plain::start(|| {
+                for _ in 0..2 {
+                    assert_eq!(embed::stop(), 0);
+                    embed::for_each(|_| {});
+                    assert_eq!(embed::start(), 0);
+                    os::time::sleep(5_000);
+                }
+            })
+        };
+        let others = [collector(), collector(), play_sysmon(6, &[Look::Calls, Look::Blocks])];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 2);
+}
+
+#[test]
+fn registers_are_shown_with_one_p() {
+    check(6000, || registers_are_shown(1));
+}
+
+#[test]
+fn registers_are_shown_with_two_ps() {
+    check(6000, || registers_are_shown(2));
+}
+
 /// The thread of a goroutine that must not change it.
 struct Home(i32);
 
