@@ -332,6 +332,47 @@ TEST(the_child_frees_tickers_that_tick_at_the_moment_of_the_fork)
         free_chan(tickers[n]);
 }
 
+static void yield_until_set(void *flag)
+{
+    while (!GET(*(int *)flag))
+        gs_yield();
+}
+
+/* A goroutine that blocks loses its P, and another thread that runs the P fires its timers. */
+static void fork_after_blocks(void *arg)
+{
+    gs_chan **tickers = arg;
+    int i, n, done = 0;
+    gs_g *g = go_ref(yield_until_set, &done);
+    for (i = 0; i < 200; i++) {
+        pid_t pid;
+        nap(2 * MS);
+        pid = fork();
+        if (pid == 0) {
+            alarm(check_seconds());
+            for (n = 0; n < 20; n++) {
+                CHECK_EQ(gs_ticker_stop(tickers[n]), 0);
+                free_chan(tickers[n]);
+            }
+            _exit(0);
+        }
+        check_exit(pid);
+    }
+    SET(done, 1);
+    join(g);
+}
+
+TEST(the_child_of_a_goroutine_without_p_frees_tickers_that_tick_at_the_moment_of_the_fork)
+{
+    gs_chan *tickers[20];
+    size_t n;
+    for (n = 0; n < LENGTH(tickers); n++)
+        CHECK((tickers[n] = gs_ticker_start(US)) != NULL);
+    CHECK_EQ(gs_run(fork_after_blocks, tickers), 0);
+    for (n = 0; n < LENGTH(tickers); n++)
+        free_chan(tickers[n]);
+}
+
 /* ---- The signal mask ---- */
 
 static const int some_signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM,

@@ -8,6 +8,7 @@
 
 use super::events;
 use super::park::{Block, ready_all};
+use super::preempt;
 use super::start;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::{heap, thread, time};
@@ -377,10 +378,13 @@ impl Drop for Firing {
     }
 }
 
-/// For a thread that is about to fork. A handler of the host's may fork on a thread that fires timers; then another thread
-/// that forks must not wait for this one.
+/// For a thread that is about to fork, and is inside. A handler of the host's may fork on a thread that fires timers;
+/// then another thread that forks must not wait for this one. If the caller has lost its P in a block, the P is another
+/// M's, which may fire timers.
 pub fn no_longer_keeps_from_forking() {
-    if let Some(m) = m::with_p() {
+    if preempt::holds_p()
+        && let Some(m) = m::with_p()
+    {
         m.p().fires.store(false, Ordering::SeqCst);
     }
 }

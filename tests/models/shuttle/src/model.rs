@@ -253,7 +253,12 @@ pub fn allocate() {
 
 /// The calling goroutine, outside the library, or plain thread forks: the parent's side of it.
 pub fn fork() {
-    os::thread::fork();
+    fork_and_look(|| ());
+}
+
+/// [`fork`]; `look` is called at the moment of which the child has a copy.
+pub fn fork_and_look(look: impl FnOnce()) {
+    os::thread::fork(look);
 }
 
 /// From here on goroutines may be made to wait in the handler.

@@ -607,11 +607,13 @@ pub mod thread {
         AT_FORK.get_or_init(|| (before, parent));
     }
 
-    /// fork(2) as the parent sees it: the C library's heap is locked meanwhile.
-    pub fn fork() {
+    /// fork(2) as the parent sees it: the C library's heap is locked meanwhile. `look` is called when the child would
+    /// be made.
+    pub fn fork(look: impl FnOnce()) {
         let &(before, parent) = AT_FORK.get().expect("the library is loaded");
         before();
         super::c_heap::lock();
+        look();
         super::c_heap::unlock();
         parent();
     }

@@ -3,8 +3,9 @@
 //! compute, and threads fork, lend themselves and stop the world.
 
 use shuttle_models::model::{
-    Count, Owners, Plain, allocate, block, body, check, fork, go, go_in_group, go_pinned,
-    in_runtime, in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
+    Alone, Count, Owners, Plain, allocate, block, body, check, fork, fork_and_look, go,
+    go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside, prepare_preemption,
+    user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::sched::core::blocking;
@@ -21,8 +22,10 @@ use shuttle_models::sched::who::attention;
 use shuttle_models::sched::who::g::flags;
 use shuttle_models::sched::who::p::PStatus;
 use shuttle_models::sched::who::runtime;
+use shuttle_models::sched::who::timer::{After, Timer};
 use shuttle_models::sched::who::waiter::Why;
 use shuttle_models::sync::Sem;
+use shuttle_models::time;
 use std::sync::Arc;
 
 /// What the thread that plays sysmon does.
@@ -519,6 +522,84 @@ fn a_fork_waits_for_no_goroutine_in_the_handler_on_one_p() {
 #[test]
 fn a_fork_waits_for_no_goroutine_in_the_handler_on_two_ps() {
     check(1500, || a_fork_beside_one_in_the_handler(2));
+}
+
+/// A timer that fires again and again, each time for a while.
+#[derive(Default)]
+struct Fires {
+    now: Alone,
+    fired: Count,
+}
+
+impl Fires {
+    /// [`Timer::free`] ends the timer, before this value.
+    fn begin(self: &Arc<Fires>) -> *const Timer {
+        fn fire(timer: &Timer, _: i64) -> After {
+            // SAFETY: the address of a `Fires`, which stays until the timer is stopped.
+            let fires = unsafe { &*(timer.data[0] as *const Fires) };
+            fires.fired.add(1);
+            fires.now.visit();
+            After::Nothing
+        }
+        match inside(|| time::start(1_000, 2_000, fire, [Arc::as_ptr(self) as usize, 0])) {
+            Ok(timer) => timer,
+            Err(e) => panic!("no timer: {e}"),
+        }
+    }
+}
+
+/// Timers fire while a plain thread forks, and goroutines that have lost their P's in a block. At the moment of a fork
+/// none fires: the child would have the lock of that timer, and no thread that unlocks it.
+fn timers_fire_beside_forks(procs: usize) {
+    let ends = Arc::new(Count::default());
+    let all = [Arc::new(Fires::default()), Arc::new(Fires::default())];
+    let fork = {
+        let all = all.clone();
+        move || fork_and_look(|| all.iter().for_each(|fires| fires.now.look()))
+    };
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let timers = [0, 1].map(|i| all[i].begin());
+        for _ in 0..2 {
+            let (fork, ends) = (fork.clone(), ends.clone());
+            go(move || {
+                for _ in 0..2 {
+                    block(10_000);
+                    fork();
+                    inside(yield_now);
+                }
+                ends.add(1);
+            });
+        }
+        let ended = ends.clone();
+        go(move || {
+            for _ in 0..5 {
+                let _ = inside(|| park::sleep_until(os::time::now() + 5_000, Why::Sleep));
+            }
+            ended.add(1);
+        });
+        let others = [
+            Plain::start(move || (0..2).for_each(|_| fork())),
+            play_sysmon(20, &[Look::Blocks, Look::Events]),
+        ];
+        others.into_iter().for_each(Plain::join);
+        while ends.get() < 3 {
+            os::time::sleep(5_000);
+        }
+        // SAFETY: each has been begun above, and is used no more.
+        timers.into_iter().for_each(|timer| unsafe { Timer::free(timer) });
+    });
+    assert!(all.iter().all(|fires| fires.fired.get() > 0));
+}
+
+#[test]
+fn no_timer_fires_while_one_forks_on_one_p() {
+    check(1500, || timers_fire_beside_forks(1));
+}
+
+#[test]
+fn no_timer_fires_while_one_forks_on_two_ps() {
+    check(1500, || timers_fire_beside_forks(2));
 }
 
 /// Events take P's from goroutines that compute, block without a word or are about to enter the library: a plain thread
