@@ -385,6 +385,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         s.m.claim.store(claim::NONE, Ordering::Relaxed);
         s.m.outside.store(m::INSIDE, Ordering::Relaxed);
         s.m.curg.set(ptr::null());
+        s.m.p.set(ptr::null());
         acquire_p(s.m, p);
         assert!(p.private.push(own.to_word()));
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
@@ -414,6 +415,7 @@ fn an_idle_m_gets_the_p_that_is_taken_for_a_timer_of_another_p() {
         s.m.claim.store(claim::NONE, Ordering::Relaxed);
         s.m.outside.store(m::INSIDE, Ordering::Relaxed);
         s.m.curg.set(ptr::null());
+        s.m.p.set(ptr::null());
         acquire_p(s.m, p);
         assert_eq!(p.serves.swap(0, Ordering::Relaxed), u32::from(home.id) + 1);
     });
