@@ -432,6 +432,93 @@ GO_TEST(a_woken_waiter_of_idle_priority_does_not_keep_the_mutex_from_others)
     CHECK_EQ(served, 2);
 }
 
+static int first_served;
+
+static void lock_and_note(void *number)
+{
+    lock(&zero);
+    if (GET(first_served) == 0)
+        SET(first_served, *(int *)number);
+    unlock(&zero);
+}
+
+/* With one P the first waiter finds the mutex locked again when it runs. It has waited for longer than the second. */
+GO_TEST(a_woken_waiter_that_loses_keeps_its_place)
+{
+    int procs = gs_gomaxprocs(1), numbers[] = {1, 2}, i;
+    gs_g *gs[2];
+    SET(first_served, 0);
+    lock(&zero);
+    for (i = 0; i < 2; i++) {
+        gs[i] = go_steady(lock_and_note, &numbers[i]);
+        until_parked(gs[i]);
+    }
+    gs_preempt_disable();
+    unlock(&zero);
+    CHECK_EQ(gs_mutex_trylock(&zero), 0);
+    gs_preempt_enable();
+    for (i = 0; i < 10; i++)
+        gs_yield();
+    unlock(&zero);
+    for (i = 0; i < 2; i++)
+        join(gs[i]);
+    CHECK_EQ(first_served, 1);
+    gs_gomaxprocs(procs);
+}
+
+/* A waiter that has waited for more than 1 ms and loses makes the mutex starving. */
+GO_TEST(an_unlock_hands_a_starving_mutex_to_the_waiter)
+{
+    int procs = gs_gomaxprocs(1), number = 1, i;
+    gs_g *g;
+    lock(&zero);
+    g = go_steady(lock_and_note, &number);
+    until_parked(g);
+    nap(5 * MS);
+    gs_preempt_disable();
+    unlock(&zero);
+    CHECK_EQ(gs_mutex_trylock(&zero), 0);
+    gs_preempt_enable();
+    for (i = 0; i < 10; i++)
+        gs_yield();
+    gs_preempt_disable();
+    unlock(&zero);
+    CHECK_EQ(gs_mutex_trylock(&zero), -EBUSY);
+    gs_preempt_enable();
+    join(g);
+    CHECK_EQ(gs_mutex_trylock(&zero), 0);
+    unlock(&zero);
+    gs_gomaxprocs(procs);
+}
+
+/* The first waiter is on its way, but does not come: there is one P, and it has another goroutine. */
+GO_TEST(another_waiter_is_woken_if_the_first_is_slow_to_come)
+{
+    int procs = gs_gomaxprocs(1), number = 1, i;
+    gs_g *gs[2];
+    gs_g_info info;
+    lock(&zero);
+    for (i = 0; i < 2; i++) {
+        gs[i] = go_steady(lock_and_note, &number);
+        until_parked(gs[i]);
+    }
+    gs_preempt_disable();
+    unlock(&zero);
+    nap(5 * MS);
+    CHECK_EQ(gs_g_info_read(gs[1], &info, sizeof info), 0);
+    CHECK_EQ(info.state, GS_G_WAITING);
+    for (i = 0; i < 100; i++) {
+        CHECK_EQ(gs_mutex_trylock(&zero), 0);
+        unlock(&zero);
+    }
+    CHECK_EQ(gs_g_info_read(gs[1], &info, sizeof info), 0);
+    CHECK_EQ(info.state, GS_G_RUNNABLE);
+    gs_preempt_enable();
+    for (i = 0; i < 2; i++)
+        join(gs[i]);
+    gs_gomaxprocs(procs);
+}
+
 GO_TEST(who_comes_after_a_waiter_of_idle_priority_was_woken_gets_the_mutex)
 {
     gs_g *idle, *other;

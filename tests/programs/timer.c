@@ -473,6 +473,26 @@ GO_TEST(stop_wait_gives_1_if_it_was_still_to_fire)
     free_timer(u.t);
 }
 
+static void let_end(void *arg)
+{
+    SET(((struct used *)arg)->may_end, 1);
+}
+
+/* It was to fire when the call began; by the time its function has ended it is stopped. */
+GO_TEST(stop_wait_gives_1_after_a_wait_if_it_was_still_to_fire_before)
+{
+    struct used u = {NULL, 0, 0, 0, 0, 0, 0};
+    gs_g *g;
+    u.t = start(0, use, &u);
+    WAIT_UNTIL(GET(u.running) == 1);
+    CHECK_EQ(gs_timer_reset(u.t, 3600 * SEC), 0);
+    g = go_ref(let_end, &u);
+    CHECK_EQ(gs_timer_stop_wait(u.t, GS_FOREVER), 1);
+    CHECK_EQ(u.runs, 1);
+    join(g);
+    free_timer(u.t);
+}
+
 static void *let_end_soon(void *arg)
 {
     nap(2 * MS);
@@ -810,6 +830,20 @@ GO_TEST(timers_are_stopped_and_reset_by_many_at_once)
         free_timer(timers[i]);
     }
     WAIT_UNTIL(gs_num_goroutines() == 1); /* those that fired last */
+}
+
+/* A timer that was stopped stays in the heap of its P until enough others there were stopped too. */
+GO_TEST(timers_that_were_stopped_leave_no_memory_behind)
+{
+    const int warm = 1000, n = 200000;
+    long before = 0;
+    int i;
+    for (i = 0; i < warm + n; i++) {
+        if (i == warm)
+            before = resident_kib();
+        free_timer(start(3600 * SEC, fire, NULL));
+    }
+    CHECK_LE(resident_kib(), before + 16 * 1024);
 }
 
 /* ---- gs_after ---- */
