@@ -1069,12 +1069,12 @@ static void waits_with_deadlines(void *arg)
     CHECK_EQ(pipe(fds), 0);
     CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
     fault_arm(ALLOC, 1, LONG_MAX);
-    CHECK_EQ(gs_sleep(MS), -ENOMEM);
-    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(1)), -ENOMEM);
-    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(60000)), -ENOMEM);
-    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(1)), -ENOMEM);
-    CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(1)), -ENOMEM);
-    CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(1)), -ENOMEM);
+    /* None of these deadlines passes before the goroutine waits. */
+    CHECK_EQ(gs_sleep(3600 * SEC), -ENOMEM);
+    CHECK_EQ(gs_read(fds[0], &byte, 1, gs_after_ms(3600000)), -ENOMEM);
+    CHECK_EQ(gs_chan_recv(ch, &v, gs_after_ms(3600000)), -ENOMEM);
+    CHECK_EQ(gs_park(NULL, NULL, gs_after_ms(3600000)), -ENOMEM);
+    CHECK_EQ(gs_cond_wait(&c, &m, gs_after_ms(3600000)), -ENOMEM);
     CHECK_EQ(gs_mutex_trylock(&m), -EBUSY);
     CHECK_EQ(gs_chan_recv(ch, &v, GS_NOWAIT), -EAGAIN);
     gs_yield();
