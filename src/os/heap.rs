@@ -183,6 +183,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let _errno = super::KeepErrno::new();
         // SAFETY: as the caller says; a new block has room for its size.
         unsafe {
             let block = match self.is_own() {
@@ -201,6 +202,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let _errno = super::KeepErrno::new();
         // SAFETY: as the caller says; the address tells whose block it is.
         unsafe {
             if is_in_reserve(block) {
@@ -214,6 +216,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _errno = super::KeepErrno::new();
         // SAFETY: as the caller says; a block that moves between heaps is copied as far as both blocks reach.
         unsafe {
             if !is_in_reserve(block) {
@@ -358,6 +361,29 @@ mod tests {
             assert!(!is_in_reserve(new));
             assert!((0..100).all(|i| new.add(i).read() == 7));
             HEAP.dealloc(new, Layout::from_size_align(5000, 8).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_the_system_leaves_errno_as_it_is() {
+        const OTHER: i32 = libc::EXDEV;
+        let errno = super::super::errno_location();
+        let (small, huge) = (100, isize::MAX as usize / 4);
+        let of = |size| Layout::from_size_align(size, 8).unwrap();
+        // SAFETY: the sizes are not 0, and the block is freed with its own size.
+        unsafe {
+            *errno = OTHER;
+            assert!(HEAP.alloc(of(huge)).is_null());
+            assert_eq!(*errno, OTHER);
+            assert!(HEAP.alloc_zeroed(of(huge)).is_null());
+            assert_eq!(*errno, OTHER);
+            for size in [small, 8 << 20] {
+                let block = HEAP.alloc(of(size));
+                assert!(HEAP.realloc(block, of(size), huge).is_null());
+                assert_eq!(*errno, OTHER);
+                HEAP.dealloc(block, of(size));
+                assert_eq!(*errno, OTHER);
+            }
         }
     }
 
