@@ -1,6 +1,10 @@
 /* Start and stop: the default start, gs_init, gs_run, gs_shutdown, the clock and the error texts. */
 #include "check.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
 static long threads_at_load;
 
 __attribute__((constructor(101))) static void count_threads_at_load(void)
@@ -130,6 +134,33 @@ struct larger_config {
     gs_config known;
     unsigned char later[32];
 };
+
+/* Filters of system calls refuse a thread with other errors than the kernel. */
+TEST(a_refused_thread_is_EAGAIN_and_starts_nothing)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {LENGTH(code), code};
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+        CHECK_EQ(gs_init(NULL), -EAGAIN);
+        CHECK_EQ(gs_spawn(nothing, NULL), -EAGAIN);
+        CHECK_EQ(gs_run(nothing, NULL), -EAGAIN);
+        CHECK(gs_timer_start(0, nothing, NULL) == NULL);
+        CHECK_EQ(gs_shutdown(GS_NOWAIT), 0);
+        _exit(0);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+}
 
 TEST(a_larger_config_is_taken_only_if_the_rest_is_zero)
 {

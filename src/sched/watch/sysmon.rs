@@ -136,9 +136,11 @@ impl Trimmer {
     }
 }
 
-/// Starts the thread. Fails with a negative errno value.
+/// Starts the thread. `-ENOMEM`, `-EAGAIN`: the system gives none.
 pub fn start(rt: &Runtime) -> Result<(), i32> {
-    rt.sysmon.service.start(main)
+    // A filter of system calls refuses the thread with any error, and users are to check for these two.
+    let documented = |e| if e == -libc::ENOMEM { e } else { -libc::EAGAIN };
+    rt.sysmon.service.start(main).map_err(documented)
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
