@@ -20,8 +20,8 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     rt.idle.p_idle();
     p.of_node().add_idle_p(p);
     // Pairs with the fences in `Idle::work_added` and `ready::push_to_node`: either the adder of work finds the P in
-    // the set, or the caller finds the work. Also pairs with the fences in `netpoll::wait_begins` and
-    // `netpoll::stop_attending`.
+    // the set, or the caller finds the work. Also pairs with the fences in `netpoll::wait_begins`,
+    // `netpoll::stop_attending` and `world::stop`.
     fence(Ordering::SeqCst);
     netpoll::runner_left(p);
     if world::is_stopping() {

@@ -19,7 +19,7 @@ use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef, claim};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, count, read_clock_next};
+use crate::sched::who::p::{PRef, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Newborn, Task, TaskKind};
 use crate::sched::words::config::{Config, ConfigRequest};
@@ -577,7 +577,7 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
         assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
         // It ends as if it had run.
         g.set_status(Status::Dead);
-        count(&s.p(0).ended, 1);
+        s.p(0).count_end();
         s.p(0).of_node().gs.put(g.as_non_null());
     });
 }
@@ -607,7 +607,7 @@ fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<
         for g in gs {
             // They end as if they had run.
             g.set_status(Status::Dead);
-            count(&s.p(0).ended, 1);
+            s.p(0).count_end();
             s.p(0).of_node().gs.put(g.as_non_null());
         }
     });

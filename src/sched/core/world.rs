@@ -135,6 +135,9 @@ pub fn stop() -> Stopped {
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
     others().for_each(|p| ask(p, STOP));
+    // Pairs with the fence in `make_idle`: either this thread finds the P in the set of idle P's, or the thread that
+    // makes it idle sees that the world is being stopped.
+    fence(Ordering::SeqCst);
     loop {
         // Acquire: pairs with the Release in `arrived`.
         let seen = rt.world.note.load(Ordering::Acquire);

@@ -19,7 +19,6 @@ use crate::sched::core::world;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, end, flags};
 use crate::sched::who::m::{self, MRef, count_pinned};
-use crate::sched::who::p::count;
 use crate::sched::who::runtime::{Visit, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::who::waiter::{Cause, Parker, Why};
@@ -96,7 +95,7 @@ fn end_current(mut m: MRef) -> MRef {
     let mut here = Place::new();
     here.note_modes();
     let p = m.p();
-    count(&p.ended, 1);
+    p.count_end();
     if rt().watches_ends() {
         rt().goroutine_ended(p);
     }
@@ -188,7 +187,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     gang::leave(rt(), g);
     group::member_ended(g);
     g.set_flag(flags::ENDS, true);
-    count(&m.p().ended, 1);
+    m.p().count_end();
     if rt().watches_ends() {
         rt().goroutine_ended(m.p());
     }

@@ -142,7 +142,7 @@ pub struct P {
     pub syscall_tick: AtomicU32,
     pub poll: poll::Poll,
     pub pace: Pace,
-    /// Goroutines spawned and ended here.
+    /// Goroutines spawned and ended here. The second is changed by [`P::count_end`].
     pub created: AtomicU64,
     pub ended: AtomicU64,
 
@@ -441,6 +441,14 @@ impl P {
     pub fn stop_measuring(&self) -> Option<i64> {
         self.is_careful.set(self.migrates);
         self.pace.measures.take().then(|| self.pace.measures_from.get())
+    }
+
+    /// Owner: a goroutine has ended here.
+    #[inline(always)]
+    pub fn count_end(&self) {
+        // Release: pairs with the Acquire in `Runtime::goroutines`: a thread that counts this end also counts the
+        // goroutines that were spawned before, on any P.
+        self.ended.store(self.ended.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// A goroutine that is [`flags::TIMED`](super::g::flags::TIMED) runs here now. Only the owner may call this.

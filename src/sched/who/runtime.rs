@@ -625,7 +625,8 @@ impl Runtime {
         let sum = |f: fn(&P) -> &AtomicU64| {
             self.all_made_ps().map(|p| f(&p).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
         };
-        // `ended` is read first, because what is counted as ended was created before.
+        // `ended` is read first, because what is counted as ended was created before. Acquire: pairs with the Release
+        // in `P::count_end`.
         let ended = sum(|p| &p.ended);
         let created =
             sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
