@@ -184,6 +184,21 @@ GO_TEST(timers_and_sleepers_survive_a_shrink)
     gs_gomaxprocs(procs);
 }
 
+/* The P that stays has timers of its own, some that are due much later. A plain thread's timers go to any P. */
+TEST(timers_of_all_ps_fire_in_time_after_a_shrink)
+{
+    gs_timer *timers[400];
+    int procs = gs_gomaxprocs(8), i;
+    SET(fired, 0);
+    for (i = 0; i < 400; i++)
+        CHECK((timers[i] = gs_timer_start(i % 2 ? 3600 * SEC : 50 * MS, count, &fired)) != NULL);
+    gs_gomaxprocs(1);
+    NAP_UNTIL(GET(fired) == 200);
+    for (i = 0; i < 400; i++)
+        CHECK_EQ(gs_timer_free(timers[i]), 0);
+    gs_gomaxprocs(procs);
+}
+
 GO_TEST(a_ticker_survives_changes)
 {
     int procs = gs_gomaxprocs(0), i;
