@@ -1389,7 +1389,8 @@ ssize_t gs_recvfrom(int fd,
                     gs_deadline deadline);
 
 /**
- * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
+ * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN it
+ * waits for the connection as gs_connect does, unless the first packet can carry the data.
  * -EINVAL also: an addrlen without addr.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */

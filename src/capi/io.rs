@@ -208,7 +208,8 @@ pub unsafe extern "C" fn gs_recvfrom(
     }
 }
 
-/// sendto(2): as gs_send, to an address; addr may be NULL on a connected socket.
+/// sendto(2): as gs_send, to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN it
+/// waits for the connection as gs_connect does, unless the first packet can carry the data.
 /// -EINVAL also: an addrlen without addr.
 ///
 /// # Safety

@@ -158,7 +158,7 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         FileKind::Socket => {
             // SAFETY: the buffers are readable.
             note_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
-                socket::send(fd, buffers, 0)
+                once_connected(0, socket::send(fd, buffers, 0))
             }))
         }
         FileKind::Other => note_written(until_done(fd, file, Want::WRITE, deadline, || {
@@ -238,8 +238,18 @@ pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
     let deadline = deadline_of(flags, deadline);
     // SAFETY: the buffer is readable.
     note_written(until_done(fd, file, Want::WRITE, deadline, || unsafe {
-        socket::send(fd, &[buffer], flags)
+        once_connected(flags, socket::send(fd, &[buffer], flags))
     }))
+}
+
+/// The result of a system call that sends with these flags. If the call has begun to connect the socket (`MSG_FASTOPEN`,
+/// `TCP_FASTOPEN_CONNECT`) without taking any data along, the data must wait for the end of that attempt, as data on a
+/// blocking socket does. A further call then sends the data, or tells how the attempt has failed.
+fn once_connected(flags: i32, result: isize) -> isize {
+    match result {
+        EINPROGRESS | EALREADY if flags & libc::MSG_DONTWAIT == 0 => EAGAIN,
+        _ => result,
+    }
 }
 
 /// recvfrom(2).
@@ -278,7 +288,9 @@ pub unsafe fn send_to(
     let deadline = deadline_of(flags, deadline);
     let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
     // SAFETY: the buffer is readable, and so is the address unless it is null.
-    until_done(fd, file, want, deadline, || unsafe { socket::send_to(fd, buffer, flags, to, len) })
+    until_done(fd, file, want, deadline, || unsafe {
+        once_connected(flags, socket::send_to(fd, buffer, flags, to, len))
+    })
 }
 
 /// recvmsg(2).
@@ -305,7 +317,9 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
     let to = unsafe { (*message).msg_name };
     let want = if to.is_null() { Want::WRITE } else { Want::SEND_TO };
     // SAFETY: a message to send, as the caller says.
-    until_done(fd, file, want, deadline, || unsafe { socket::send_message(fd, message, flags) })
+    until_done(fd, file, want, deadline, || unsafe {
+        once_connected(flags, socket::send_message(fd, message, flags))
+    })
 }
 
 /// accept4(2). Goroutines that the caller spawns from now on are root goroutines, which are spread over the P's. seed:

@@ -68,6 +68,44 @@ GO_TEST(each_attempt_to_connect_tells_its_own_result)
     CHECK_EQ(gs_close(there), 0);
 }
 
+static ssize_t send_first(int call, int fd, uint16_t port, int flags, gs_deadline deadline)
+{
+    struct sockaddr_in to = loopback(port);
+    struct iovec iov = {"first", 5};
+    struct msghdr m = {.msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &iov, .msg_iovlen = 1};
+    return call ? gs_sendmsg(fd, &m, flags | MSG_FASTOPEN, deadline)
+                : gs_sendto(fd, "first", 5, flags | MSG_FASTOPEN, (struct sockaddr *)&to, sizeof to, deadline);
+}
+
+/* As by sendto(2) on a blocking socket: without a cookie of the server's the kernel connects first. */
+GO_TEST(a_message_that_opens_a_connection_waits_for_it)
+{
+    int call;
+    for (call = 0; call < 2; call++) {
+        int listener = listen_on_loopback(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer;
+        uint16_t port = port_of(listener);
+        ssize_t sent = send_first(call, fd, port, 0, GS_FOREVER);
+        char text[8];
+        if (sent == -EOPNOTSUPP) { /* TCP Fast Open is off */
+            CHECK_EQ(gs_close(fd), 0);
+            CHECK_EQ(gs_close(listener), 0);
+            return;
+        }
+        CHECK_EQ(sent, 5);
+        peer = gs_accept(listener, NULL, NULL, GS_FOREVER);
+        CHECK_EQ(gs_read(peer, text, sizeof text, GS_FOREVER), 5);
+        CHECK_EQ(gs_close(fd), 0);
+        CHECK_EQ(gs_close(peer), 0);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK_EQ(send_first(call, fd, port, MSG_DONTWAIT, GS_FOREVER), -EINPROGRESS);
+        CHECK_EQ(gs_close(fd), 0);
+        CHECK_EQ(gs_close(listener), 0);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK_EQ(send_first(call, fd, port, 0, GS_FOREVER), -ECONNREFUSED);
+        CHECK_EQ(gs_close(fd), 0);
+    }
+}
+
 GO_TEST(a_socket_of_the_users_is_connected)
 {
     int listener = listen_on_loopback(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer;
