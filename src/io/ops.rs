@@ -266,10 +266,24 @@ pub unsafe fn recv_from(
 ) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    // SAFETY: the buffer is writable, and so is the address unless it is null.
-    until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
-        socket::recv_from(fd, buffer, flags, from, len)
-    })
+    let mut last = EAGAIN;
+    let result = until_done(fd, file, Want::to_receive(flags, 0), deadline, || {
+        // SAFETY: the buffer is writable, and so is the address unless it is null.
+        last = unsafe { socket::recv_from(fd, buffer, flags, from, len) };
+        last
+    });
+    if is_end_by_shutdown(result, last) && !from.is_null() {
+        // SAFETY: writable if there is room for an address, as the caller says.
+        unsafe { *len = 0 };
+    }
+    result
+}
+
+/// Whether a call that receives has ended because the socket is shut down (see [`Want::when_shut`]), so that the kernel
+/// has not said what else the call gives: no address, and nothing beside the data. `last`: what the last system call
+/// gave.
+fn is_end_by_shutdown(result: isize, last: isize) -> bool {
+    result == 0 && last == EAGAIN
 }
 
 /// sendto(2).
@@ -300,10 +314,22 @@ pub unsafe fn send_to(
 pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32, deadline: i64) -> isize {
     let file = file!(fd);
     let deadline = deadline_of(flags, deadline);
-    // SAFETY: a message to receive into, as the caller says.
-    until_done(fd, file, Want::to_receive(flags, 0), deadline, || unsafe {
-        socket::recv_message(fd, message, flags)
-    })
+    let mut last = EAGAIN;
+    let result = until_done(fd, file, Want::to_receive(flags, 0), deadline, || {
+        // SAFETY: a message to receive into, as the caller says.
+        last = unsafe { socket::recv_message(fd, message, flags) };
+        last
+    });
+    if is_end_by_shutdown(result, last) {
+        // SAFETY: a message to receive into, as the caller says.
+        let message = unsafe { &mut *message };
+        if !message.msg_name.is_null() {
+            message.msg_namelen = 0;
+        }
+        message.msg_controllen = 0;
+        message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    }
+    result
 }
 
 /// sendmsg(2).

@@ -572,6 +572,38 @@ GO_TEST(a_shutdown_ends_waits_for_datagrams)
         }
 }
 
+/* As by recvfrom(2) and recvmsg(2): the caller must find no address and no files there, nor what was there before. */
+GO_TEST(the_end_by_a_shutdown_has_no_sender_and_no_files)
+{
+    int before;
+    for (before = 0; before < 2; before++) {
+        char text[16], space[CMSG_SPACE(sizeof(int))];
+        struct iovec iov = {text, sizeof text};
+        struct sockaddr_storage from;
+        struct msghdr m = {&from, sizeof from, &iov, 1, space, sizeof space, MSG_TRUNC};
+        socklen_t len = sizeof from;
+        gs_g *g = NULL;
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, shut), 0);
+        if (before)
+            shut_it(NULL);
+        else
+            g = go_ref(shut_it, NULL);
+        CHECK_EQ(gs_recvfrom(shut[0], text, sizeof text, 0, (struct sockaddr *)&from, &len, GS_FOREVER), 0);
+        CHECK_EQ(len, 0);
+        CHECK_EQ(gs_recvmsg(shut[0], &m, MSG_CMSG_CLOEXEC, GS_FOREVER), 0);
+        CHECK_EQ(m.msg_namelen, 0);
+        CHECK_EQ(m.msg_controllen, 0);
+        CHECK_EQ(m.msg_flags, MSG_CMSG_CLOEXEC);
+        CHECK_EQ(gs_recvfrom(shut[0], text, sizeof text, 0, NULL, NULL, GS_FOREVER), 0);
+        m = (struct msghdr){.msg_namelen = 7, .msg_iov = &iov, .msg_iovlen = 1};
+        CHECK_EQ(gs_recvmsg(shut[0], &m, 0, GS_FOREVER), 0);
+        CHECK_EQ(m.msg_namelen, 7);
+        if (g)
+            join(g);
+        close_both(shut);
+    }
+}
+
 static void shut_listener(void *arg)
 {
     CHECK_EQ(shutdown(*(int *)arg, SHUT_RD), 0);
