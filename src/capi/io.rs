@@ -305,7 +305,8 @@ pub unsafe extern "C" fn gs_accept(
 /// Connects a socket, which is made non-blocking, to an address.
 ///
 /// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor -EINTR;
-/// -ECONNABORTED: the attempt has failed, and another call on the socket has taken the error;
+/// -ECONNABORTED: shutdown(2) has ended the attempt, or the attempt has failed, and another call on the
+/// socket has taken the error;
 /// -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
 /// connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
 /// NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.

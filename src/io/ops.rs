@@ -391,13 +391,21 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
         return ETIMEDOUT;
     }
     let Some(generation) = file.generation() else { return ECANCELED };
-    // SAFETY: called only after connect(2) has given EAGAIN, which it does for an address that it has read.
-    let is_local = || unsafe { i32::from((*to).sa_family) == libc::AF_UNIX };
+    // SAFETY: called only after connect(2) has given EAGAIN or EINPROGRESS, which it does for an address that it has
+    // read.
+    let family = || unsafe { i32::from((*to).sa_family) };
     let mut begun = false;
     let mut attempt = || {
         // During a pause the socket may be closed, and the number become another file.
         let used = file.enter_again(generation);
         until_done_in(fd, file, used, Want::CONNECT, deadline, || {
+            // After an attempt that has failed a second connect(2) would begin another one, and not tell the error.
+            if begun
+                && family() == libc::AF_VSOCK
+                && let e @ ..0 = socket::take_error(fd)
+            {
+                return e as isize;
+            }
             let result = match file::make_nonblocking(fd) {
                 // A second connect(2) tells how the attempt has ended, and ends it in the kernel too. After SO_ERROR the
                 // socket would still count as connecting, and the next connect(2) would report this attempt once more.
@@ -408,8 +416,14 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
             match result {
                 // Another call on the socket has seen the end of the attempt first.
                 EISCONN if begun => 0,
+                // The attempt has ended, by shutdown(2) or by an error that another call has taken, and this connect(2)
+                // has begun another attempt.
+                EINPROGRESS if begun => {
+                    socket::disconnect(fd);
+                    ECONNABORTED
+                }
                 // The other side's backlog is full, and no event says when it has room.
-                EAGAIN if is_local() => NO_ROOM,
+                EAGAIN if family() == libc::AF_UNIX => NO_ROOM,
                 _ if ALREADY.contains(&result) => {
                     begun = true;
                     EAGAIN

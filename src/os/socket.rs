@@ -115,6 +115,26 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
     answer(unsafe { libc::connect(fd, to, len) } as isize)
 }
 
+/// Ends a connection, or an attempt to connect, and takes the error that this leaves.
+pub fn disconnect(fd: i32) {
+    // SAFETY: all bytes zero are an address of no family.
+    let nowhere: Address = unsafe { core::mem::zeroed() };
+    // SAFETY: the address is readable.
+    unsafe { libc::connect(fd, &raw const nowhere, size_of::<Address>() as u32) };
+    take_error(fd);
+}
+
+/// Takes the error that the socket has: 0 or a negative errno value.
+pub fn take_error(fd: i32) -> i32 {
+    let (mut error, mut len) = (0i32, 4u32);
+    let at = (&raw mut error).cast();
+    // SAFETY: four writable bytes.
+    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) } {
+        0 => -error,
+        _ => -super::errno(),
+    }
+}
+
 /// Whether it is a TCP connection.
 pub fn is_tcp(fd: i32) -> bool {
     let (mut protocol, mut len) = (0i32, 4u32);

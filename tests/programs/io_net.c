@@ -3,6 +3,7 @@
  * seed: N6, N7
  */
 #include "io.h"
+#include <linux/vm_sockets.h>
 #include <sys/inotify.h>
 
 /* ---- Connecting ---- */
@@ -256,6 +257,55 @@ GO_TEST(an_attempt_to_connect_ends_though_another_one_has_the_error)
     CHECK_EQ(gs_close(c.fd), 0);
     for (i = 0; i < 3; i++)
         CHECK_EQ(close(full[i]), 0);
+}
+
+/* Not by another attempt, which connect(2) begins on a socket whose attempt was ended. */
+GO_TEST(a_shutdown_ends_an_attempt_to_connect)
+{
+    struct sockaddr_in any = loopback(0);
+    struct connecting c = {-1, any, 1, 0};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), other = listen_on_loopback(), full[3], i;
+    gs_g *g;
+    CHECK_EQ(bind(listener, (struct sockaddr *)&any, sizeof any), 0);
+    CHECK_EQ(listen(listener, 0), 0);
+    c.to = loopback(port_of(listener));
+    for (i = 0; i < 3; i++) {
+        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(full[i], (struct sockaddr *)&c.to, sizeof c.to);
+    }
+    c.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(c.fd, 0);
+    g = go_ref(connect_it, &c);
+    until_waiting(1);
+    CHECK_EQ(shutdown(c.fd, SHUT_RDWR), 0);
+    join(g);
+    CHECK_EQ(c.result, -ECONNABORTED);
+    /* Nothing is left of either attempt. */
+    c.to = loopback(port_of(other));
+    CHECK_EQ(gs_connect(c.fd, (struct sockaddr *)&c.to, sizeof c.to, GS_FOREVER), 0);
+    CHECK_EQ(gs_write(c.fd, "c", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_close(c.fd), 0);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ(close(full[i]), 0);
+    CHECK_EQ(close(listener), 0);
+    CHECK_EQ(gs_close(other), 0);
+}
+
+/* A virtual machine's socket: as by connect(2) on a blocking socket, the first attempt's error ends the call. */
+GO_TEST(an_attempt_to_connect_to_a_virtual_machine_fails_once)
+{
+    struct sockaddr_vm to = {.svm_family = AF_VSOCK, .svm_port = 1, .svm_cid = 0x7ffffff0};
+    struct timeval timeout = {0, 50000};
+    int fds[2], i, expected;
+    for (i = 0; i < 2; i++) {
+        fds[i] = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fds[i] < 0)
+            return; /* the machine has none */
+        CHECK_EQ(setsockopt(fds[i], AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout), 0);
+    }
+    expected = connect(fds[0], (struct sockaddr *)&to, sizeof to) == 0 ? 0 : -errno;
+    CHECK_EQ(gs_connect(fds[1], (struct sockaddr *)&to, sizeof to, GS_FOREVER), expected);
+    close_both(fds);
 }
 
 GO_TEST(several_accept_on_one_socket)
