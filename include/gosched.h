@@ -1342,6 +1342,10 @@ ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 /**
  * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
  *
+ * A write that waits on a Unix socket ends when the socket, or its peer, is shut down in both directions
+ * (SHUT_RDWR), but not when it is shut down for writing alone (SHUT_WR, or SHUT_RD by the peer), because
+ * Linux reports no event then. The next write gets -EPIPE.
+ *
  * The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Go's
  * internal/poll.FD.Write, but that writes all bytes.
  * Goroutines and plain threads; may switch; not async-signal-safe.
