@@ -699,10 +699,16 @@ static void run_beside_it(void *arg)
     SET(others, 1);
 }
 
+/*
+ * The other goroutine comes when the reader is blocked, and is looked for before the reader is woken: a reader that
+ * waits for a CPU may lose its P to the signal.
+ */
 static void *write_later(void *fd)
 {
     wait_asleep(&reader);
+    go(run_beside_it, NULL);
     nap(100 * MS);
+    CHECK_EQ(GET(others), 0);
     CHECK_EQ(write((int)(intptr_t)fd, "w", 1), 1);
     return NULL;
 }
@@ -716,12 +722,9 @@ static void block_with_the_only_p(void *arg)
     (void)gs_gomaxprocs(1);
     CHECK_EQ(pipe(fds), 0);
     t = start_thread(write_later, (void *)(intptr_t)fds[1]);
-    go(run_beside_it, NULL);
     SET(reader, thread_id());
     CHECK_EQ(read(fds[0], &c, 1), 1);
-    CHECK_EQ(GET(others), 0);
-    while (!GET(others))
-        gs_yield();
+    YIELD_UNTIL(GET(others));
     go_join_thread(t);
     CHECK_EQ(close(fds[0]), 0);
     CHECK_EQ(close(fds[1]), 0);
