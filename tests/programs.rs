@@ -100,6 +100,7 @@ const PROGRAMS: &[Program] = &[
     program("life", "life.c", widened),
     program("constructor", "constructor.c", matrix),
     program("fork", "fork.c", matrix),
+    program("fork_stack", "fork_stack.c", matrix),
     program("heap_lock", "heap_lock.c", matrix),
     program("dlopen", "dlopen.c", matrix),
     program("goroutine", "goroutine.c", matrix),
@@ -183,6 +184,12 @@ const VARIANTS: &[Program] = &[
         settings: once,
     },
     Program { name: "asan_chan", file: "chan.c", options: ADDRESS_SANITIZER, settings: once },
+    Program {
+        name: "asan_fork_stack",
+        file: "fork_stack.c",
+        options: ADDRESS_SANITIZER,
+        settings: once,
+    },
     Program { name: "asan_syscall", file: "syscall.c", options: ADDRESS_SANITIZER, settings: once },
     Program {
         name: "asan_attach",

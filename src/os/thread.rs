@@ -3,7 +3,7 @@
 use core::ffi::{c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
@@ -323,10 +323,23 @@ pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
     }
 }
 
-/// The lowest address and the size of the calling thread's stack; (0, 0): unknown.
+/// In the child of a goroutine that has forked: the lowest address and the size of that goroutine's stack.
+static FORKED_ON: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// In the child of a fork: its only thread goes on on this stack (the lowest address, the size), which stays mapped.
+pub fn forked_on((lo, size): (usize, usize)) {
+    FORKED_ON[0].store(lo, Ordering::Relaxed);
+    FORKED_ON[1].store(size, Ordering::Relaxed);
+}
+
+/// The lowest address and the size of the stack on which the calling thread runs; (0, 0): unknown.
 pub fn stack_bounds() -> (usize, usize) {
     let mut attr = core::mem::MaybeUninit::uninit();
     let (mut lo, mut size) = (ptr::null_mut(), 0);
+    let forked_on = (FORKED_ON[0].load(Ordering::Relaxed), FORKED_ON[1].load(Ordering::Relaxed));
+    if (attr.as_ptr() as usize).wrapping_sub(forked_on.0) < forked_on.1 {
+        return forked_on;
+    }
     // SAFETY: `attr` is filled in by the first call if that succeeds.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attr.as_mut_ptr()) == 0 {

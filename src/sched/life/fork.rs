@@ -3,7 +3,7 @@
 use super::embed;
 use super::keys;
 use super::orphans;
-use crate::os::{heap, log, time};
+use crate::os::{heap, log, thread, time};
 use crate::sched::core::boundary;
 use crate::sched::core::gang;
 use crate::sched::core::group;
@@ -120,6 +120,11 @@ pub extern "C" fn in_child() {
         if !m.is_runner() {
             rt.host_mask.restore();
             rt.unbind_thread();
+        }
+        if !m.curg.get().is_null()
+            && let Some(stack) = m.g().stack.get()
+        {
+            thread::forked_on(stack.bounds());
         }
     }
     let parent = try_rt();
