@@ -101,6 +101,7 @@ CHILD(fork_and_run_in_the_child)
 {
     CHECK_EQ(gs_run(fork_and_run, &no), 0);
     join(go_ref(fork_and_run, &no));
+    join(go_ref(fork_and_run, &yes));
 }
 
 /* AddressSanitizer writes a warning where it takes another stack for the thread's. */

@@ -13,7 +13,7 @@ use super::preempt;
 use super::ready;
 use super::start;
 use super::steal;
-use super::switch::{self, Left, switch_away};
+use super::switch::{self, Away, Left, switch_away};
 use super::world;
 use super::yielding::yield_commit;
 use crate::arch::{FpControl, Place};
@@ -395,6 +395,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
         unsafe { m::set_current(Some(m)) };
         let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
         here.note_modes();
+        let _ = Away::to(m, to, true);
         // SAFETY: the goroutine's registers are saved, and no other M can run it.
         unsafe { Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here) };
         unreachable!("no context resumes this stack");
