@@ -104,9 +104,11 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
 /// for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
 /// and eventfds for plain threads that wait.
-/// Their numbers are 512 and above if RLIMIT_NOFILE allows that. Calling gs_init is optional: the
-/// first call of a function that needs the runtime starts it with the defaults, and returns -ENOMEM
-/// or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may be NULL.
+/// Their numbers are 512 and above if RLIMIT_NOFILE allows that. The threads of the library inherit
+/// the CPU mask, the nice value and so on from the thread that starts the runtime, not from plain
+/// threads that call the library later. Calling gs_init is optional: the first call of a function
+/// that needs the runtime starts it with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a
+/// function that returns a pointer) if that fails. cfg may be NULL.
 ///
 /// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
 /// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error

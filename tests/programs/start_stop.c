@@ -388,6 +388,76 @@ TEST(several_threads_run_at_once)
     }
 }
 
+/* ---- What threads inherit ---- */
+
+#define BLOCKERS 6
+
+static int blocking;
+
+static void *block_with_others(void *arg)
+{
+    ADD(blocking, 1);
+    NAP_UNTIL(GET(blocking) >= BLOCKERS);
+    return arg;
+}
+
+static void block_thread(void *arg)
+{
+    (void)gs_blocking(block_with_others, arg);
+}
+
+/* Needs more threads than there are: each of the goroutines keeps one until all have begun. */
+static void block_threads(void)
+{
+    gs_g *g[BLOCKERS];
+    int i;
+    SET(blocking, 0);
+    for (i = 0; i < BLOCKERS; i++)
+        g[i] = go_ref(block_thread, NULL);
+    for (i = 0; i < BLOCKERS; i++)
+        join(g[i]);
+}
+
+static void *call_modestly(void *arg)
+{
+    pid_t *tid = arg;
+    *tid = thread_id();
+    CHECK_EQ(setpriority(PRIO_PROCESS, (id_t)*tid, getpriority(PRIO_PROCESS, 0) + 1), 0);
+    block_threads();
+    return NULL;
+}
+
+static void check_niceness(int want, pid_t but)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *e;
+    CHECK(dir != NULL);
+    while ((e = readdir(dir)) != NULL) {
+        id_t tid = (id_t)atoi(e->d_name);
+        int nice;
+        if (e->d_name[0] == '.' || (pid_t)tid == but)
+            continue;
+        errno = 0;
+        nice = getpriority(PRIO_PROCESS, tid);
+        if (errno == 0)
+            CHECK_EQ(nice, want);
+    }
+    closedir(dir);
+}
+
+/* What a plain thread sets for itself, such as its nice value or its CPUs, concerns no thread of the library. */
+TEST(threads_inherit_nothing_from_plain_threads_that_call)
+{
+    int want = getpriority(PRIO_PROCESS, 0);
+    pid_t tid;
+    if (want == 19)
+        SKIP("the nice value is the highest already");
+    stop();
+    CHECK_EQ(gs_init(NULL), 0);
+    join_thread(start_thread(call_modestly, &tid));
+    check_niceness(want, tid);
+}
+
 /* ---- Several at once ---- */
 
 static int gate, started_ok, ran_ok;

@@ -109,9 +109,11 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     }
 }
 
-/// Whether an M may be made at once.
+/// Whether the caller may make an M at once. A new thread inherits the CPU mask, the nice value and more from the thread
+/// that makes it. What the host has set on a plain thread concerns only that thread, so there sysmon must make the M.
+/// Go's `newm`, for threads that C has started.
 fn may_create(rt: &Runtime) -> bool {
-    rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
+    m::current().is_some() && rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
 /// [`start_m`] for sysmon, which makes a new M however many there are. False: there is no M yet.
