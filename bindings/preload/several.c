@@ -33,8 +33,11 @@
         look_; \
     })
 
-/* An instance may say this number of times that something has happened when nothing has. After that the kernel
- * waits. */
+/*
+ * An instance may say this number of times that something has happened when nothing has. After that the kernel waits:
+ * on another thread, since the end of the wait may be up to a goroutine that is pinned to the caller's; with a signal
+ * mask on the caller's, which is where handlers run.
+ */
 enum { IN_VAIN = 16 };
 
 /*
@@ -253,7 +256,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_poll(fds, n, deadline, NULL, &counts);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
+    return r == WAITED_IN_KERNEL ? ELSEWHERE(real.poll, (fds, n, ms_left(deadline))) : r;
 }
 ALIAS(__poll, poll);
 
@@ -268,7 +271,7 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
         return real.poll(fds, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_poll(fds, n, deadline, NULL, &counts);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.poll(fds, n, ms_left(deadline))) : r;
+    return r == WAITED_IN_KERNEL ? ELSEWHERE(real.poll, (fds, n, ms_left(deadline))) : r;
 }
 
 /* Whether the kernel waits whatever the files are: see the top, and a time that isn't one. */
@@ -287,6 +290,8 @@ static int do_ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, cons
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
+    if (mask == NULL)
+        return ELSEWHERE(real.ppoll, (fds, n, t == NULL ? NULL : &left, NULL));
     return TAKING_SIGNALS(real.ppoll(fds, n, t == NULL ? NULL : &left, mask), NULL, &counts);
 #undef counts
 }
@@ -429,7 +434,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
     if (found == WAITED_IN_KERNEL) {
         if (t != NULL)
             *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
-        return KERNEL(real.select(n, r, w, e, t));
+        return ELSEWHERE(real.select, (n, r, w, e, t));
     }
     if (t != NULL) /* Linux says what is left */
         *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
@@ -449,6 +454,8 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec
     if (found != WAITED_IN_KERNEL)
         return found;
     struct timespec left = time_left(deadline);
+    if (mask == NULL)
+        return ELSEWHERE(real.pselect, (n, r, w, e, t == NULL ? NULL : &left, NULL));
     return TAKING_SIGNALS(real.pselect(n, r, w, e, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
@@ -516,7 +523,7 @@ EXPORT int epoll_wait(int fd, struct epoll_event *events, int n, int ms)
         return real.epoll_wait(fd, events, n, ms);
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = do_epoll(fd, events, n, deadline, &counts);
-    return r == WAITED_IN_KERNEL ? KERNEL(real.epoll_wait(fd, events, n, ms_left(deadline))) : r;
+    return r == WAITED_IN_KERNEL ? ELSEWHERE(real.epoll_wait, (fd, events, n, ms_left(deadline))) : r;
 }
 
 EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const sigset_t *mask)
@@ -531,7 +538,11 @@ EXPORT int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const 
     gs_deadline deadline = ms < 0 ? GS_FOREVER : after((int64_t)ms * 1000000);
     int r = mask != NULL ? do_epoll_with_mask(fd, events, n, deadline, mask, &counts)
                          : do_epoll(fd, events, n, deadline, &counts);
-    return r == WAITED_IN_KERNEL ? TAKING_SIGNALS(real.epoll_pwait(fd, events, n, ms_left(deadline), mask), NULL, &counts) : r;
+    if (r != WAITED_IN_KERNEL)
+        return r;
+    if (mask == NULL)
+        return ELSEWHERE(real.epoll_pwait, (fd, events, n, ms_left(deadline), NULL));
+    return TAKING_SIGNALS(real.epoll_pwait(fd, events, n, ms_left(deadline), mask), NULL, &counts);
 }
 
 EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct timespec *t, const sigset_t *mask)
@@ -547,6 +558,8 @@ EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct 
     if (r != WAITED_IN_KERNEL)
         return r;
     struct timespec left = time_left(deadline);
+    if (mask == NULL)
+        return ELSEWHERE(real.epoll_pwait2, (fd, events, n, t == NULL ? NULL : &left, NULL));
     return TAKING_SIGNALS(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 

@@ -1398,6 +1398,17 @@ static void several(void)
     FD_SET(p[0], only_file(disk));
     SAY(select((disk > p[0] ? disk : p[0]) + 1, NULL, NULL, &files, &(struct timeval){0, 10000}));
     close(disk);
+    /* To epoll a socket that isn't connected has something to say again and again, to select it has nothing. */
+    int unconnected = socket(AF_INET, SOCK_STREAM, 0), end_of_both = (unconnected > p[0] ? unconnected : p[0]) + 1;
+    SAY(select(unconnected + 1, NULL, NULL, only_file(unconnected), &(struct timeval){0, 10000}));
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(p[0], &readable);
+    AFTER_WRITE(select(end_of_both, &readable, NULL, only_file(unconnected), NULL));
+    SAY(FD_ISSET(p[0], &readable) && !FD_ISSET(unconnected, &files));
+    AFTER_WRITE(select(end_of_both, &readable, NULL, only_file(unconnected), &(struct timeval){60, 0}));
+    AFTER_WRITE(pselect(end_of_both, &readable, NULL, only_file(unconnected), NULL, NULL));
+    close(unconnected);
     SAY(select(p[0] + 1, only_file(p[0]), NULL, NULL, &tv));
     SAY(tv.tv_sec == 0 && tv.tv_usec == 0);
     AFTER_WRITE(select(p[0] + 1, only_file(p[0]), NULL, NULL, NULL));
