@@ -521,7 +521,7 @@ static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struc
     int before = errno;
     if (ours)
         w = (struct waiting)READING(fd, iov);
-    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, preadv2(w.file.fd, iov, n, -1, RWF_NOWAIT),
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, real.preadv64v2(w.file.fd, iov, n, -1, RWF_NOWAIT),
                            real.readv(w.file.fd, iov, n));
     if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
         enum how how = wait_first(&w, POLLIN, SO_RCVTIMEO);
@@ -649,7 +649,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
 #define counts (*c)
     struct waiting w = WAITING(fd);
     int before = errno;
-    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, pwritev2(w.file.fd, iov, n, -1, RWF_NOWAIT),
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.pwritev64v2(w.file.fd, iov, n, -1, RWF_NOWAIT),
                            real.writev(w.file.fd, iov, n));
     if (r > 0) {
         if (!rest_waits(&w, iov, (size_t)n, r))
@@ -657,7 +657,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
         else if (is_socket(w.file.fd))
             SEND_THE_REST(&w, iov, (size_t)n, r, 0);
         else
-            WRITE_THE_REST(&w, iov, (size_t)n, r, pwritev2(w.file.fd, of, parts, -1, RWF_NOWAIT),
+            WRITE_THE_REST(&w, iov, (size_t)n, r, real.pwritev64v2(w.file.fd, of, parts, -1, RWF_NOWAIT),
                            real.writev(w.file.fd, of, parts));
     } else if (r < 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
         enum how how = wait_first(&w, POLLOUT, SO_SNDTIMEO);
@@ -721,6 +721,25 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
     return TAKEN ? do_writev(fd, iov, n, false, &counts) : real.writev(fd, iov, n);
 }
 
+/* As libc's, which call read and write within libc. */
+
+EXPORT int eventfd_read(int fd, eventfd_t *value)
+{
+    COUNTED(eventfd_read);
+    if (!TAKEN)
+        return real.eventfd_read(fd, value);
+    return do_read(fd, value, sizeof *value, &counts) == sizeof *value ? 0 : -1;
+}
+
+EXPORT int eventfd_write(int fd, eventfd_t value)
+{
+    COUNTED(eventfd_write);
+    if (!TAKEN)
+        return real.eventfd_write(fd, value);
+    const struct iovec iov = {&value, sizeof value};
+    return do_writev(fd, &iov, 1, true, &counts) == sizeof value ? 0 : -1;
+}
+
 /* At an offset: disks. What is in memory is read at once. */
 
 EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
@@ -730,7 +749,7 @@ EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
         return real.pread64(fd, buf, n, at);
     struct iovec iov = {buf, n < MOST ? n : MOST};
     int before = errno;
-    ssize_t r = n > 0 ? preadv2(fd, &iov, 1, at, RWF_NOWAIT) : -1;
+    ssize_t r = n > 0 ? real.preadv64v2(fd, &iov, 1, at, RWF_NOWAIT) : -1;
     if (r == (ssize_t)iov.iov_len)
         return r;
     errno = before;
@@ -759,9 +778,35 @@ IN_KERNEL(ssize_t, preadv64, (int fd, const struct iovec *iov, int n, off64_t at
 ALIAS(preadv, preadv64);
 IN_KERNEL(ssize_t, pwritev64, (int fd, const struct iovec *iov, int n, off64_t at), (fd, iov, n, at))
 ALIAS(pwritev, pwritev64);
+
+/* At -1 these are readv and writev, with flags. */
+
+EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t at, int flags)
+{
+    COUNTED(preadv2);
+    if (!TAKEN || (flags & RWF_NOWAIT))
+        return real.preadv64v2(fd, iov, n, at, flags);
+    if (at == -1)
+        return flags == 0 ? do_readv(fd, iov, n, false, &counts) : ELSEWHERE(real.preadv64v2, (fd, iov, n, at, flags));
+    return KERNEL(real.preadv64v2(fd, iov, n, at, flags));
+}
+ALIAS(preadv2, preadv64v2);
+
+EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off64_t at, int flags)
+{
+    COUNTED(pwritev2);
+    if (!TAKEN || (flags & RWF_NOWAIT))
+        return real.pwritev64v2(fd, iov, n, at, flags);
+    if (at == -1)
+        return flags == 0 ? do_writev(fd, iov, n, false, &counts) : ELSEWHERE(real.pwritev64v2, (fd, iov, n, at, flags));
+    return KERNEL(real.pwritev64v2(fd, iov, n, at, flags));
+}
+ALIAS(pwritev2, pwritev64v2);
 WAITS_ELSEWHERE(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t n), (out, in, at, n))
 ALIAS(sendfile, sendfile64);
 WAITS_ELSEWHERE(ssize_t, splice, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
+WAITS_ELSEWHERE(ssize_t, tee, (int in, int out, size_t n, unsigned flags), (in, out, n, flags))
+WAITS_ELSEWHERE(ssize_t, vmsplice, (int fd, const struct iovec *iov, size_t n, unsigned flags), (fd, iov, n, flags))
 IN_KERNEL(ssize_t, copy_file_range, (int in, off64_t *at, int out, off64_t *to, size_t n, unsigned flags), (in, at, out, to, n, flags))
 IN_KERNEL(int, fsync, (int fd), (fd))
 IN_KERNEL(int, fdatasync, (int fd), (fd))
@@ -769,6 +814,26 @@ IN_KERNEL(int, syncfs, (int fd), (fd))
 IN_KERNEL(int, msync, (void *at, size_t n, int flags), (at, n, flags))
 IN_KERNEL(int, sync_file_range, (int fd, off64_t at, off64_t n, unsigned flags), (fd, at, n, flags))
 WAITS_ELSEWHERE(int, tcdrain, (int fd), (fd))
+
+/* Threads of libc read and write, and a caller waits for these within libc. */
+
+WAITS_ELSEWHERE(int, aio_suspend, (const struct aiocb *const list[], int n, const struct timespec *t), (list, n, t))
+
+EXPORT int aio_suspend64(const struct aiocb64 *const list[], int n, const struct timespec *t)
+{
+    return aio_suspend((const struct aiocb *const *)list, n, t);
+}
+
+EXPORT int lio_listio(int mode, struct aiocb *const list[], int n, struct sigevent *told)
+{
+    COUNTED(lio_listio);
+    return mode == LIO_WAIT && TAKEN ? ELSEWHERE(real.lio_listio, (mode, list, n, told)) : real.lio_listio(mode, list, n, told);
+}
+
+EXPORT int lio_listio64(int mode, struct aiocb64 *const list[], int n, struct sigevent *told)
+{
+    return lio_listio(mode, (struct aiocb *const *)list, n, told);
+}
 
 EXPORT void sync(void)
 {

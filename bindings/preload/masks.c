@@ -578,6 +578,9 @@ EXPORT FILE *popen(const char *command, const char *type)
     return ELSEWHERE(popen_there, (command, type, &set));
 }
 
+/* Waits for the command, which may wait for a goroutine that is pinned to the caller's thread. */
+WAITS_ELSEWHERE(int, pclose, (FILE *f), (f))
+
 /*
  * Threads. A thread that a goroutine makes begins with the goroutine's mask. pthread_create knows a thread of libgosched
  * by the function with which the thread begins: that function is in libgosched.

@@ -343,6 +343,14 @@ ON_THREADS_STACK(int, 0, gethostbyaddr_r,
     const void *addr; socklen_t len; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
     P(addr, len, family, ret, buf, n, res, err,))
 
+EXPORT int getaddrinfo_a(int mode, struct gaicb *list[], int n, struct sigevent *told)
+{
+    COUNTED(getaddrinfo_a);
+    return mode == GAI_WAIT && TAKEN ? ELSEWHERE(real.getaddrinfo_a, (mode, list, n, told)) : real.getaddrinfo_a(mode, list, n, told);
+}
+
+WAITS_ELSEWHERE(int, gai_suspend, (const struct gaicb *const list[], int n, const struct timespec *t), (list, n, t))
+
 /* Signals and messages: the kernel waits, on another thread. */
 
 /*

@@ -7,6 +7,7 @@
  */
 #include "tasks.h"
 
+#include <aio.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -141,6 +142,106 @@ static void read_all(void *arg)
             usleep(500);
     }
     HOLDS(n == (long)sizeof buffer);
+}
+
+/* readv and writev with flags, at -1. */
+static void vectors(void)
+{
+    int p[2], disk = open(in_directory("vectors"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char b[20];
+    struct iovec iov = {b, sizeof b}, all = {buffer, sizeof buffer / 2};
+    task t;
+    HOLDS(pipe(p) == 0 && disk >= 0);
+    begin(&t, write_soon, &p[1]);
+    SAY(preadv2(p[0], &iov, 1, -1, 0));
+    end(&t);
+    begin(&t, write_soon, &p[1]);
+    SAY(preadv2(p[0], &iov, 1, -1, RWF_HIPRI));
+    end(&t);
+    SAY(preadv2(p[0], &iov, 1, -1, RWF_NOWAIT));
+    SAY(preadv2(p[0], &iov, 1, 0, 0));
+    SAY(preadv2(p[0], &iov, 1, -1, 1 << 30));
+    SAY(preadv2(p[0], nowhere, 1, -1, 0));
+    begin(&t, read_all, &p[0]);
+    SAY(pwritev2(p[1], &all, 1, -1, 0));
+    SAY(pwritev2(p[1], &all, 1, -1, RWF_DSYNC));
+    close(p[1]);
+    end(&t);
+    SAY(pwritev2(p[0], &iov, 1, -1, 0));
+    SAY(pwritev2(disk, &iov, 1, 100, RWF_DSYNC));
+    SAY(pwritev2(disk, &iov, 1, -1, 0));
+    SAY(preadv2(disk, &all, 1, -1, 0));
+    SAY(preadv2(disk, &iov, 1, 90, 0));
+    SAY(preadv2(disk, &iov, 1, -2, 0));
+    close(p[0]), close(disk);
+}
+
+static void add_seven_soon(void *arg)
+{
+    soon();
+    HOLDS(eventfd_write(*(int *)arg, 7) == 0);
+}
+
+static void take_event_soon(void *arg)
+{
+    eventfd_t value;
+    soon();
+    HOLDS(eventfd_read(*(int *)arg, &value) == 0);
+}
+
+static void events(void)
+{
+    int e = eventfd(0, 0), n = eventfd(0, EFD_NONBLOCK), p[2];
+    eventfd_t value = 0;
+    task t;
+    begin(&t, add_seven_soon, &e);
+    SAY(eventfd_read(e, &value));
+    end(&t);
+    SAY(value);
+    SAY(eventfd_write(e, UINT64_MAX - 1));
+    begin(&t, take_event_soon, &e);
+    SAY(eventfd_write(e, 1));
+    end(&t);
+    SAY(eventfd_write(e, UINT64_MAX));
+    SAY(eventfd_read(n, &value));
+    SAY(eventfd_read(-1, &value));
+    SAY(eventfd_write(-1, 1));
+    HOLDS(pipe(p) == 0);
+    begin(&t, write_soon, &p[1]);
+    SAY(eventfd_read(p[0], &value)); /* any file will do */
+    end(&t);
+    SAY(eventfd_read(p[0], &value)); /* but not two bytes */
+    close(e), close(n), close(p[0]), close(p[1]);
+}
+
+/* Reads that threads of libc make: the caller waits within libc. */
+static void asynchronous(void)
+{
+    int p[2];
+    char b[20];
+    task t;
+    HOLDS(pipe(p) == 0);
+    struct aiocb one = {.aio_fildes = p[0], .aio_buf = b, .aio_nbytes = 10, .aio_lio_opcode = LIO_READ}, *all[] = {&one};
+    const struct aiocb *waits_for[] = {&one, NULL};
+    SAY(aio_read(&one));
+    SAY(aio_suspend(waits_for, 2, &(struct timespec){0, 10000000}));
+    begin(&t, write_soon, &p[1]);
+    SAY(aio_suspend(waits_for, 2, NULL));
+    end(&t);
+    SAY(aio_error(&one));
+    SAY(aio_return(&one));
+    begin(&t, write_soon, &p[1]);
+    SAY(lio_listio(LIO_WAIT, all, 1, NULL));
+    end(&t);
+    SAY(aio_return(&one));
+    SAY(lio_listio(LIO_NOWAIT, all, 1, NULL));
+    begin(&t, write_soon, &p[1]);
+    SAY(aio_suspend64((const struct aiocb64 *const *)waits_for, 1, NULL));
+    end(&t);
+    SAY(aio_return(&one));
+    SAY(lio_listio(99, all, 1, NULL));
+    SAY(aio_suspend(waits_for, -1, NULL));
+    close(p[0]), close(p[1]);
 }
 
 /* A write that waits writes all. */
@@ -410,6 +511,17 @@ static void copies(void)
     SAY(splice(p[0], NULL, q[1], NULL, 100, 0));
     end(&t);
     begin(&t, copy_out, q);
+    end(&t);
+    begin(&t, write_soon, &p[1]);
+    SAY(tee(p[0], q[1], 100, 0));
+    end(&t);
+    HOLDS(read(p[0], buffer, 20) == 10);
+    SAY(tee(p[0], q[1], 100, SPLICE_F_NONBLOCK));
+    /* One page more fills the pipe, which has one page with 10 bytes. */
+    struct iovec iov = {buffer, 1};
+    SAY(fcntl(q[1], F_SETPIPE_SZ, 4096));
+    begin(&t, copy_out, q);
+    SAY(vmsplice(q[1], &iov, 1, 0));
     end(&t);
     close(p[0]), close(p[1]), close(q[0]), close(q[1]);
 }
@@ -1634,6 +1746,12 @@ static void children(void)
     SAY(WEXITSTATUS(status));
 }
 
+static void write_line_soon(void *arg)
+{
+    soon();
+    HOLDS(write(*(int *)arg, "end\n", 4) == 4);
+}
+
 /*
  * The signals that a program blocks which a task starts: those that main has blocked, also on the library's threads.
  * Some shells clear the mask first: dash does, bash doesn't.
@@ -1658,6 +1776,16 @@ static void starting(void)
     SAY(pclose(f));
     printf("    popen: %s", line);
     SAY(popen("true", "nonsense") == NULL);
+    /* The command's end is up to a task. */
+    int to_command[2];
+    task t;
+    HOLDS(pipe(to_command) == 0);
+    snprintf(command, sizeof command, "read line <&%d; exit 3", to_command[0]);
+    SAY((f = popen(command, "w")) != NULL);
+    begin(&t, write_line_soon, &to_command[1]);
+    SAY(WEXITSTATUS(pclose(f)));
+    end(&t);
+    close(to_command[0]), close(to_command[1]);
     posix_spawnattr_init(&attr);
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
@@ -2046,6 +2174,15 @@ static void names(void)
     SAY(getaddrinfo(NULL, NULL, &hints, &found) == EAI_NONAME);
     hints.ai_flags = AI_NUMERICHOST;
     SAY(getaddrinfo("localhost", NULL, &hints, &found) == EAI_NONAME);
+    struct gaicb asked = {.ar_name = "localhost", .ar_service = "80"}, *questions[] = {&asked};
+    SAY(getaddrinfo_a(GAI_WAIT, questions, 1, NULL));
+    SAY(gai_error(&asked));
+    SAY(getaddrinfo_a(GAI_NOWAIT, questions, 1, NULL));
+    while (gai_error(&asked) == EAI_INPROGRESS)
+        HOLDS(gai_suspend((const struct gaicb *const *)questions, 1, NULL) != EAI_AGAIN);
+    SAY(gai_error(&asked));
+    SAY(gai_suspend((const struct gaicb *const *)questions, 1, NULL) == EAI_ALLDONE);
+    SAY(getaddrinfo_a(99, questions, 1, NULL) == EAI_SYSTEM);
     struct hostent *h = gethostbyname("localhost"), one, *res = NULL;
     SAY(h != NULL && h->h_length == 4);
     int error = 0;
@@ -2692,7 +2829,7 @@ static const struct {
     const char *name;
     void (*f)(void);
 } tests[] = {
-    TEST(pipes), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
+    TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
     TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
