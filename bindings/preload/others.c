@@ -289,8 +289,11 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
     return l.result;
 }
 
-/* These functions report errors in h_errno, which is the thread's, so h_errno goes along. */
-#define ON_THREADS_STACK(result, none, name, params, args, fields, values) \
+/*
+ * These functions report errors in h_errno, which is the thread's, so h_errno goes along. `asks`: whether the call needs
+ * a file or a server.
+ */
+#define ON_THREADS_STACK(result, none, name, asks, params, args, fields, values) \
     struct name##_call { \
         fields \
         result r; \
@@ -309,7 +312,7 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
     { \
         COUNTED(name); \
         struct name##_call call = {values none, 0, errno}, *c = &call; \
-        if (!TAKEN || !call_elsewhere(name##_there, &call, &counts)) \
+        if (!(asks) || !TAKEN || !call_elsewhere(name##_there, &call, &counts)) \
             return real.name args; \
         h_errno = call.host_error; \
         errno = call.error; \
@@ -318,26 +321,27 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
 #define COMMA ,
 #define P(...) __VA_ARGS__
 ON_THREADS_STACK(int, 0, getnameinfo,
+    P((host != NULL && host_n > 0 && !(flags & NI_NUMERICHOST)) || (service != NULL && service_n > 0 && !(flags & NI_NUMERICSERV))),
     (const struct sockaddr *sa, socklen_t len, char *host, socklen_t host_n, char *service, socklen_t service_n, int flags),
     (c->sa, c->len, c->host, c->host_n, c->service, c->service_n, c->flags),
     const struct sockaddr *sa; socklen_t len; char *host; socklen_t host_n; char *service; socklen_t service_n; int flags;,
     P(sa, len, host, host_n, service, service_n, flags,))
-ON_THREADS_STACK(struct hostent *, NULL, gethostbyname, (const char *name), (c->name), const char *name;, P(name,))
-ON_THREADS_STACK(struct hostent *, NULL, gethostbyname2, (const char *name, int family), (c->name, c->family),
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyname, true, (const char *name), (c->name), const char *name;, P(name,))
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyname2, true, (const char *name, int family), (c->name, c->family),
     const char *name; int family;, P(name, family,))
-ON_THREADS_STACK(int, 0, gethostbyname_r,
+ON_THREADS_STACK(int, 0, gethostbyname_r, true,
     (const char *name, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
     (c->name, c->ret, c->buf, c->n, c->res, c->err),
     const char *name; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
     P(name, ret, buf, n, res, err,))
-ON_THREADS_STACK(int, 0, gethostbyname2_r,
+ON_THREADS_STACK(int, 0, gethostbyname2_r, true,
     (const char *name, int family, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
     (c->name, c->family, c->ret, c->buf, c->n, c->res, c->err),
     const char *name; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,
     P(name, family, ret, buf, n, res, err,))
-ON_THREADS_STACK(struct hostent *, NULL, gethostbyaddr, (const void *addr, socklen_t len, int family),
+ON_THREADS_STACK(struct hostent *, NULL, gethostbyaddr, true, (const void *addr, socklen_t len, int family),
     (c->addr, c->len, c->family), const void *addr; socklen_t len; int family;, P(addr, len, family,))
-ON_THREADS_STACK(int, 0, gethostbyaddr_r,
+ON_THREADS_STACK(int, 0, gethostbyaddr_r, true,
     (const void *addr, socklen_t len, int family, struct hostent *ret, char *buf, size_t n, struct hostent **res, int *err),
     (c->addr, c->len, c->family, c->ret, c->buf, c->n, c->res, c->err),
     const void *addr; socklen_t len; int family; struct hostent *ret; char *buf; size_t n; struct hostent **res; int *err;,

@@ -2158,6 +2158,11 @@ static void masks(void)
     close(out);
 }
 
+static void note_turn(void *had_turn)
+{
+    *(bool *)had_turn = true;
+}
+
 static void names(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -2166,6 +2171,16 @@ static void names(void)
     SAY(ntohs(((struct sockaddr_in *)found->ai_addr)->sin_port));
     SAY(getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV));
     SAY(strcmp(host, "127.0.0.1") + strcmp(service, "80"));
+    /* Neither needs a wait: libraries do so between two uses of a thread-local buffer. */
+    bool had_turn = false;
+    task t;
+    begin(&t, note_turn, &had_turn);
+    SAY(getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV));
+    SAY(getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST));
+    SAY(getnameinfo(found->ai_addr, found->ai_addrlen, NULL, 0, service, sizeof service, NI_NUMERICSERV));
+    HOLDS(as_threads || !had_turn);
+    end(&t);
+    SAY(getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, service, sizeof service, NI_NUMERICHOST));
     SAY(getnameinfo(found->ai_addr, 3, host, sizeof host, service, sizeof service, 0));
     freeaddrinfo(found);
     SAY(getaddrinfo("localhost", NULL, &hints, &found));
