@@ -314,9 +314,10 @@ static inline void gs_mpi_completed_(gs_mpi_waiter_ *w, int i, MPI_Request reque
 {
     w->requests[i] = request; /* MPI_REQUEST_NULL, or a persistent request that is inactive now */
     if (w->statuses != NULL) {
+        /* Functions for one request leave MPI_ERROR as it is. */
+        int kept = w->statuses[i].MPI_ERROR;
         w->statuses[i] = *status;
-        if (w->each)
-            w->statuses[i].MPI_ERROR = error;
+        w->statuses[i].MPI_ERROR = w->each ? error : kept;
     }
     if (error != MPI_SUCCESS && w->result == MPI_SUCCESS)
         w->result = error;

@@ -100,6 +100,44 @@ TEST(message_that_is_too_long)
         printf("skip, with one rank: a small message to itself that is cut, which Open MPI 4.1 doesn't report\n");
 }
 
+/* MPI leaves the MPI_ERROR of a status to the program, unless a function fills in several statuses. */
+static void keeps_its_own_error(void *arg)
+{
+    int k = (int)(intptr_t)arg, in[2] = {0, 0}, from = (rank + ranks - 1) % ranks;
+    int want = k < 2 || ranks == 1 ? 0 : MPI_ERR_TRUNCATE;
+    MPI_Status s;
+    MPI_Request r;
+    memset(&s, 0, sizeof s);
+    s.MPI_ERROR = 4711;
+    if (k % 2 == 0) {
+        CHECK_EQ(class_of(gs_mpi_recv(in, 1, MPI_INT, from, 40 + k, WORLD, &s, GS_FOREVER)), want);
+    } else {
+        CHECK_EQ(MPI_Irecv(in, 1, MPI_INT, from, 40 + k, WORLD, &r), 0);
+        CHECK_EQ(class_of(gs_mpi_wait(&r, &s, GS_FOREVER)), want);
+    }
+    CHECK_EQ(s.MPI_ERROR, 4711);
+    CHECK_EQ(s.MPI_SOURCE, from);
+    CHECK_EQ(s.MPI_TAG, 40 + k);
+}
+
+TEST(status_of_one_request_keeps_its_error)
+{
+    int out[2] = {1, 2};
+    gs_mpi_stats stats;
+    gs_g *all[4];
+    for (int k = 0; k < LENGTH(all); k++)
+        all[k] = spawn(keeps_its_own_error, (void *)(intptr_t)k);
+    do {
+        gs_sleep(MS);
+        gs_mpi_stats_read(&stats);
+    } while (!stats.running); /* a receive waits, and the progress goroutine tests its request */
+    CHECK_EQ(gs_mpi_barrier(WORLD), 0);
+    for (int k = 0; k < LENGTH(all); k++)
+        CHECK_EQ(gs_mpi_send(out, k < 2 || ranks == 1 ? 1 : 2, MPI_INT, (rank + 1) % ranks, 40 + k, WORLD), 0);
+    for (int k = 0; k < LENGTH(all); k++)
+        join(all[k]);
+}
+
 /* ---- Deadlines and gs_cancel ---- */
 
 TEST(deadlines)
