@@ -674,7 +674,7 @@ static inline int gs_mpi_wait(MPI_Request *request, MPI_Status *status, gs_deadl
  * of each; with MPI_STATUSES_IGNORE the first error's code. MPI_ERR_COUNT: count is negative. After -EAGAIN,
  * -ETIMEDOUT, -ECANCELED, -ENOMEM and -ESHUTDOWN those that have completed are MPI_REQUEST_NULL (persistent ones:
  * inactive), with their statuses; a further call sets these statuses to empty ones, as MPI_Waitall does. */
-static inline int gs_mpi_waitall(int count, MPI_Request requests[], MPI_Status statuses[], gs_deadline deadline)
+static inline int gs_mpi_waitall(int count, MPI_Request requests[], MPI_Status *statuses, gs_deadline deadline)
 {
     gs_mpi_entry_ few[16], *entries = few;
     gs_mpi_waiter_ w;
@@ -734,7 +734,7 @@ static inline int gs_mpi_waitany(int count, MPI_Request requests[], int *index, 
 }
 
 /* MPI_Waitsome: the requests at indices[0] to indices[*done - 1] have completed; MPI_UNDEFINED: none is active. */
-static inline int gs_mpi_waitsome(int count, MPI_Request requests[], int *done, int indices[], MPI_Status statuses[],
+static inline int gs_mpi_waitsome(int count, MPI_Request requests[], int *done, int indices[], MPI_Status *statuses,
                                   gs_deadline deadline)
 {
     gs_mpi_waiter_ w;
