@@ -511,6 +511,11 @@ fn what_is_installed_can_be_uninstalled() {
     {
         assert!(dir.join("a prefix").join(file).exists(), "{file}");
     }
+    let mut cmd = Command::new("pkg-config");
+    cmd.env("PKG_CONFIG_PATH", dir.join("a prefix/lib/pkgconfig"));
+    let out = cmd.args(["--cflags", "--libs", "gosched"]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(text.trim_end(), r"-I/a\ prefix/include -L/a\ prefix/lib -lgosched");
     make(&["uninstall", &destination, "PREFIX=/a prefix"]);
     assert_eq!(files_under(&dir), Vec::<PathBuf>::new());
     make(&["uninstall", &destination, "PREFIX=/a prefix"]);
