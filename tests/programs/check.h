@@ -539,10 +539,12 @@ static inline unsigned check_seconds(void)
 
 static inline void on_hang(int sig)
 {
-    static const char text[] = ": hung, aborted by the watchdog\n";
+    const char *parts[] = {current_test, ": hung, aborted by the watchdog", check_note[0] ? "; " : "", check_note, "\n"};
+    unsigned i;
     (void)sig;
-    if (write(2, current_test, strlen(current_test)) < 0 || write(2, text, sizeof text - 1) < 0)
-        _exit(2);
+    for (i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (write(2, parts[i], strlen(parts[i])) < 0)
+            _exit(2);
     signal(SIGABRT, SIG_DFL);
     abort();
 }
