@@ -938,10 +938,13 @@ static char **environment(lua_State *L, int index)
     }
     lua_pushnil(L);
     while (lua_next(L, index)) {
-        if (lua_type(L, -2) != LUA_TSTRING || (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TBOOLEAN))
+        bool none = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
+        if (lua_type(L, -2) != LUA_TSTRING || (lua_type(L, -1) != LUA_TSTRING && !none))
             luaL_error(L, "exec: 'env' is a table of names and strings (false: none)");
         if (lua_rawlen(L, -2) == 0 || strchr(lua_tostring(L, -2), '='))
             luaL_error(L, "exec: 'env' has no name '%s'", lua_tostring(L, -2));
+        if (strlen(lua_tostring(L, -2)) != lua_rawlen(L, -2) || (!none && strlen(lua_tostring(L, -1)) != lua_rawlen(L, -1)))
+            luaL_error(L, "exec: the variable '%s' of 'env' has a zero byte", lua_tostring(L, -2));
         lua_pushvalue(L, -2);
         lua_pushvalue(L, -2);
         lua_rawset(L, all);
@@ -992,6 +995,8 @@ static int l_exec(lua_State *L)
             if (lua_type(L, -1) != LUA_TSTRING)
                 return luaL_error(L, "exec: 'cwd' is a string, got %s", luaL_typename(L, -1));
             cwd = lua_tostring(L, -1);
+            if (strlen(cwd) != lua_rawlen(L, -1))
+                return luaL_error(L, "exec: 'cwd' has a zero byte");
         }
         if (lua_getfield(L, 2, "timeout") == LUA_TSTRING)
             return luaL_error(L, "exec: 'timeout' is a number of seconds, got string");
