@@ -83,7 +83,9 @@
 #define GS_HPP_COROUTINES 0
 #endif
 
-namespace gs {
+// Visible also with -fvisibility=hidden: a program and its shared libraries must have one gs::category() and one table of
+// mutexes for gs::condition_variable_any, and a gs::error that one throws must be caught in the other.
+namespace gs __attribute__((visibility("default"))) {
 #if GS_HPP_EXCEPTIONS
 inline namespace v1 {
 #else
