@@ -1700,7 +1700,10 @@ class outgoing<T, passing::relocated> {
 
 public:
     explicit outgoing(const T &v) : value_(v) {}
-    explicit outgoing(T &&v) noexcept : value_(std::move(v)), from_(std::addressof(v)) {}
+    explicit outgoing(T &&v) noexcept(std::is_nothrow_move_constructible_v<T>)
+        : value_(std::move(v)), from_(std::addressof(v))
+    {
+    }
     ~outgoing() noexcept { restore_quietly(*this); }
     outgoing(const outgoing &) = delete;
     outgoing &operator=(const outgoing &) = delete;
@@ -1752,10 +1755,15 @@ public:
     std::optional<T> take()
     {
         T *v = std::launder(reinterpret_cast<T *>(bytes_));
-        std::optional<T> out(std::in_place, std::move(*v));
-        if constexpr (P == passing::relocated)
-            v->~T();
-        return out;
+        struct last { // also if the move throws
+            T *value;
+            ~last()
+            {
+                if constexpr (P == passing::relocated)
+                    value->~T();
+            }
+        } at_end{v};
+        return std::optional<T>(std::in_place, std::move(*v));
     }
     /// Called instead of take(): destroys the element.
     void drop() noexcept
@@ -2003,10 +2011,16 @@ public:
         {
             // Not by assignment: elements needn't be assignable.
             value_.~received<T>();
-            ::new (static_cast<void *>(&value_)) received<T>(status::closed);
-            received<T> next = detail::recv<T>(c_, GS_FOREVER, "gs::chan::recv");
-            value_.~received<T>();
-            ::new (static_cast<void *>(&value_)) received<T>(std::move(next));
+            struct refill { // if the receive throws
+                received<T> *place;
+                ~refill()
+                {
+                    if (place != nullptr)
+                        ::new (static_cast<void *>(place)) received<T>(status::closed);
+                }
+            } on_throw{&value_};
+            ::new (static_cast<void *>(&value_)) received<T>(detail::recv<T>(c_, GS_FOREVER, "gs::chan::recv"));
+            on_throw.place = nullptr;
             return *this;
         }
         void operator++(int) { ++*this; }

@@ -708,11 +708,43 @@ struct FailingBytes : Failing {
         return *this;
     }
 };
+/// It goes over a channel by its bytes, and its moves throw.
+struct FailingMoves : Failing {
+    using Failing::Failing;
+};
 namespace gs {
 template <>
 struct is_trivially_relocatable<FailingBytes> : std::true_type {
 };
+template <>
+struct is_trivially_relocatable<FailingMoves> : std::true_type {
+};
 }  // namespace gs
+
+TEST_CASE_TEMPLATE("what a value's move throws leaves the call, and each value is destroyed once", T, Failing, FailingMoves)
+{
+    gs::run([] {
+        gs::chan<T> c(3);
+        T kept(9);
+        for (int i = 1; i <= 2; i++) {
+            Failing::fails = i;
+            CHECK_THROWS_AS(c.send(std::move(kept)), std::runtime_error);
+            Failing::fails = 0;
+            for (int n = 0; n < 3; n++)
+                c.send(T(n));
+            auto it = c.begin();
+            Failing::fails = i;
+            CHECK_THROWS_AS(++it, std::runtime_error);
+            CHECK(it == decltype(it)());
+            Failing::fails = i;
+            CHECK_THROWS_AS(c.recv(), std::runtime_error);
+            Failing::fails = 0;
+        }
+        CHECK(c.size() == 0);
+        CHECK(Failing::alive == 1);
+    });
+    CHECK(Failing::alive == 0);
+}
 
 TEST_CASE("values left in a channel are destroyed without being copied")
 {
