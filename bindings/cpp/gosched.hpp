@@ -2580,8 +2580,10 @@ public:
     ticker(ticker &&) noexcept = default;
     ticker &operator=(ticker &&o) noexcept
     {
-        stop();
-        c_ = std::move(o.c_);
+        if (this != &o) {
+            stop();
+            c_ = std::move(o.c_);
+        }
         return *this;
     }
     ~ticker() { stop(); }

@@ -1568,6 +1568,10 @@ GO_TEST("after, ticker, timer, sleep")
     t.stop();
     gs::ticker u(1h);
     u = std::move(t);
+    gs::ticker v(1ms), &same = v;
+    v = std::move(same);
+    for (int i = 0; i < 3; i++)
+        CHECK(v.recv().has_value());
     CHECK(code_of([] { gs::ticker bad(0s); }) == std::errc::invalid_argument);
 
     gs::chan<int> fired(4);
