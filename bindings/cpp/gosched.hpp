@@ -3516,6 +3516,35 @@ struct root {
     promise_type *promise;
 };
 
+/// Coroutines that have not begun. Those that are left in it never begin.
+class root_list {
+    root::promise_type *first_ = nullptr, **last_ = &first_;
+
+public:
+    root_list() noexcept = default;
+    root_list(const root_list &) = delete;
+    root_list &operator=(const root_list &) = delete;
+    ~root_list()
+    {
+        while (root::promise_type *p = pop())
+            p->handle().destroy();
+    }
+    void push(root::promise_type *p) noexcept
+    {
+        p->next = nullptr;
+        *last_ = p;
+        last_ = &p->next;
+    }
+    /// The one that was pushed first; nullptr: there is none.
+    root::promise_type *pop() noexcept
+    {
+        root::promise_type *p = first_;
+        if (p != nullptr && (first_ = p->next) == nullptr)
+            last_ = &first_;
+        return p;
+    }
+};
+
 }  // namespace detail
 
 /// Runs coroutines on one goroutine or plain thread: the caller of run(). While a coroutine waits by co_await, the
@@ -3563,17 +3592,13 @@ public:
     executor(const executor &) = delete;
     executor &operator=(const executor &) = delete;
     /// Coroutines that have not begun never begin.
-    ~executor()
-    {
-        while (fresh_ != nullptr)
-            std::exchange(fresh_, fresh_->next)->handle().destroy();
-    }
+    ~executor() = default;
 
     /// Adds a coroutine, which begins in run(): before run(), or in a coroutine of this executor.
     template <class T>
     void go(task<T> t)
     {
-        add(supervise(std::move(t), this));
+        add(supervise(std::move(t), this).promise);
     }
 
     /// Runs until all coroutines have ended. The first exception that leaves a coroutine added with go() cancels the
@@ -3599,8 +3624,8 @@ private:
     // The coroutine that continues when the running one has suspended. It is resumed here and not by the running one:
     // GCC turns that into a jump only with -O2, and otherwise a loop of co_awaits would need ever more stack.
     std::coroutine_handle<> next_;
-    detail::root::promise_type *fresh_ = nullptr, **last_fresh_ = &fresh_; // have not begun
-    std::size_t left_ = 0;                                                 // have not ended
+    detail::root_list fresh_; // have not begun
+    std::size_t left_ = 0;    // have not ended
     wait_base *waits_ = nullptr;
     bool cancelled_ = false;
 #if GS_HPP_EXCEPTIONS
@@ -3615,11 +3640,10 @@ private:
     template <class T>
     static detail::root deliver(task<T> t, executor *ex, detail::outcome<T> *to, detail::joint *of = nullptr);
 
-    void add(detail::root r) noexcept
+    void add(detail::root::promise_type *p) noexcept
     {
-        r.promise->set_where(this);
-        *last_fresh_ = r.promise;
-        last_fresh_ = &r.promise->next;
+        p->set_where(this);
+        fresh_.push(p);
         left_++;
     }
     bool begin(wait_base *w) noexcept
@@ -3685,9 +3709,7 @@ private:
     {
         int r = 0;
         while (left_ > 0) {
-            if (detail::root::promise_type *p = fresh_) {
-                if ((fresh_ = p->next) == nullptr)
-                    last_fresh_ = &fresh_;
+            if (detail::root::promise_type *p = fresh_.pop()) {
                 resume(p->handle());
             } else {
                 end(next_over(r));
@@ -3809,21 +3831,26 @@ class joint {
     std::size_t left_ = 0;
     std::coroutine_handle<> waiter_;
     promise_base *promise_ = nullptr; // of the waiter
+    root_list tasks_;                 // until begin()
 
 protected:
     joint() noexcept = default;
     ~joint() = default;
-    template <class Promise>
-    void begin(std::size_t n, std::coroutine_handle<Promise> waiter) noexcept
-    {
-        left_ = n;
-        waiter_ = waiter;
-        promise_ = &waiter.promise();
-    }
+    /// Without memory it throws. The executor doesn't know of the task before begin(): it would run a task whose
+    /// outcome is gone by then.
     template <class T>
     void add(executor &ex, task<T> &&t, outcome<T> &to)
     {
-        ex.add(executor::deliver(std::move(t), &ex, &to, this));
+        tasks_.push(executor::deliver(std::move(t), &ex, &to, this).promise);
+        left_++;
+    }
+    template <class Promise>
+    void begin(std::coroutine_handle<Promise> waiter) noexcept
+    {
+        waiter_ = waiter;
+        promise_ = &waiter.promise();
+        while (root::promise_type *p = tasks_.pop())
+            promise_->where()->add(p);
     }
 
 public:
@@ -3870,7 +3897,7 @@ result<T> sync_wait(task<T> t)
 {
     executor ex;
     detail::outcome<T> out;
-    ex.add(executor::deliver(std::move(t), &ex, &out));
+    ex.add(executor::deliver(std::move(t), &ex, &out).promise);
     (void)ex.loop();
     return out.take("gs::sync_wait");
 }
@@ -4017,8 +4044,8 @@ public:
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h)
     {
-        begin(sizeof...(T), h);
         add_all(*h.promise().where(), std::index_sequence_for<T...>());
+        begin(h);
     }
     std::tuple<part<T>...> await_resume() { return take_all(std::index_sequence_for<T...>()); }
 };
@@ -4034,9 +4061,9 @@ public:
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h)
     {
-        begin(tasks_.size(), h);
         for (std::size_t i = 0; i < tasks_.size(); i++)
             add(*h.promise().where(), std::move(tasks_[i]), out_[i]);
+        begin(h);
     }
     std::vector<part<T>> await_resume()
     {

@@ -2,6 +2,8 @@
 #include "test.h"
 
 #if GS_HPP_COROUTINES
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -370,6 +372,69 @@ GO_TEST("results that can't be assigned, or not be moved")
     Stuck one;
     CHECK(gs::sync_wait(stuck(one, true)).moves);
     CHECK_THROWS_WITH_AS(gs::sync_wait(stuck(one, false)), "stuck", std::runtime_error);
+}
+
+/// How many more allocations succeed; below 0: all.
+static std::atomic<int> allocations{-1};
+
+void *operator new(std::size_t n)
+{
+    if (allocations.load() >= 0 && allocations.fetch_sub(1) == 0) {
+        allocations = -1;
+        throw std::bad_alloc();
+    }
+    if (void *p = std::malloc(n))
+        return p;
+    throw std::bad_alloc();
+}
+void operator delete(void *p) noexcept
+{
+    std::free(p);
+}
+void operator delete(void *p, std::size_t) noexcept
+{
+    std::free(p);
+}
+
+static gs::task<int> count(int &runs)
+{
+    runs++;
+    co_return runs;
+}
+
+/// Whether when_all has thrown std::bad_alloc.
+static gs::task<bool> without_memory(int &runs, int most, bool of_vector)
+{
+    auto a = count(runs), b = count(runs);
+    std::vector<gs::task<int>> more;
+    more.push_back(count(runs));
+    more.push_back(count(runs));
+    bool thrown = false;
+    allocations = most;
+    try {
+        if (of_vector)
+            co_await gs::when_all(std::move(more));
+        else
+            co_await gs::when_all(std::move(a), std::move(b));
+    } catch (const std::bad_alloc &) {
+        thrown = true;
+    }
+    allocations = -1;
+    co_await gs::sleep(1us); // what the executor still has runs now
+    co_return thrown;
+}
+
+GO_TEST("when_all without memory runs all of the tasks, or none")
+{
+    for (const bool of_vector : {false, true}) {
+        bool thrown = true;
+        for (int most = 0; thrown; most++) {
+            int runs = 0;
+            thrown = gs::sync_wait(without_memory(runs, most, of_vector));
+            CHECK((runs == 2 || (runs == 0 && thrown)));
+            CHECK((thrown || most >= 2));
+        }
+    }
 }
 
 GO_TEST("when_all in a loop takes no more stack each time")
