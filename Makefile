@@ -70,16 +70,23 @@ $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) includ
 	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete
 	@ln -sf libgosched-preload.so $(OUT)/libgosched-preload.so.1
 
+# How these two are linked; install does it again where neither the build's LIBDIR nor $ORIGIN leads to the library.
+link_topo = $(CC) $(WARN) $(CFLAGS) -Iinclude tools/gosched-topo.c -o "$1" -Ltarget/release -lgosched \
+    '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+link_lua = $(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
+    bindings/lua/src/*.c -o "$1" -Ltarget/release -lgosched -pthread \
+    '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
+# Whether the rpath of $1 ends with LIBDIR.
+finds = readelf -d $1 | grep -qF ':$(LIBDIR)]'
+
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
-	$(CC) $(WARN) $(CFLAGS) -Iinclude $< -o $@ -Ltarget/release -lgosched '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+	$(call link_topo,$@)
 
 # Found by rpath: beside the library here, and under LIBDIR when it is installed.
 target/lua/gosched.so: $(wildcard bindings/lua/src/*.[ch]) include/gosched.h
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
-	    bindings/lua/src/*.c -o $@ -Ltarget/release -lgosched -pthread \
-	    '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
+	$(call link_lua,$@)
 
 examples: $(PROGRAMS) ## build examples-c into target/examples
 
@@ -197,6 +204,8 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
 	ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
+	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
+	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
 	    >"$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
 	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
@@ -209,6 +218,8 @@ install-lua: ## install the module for Lua 5.4 that `make lua` has built, into L
 	@test -e target/lua/gosched.so || { echo "the module for Lua is not built yet: run 'make lua' first (it needs Debian's liblua5.4-dev)" >&2; exit 1; }
 	install -d "$(DESTDIR)$(LUADIR)"
 	install -m 755 target/lua/gosched.so "$(DESTDIR)$(LUADIR)/gosched.so"
+	@[ "$(LUADIR)" = "$(LIBDIR)/lua/5.4" ] || $(call finds,target/lua/gosched.so) || \
+	    $(call link_lua,$(DESTDIR)$(LUADIR)/gosched.so)
 
 uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/include/gosched.h" "$(DESTDIR)$(PREFIX)/include/gosched.hpp" "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
