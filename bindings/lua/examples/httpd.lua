@@ -56,6 +56,12 @@ local listener = assert(gosched.tcp.listen(nil, tonumber(arg[1]) or 8080))
 local _, port = listener:address()
 print(("listening on port %d, on %d processors"):format(port, gosched.procs()))
 io.stdout:flush()
-for conn in function() return (assert(listener:accept())) end do
-  gosched.go({ name = "connection" }, serve, conn)
+while true do
+  local conn, err = listener:accept()
+  if conn then
+    gosched.go({ name = "connection" }, serve, conn)
+  else -- no file is left: those who connect wait until others have gone
+    io.stderr:write("httpd: ", err, "\n")
+    gosched.sleep(0.02)
+  end
 end
