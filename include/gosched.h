@@ -848,7 +848,7 @@ const char *gs_strerror(int err);
  * Goroutines and plain threads; may switch.
  * Not async-signal-safe.
  */
-struct gs_workers *gs_workers_create(int n, uint32_t flags);
+GS_MUST_CHECK struct gs_workers *gs_workers_create(int n, uint32_t flags);
 
 /**
  * Frees a group. 0, also for NULL; -EBUSY: a goroutine of the group has not ended; -EINVAL: the
@@ -1256,7 +1256,7 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
  * time.AfterFunc.
  * May switch; not async-signal-safe.
  */
-struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
+GS_MUST_CHECK struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
  * Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
@@ -1523,7 +1523,7 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
  * Goroutines and plain threads. Go's net.ListenPacket.
  * May switch; not async-signal-safe.
  */
-int gs_udp_bind(const char *host, uint16_t port);
+GS_MUST_CHECK int gs_udp_bind(const char *host, uint16_t port);
 
 /**
  * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
@@ -1535,7 +1535,7 @@ int gs_udp_bind(const char *host, uint16_t port);
  * Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
-int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
+GS_MUST_CHECK int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
  * A Unix stream socket that listens at a path in the file system or, given "@name", at one of
@@ -1548,7 +1548,7 @@ int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
  * is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
-int gs_unix_listen(const char *path, int backlog);
+GS_MUST_CHECK int gs_unix_listen(const char *path, int backlog);
 
 /**
  * A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
@@ -1560,7 +1560,7 @@ int gs_unix_listen(const char *path, int backlog);
  * -ENAMETOOLONG, -EINVAL as for gs_unix_listen. Goroutines and plain threads. Go's net.Dial.
  * May switch; not async-signal-safe.
  */
-int gs_unix_connect(const char *path, gs_deadline deadline);
+GS_MUST_CHECK int gs_unix_connect(const char *path, gs_deadline deadline);
 
 /**
  * Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
@@ -1569,7 +1569,7 @@ int gs_unix_connect(const char *path, gs_deadline deadline);
  * 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
-int gs_unix_pair(int *fds);
+GS_MUST_CHECK int gs_unix_pair(int *fds);
 
 /**
  * open(2), while other goroutines run. The file is close-on-exec. Opening a named pipe may wait
@@ -1582,7 +1582,7 @@ int gs_unix_pair(int *fds);
  * os.OpenFile.
  * May switch; not async-signal-safe.
  */
-int gs_open(const char *path, int flags, mode_t mode, gs_deadline deadline);
+GS_MUST_CHECK int gs_open(const char *path, int flags, mode_t mode, gs_deadline deadline);
 
 /**
  * Writes a file's data to the disk, while other goroutines run: fsync(2). The deadline ends only

@@ -94,6 +94,7 @@ pub const GS_WORKERS_RUNNERS: u32 = 2;
 /// NULL: n is not in 1 to GS_MAX_PROCS, the flags are others, or there is no memory. Free it with
 /// gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
 /// Goroutines and plain threads; may switch.
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
     let _entered = Entered::new();

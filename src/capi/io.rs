@@ -440,6 +440,7 @@ pub unsafe extern "C" fn gs_tcp_connect(
 ///
 /// # Safety
 /// `host` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
     let _call = Call::new();
@@ -457,6 +458,7 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
 ///
 /// # Safety
 /// `host` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_udp_connect(
     host: *const c_char,
@@ -479,6 +481,7 @@ pub unsafe extern "C" fn gs_udp_connect(
 ///
 /// # Safety
 /// `path` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> c_int {
     let _call = Call::new();
@@ -496,6 +499,7 @@ pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> 
 ///
 /// # Safety
 /// `path` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadline) -> c_int {
     let _call = Call::new();
@@ -510,6 +514,7 @@ pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadl
 ///
 /// # Safety
 /// `fds` is null or has room for two numbers.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
     let _call = Call::new();
@@ -537,6 +542,7 @@ pub unsafe extern "C" fn gs_unix_pair(fds: *mut c_int) -> c_int {
 ///
 /// # Safety
 /// `path` is null or a C string.
+#[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_open(
     path: *const c_char,

@@ -25,6 +25,7 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
 ///
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads. Go's
 /// time.AfterFunc.
+#[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) -> *mut gs_timer {
     let _entered = Entered::new();
