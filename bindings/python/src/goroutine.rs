@@ -64,6 +64,8 @@ struct Inner {
     thrown: VecDeque<Py<PyAny>>,
     /// The `Timeout`s within which it is, each with its time in ns.
     timeouts: Vec<(i64, Py<PyAny>)>,
+    /// How many calls of `park::_through` it is in.
+    through: u32,
     callbacks: Vec<Py<PyAny>>,
     name: Option<Py<PyAny>>,
     /// A caller has its exception, or a callback will ask for it.
@@ -122,6 +124,7 @@ impl Goroutine {
             handle: ptr::null_mut(),
             thrown: VecDeque::new(),
             timeouts: Vec::new(),
+            through: 0,
             callbacks: Vec::new(),
             name: None,
             watched: false,
@@ -146,13 +149,18 @@ impl Goroutine {
         self.forks != forks()
     }
 
-    /// The first exception that was thrown at it.
+    /// The first exception that was thrown at it; within `park::_through` only what ends the program.
     #[inline(always)]
     pub fn take_thrown(&self, py: Python<'_>) -> Option<PyErr> {
-        let (thrown, was_last) = self.inner.with(py, |i| {
-            let first = if i.thrown.is_empty() { None } else { i.thrown.pop_front() };
-            (first, i.thrown.is_empty())
+        let (thrown, was_last, is_through) = self.inner.with(py, |i| {
+            if i.thrown.is_empty() || i.through > 0 {
+                return (None, false, !i.thrown.is_empty());
+            }
+            (i.thrown.pop_front(), i.thrown.is_empty(), false)
         });
+        if is_through && worker::is_main_goroutine() {
+            return self.take_end(py);
+        }
         let thrown = thrown?;
         if was_last {
             // SAFETY: never switches; the caller is this goroutine.
@@ -207,16 +215,31 @@ impl Goroutine {
         }
     }
 
-    /// When the first of the `Timeout`s expires.
+    /// When the first of the `Timeout`s expires; within `park::_through` none does.
     #[inline(always)]
     pub fn next_timeout(&self, py: Python<'_>) -> Option<i64> {
-        self.inner.with(py, |i| i.timeouts.iter().map(|t| t.0).min())
+        self.inner.with(py, |i| match i.through {
+            0 => i.timeouts.iter().map(|t| t.0).min(),
+            _ => None,
+        })
     }
 
     /// The `Timeout` that has expired, as an exception, once.
     #[inline(always)]
     pub fn expired(&self, py: Python<'_>) -> Option<PyErr> {
-        if self.inner.with(py, |i| i.timeouts.is_empty()) { None } else { self.first_expired(py) }
+        let is_none = self.inner.with(py, |i| i.timeouts.is_empty() || i.through > 0);
+        if is_none { None } else { self.first_expired(py) }
+    }
+
+    /// Before a call of `park::_through`.
+    pub fn begin_through(&self, py: Python<'_>) {
+        self.inner.with(py, |i| i.through += 1);
+    }
+
+    /// After it. What was thrown at the goroutine meanwhile is for its next wait.
+    pub fn end_through(&self, py: Python<'_>) {
+        self.inner.with(py, |i| i.through -= 1);
+        self.cancel_if_thrown(py);
     }
 
     #[cold]

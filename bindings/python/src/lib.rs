@@ -72,7 +72,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         sync::_inner_lock sync::_inner_rlock
         channel::select channel::after channel::_ticker channel::_ticker_stop
         builtin::_built_in
-        blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py watch::_busy watch::_ticks
+        blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py park::_through watch::_busy watch::_ticks
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump

@@ -5,6 +5,7 @@ use crate::ffi::*;
 use crate::goroutine::Goroutine;
 use crate::{state, worker};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -201,6 +202,22 @@ pub fn raise_end(py: Python<'_>) -> PyResult<()> {
     let Some(e) = me.take_end(py) else { return Ok(()) };
     me.cancel_if_thrown(py);
     Err(e)
+}
+
+/// Calls fn(*args). Exceptions that are thrown at the goroutine meanwhile, and its `Timeout`s, end no wait in the call, and
+/// are for the next one after it; but a KeyboardInterrupt or SystemExit that is thrown at the main goroutine does.
+#[pyfunction]
+#[pyo3(signature = (function, /, *args))]
+pub fn _through<'py>(
+    function: &Bound<'py, PyAny>,
+    args: Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    let Some(me) = worker::current(py) else { return function.call1(args) };
+    me.begin_through(py);
+    let result = function.call1(args);
+    me.end_through(py);
+    result
 }
 
 /// Without the GIL, for a goroutine.

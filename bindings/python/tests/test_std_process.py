@@ -572,6 +572,82 @@ def test_recursive_locks_that_processes_share(tmp_path):
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
 
 
+@pytest.mark.parametrize("module", ["subprocess", "gosched.subprocess"])
+def test_no_cancel_leaves_a_child_without_its_object(module):
+    # Popen() waits until the child has executed its program: here until it may.
+    run("""
+        import os, signal, subprocess, sys, warnings
+        import gosched.subprocess
+        module = sys.modules[sys.argv[1]]
+        warnings.simplefilter("ignore")
+        r, w = os.pipe()
+        forked = gosched.Event()
+        os.register_at_fork(after_in_parent=forked.set)
+        children = []
+
+        def work():
+            children.append(module.Popen(["cat"], stdin=subprocess.PIPE, preexec_fn=lambda: os.read(r, 1)))
+            gosched.sleep(60)
+
+        def let(change):
+            forked.wait()
+            forked.clear()
+            gosched.sleep(0.02)
+            change()
+
+        def end(child):
+            child.stdin.close()
+            assert child.wait() == 0
+
+        g = gosched.go(work)
+        let(g.cancel)
+        assert not g.join(0.02) and not children
+        os.write(w, b"x")
+        g.join()
+        assert g.cancelled()
+        end(children.pop())
+
+        gosched.go(let, lambda: (gosched.sleep(0.05), os.write(w, b"x")))
+        try:
+            with gosched.Timeout(0.04):
+                work()
+        except gosched.Timeout:
+            end(children.pop())
+        else:
+            assert False
+
+        # A program that isn't there: the wait for the end of the child, too.
+        def fails():
+            try:
+                module.Popen(["/no/such"], preexec_fn=lambda: os.read(r, 1))
+            except FileNotFoundError as e:
+                children.append(e)
+            gosched.sleep(60)
+
+        g = gosched.go(fails)
+        let(g.cancel)
+        os.write(w, b"x")
+        g.join()
+        assert g.cancelled() and children.pop()
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        else:
+            assert False
+
+        # Ctrl-C ends it, as in a thread.
+        gosched.go(let, lambda: os.kill(os.getpid(), signal.SIGINT))
+        try:
+            work()
+        except KeyboardInterrupt:
+            assert not children
+        else:
+            assert False
+        os.write(w, b"x")
+    """, module)
+
+
 def test_goroutines_that_wait_for_one_child_hold_nothing_up():
     for prelude in (PRELUDE, PRELUDE.replace("patch.patch_all()", "")):
         run("""

@@ -265,6 +265,7 @@ def patch_subprocess(record):
     # Its pipes are opened with ``io.open``, its children waited for with ``os.waitpid``.
     record.set(subprocess, "io", _pipe.io)
     record.set(subprocess.Popen, "_wait", ours._wait)
+    record.set(subprocess.Popen, "_execute_child", ours._execute_child)
     record.set(subprocess.Popen, "_get_handles", ours._get_handles)
     if "os" not in _patched:
         from . import os

@@ -4,6 +4,7 @@ import subprocess as _std
 import types as _types
 from time import monotonic as _monotonic
 
+from . import _gosched
 from . import os
 from . import selectors
 from . import time
@@ -16,6 +17,7 @@ __all__ = list(_std.__all__)
 _PopenSelector = selectors.PollSelector
 _std_wait = _std.Popen._wait
 _std_get_handles = _std.Popen._get_handles
+_std_execute_child = _std.Popen._execute_child
 
 
 def _wait(self, timeout):
@@ -34,6 +36,12 @@ def _wait(self, timeout):
         return _std_wait(self, max(deadline - _monotonic(), 0))
     except TimeoutExpired:
         raise TimeoutExpired(self.args, timeout) from None
+
+
+def _execute_child(self, *args):
+    # It waits until the child has executed its program. A cancel that ended this wait would leave a child of which the
+    # program knows nothing.
+    return _gosched._through(_std_execute_child, self, *args)
 
 
 def _get_handles(self, stdin, stdout, stderr):
@@ -57,10 +65,13 @@ class Popen(_std.Popen):
     __doc__ = _std.Popen.__doc__
 
     __init__ = _rebind(_std.Popen.__init__)
-    _execute_child = _rebind(_std.Popen._execute_child)
+    _own_execute_child = _rebind(_std_execute_child)
     _communicate = _rebind(_std.Popen._communicate)
     _try_wait = _rebind(_std.Popen._try_wait)
     _std_wait = _rebind(_std.Popen._wait)
+
+    def _execute_child(self, *args):
+        return _gosched._through(self._own_execute_child, *args)
 
     def _wait(self, timeout):
         return _wait(self, timeout)
