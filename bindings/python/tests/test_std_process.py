@@ -1,5 +1,6 @@
 """subprocess, os and signal over goroutines."""
 
+import os
 import subprocess
 import sys
 
@@ -152,6 +153,56 @@ def test_os():
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
+            pass
+        else:
+            assert False
+    """)
+
+
+@pytest.mark.skipif(not hasattr(os, "eventfd"), reason="os.eventfd is new in Python 3.10")
+def test_eventfd_and_splice():
+    run("""
+        import os, socket
+        e = os.eventfd(0)
+        gosched.go(lambda: (gosched.sleep(0.03), os.eventfd_write(e, 5)))
+        with Beside():
+            assert os.eventfd_read(e) == 5
+        os.set_blocking(e, False)
+        try:
+            os.eventfd_read(e)
+        except BlockingIOError:
+            pass
+        else:
+            assert False
+        # From an empty pipe, and into a full one.
+        (r, w), (r2, w2) = os.pipe(), os.pipe()
+        gosched.go(lambda: (gosched.sleep(0.03), os.write(w, b"abc")))
+        with Beside():
+            assert os.splice(r, w2, 100) == 3
+        assert os.read(r2, 9) == b"abc"
+        os.set_blocking(w2, False)
+        while True:
+            try:
+                os.write(w2, bytes(4096))
+            except BlockingIOError:
+                break
+        os.set_blocking(w2, True)
+        os.write(w, b"def")
+        gosched.go(lambda: (gosched.sleep(0.03), os.read(r2, 65536)))
+        with Beside():
+            assert os.splice(r, w2, count=100) == 3
+        # Two that wait for one pipe: what there is goes to one of them.
+        a, b = (gosched.go(os.splice, r, w2, 100) for _ in range(2))
+        gosched.sleep(0.01)
+        os.write(w, b"1")
+        gosched.sleep(0.01)
+        os.write(w, b"2")
+        assert a.result() + b.result() == 2
+        os.close(w)
+        assert os.splice(r, w2, 100) == 0
+        try:
+            os.splice(w2, w2, 100, flags=os.SPLICE_F_NONBLOCK)
+        except OSError as e:
             pass
         else:
             assert False

@@ -113,6 +113,22 @@ def writev(fd, buffers, /):
     return write(fd, data) if buffers else _originals.os_writev(fd, buffers)
 
 
+if hasattr(_std, "eventfd_read"):  # from Python 3.10 on
+
+    def eventfd_read(fd):
+        """Read an eventfd's value."""
+        _wait_for(fd, _IN)
+        return _originals.os_eventfd_read(fd)
+
+    def splice(src, dst, count, offset_src=None, offset_dst=None, flags=0):
+        """Transfer bytes between two file descriptors, of which one is a pipe: the number of bytes."""
+        if not flags & _std.SPLICE_F_NONBLOCK:
+            # Others may have emptied the one while this goroutine waited for the other.
+            while _wait_for(src, _IN) and _wait_for(dst, _OUT) and not _ready_now(src, _IN):
+                pass
+        return _originals.os_splice(src, dst, count, offset_src, offset_dst, flags)
+
+
 def close(fd):
     """Close a file descriptor. Goroutines that wait for it get OSError(EBADF)."""
     if isinstance(fd, int) and 0 <= fd < 1 << 31:
@@ -208,3 +224,5 @@ _NAMES = (
     "waitid",
     "system",
 )
+if hasattr(_std, "eventfd_read"):
+    _NAMES += ("eventfd_read", "splice")
