@@ -159,6 +159,41 @@ def test_os():
     """)
 
 
+def test_a_wait_for_any_child_that_ends_early_takes_no_child():
+    # Nor does it keep the program from its end: the last child lives for longer than `run` lets the program.
+    run("""
+        import os, time
+        waits = [
+            os.wait, lambda: os.waitpid(-1, 0), lambda: os.waitpid(0, os.WUNTRACED), lambda: os.wait3(0),
+            lambda: os.wait4(-1, 0), lambda: os.waitid(os.P_ALL, 0, os.WEXITED),
+        ]
+        for wait in waits:
+            r, w = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(w)
+                gosched.patch.get_original("os", "read")(r, 1)
+                os._exit(3)
+            os.close(r)
+            goroutine = gosched.go(wait)
+            gosched.sleep(0.01)
+            goroutine.cancel()
+            goroutine.join()
+            assert goroutine.cancelled()
+            os.close(w)
+            gosched.sleep(0.05)
+            assert os.waitpid(pid, 0) == (pid, 3 << 8)
+            pid = os.posix_spawn("/bin/sh", ["sh", "-c", "sleep 0.05; exit 3"], os.environ)
+            with Beside():
+                assert wait()
+        # It ends with the program's session.
+        quiet = [(os.POSIX_SPAWN_CLOSE, 1), (os.POSIX_SPAWN_CLOSE, 2)]
+        os.posix_spawn("/bin/sleep", ["sleep", "100"], os.environ, file_actions=quiet)
+        gosched.go(os.wait)
+        gosched.sleep(0.01)
+    """, prelude=PRELUDE + "import warnings; warnings.simplefilter('ignore')\n")
+
+
 @pytest.mark.skipif(not hasattr(os, "eventfd"), reason="os.eventfd is new in Python 3.10")
 def test_eventfd_and_splice():
     run("""

@@ -158,20 +158,36 @@ def _wait_child(pid, timeout=None):
         _std.close(fd)
 
 
-def _wait_any(fn, *args):
-    """A wait for one of several children: in a thread, of which they are children too."""
-    return _gosched.blocking(fn, *args)
+# How long a wait for one of several children sleeps before it looks at them again: the first time, and at most.
+_FIRST_SLEEP, _LONGEST_SLEEP = 0.0005, 0.01
+
+
+def _wait_any(look):
+    """A wait for one of several children: until look() gives something. A thread that waited for one would take its status
+    from the program even if the goroutine was cancelled, and the end of the program would wait for it."""
+    seconds = _FIRST_SLEEP
+    while True:
+        _gosched.sleep(seconds)
+        found = look()
+        if found is not None:
+            return found
+        seconds = min(2 * seconds, _LONGEST_SLEEP)
 
 
 def waitpid(pid, options, /):
     """Wait for completion of a child process. Returns (pid, status)."""
     _gosched.checkpoint()
     if isinstance(options, int) and not options & _std.WNOHANG:
-        found = _originals.waitpid(pid, options | _std.WNOHANG)
-        if found[0]:
+
+        def look():
+            found = _originals.waitpid(pid, options | _std.WNOHANG)
+            return found if found[0] else None
+
+        found = look()
+        if found is not None:
             return found
         if options & _NOT_EXIT or _wait_child(pid) is None:
-            return _wait_any(_originals.waitpid, pid, options)
+            return _wait_any(look)
     return _originals.waitpid(pid, options)
 
 
@@ -183,11 +199,16 @@ def wait():
 def wait4(pid, options):
     """As waitpid, with the resource usage. Returns (pid, status, rusage)."""
     if isinstance(options, int) and not options & _std.WNOHANG:
-        found = _originals.wait4(pid, options | _std.WNOHANG)
-        if found[0]:
+
+        def look():
+            found = _originals.wait4(pid, options | _std.WNOHANG)
+            return found if found[0] else None
+
+        found = look()
+        if found is not None:
             return found
         if options & _NOT_EXIT or _wait_child(pid) is None:
-            return _wait_any(_originals.wait4, pid, options)
+            return _wait_any(look)
     return _originals.wait4(pid, options)
 
 
@@ -200,10 +221,12 @@ def waitid(idtype, id, options, /):
     """Wait for a child process' state; see waitid(2)."""
     if options & _std.WNOHANG:
         return _originals.waitid(idtype, id, options)
-    found = _originals.waitid(idtype, id, options | _std.WNOHANG)
-    if found is not None:
-        return found
-    return _wait_any(_originals.waitid, idtype, id, options)
+
+    def look():
+        return _originals.waitid(idtype, id, options | _std.WNOHANG)
+
+    found = look()
+    return _wait_any(look) if found is None else found
 
 
 def system(command):
