@@ -213,6 +213,7 @@ const VARIANTS: &[Program] = &[
     },
     // The objects' fast paths are in the header or in the library.
     Program { name: "mutex_no_inline", file: "mutex.c", options: NO_INLINE, settings: flat },
+    Program { name: "rwmutex_no_inline", file: "rwmutex.c", options: NO_INLINE, settings: flat },
     Program { name: "once_no_inline", file: "once.c", options: NO_INLINE, settings: flat },
     Program { name: "preempt_no_inline", file: "preempt.c", options: NO_INLINE, settings: flat },
 ];

@@ -129,6 +129,17 @@ static void mutex(void *arg)
         CHECK(gs_mutex_lock(&m, GS_FOREVER) == 0 && gs_mutex_unlock(&m) == 0);
 }
 
+/* For reading, then for writing, without contention. */
+static void rwmutex(void *arg)
+{
+    static gs_rwmutex rw;
+    (void)arg;
+    for (; done < count; done++) {
+        CHECK(gs_rwmutex_rlock(&rw, GS_FOREVER) == 0 && gs_rwmutex_runlock(&rw) == 0);
+        CHECK(gs_rwmutex_lock(&rw, GS_FOREVER) == 0 && gs_rwmutex_unlock(&rw) == 0);
+    }
+}
+
 static gs_mutex wanted;
 static gs_waitgroup waiting;
 
@@ -173,8 +184,8 @@ static const struct {
     gs_fn run;
 } paths[] = {{"spawn", spawn},   {"spawn_batch", spawn_batch}, {"yield", yield},
              {"channel", channel}, {"buffer", buffer},         {"select", select_two},
-             {"mutex", mutex},   {"mutex_busy", mutex_busy}, {"syscall", syscalls},
-             {"nothing", nothing}};
+             {"mutex", mutex},   {"rwmutex", rwmutex},       {"mutex_busy", mutex_busy},
+             {"syscall", syscalls}, {"nothing", nothing}};
 
 int main(int argc, char **argv)
 {
