@@ -3,6 +3,7 @@
 use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
 use crate::sched::core::boundary::Entered;
+use crate::sched::core::preempt::SignalToSelf;
 use crate::sched::core::world;
 use crate::sched::life::dump;
 use crate::sched::life::embed::{self, GSnapshot};
@@ -73,11 +74,15 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
 }
 
 /// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
-/// caller's thread. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
+/// caller's thread. If others wait for the caller's P, the caller is preempted there first. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
-    let _entered = Entered::without_giving_way();
-    embed::start()
+    let entered = Entered::without_giving_way();
+    let result = embed::start();
+    let signal = SignalToSelf::if_asked();
+    drop(entered);
+    signal.send();
+    result
 }
 
 /// gs_g_info.state: the goroutine has ended. gs_foreach_g shows no such goroutine.

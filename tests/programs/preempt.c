@@ -62,6 +62,27 @@ GO_TEST(a_loop_that_calls_nothing_keeps_no_goroutine_waiting)
     stop_hogs();
 }
 
+static void stop_and_start_the_world(void *unused)
+{
+    (void)unused;
+    while (!GET(stop)) {
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+}
+
+/* Such a loop is in the library almost all of the time, where the signal does nothing. With 400 sleeps the watchdog ends
+ * a test in which only a lucky signal preempts the loop. */
+GO_TEST(a_loop_that_stops_the_world_keeps_no_goroutine_waiting)
+{
+    int i, procs = gs_gomaxprocs(1), sleeps = procs == 1 ? 400 : 20; /* the settings differ in their P's, unused here */
+    start_hogs(stop_and_start_the_world, 1);
+    for (i = 0; i < sleeps; i++)
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    stop_hogs();
+    CHECK_EQ(gs_gomaxprocs(procs), 1);
+}
+
 static int answers[8];
 
 static void call_and_hog(void *ch)

@@ -5,6 +5,7 @@
 
 use super::blocking;
 use super::handler;
+use super::order;
 use super::ready;
 use super::switch;
 use super::world;
@@ -204,12 +205,45 @@ pub fn interrupt(rt: &Runtime, p: PRef) -> Sent {
         // The library runs there, and sees the request.
         return Sent::Yes;
     }
-    let may_wait = rt.template.is_ready(rt);
-    if !(may_wait && (world::is_stopping() || handler::keep_a_spare(rt, p))) {
+    if !goroutine_may_wait(rt, p) {
         return Sent::NotYet;
     }
     thread::send_signal(m.tid.load(Ordering::Relaxed), rt.preempt_signal);
     Sent::Yes
+}
+
+/// Whether the goroutine that runs on the P may be made to wait in the handler.
+fn goroutine_may_wait(rt: &Runtime, p: PRef) -> bool {
+    rt.template.is_ready(rt) && (world::is_stopping() || handler::keep_a_spare(rt, p))
+}
+
+/// A request that the library has seen within a call that must return on the caller's thread. So the caller doesn't give
+/// way in the call, but in the handler of a signal that its thread sends to itself afterwards.
+#[must_use]
+pub struct SignalToSelf(Option<(i32, i32)>);
+
+impl SignalToSelf {
+    /// For a caller that is inside. The signal is needed if the caller's P has been asked for something. Without it a
+    /// goroutine that does nothing but make such calls would keep its P: the library ignores other threads' signals.
+    pub fn if_asked() -> SignalToSelf {
+        SignalToSelf(if world::any_p_is_asked() { SignalToSelf::to_answer() } else { None })
+    }
+
+    #[cold]
+    fn to_answer() -> Option<(i32, i32)> {
+        let (rt, m) = (rt(), m::with_p()?);
+        let wanted = rt.preempt_signal != 0 && order::is_asked(m.p()) && may_be_interrupted(m);
+        (wanted && goroutine_may_wait(rt, m.p()))
+            .then(|| (m.tid.load(Ordering::Relaxed), rt.preempt_signal))
+    }
+
+    /// For a caller that has gone outside.
+    #[inline(always)]
+    pub fn send(self) {
+        if let Some((thread, signal)) = self.0 {
+            thread::send_signal(thread, signal);
+        }
+    }
 }
 
 /// What has become of a signal.
