@@ -591,6 +591,9 @@ pub mod thread {
         (0, 0)
     }
 
+    /// No model asks for the stack of a forked child's thread.
+    pub fn forked_on(_stack: (usize, usize)) {}
+
     pub fn count() -> usize {
         machine::threads()
     }
