@@ -377,7 +377,8 @@ GO_TEST("results that can't be assigned, or not be moved")
 /// How many more allocations succeed; below 0: all.
 static std::atomic<int> allocations{-1};
 
-void *operator new(std::size_t n)
+/* Not inlined: g++ would warn of free(3) on what operator new has returned. */
+__attribute__((noinline)) void *operator new(std::size_t n)
 {
     if (allocations.load() >= 0 && allocations.fetch_sub(1) == 0) {
         allocations = -1;
@@ -387,11 +388,11 @@ void *operator new(std::size_t n)
         return p;
     throw std::bad_alloc();
 }
-void operator delete(void *p) noexcept
+__attribute__((noinline)) void operator delete(void *p) noexcept
 {
     std::free(p);
 }
-void operator delete(void *p, std::size_t) noexcept
+__attribute__((noinline)) void operator delete(void *p, std::size_t) noexcept
 {
     std::free(p);
 }
