@@ -230,22 +230,31 @@ static void *take_the_error(void *arg)
     return NULL;
 }
 
-GO_TEST(an_attempt_to_connect_ends_though_another_one_has_the_error)
+enum { FULL = 3 };
+
+/* A listener whose queue other connections fill, so that the attempt which connect_it will make lasts. */
+static int full_listener(struct connecting *c, int full[FULL])
 {
     struct sockaddr_in any = loopback(0);
-    struct connecting c = {-1, any, 1, 0};
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), full[3], i;
-    pthread_t t;
-    gs_g *g;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), i;
     CHECK_EQ(bind(listener, (struct sockaddr *)&any, sizeof any), 0);
     CHECK_EQ(listen(listener, 0), 0);
-    c.to = loopback(port_of(listener));
-    for (i = 0; i < 3; i++) {
+    c->to = loopback(port_of(listener));
+    for (i = 0; i < FULL; i++) {
         full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        (void)connect(full[i], (struct sockaddr *)&c.to, sizeof c.to);
+        (void)connect(full[i], (struct sockaddr *)&c->to, sizeof c->to);
     }
-    c.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(c.fd, 0);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK_GE(c->fd, 0);
+    return listener;
+}
+
+GO_TEST(an_attempt_to_connect_ends_though_another_one_has_the_error)
+{
+    struct connecting c = {.fd = -1, .result = 1};
+    int full[FULL], listener = full_listener(&c, full), i;
+    pthread_t t;
+    gs_g *g;
     g = go_ref(connect_it, &c);
     settle();
     t = start_thread(take_the_error, &c);
@@ -255,26 +264,16 @@ GO_TEST(an_attempt_to_connect_ends_though_another_one_has_the_error)
     CHECK(c.result == -ECONNREFUSED || c.result == -ECONNABORTED);
     go_join_thread(t);
     CHECK_EQ(gs_close(c.fd), 0);
-    for (i = 0; i < 3; i++)
+    for (i = 0; i < FULL; i++)
         CHECK_EQ(close(full[i]), 0);
 }
 
 /* Not by another attempt, which connect(2) begins on a socket whose attempt was ended. */
 GO_TEST(a_shutdown_ends_an_attempt_to_connect)
 {
-    struct sockaddr_in any = loopback(0);
-    struct connecting c = {-1, any, 1, 0};
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), other = listen_on_loopback(), full[3], i;
+    struct connecting c = {.fd = -1, .result = 1};
+    int full[FULL], listener = full_listener(&c, full), other = listen_on_loopback(), i;
     gs_g *g;
-    CHECK_EQ(bind(listener, (struct sockaddr *)&any, sizeof any), 0);
-    CHECK_EQ(listen(listener, 0), 0);
-    c.to = loopback(port_of(listener));
-    for (i = 0; i < 3; i++) {
-        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        (void)connect(full[i], (struct sockaddr *)&c.to, sizeof c.to);
-    }
-    c.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK_GE(c.fd, 0);
     g = go_ref(connect_it, &c);
     until_waiting(1);
     CHECK_EQ(shutdown(c.fd, SHUT_RDWR), 0);
@@ -285,7 +284,7 @@ GO_TEST(a_shutdown_ends_an_attempt_to_connect)
     CHECK_EQ(gs_connect(c.fd, (struct sockaddr *)&c.to, sizeof c.to, GS_FOREVER), 0);
     CHECK_EQ(gs_write(c.fd, "c", 1, GS_FOREVER), 1);
     CHECK_EQ(gs_close(c.fd), 0);
-    for (i = 0; i < 3; i++)
+    for (i = 0; i < FULL; i++)
         CHECK_EQ(close(full[i]), 0);
     CHECK_EQ(close(listener), 0);
     CHECK_EQ(gs_close(other), 0);

@@ -442,6 +442,18 @@ static void lock_and_note(void *number)
     unlock(&zero);
 }
 
+/* Unlocks the mutex, which wakes a waiter, and locks it again before that waiter runs, finds it locked and waits again. */
+static void overtake_the_waiter(void)
+{
+    int i;
+    gs_preempt_disable();
+    unlock(&zero);
+    CHECK_EQ(gs_mutex_trylock(&zero), 0);
+    gs_preempt_enable();
+    for (i = 0; i < 10; i++)
+        gs_yield();
+}
+
 /* With one P the first waiter finds the mutex locked again when it runs. It has waited for longer than the second. */
 GO_TEST(a_woken_waiter_that_loses_keeps_its_place)
 {
@@ -453,12 +465,7 @@ GO_TEST(a_woken_waiter_that_loses_keeps_its_place)
         gs[i] = go_steady(lock_and_note, &numbers[i]);
         until_parked(gs[i]);
     }
-    gs_preempt_disable();
-    unlock(&zero);
-    CHECK_EQ(gs_mutex_trylock(&zero), 0);
-    gs_preempt_enable();
-    for (i = 0; i < 10; i++)
-        gs_yield();
+    overtake_the_waiter();
     unlock(&zero);
     for (i = 0; i < 2; i++)
         join(gs[i]);
@@ -469,18 +476,13 @@ GO_TEST(a_woken_waiter_that_loses_keeps_its_place)
 /* A waiter that has waited for more than 1 ms and loses makes the mutex starving. */
 GO_TEST(an_unlock_hands_a_starving_mutex_to_the_waiter)
 {
-    int procs = gs_gomaxprocs(1), number = 1, i;
+    int procs = gs_gomaxprocs(1), number = 1;
     gs_g *g;
     lock(&zero);
     g = go_steady(lock_and_note, &number);
     until_parked(g);
     nap(5 * MS);
-    gs_preempt_disable();
-    unlock(&zero);
-    CHECK_EQ(gs_mutex_trylock(&zero), 0);
-    gs_preempt_enable();
-    for (i = 0; i < 10; i++)
-        gs_yield();
+    overtake_the_waiter();
     gs_preempt_disable();
     unlock(&zero);
     CHECK_EQ(gs_mutex_trylock(&zero), -EBUSY);
