@@ -1843,7 +1843,9 @@ int gs_stop_the_world(void);
 
 /**
  * Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
- * caller's thread. If others wait for the caller's P, the caller is preempted there first. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
+ * caller's thread. If others wait for the caller's P, the caller is preempted there first.
+ *
+ * 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
  * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_start_the_world(void);

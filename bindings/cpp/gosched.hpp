@@ -3535,7 +3535,7 @@ public:
         *last_ = p;
         last_ = &p->next;
     }
-    /// The one that was pushed first; nullptr: there is none.
+    /// Takes out the coroutine that was pushed first; nullptr: the list is empty.
     root::promise_type *pop() noexcept
     {
         root::promise_type *p = first_;

@@ -74,7 +74,9 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
 }
 
 /// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
-/// caller's thread. If others wait for the caller's P, the caller is preempted there first. 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
+/// caller's thread. If others wait for the caller's P, the caller is preempted there first.
+///
+/// 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
     let entered = Entered::without_giving_way();

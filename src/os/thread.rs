@@ -326,7 +326,8 @@ pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
 /// In the child of a goroutine that has forked: the lowest address and the size of that goroutine's stack.
 static FORKED_ON: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// In the child of a fork: its only thread goes on on this stack (the lowest address, the size), which stays mapped.
+/// In the child of a goroutine that has forked: the child's only thread uses that goroutine's stack (the lowest address,
+/// the size) from now on. The stack stays mapped.
 pub fn forked_on((lo, size): (usize, usize)) {
     FORKED_ON[0].store(lo, Ordering::Relaxed);
     FORKED_ON[1].store(size, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-/* The child of a goroutine that forks: its thread goes on on the goroutine's stack, and not on the stack that it began on. */
+/* In the child of a goroutine that forks, the child's thread uses that goroutine's stack, not the thread's own. */
 #include "check.h"
 
 static void count(void *n)

@@ -86,8 +86,8 @@ pub fn show_all(rt: &Runtime) {
     }
 }
 
-/// Wants the registers of the M's goroutine. Returns the state before. A thread that has just shown its registers sleeps
-/// until `stop_showing` wakes it, and `stop_showing` wakes only threads in this state. So the state must stay.
+/// Asks the M's goroutine for its registers, unless it was asked before or has shown them. Returns the state before. `SHOWN`
+/// must stay: that goroutine's thread sleeps, and `stop_showing` wakes only threads whose state is `SHOWN`.
 fn want(m: MRef) -> u32 {
     let relaxed = Ordering::Relaxed;
     m.show
