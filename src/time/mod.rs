@@ -20,7 +20,7 @@ pub fn sleep(ns: i64) -> i32 {
     if ns <= 0 {
         return 0;
     }
-    sleep_until(after(ns, 1))
+    park_until(after(ns, 1))
 }
 
 /// Sleeps until the deadline; for ever if that is `FOREVER`. Errors as [`sleep`].
@@ -28,6 +28,11 @@ pub fn sleep_until(deadline: i64) -> i32 {
     if deadline != FOREVER && deadline <= time::now() {
         return 0;
     }
+    park_until(deadline)
+}
+
+/// Parks until the deadline, which the caller knows to be in the future or doesn't mind to be past.
+fn park_until(deadline: i64) -> i32 {
     match sleep_to(deadline, Why::Sleep) {
         Cause::Cancelled => -libc::ECANCELED,
         Cause::NoMemory => -libc::ENOMEM,

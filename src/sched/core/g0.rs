@@ -9,7 +9,7 @@ use super::gang;
 use super::group;
 use super::hooks;
 use super::netpoll;
-use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_is_due, preempted_in_turn};
+use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_due, preempted_in_turn};
 use super::owner::{make_idle, release_p};
 use super::preempt;
 use super::ready;
@@ -23,7 +23,6 @@ use super::world;
 use crate::arch::{self, Place};
 use crate::os::signal::AltStack;
 use crate::os::thread::{self, Thread};
-use crate::os::time;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, flags};
 use crate::sched::who::m::{self, M, MRef};
@@ -252,8 +251,8 @@ fn stop_spinning(m: MRef) {
 fn make_due_ready(m: MRef, p: PRef) {
     let runnext = || p.runnext.load(Ordering::Relaxed);
     let (mut events, before) = (0, runnext());
-    if own_timer_is_due(p) {
-        events += p.timers.run(time::now());
+    if let Some(now) = own_timer_due(p) {
+        events += p.timers.run(now);
         p.pace.fired.set(runnext() != before);
     }
     if netpoll::is_due(p) {

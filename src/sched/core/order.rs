@@ -56,7 +56,7 @@ pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
 #[cold]
 #[inline(never)]
 fn next_unusual_direct(m: MRef, p: PRef, tick: u32) -> Option<Task> {
-    if netpoll::is_due(p) || own_timer_is_due(p) {
+    if netpoll::is_due(p) || own_timer_due(p).is_some() {
         return None;
     }
     next_unusual(m, p, tick)
@@ -82,16 +82,16 @@ pub fn timer_is_due(p: PRef) -> bool {
     next != i64::MAX && next <= time::now()
 }
 
-/// Whether a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
+/// The time, if a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
 /// ([`Pace`](crate::sched::who::p::Pace)).
-pub fn own_timer_is_due(p: PRef) -> bool {
+pub fn own_timer_due(p: PRef) -> Option<i64> {
     let (next, tick) = (p.timers.next(), p.tick.load(Ordering::Relaxed));
     if next == i64::MAX {
-        return false;
+        return None;
     }
     let now = time::now();
     p.pace.note(tick, now, next <= now);
-    next <= now
+    (next <= now).then_some(now)
 }
 
 /// The next task of the M's own P, on g0.

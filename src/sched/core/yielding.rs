@@ -3,12 +3,11 @@
 use super::group;
 use super::netpoll;
 use super::order::{
-    fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_is_due, plan_unusual,
+    fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_due, plan_unusual,
 };
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
 use crate::arch::Place;
-use crate::os::time;
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef, is_on_goroutine, on_goroutine};
@@ -32,8 +31,8 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
         }
         plan_unusual(p, tick, false);
         // A loop that only yields must not keep timers and remote work waiting.
-        if own_timer_is_due(p) {
-            p.timers.run(time::now());
+        if let Some(now) = own_timer_due(p) {
+            p.timers.run(now);
         }
         if nothing_else(m, p) && !netpoll::is_due(p) && !group::has_work(m) {
             return Some(m);
