@@ -329,27 +329,23 @@ fn without_p(rt: &Runtime) -> Vec<MRef> {
 
 /// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
 /// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
-/// with number `from`. A thread that is on no CPU gets the signal from the inspector. True: a thread was found that may be
-/// a stray.
-pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) -> bool {
+/// with number `from`. A thread that is on no CPU gets the signal from the inspector.
+pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) {
     if rt.preempt_signal == 0 {
-        return false;
+        return;
     }
     let mut lost = without_p(rt);
     lost.retain(|&m| may_be_interrupted(m));
     let first = from % lost.len().max(1);
     lost.rotate_left(first);
     lost.truncate(most);
-    let mut found = false;
     for m in lost.into_iter().filter(has_run) {
-        found = true;
         if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
             interrupt_stray(rt, m);
         } else {
             rt.inspector.stop_stray(rt, m);
         }
     }
-    found
 }
 
 /// Sends the signal to this M's thread, which is not blocked, if the thread runs the user's code without a P.
