@@ -92,9 +92,7 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             let home = rt.ps_after(p, 1).next().unwrap_or(p);
             let _ = events::take_to_serve(rt, p, home, now, events::Heir::IdleM);
         }
-        Look::Strays => {
-            preempt::interrupt_strays(rt, 0, 8);
-        }
+        Look::Strays => preempt::interrupt_strays(rt, 0, 8),
     }
 }
 
