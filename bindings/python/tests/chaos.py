@@ -53,6 +53,8 @@ class Chaos:
         #: for what threads count too; held for a moment only
         self.guard = _thread.allocate_lock()
         self.alive = set()
+        self.threads = []
+        self.calls = set()
         self.counts = {}
         self.errors = []
         self.stopping = False
@@ -341,12 +343,25 @@ class Chaos:
             else:
                 raise Wrong("no error")
         else:
-            blocking(self.some, 2)
+            blocking(self.apart)
+
+    def apart(self):
+        """Goes on when the caller of blocking() is cancelled."""
+        this = object()
+        self.calls.add(this)
+        try:
+            self.some(2)
+        finally:
+            self.calls.discard(this)
 
     def do_thread(self):
-        if threading.active_count() < 6 and self.sometimes(0.2):
+        if self.threads_left() < 5 and self.sometimes(0.2):
             t = threading.Thread(target=self.thread, daemon=True)
+            self.threads.append(t)
             t.start()
+
+    def threads_left(self):
+        return sum(t.is_alive() for t in list(self.threads))
 
     def thread(self):
         try:
@@ -521,7 +536,7 @@ class Chaos:
         # Other threads, and the goroutines of groups.
         left = []
         deadline = time.monotonic() + 30
-        while threading.active_count() > 1 and self.forks and time.monotonic() < deadline:
+        while (self.threads_left() or self.calls) and time.monotonic() < deadline:
             sleep(0.001)
         while self.sent != self.received:
             for channel in self.channels:
