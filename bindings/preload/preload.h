@@ -10,6 +10,7 @@
  *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
  *   keys.c       pthread_key_create and its kin
+ *   exits.c      pthread_exit, thrd_exit, pthread_cleanup_push
  */
 #ifndef GOSCHED_PRELOAD_H
 #define GOSCHED_PRELOAD_H
@@ -113,6 +114,7 @@
 #pragma weak gs_version
 #pragma weak gs_id
 #pragma weak gs_yield
+#pragma weak gs_exit
 
 /*
  * errno's address is the thread's, and a compiler keeps it across calls, as it may on threads. Here a call may end on
@@ -382,6 +384,7 @@ sigset_t callers_mask(void);
 void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);
+void exits_start(void);
 
 /* A file in use. It stays the same file if its number is closed meanwhile, or becomes another file's. */
 struct file {

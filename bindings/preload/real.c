@@ -456,6 +456,7 @@ __attribute__((constructor(101))) static void begin(void)
         asked_to_give_way = gs_preempt_flag();
         sync_start();
         keys_start();
+        exits_start();
         masks_start();
     }
     pthread_atfork(NULL, NULL, in_child);

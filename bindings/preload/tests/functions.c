@@ -2580,6 +2580,84 @@ static void threads(void)
     SAY_ERROR(pthread_timedjoin_np(thread, NULL, &much_later));
 }
 
+/* What has been left, in order; each task has its own list. */
+struct leaving {
+    char order[32];
+    int n;
+    int c11, late;
+    pthread_key_t key;
+};
+
+static void note_in(struct leaving *l, char what)
+{
+    l->order[l->n++] = what;
+}
+
+static void left_outer(void *arg)
+{
+    note_in(arg, 'o');
+}
+
+/* A handler may itself wait and push. */
+static void left_inner(void *arg)
+{
+    pthread_cleanup_push(left_outer, arg);
+    usleep(2000);
+    note_in(arg, 'i');
+    pthread_cleanup_pop(1);
+}
+
+static void left_key(void *arg)
+{
+    note_in(arg, 'k');
+}
+
+static void leave_deep(struct leaving *l)
+{
+    pthread_cleanup_push(left_inner, l);
+    usleep(3000);
+    if (l->c11)
+        thrd_exit(0);
+    pthread_exit(NULL);
+    pthread_cleanup_pop(0);
+}
+
+static void leave_early(void *arg)
+{
+    struct leaving *l = arg;
+    HOLDS(pthread_setspecific(l->key, l) == 0);
+    pthread_cleanup_push(left_outer, l);
+    note_in(l, '1');
+    pthread_cleanup_pop(0);
+    pthread_cleanup_push(left_outer, l);
+    note_in(l, '2');
+    pthread_cleanup_pop(1);
+    usleep(l->late * 1000);
+    pthread_cleanup_push(left_outer, l);
+    leave_deep(l);
+    pthread_cleanup_pop(0);
+    note_in(l, '!');
+}
+
+/* Tasks end by pthread_exit and thrd_exit while others of their threads are in the middle of theirs. */
+static void exits(void)
+{
+    enum { TASKS = 6 };
+    struct leaving l[TASKS];
+    task t[TASKS];
+    pthread_key_t key;
+    HOLDS(pthread_key_create(&key, left_key) == 0);
+    for (int i = 0; i < TASKS; i++) {
+        l[i] = (struct leaving){.c11 = i % 2, .late = 1 + i % 3, .key = key};
+        begin(&t[i], leave_early, &l[i]);
+    }
+    for (int i = 0; i < TASKS; i++) {
+        end(&t[i]);
+        printf("%s\n", l[i].order);
+    }
+    HOLDS(pthread_key_delete(key) == 0);
+}
+
 static mtx_t mtx;
 static cnd_t cnd;
 static tss_t key;
@@ -2846,7 +2924,7 @@ static const struct {
 } tests[] = {
     TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
     TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
-    TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(c11),
+    TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(exits), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
 

@@ -1,0 +1,129 @@
+/*
+ * pthread_exit, thrd_exit and pthread_cleanup_push: in a goroutine they end the goroutine, and belong to it. libc's
+ * pthread_exit would end the thread, which has other goroutines, and a P.
+ */
+#include "preload.h"
+
+#include <unwind.h>
+
+/* Of libgcc_s, which libc's pthread_exit needs too. */
+#pragma weak _Unwind_ForcedUnwind
+#pragma weak _Unwind_GetCFA
+#pragma weak _Unwind_GetIP
+
+/* Of a goroutine that has called one of these functions; the goroutine's value of `exits_key`. */
+struct exits {
+    /* The innermost pthread_cleanup_push that has not been popped. Each points to the next in its __pad[0]. */
+    __pthread_unwind_buf_t *pushed;
+    /* The unwinder keeps its state here, while it leaves frames. */
+    struct _Unwind_Exception unwinding;
+};
+
+static gs_key exits_key;
+
+void exits_start(void)
+{
+    gs_key_create(&exits_key, free);
+}
+
+/* NULL: no memory. */
+static struct exits *own_exits(void)
+{
+    struct exits *exits = gs_getspecific(exits_key);
+    if (exits == NULL && (exits = calloc(1, sizeof *exits)) != NULL && gs_setspecific(exits_key, exits) != 0) {
+        free(exits);
+        exits = NULL;
+    }
+    return exits;
+}
+
+/* Runs the handler of the innermost pthread_cleanup_push: its macro goes on here, and calls __pthread_unwind_next. */
+static _Noreturn void run_handler(struct exits *exits)
+{
+    __pthread_unwind_buf_t *buf = exits->pushed;
+    exits->pushed = buf->__pad[0];
+    real.longjmp((struct __jmp_buf_tag *)buf->__cancel_jmp_buf, 1);
+    __builtin_unreachable();
+}
+
+/* Before each frame that the unwinder leaves. */
+static _Unwind_Reason_Code before_frame(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
+                                        struct _Unwind_Exception *unwinding, struct _Unwind_Context *context, void *arg)
+{
+    (void)version, (void)kind, (void)unwinding;
+    struct exits *exits = arg;
+    bool at_end = (actions & _UA_END_OF_STACK) || is_within((const void *)_Unwind_GetIP(context), &library);
+    /* The stack grows down: a buffer of this frame lies below the frame's end. */
+    if (exits->pushed && (at_end || (uintptr_t)exits->pushed < _Unwind_GetCFA(context)))
+        run_handler(exits);
+    if (at_end)
+        gs_exit();
+    return _URC_NO_REASON;
+}
+
+/* Leaves all frames of the goroutine: runs the handlers, and the destructors of C++ objects. */
+static _Noreturn void leave(struct exits *exits)
+{
+    if (exits && _Unwind_ForcedUnwind) {
+        memset(&exits->unwinding, 0, sizeof exits->unwinding);
+        _Unwind_ForcedUnwind(&exits->unwinding, before_frame, exits);
+        /* It can't read the frames. */
+        if (exits->pushed)
+            run_handler(exits);
+    }
+    gs_exit();
+    abort(); /* gs_exit returns only where the goroutine has no P to give up. */
+}
+
+EXPORT _Noreturn void pthread_exit(void *value)
+{
+    COUNTED(pthread_exit);
+    if (TAKEN && can_park()) {
+        PARKS;
+        leave(own_exits());
+    }
+    real.pthread_exit(value);
+    __builtin_unreachable();
+}
+
+EXPORT _Noreturn void thrd_exit(int result)
+{
+    COUNTED(thrd_exit);
+    if (TAKEN && can_park()) {
+        PARKS;
+        leave(own_exits());
+    }
+    real.thrd_exit(result);
+    __builtin_unreachable();
+}
+
+/* pthread_cleanup_push and pthread_cleanup_pop are macros that call these. */
+
+EXPORT void __pthread_register_cancel(__pthread_unwind_buf_t *buf)
+{
+    struct exits *exits = TAKEN ? own_exits() : NULL;
+    if (exits == NULL) {
+        real.__pthread_register_cancel(buf);
+        return;
+    }
+    buf->__pad[0] = exits->pushed;
+    exits->pushed = buf;
+}
+
+EXPORT void __pthread_unregister_cancel(__pthread_unwind_buf_t *buf)
+{
+    struct exits *exits = TAKEN ? gs_getspecific(exits_key) : NULL;
+    if (exits && exits->pushed == buf)
+        exits->pushed = buf->__pad[0];
+    else
+        real.__pthread_unregister_cancel(buf);
+}
+
+EXPORT _Noreturn void __pthread_unwind_next(__pthread_unwind_buf_t *buf)
+{
+    /* Only `leave` runs the handlers of a goroutine. */
+    if (TAKEN && can_park())
+        leave(gs_getspecific(exits_key));
+    real.__pthread_unwind_next(buf);
+    __builtin_unreachable();
+}
