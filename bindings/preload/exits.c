@@ -13,7 +13,10 @@
 
 /* Of a goroutine that has called one of these functions; the goroutine's value of `exits_key`. */
 struct exits {
-    /* The innermost pthread_cleanup_push that has not been popped. Each points to the next in its __pad[0]. */
+    /*
+     * The innermost pthread_cleanup_push that has not been popped. Each points to the next in its __pad[0], and to
+     * exits_key in its __pad[3], which libc doesn't use: the child of a fork may pop it, where nobody is a goroutine.
+     */
     __pthread_unwind_buf_t *pushed;
     /* The unwinder keeps its state here, while it leaves frames. */
     struct _Unwind_Exception unwinding;
@@ -103,9 +106,11 @@ EXPORT void __pthread_register_cancel(__pthread_unwind_buf_t *buf)
 {
     struct exits *exits = TAKEN ? own_exits() : NULL;
     if (exits == NULL) {
+        buf->__pad[3] = NULL;
         real.__pthread_register_cancel(buf);
         return;
     }
+    buf->__pad[3] = &exits_key;
     buf->__pad[0] = exits->pushed;
     exits->pushed = buf;
 }
@@ -113,10 +118,10 @@ EXPORT void __pthread_register_cancel(__pthread_unwind_buf_t *buf)
 EXPORT void __pthread_unregister_cancel(__pthread_unwind_buf_t *buf)
 {
     struct exits *exits = TAKEN ? gs_getspecific(exits_key) : NULL;
-    if (exits && exits->pushed == buf)
-        exits->pushed = buf->__pad[0];
-    else
+    if (buf->__pad[3] != &exits_key)
         real.__pthread_unregister_cancel(buf);
+    else if (exits)
+        exits->pushed = buf->__pad[0];
 }
 
 EXPORT _Noreturn void __pthread_unwind_next(__pthread_unwind_buf_t *buf)
