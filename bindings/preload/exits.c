@@ -81,7 +81,10 @@ static _Noreturn void leave(struct exits *exits)
 EXPORT _Noreturn void pthread_exit(void *value)
 {
     COUNTED(pthread_exit);
-    if (TAKEN && can_park()) {
+    bool taken = TAKEN;
+    if (taken)
+        end_all_taking();
+    if (taken && can_park()) {
         PARKS;
         leave(own_exits());
     }
@@ -92,7 +95,10 @@ EXPORT _Noreturn void pthread_exit(void *value)
 EXPORT _Noreturn void thrd_exit(int result)
 {
     COUNTED(thrd_exit);
-    if (TAKEN && can_park()) {
+    bool taken = TAKEN;
+    if (taken)
+        end_all_taking();
+    if (taken && can_park()) {
         PARKS;
         leave(own_exits());
     }

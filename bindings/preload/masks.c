@@ -265,6 +265,13 @@ static void end_by_jump(uintptr_t to)
     }
 }
 
+void end_all_taking(void)
+{
+    stack_t stack;
+    if (taking_now() != NULL && (syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK)))
+        end_by_jump(UINTPTR_MAX);
+}
+
 EXPORT int raise(int sig)
 {
     COUNTED(raise);

@@ -368,6 +368,8 @@ struct taking {
 };
 void begin_taking(struct taking *t, const int *files, struct counts *c);
 void end_taking(struct taking *t);
+/* Before a goroutine ends in a handler that such a call runs. On an alternate stack it does nothing. */
+void end_all_taking(void);
 /* As KERNEL, of such a call; not counted if `c` is NULL. */
 #define TAKING_SIGNALS(call, files, c) \
     __extension__({ \
