@@ -108,27 +108,34 @@ EXPORT _Noreturn void thrd_exit(int result)
 
 /* pthread_cleanup_push and pthread_cleanup_pop are macros that call these. */
 
-EXPORT void __pthread_register_cancel(__pthread_unwind_buf_t *buf)
-{
-    struct exits *exits = TAKEN ? own_exits() : NULL;
-    if (exits == NULL) {
-        buf->__pad[3] = NULL;
-        real.__pthread_register_cancel(buf);
-        return;
+/* The other two are pthread_cleanup_push_defer_np's: nothing cancels a goroutine, so there is nothing to defer. */
+#define PUSHES(name) \
+    EXPORT void name(__pthread_unwind_buf_t *buf) \
+    { \
+        struct exits *exits = TAKEN ? own_exits() : NULL; \
+        if (exits == NULL) { \
+            buf->__pad[3] = NULL; \
+            real.name(buf); \
+            return; \
+        } \
+        buf->__pad[3] = &exits_key; \
+        buf->__pad[0] = exits->pushed; \
+        exits->pushed = buf; \
     }
-    buf->__pad[3] = &exits_key;
-    buf->__pad[0] = exits->pushed;
-    exits->pushed = buf;
-}
+PUSHES(__pthread_register_cancel)
+PUSHES(__pthread_register_cancel_defer)
 
-EXPORT void __pthread_unregister_cancel(__pthread_unwind_buf_t *buf)
-{
-    struct exits *exits = TAKEN ? gs_getspecific(exits_key) : NULL;
-    if (buf->__pad[3] != &exits_key)
-        real.__pthread_unregister_cancel(buf);
-    else if (exits)
-        exits->pushed = buf->__pad[0];
-}
+#define POPS(name) \
+    EXPORT void name(__pthread_unwind_buf_t *buf) \
+    { \
+        struct exits *exits = TAKEN ? gs_getspecific(exits_key) : NULL; \
+        if (buf->__pad[3] != &exits_key) \
+            real.name(buf); \
+        else if (exits) \
+            exits->pushed = buf->__pad[0]; \
+    }
+POPS(__pthread_unregister_cancel)
+POPS(__pthread_unregister_cancel_restore)
 
 EXPORT _Noreturn void __pthread_unwind_next(__pthread_unwind_buf_t *buf)
 {
