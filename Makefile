@@ -21,7 +21,7 @@ OUT      := target/release
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
 # Not every shell replaces the ~ of PREFIX=~/.local.
-$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR TREE,$(eval override $(dir) := $(patsubst ~/%,$(HOME)/%,$($(dir)))))
+$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
 LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
