@@ -2138,6 +2138,11 @@ int64_t gs_stats_steals(int node, int from);
  * - gs_once, word 0: 2 when it is done (acquire). Then word 1: 0 when the library has left it.
  * - The word that gs_preempt_flag gives is not 0 while some goroutine is asked to give way.
  */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wold-style-cast" /* C has no other */
+#endif
+
 typedef uint32_t __attribute__((__may_alias__)) gs_word;
 
 /* Whether some goroutine may be asked to give way. */
@@ -2257,6 +2262,10 @@ static inline int gs_once_do_inline(gs_once *o, gs_fn f, void *arg)
         return 0;
     return gs_once_do(o, f, arg);
 }
+
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 /* Variadic, because an argument in C++ may have commas that are not in parentheses. */
 #define gs_preempt_check(...) gs_preempt_check_inline(__VA_ARGS__)
