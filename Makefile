@@ -76,6 +76,8 @@ link_topo = $(CC) $(WARN) $(CFLAGS) -Iinclude tools/gosched-topo.c -o "$1" -Ltar
 link_lua = $(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
     bindings/lua/src/*.c -o "$1" -Ltarget/release -lgosched -pthread \
     '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
+# $1 as the replacement of a command `s|...|...|` of sed.
+in_sed = $(subst |,\|,$(subst &,\&,$(subst \,\\,$1)))
 # Whether the rpath of $1 ends with LIBDIR.
 finds = readelf -d $1 | grep -qF ':$(LIBDIR)]'
 
@@ -206,7 +208,7 @@ install: ## install what `make` has built, under PREFIX (/usr/local), within DES
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
 	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
-	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
+	@sed 's|@PREFIX@|$(call in_sed,$(PREFIX))|; s|@LIBDIR@|$(call in_sed,$(LIBDIR))|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
 	    >"$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
 	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
