@@ -2639,6 +2639,44 @@ static void leave_early(void *arg)
     note_in(l, '!');
 }
 
+/* Its handler is popped in the child of a fork, where it is the thread's, and run once in each process. */
+static void fork_amid(void *arg)
+{
+    pid_t pid;
+    int status;
+    pthread_cleanup_push(left_outer, arg);
+    HOLDS((pid = fork()) >= 0);
+    pthread_cleanup_pop(1);
+    if (pid == 0)
+        _exit(strcmp(((struct leaving *)arg)->order, "o"));
+    HOLDS(waitpid(pid, &status, 0) == pid);
+    SAY(status);
+}
+
+static void leave_deferred(void *arg)
+{
+    pthread_cleanup_push_defer_np(left_inner, arg);
+    pthread_cleanup_push_defer_np(left_outer, arg);
+    pthread_cleanup_pop_restore_np(1);
+    pthread_exit(NULL);
+    pthread_cleanup_pop_restore_np(0);
+}
+
+static void leave_by_signal(int sig)
+{
+    (void)sig;
+    pthread_exit(NULL);
+}
+
+/* The handler runs before raise returns. */
+static void leave_raise(void *arg)
+{
+    pthread_cleanup_push(left_outer, arg);
+    raise(SIGUSR2);
+    note_in(arg, '!');
+    pthread_cleanup_pop(0);
+}
+
 /* Tasks end by pthread_exit and thrd_exit while others of their threads are in the middle of theirs. */
 static void exits(void)
 {
@@ -2656,6 +2694,16 @@ static void exits(void)
         printf("%s\n", l[i].order);
     }
     HOLDS(pthread_key_delete(key) == 0);
+    void (*ways[])(void *) = {fork_amid, leave_deferred, leave_raise};
+    struct sigaction leaves = {.sa_handler = leave_by_signal}, before;
+    HOLDS(sigaction(SIGUSR2, &leaves, &before) == 0);
+    for (int i = 0; i < 3; i++) {
+        l[i] = (struct leaving){.n = 0};
+        begin(&t[i], ways[i], &l[i]);
+        end(&t[i]);
+        printf("%s\n", l[i].order);
+    }
+    HOLDS(sigaction(SIGUSR2, &before, NULL) == 0);
 }
 
 static mtx_t mtx;
