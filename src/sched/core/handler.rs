@@ -87,6 +87,8 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
             Some((heir, task)) => {
                 count(&p.stats.handoffs, 1);
                 start::give(heir, Some(p), task, false);
+                // The heir may find other work first.
+                start::work_added_quietly(rt());
             }
             None => {
                 p.become_stopped();

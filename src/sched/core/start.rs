@@ -201,6 +201,13 @@ pub fn ask_for_m(rt: &Runtime) {
     rt.sysmon.wake();
 }
 
+/// [`work_added`] for a caller that must make no thread, such as the signal handler: sysmon finds or makes the M.
+pub fn work_added_quietly(rt: &Runtime) {
+    if rt.idle.needs_spinner() {
+        ask_for_m(rt);
+    }
+}
+
 /// Passes on a P that the caller owns and whose M can't run it: another M runs the P if there is work, else the P
 /// becomes idle. Go's `handoffp`.
 pub fn hand_off(p: PRef) {

@@ -35,13 +35,16 @@ impl Idle {
     /// A thread calls this after it has made work visible.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
+        if self.needs_spinner() { self.add_first_spinner() } else { None }
+    }
+
+    /// For a thread that has made work visible: whether no M would find that work, though a P is idle.
+    #[inline(always)]
+    pub fn needs_spinner(&self) -> bool {
         // Pairs with the fences in `make_idle`, `spin_found` and `spin_ended`: either this thread sees the idle P and
         // the missing spinner, or these see the work.
         fence(Ordering::SeqCst);
-        if self.ps() == 0 || self.spinning() != 0 {
-            return None;
-        }
-        self.add_first_spinner()
+        self.ps() != 0 && self.spinning() == 0
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 //! thread like sysmon takes P's and preempts, while goroutines call, block without a word and
 //! compute, and threads fork, lend themselves and stop the world.
 
+use shuttle_models::chan::{Chan, Op};
 use shuttle_models::model::{
     Alone, Count, Owners, Plain, allocate, block, body, check, fork, fork_and_look, go,
     go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside, prepare_preemption,
@@ -26,6 +27,7 @@ use shuttle_models::sched::who::timer::{After, Timer};
 use shuttle_models::sched::who::waiter::Why;
 use shuttle_models::sync::Sem;
 use shuttle_models::time;
+use std::ptr;
 use std::sync::Arc;
 
 /// What the thread that plays sysmon does.
@@ -214,6 +216,69 @@ fn all_of_them_at_once_on_one_p() {
 #[test]
 fn all_of_them_at_once_on_two_ps() {
     check(1000, || all_at_once(2));
+}
+
+/// A channel of nothing, without a buffer.
+struct Signal(Box<Chan>);
+
+impl Signal {
+    fn new() -> Arc<Signal> {
+        Arc::new(Signal(Chan::new(0, 0).expect("memory")))
+    }
+
+    fn receive(&self) {
+        // SAFETY: the elements have no bytes.
+        let received = inside(|| unsafe {
+            let done = self.0.try_recv(ptr::null_mut(), park::FOREVER);
+            done.unwrap_or_else(|| self.0.wait(Op::Recv, ptr::null_mut(), park::FOREVER))
+        });
+        assert_eq!(received, 0);
+    }
+
+    /// A receiver that waits runs next on the caller's P. No M is woken for it.
+    fn send(&self) {
+        // SAFETY: likewise.
+        let sent = inside(|| unsafe {
+            let done = self.0.try_send(ptr::null(), park::FOREVER);
+            done.unwrap_or_else(|| self.0.wait(Op::Send, ptr::null_mut(), park::FOREVER))
+        });
+        assert_eq!(sent, 0);
+    }
+}
+
+// SAFETY: any thread may use a channel, and its elements are nothing.
+unsafe impl Send for Signal {}
+// SAFETY: likewise.
+unsafe impl Sync for Signal {}
+
+/// A goroutine is preempted while another P is idle or about to be. Its P goes on with the goroutine in `runnext`, of
+/// which no thread was told, and which blocks without a word until the preempted one has run: on the other P.
+fn preempted_beside_an_idle_p() {
+    let ends = Arc::new(Count::default());
+    let signal = Signal::new();
+    in_runtime(2, 1, || {
+        prepare_preemption();
+        let (s, e) = (signal.clone(), ends.clone());
+        go(move || {
+            s.receive();
+            while e.get() == 0 {
+                block(20_000);
+            }
+        });
+        let (s, e) = (signal.clone(), ends.clone());
+        go(move || {
+            s.send();
+            (0..20).for_each(|_| user_code());
+            e.add(1);
+        });
+        play_sysmon(8, &[Look::Slices]).join();
+    });
+    assert_eq!(ends.get(), 1);
+}
+
+#[test]
+fn one_that_is_preempted_does_not_wait_beside_an_idle_p() {
+    check(4000, preempted_beside_an_idle_p);
 }
 
 /// A goroutine stops the world and makes calls meanwhile. Others come back from calls of their own: they don't get the
