@@ -1,6 +1,7 @@
 /*
  * pthread_exit, thrd_exit and pthread_cleanup_push: in a goroutine they end the goroutine, and belong to it. libc's
- * pthread_exit would end the thread, which has other goroutines, and a P.
+ * pthread_exit would end the thread, which has other goroutines, and a P. A thread that gs_attach has made a goroutine
+ * is still a thread: there they are libc's.
  */
 #include "preload.h"
 
@@ -29,6 +30,25 @@ void exits_start(void)
     gs_key_create(&exits_key, free);
 }
 
+/* Whether the goroutine is a thread that has called gs_attach, and so runs on the thread's stack. */
+static bool is_attached(void)
+{
+    gs_g_info info;
+    pthread_attr_t attr;
+    struct range stack = {0, 0};
+    void *lowest;
+    /* gs_attach and timers spawn goroutines for nobody. */
+    if (gs_g_info_read(gs_self(), &info, sizeof info) != 0 || info.spawned_at != NULL)
+        return false;
+    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+        if (pthread_attr_getstack(&attr, &lowest, &stack.size) == 0)
+            stack.from = (uintptr_t)lowest;
+        pthread_attr_destroy(&attr);
+    }
+    return is_within(__builtin_frame_address(0), &stack);
+}
+#define OWN_EXITS (TAKEN && !is_attached())
+
 /* NULL: no memory. */
 static struct exits *own_exits(void)
 {
@@ -56,7 +76,7 @@ static _Unwind_Reason_Code before_frame(int version, _Unwind_Action actions, _Un
     (void)version, (void)kind, (void)unwinding;
     struct exits *exits = arg;
     bool at_end = (actions & _UA_END_OF_STACK) || is_within((const void *)_Unwind_GetIP(context), &library);
-    /* The stack grows down: a buffer of this frame lies below the frame's end. */
+    /* The stack grows down, and the unwinder tells where this frame's part of it begins: frames below have been left. */
     if (exits->pushed && (at_end || (uintptr_t)exits->pushed < _Unwind_GetCFA(context)))
         run_handler(exits);
     if (at_end)
@@ -70,10 +90,10 @@ static _Noreturn void leave(struct exits *exits)
     if (exits && _Unwind_ForcedUnwind) {
         memset(&exits->unwinding, 0, sizeof exits->unwinding);
         _Unwind_ForcedUnwind(&exits->unwinding, before_frame, exits);
-        /* It can't read the frames. */
-        if (exits->pushed)
-            run_handler(exits);
     }
+    /* The frames can't be read. */
+    if (exits && exits->pushed)
+        run_handler(exits);
     gs_exit();
     abort(); /* gs_exit returns only where the goroutine has no P to give up. */
 }
@@ -81,7 +101,7 @@ static _Noreturn void leave(struct exits *exits)
 EXPORT _Noreturn void pthread_exit(void *value)
 {
     COUNTED(pthread_exit);
-    bool taken = TAKEN;
+    bool taken = OWN_EXITS;
     if (taken)
         end_all_taking();
     if (taken && can_park()) {
@@ -95,7 +115,7 @@ EXPORT _Noreturn void pthread_exit(void *value)
 EXPORT _Noreturn void thrd_exit(int result)
 {
     COUNTED(thrd_exit);
-    bool taken = TAKEN;
+    bool taken = OWN_EXITS;
     if (taken)
         end_all_taking();
     if (taken && can_park()) {
@@ -112,19 +132,21 @@ EXPORT _Noreturn void thrd_exit(int result)
 #define PUSHES(name) \
     EXPORT void name(__pthread_unwind_buf_t *buf) \
     { \
-        struct exits *exits = TAKEN ? own_exits() : NULL; \
-        if (exits == NULL) { \
+        if (!OWN_EXITS) { \
             buf->__pad[3] = NULL; \
             real.name(buf); \
             return; \
         } \
+        struct exits *exits = own_exits(); /* without memory it is in no list */ \
         buf->__pad[3] = &exits_key; \
-        buf->__pad[0] = exits->pushed; \
-        exits->pushed = buf; \
+        buf->__pad[0] = exits ? exits->pushed : NULL; \
+        if (exits) \
+            exits->pushed = buf; \
     }
 PUSHES(__pthread_register_cancel)
 PUSHES(__pthread_register_cancel_defer)
 
+/* Not only of the innermost: siglongjmp may have left frames with others. */
 #define POPS(name) \
     EXPORT void name(__pthread_unwind_buf_t *buf) \
     { \
@@ -139,9 +161,11 @@ POPS(__pthread_unregister_cancel_restore)
 
 EXPORT _Noreturn void __pthread_unwind_next(__pthread_unwind_buf_t *buf)
 {
-    /* Only `leave` runs the handlers of a goroutine. */
-    if (TAKEN && can_park())
+    if (buf->__pad[3] != &exits_key)
+        real.__pthread_unwind_next(buf);
+    else if (TAKEN && can_park())
         leave(gs_getspecific(exits_key));
-    real.__pthread_unwind_next(buf);
+    else
+        real.pthread_exit(NULL); /* the handler has forked, or begun a system call */
     __builtin_unreachable();
 }

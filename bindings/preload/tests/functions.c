@@ -2677,6 +2677,31 @@ static void leave_raise(void *arg)
     pthread_cleanup_pop(0);
 }
 
+static void detach(void *arg)
+{
+    *(int *)arg = gs_detach();
+}
+
+/* A thread that is a goroutine for a while, and still ends as a thread. */
+static void *leave_attached(void *arg)
+{
+    HOLDS(gs_attach(0) == 0);
+    pthread_cleanup_push(detach, arg);
+    usleep(1000);
+    pthread_exit(arg);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void *leave_attached_inside(void *arg)
+{
+    pthread_cleanup_push(detach, arg);
+    HOLDS(gs_attach(0) == 0);
+    pthread_exit(arg);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
 /* Tasks end by pthread_exit and thrd_exit while others of their threads are in the middle of theirs. */
 static void exits(void)
 {
@@ -2704,6 +2729,15 @@ static void exits(void)
         printf("%s\n", l[i].order);
     }
     HOLDS(sigaction(SIGUSR2, &before, NULL) == 0);
+    void *(*attached[])(void *) = {leave_attached, leave_attached_inside};
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        int detached = -1;
+        void *given;
+        HOLDS(pthread_create(&thread, NULL, attached[i], &detached) == 0);
+        HOLDS(pthread_join(thread, &given) == 0);
+        printf("attached %d %d\n", detached, given == &detached);
+    }
 }
 
 static mtx_t mtx;
