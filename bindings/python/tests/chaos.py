@@ -353,6 +353,9 @@ class Chaos:
         self.calls.add(this)
         try:
             self.some(2)
+        except BaseException as error:
+            self.check(error)
+            raise
         finally:
             self.calls.discard(this)
 
@@ -536,10 +539,16 @@ class Chaos:
                 core._dump(2)
                 raise Wrong("%d goroutines don't end: %r" % (len(self.alive), list(self.alive)[:5]))
         # Other threads, and the goroutines of groups.
-        left = []
         deadline = time.monotonic() + 30
-        while (self.threads_left() or self.calls) and time.monotonic() < deadline:
+        while self.threads_left() or self.calls:
             sleep(0.001)
+            if time.monotonic() > deadline:
+                gosched.dump()
+                core._dump(2)
+                raise Wrong("%d threads and %d calls don't end" % (self.threads_left(), len(self.calls)))
+        if self.errors:
+            raise Wrong("errors: %r" % self.errors[:3]) from self.errors[0]
+        deadline = time.monotonic() + 30
         while self.sent != self.received:
             for channel in self.channels:
                 while True:
@@ -551,8 +560,6 @@ class Chaos:
                 sleep(0.001)
                 if time.monotonic() > deadline:
                     raise Wrong("sent %d, received %d" % (self.sent, self.received))
-        if self.errors:
-            raise Wrong("errors: %r" % self.errors[:3]) from self.errors[0]
         for lock in self.locks:
             if lock.locked():
                 raise Wrong("a lock without a holder is locked: %r" % lock)
@@ -561,7 +568,6 @@ class Chaos:
                 raise Wrong("a semaphore of %d has %d" % (units, semaphore.value))
         if not self.rw.lock(0):
             raise Wrong("an RWMutex without a holder is locked")
-        return left
 
 
 def main():
