@@ -338,6 +338,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
         // While the world is stopped no stray may be missed.
         let most = if world::is_stopping() { usize::MAX } else { STRAYS_AT_ONCE };
+        // A stray that was stopped needs no earlier check.
         preempt::interrupt_strays(rt, strays.1, most);
     }
     if next_timer(rt).min(next_placed(rt)) <= now {
