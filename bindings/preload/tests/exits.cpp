@@ -1,6 +1,6 @@
 /*
  * exits: pthread_exit in goroutines. The destructors on the stack run, and the handlers of pthread_cleanup_push among
- * them, the innermost first. `catch (...)` sees it, and must throw on, as in threads.
+ * them, the innermost first. `catch (...)` sees it, and throws on.
  */
 #include <gosched.hpp>
 
