@@ -315,9 +315,7 @@ bool can_park(void)
     /* The child of a vfork runs in its parent's memory: to the library it seems to be the goroutine. */
     if (getpid() != process)
         return false;
-    if (__builtin_frame_address(0) >= info.stack_lo && __builtin_frame_address(0) < info.stack_hi)
-        return true;
-    /* A stack that the program has switched to, or that of a signal handler. */
+    /* The stack of a signal handler. */
     return syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK);
 }
 
