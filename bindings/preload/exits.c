@@ -15,8 +15,9 @@
 /* Of a goroutine that has called one of these functions; the goroutine's value of `exits_key`. */
 struct exits {
     /*
-     * The innermost pthread_cleanup_push that has not been popped. Each points to the next in its __pad[0], and to
-     * exits_key in its __pad[3], which libc doesn't use: the child of a fork may pop it, where nobody is a goroutine.
+     * The innermost pthread_cleanup_push that has not been popped. __pad[0] of each buffer points to the next buffer.
+     * __pad[3], which libc doesn't use, points to exits_key, and so marks the buffer as one of this list. The child of a
+     * fork needs the mark: it has no goroutines, and may pop a buffer that the goroutine pushed before the fork.
      */
     __pthread_unwind_buf_t *pushed;
     /* The unwinder keeps its state here, while it leaves frames. */
@@ -37,7 +38,7 @@ static bool is_attached(void)
     pthread_attr_t attr;
     struct range stack = {0, 0};
     void *lowest;
-    /* gs_attach and timers spawn goroutines for nobody. */
+    /* It is NULL for goroutines that gs_attach or a timer has made. A timer's has a stack of its own. */
     if (gs_g_info_read(gs_self(), &info, sizeof info) != 0 || info.spawned_at != NULL)
         return false;
     if (pthread_getattr_np(pthread_self(), &attr) == 0) {
@@ -98,16 +99,22 @@ static _Noreturn void leave(struct exits *exits)
     abort(); /* gs_exit returns only where the goroutine has no P to give up. */
 }
 
+/* Ends the goroutine; returns if it can't give up its P, so that libc's function has to end the thread. */
+static void end_goroutine(struct counts *counts)
+{
+    end_all_taking();
+    if (!can_park())
+        return;
+    if (debug)
+        count_parked(counts);
+    leave(own_exits());
+}
+
 EXPORT _Noreturn void pthread_exit(void *value)
 {
     COUNTED(pthread_exit);
-    bool taken = OWN_EXITS;
-    if (taken)
-        end_all_taking();
-    if (taken && can_park()) {
-        PARKS;
-        leave(own_exits());
-    }
+    if (OWN_EXITS)
+        end_goroutine(&counts);
     real.pthread_exit(value);
     __builtin_unreachable();
 }
@@ -115,13 +122,8 @@ EXPORT _Noreturn void pthread_exit(void *value)
 EXPORT _Noreturn void thrd_exit(int result)
 {
     COUNTED(thrd_exit);
-    bool taken = OWN_EXITS;
-    if (taken)
-        end_all_taking();
-    if (taken && can_park()) {
-        PARKS;
-        leave(own_exits());
-    }
+    if (OWN_EXITS)
+        end_goroutine(&counts);
     real.thrd_exit(result);
     __builtin_unreachable();
 }
