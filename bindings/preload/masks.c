@@ -268,7 +268,7 @@ static void end_by_jump(uintptr_t to)
 void end_all_taking(void)
 {
     stack_t stack;
-    if (taking_now() != NULL && (syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK)))
+    if (taking_now() != NULL && !on_alternate_stack(&stack))
         end_by_jump(UINTPTR_MAX);
 }
 
@@ -389,8 +389,7 @@ static bool leaves(const struct taking *t, uintptr_t stack)
     stack_t own;
     if (t == NULL || stack < (uintptr_t)t)
         return false;
-    return syscall(SYS_sigaltstack, NULL, &own) != 0 || !(own.ss_flags & SS_ONSTACK)
-           || stack - (uintptr_t)own.ss_sp >= own.ss_size;
+    return !on_alternate_stack(&own) || stack - (uintptr_t)own.ss_sp >= own.ss_size;
 }
 
 /*

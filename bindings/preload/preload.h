@@ -199,6 +199,9 @@ static inline bool on_goroutine(const void *caller)
  */
 bool can_park(void);
 
+/* Whether a signal handler with a stack of its own is running on the calling thread; *stack then describes that stack. */
+bool on_alternate_stack(stack_t *stack);
+
 /*
  * At the end of a call that has not waited: gives way. For when *asked_to_give_way says that the library wants it. A goroutine whose
  * calls never have to wait (an event loop whose files are always ready) would keep those that are pinned to its thread

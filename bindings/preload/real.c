@@ -304,6 +304,11 @@ bool is_last_call(const void *caller)
     return (uintptr_t)caller == found;
 }
 
+bool on_alternate_stack(stack_t *stack)
+{
+    return syscall(SYS_sigaltstack, NULL, stack) == 0 && (stack->ss_flags & SS_ONSTACK);
+}
+
 bool can_park(void)
 {
     gs_g_info info;
@@ -315,8 +320,7 @@ bool can_park(void)
     /* The child of a vfork runs in its parent's memory: to the library it seems to be the goroutine. */
     if (getpid() != process)
         return false;
-    /* The stack of a signal handler. */
-    return syscall(SYS_sigaltstack, NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK);
+    return !on_alternate_stack(&stack);
 }
 
 /* Calls on another thread */
