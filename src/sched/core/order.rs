@@ -37,6 +37,11 @@ pub const TURN: i64 = 2_000_000;
 /// not bound that wait: a turn starts over, before the clock ends it, whenever an event's goroutine runs in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
+/// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at the latest after
+/// `LOOK_DECISIONS` decisions, to see whether their turn is over.
+const LOOK_GAP: i64 = TURN / 32;
+const LOOK_DECISIONS: i64 = 512;
+
 /// With at least this number of tasks left in a ring, the next goroutines are prefetched: their data does not stay in
 /// the L1 cache from turn to turn.
 const MANY: u32 = 16;
@@ -137,7 +142,7 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
-    let ends_turn = !hands_over || turn_is_over(p);
+    let ends_turn = !hands_over || turn_is_over(p, tick);
     let task = if (out_of_order || random_order) && ends_turn {
         p.pace.others_wait_since.set(0);
         let task = now_and_then(m, p, tick);
@@ -163,16 +168,33 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 }
 
 /// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`, or the other queues have
-/// waited for `OTHERS_WAIT`.
-fn turn_is_over(p: PRef) -> bool {
-    let (turn, now, pace) = (p.turn(), time::now(), &p.pace);
-    if pace.turn.replace(turn) != turn {
-        pace.turn_seen_at.set(now);
+/// waited for `OTHERS_WAIT`. Reading the clock takes as long as a decision, so it is read less often in a turn whose
+/// goroutines are quick. If they become slow, sysmon ends the turn.
+fn turn_is_over(p: PRef, tick: u32) -> bool {
+    let (turn, pace) = (p.turn(), &p.pace);
+    let is_new = pace.turn.replace(turn) != turn;
+    let is_known = pace.turn_is_over.get() || pace.others_wait_since.get() != 0;
+    if !is_new && is_known && (tick.wrapping_sub(pace.look_at.get()) as i32) < 0 {
+        return pace.turn_is_over.get();
     }
+    let now = time::now();
+    if is_new {
+        pace.turn_seen_at.set(now);
+        pace.look_at.set(tick);
+    } else {
+        let decisions = i64::from(tick.wrapping_sub(pace.looked.get()));
+        let until = decisions * LOOK_GAP / (now - pace.looked_at.get()).max(1);
+        pace.look_at.set(tick.wrapping_add(until.min(LOOK_DECISIONS) as u32));
+    }
+    pace.looked.set(tick);
+    pace.looked_at.set(now);
     if pace.others_wait_since.get() == 0 {
         pace.others_wait_since.set(now);
     }
-    now - pace.turn_seen_at.get() >= TURN || now - pace.others_wait_since.get() >= OTHERS_WAIT
+    let is_over = now - pace.turn_seen_at.get() >= TURN
+        || now - pace.others_wait_since.get() >= OTHERS_WAIT;
+    pace.turn_is_over.set(is_over);
+    is_over
 }
 
 /// Ends the turn of the goroutines that hand over through `runnext`: moves the goroutine there to the end of the shared
