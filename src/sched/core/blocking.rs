@@ -7,7 +7,9 @@
 
 use super::bound;
 use super::boundary;
+use super::events;
 use super::hooks;
+use super::order;
 use super::owner;
 use super::preempt;
 use super::ready;
@@ -21,6 +23,7 @@ use crate::os::{thread, time};
 use crate::sched::who::cxa::Saved;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, Blocking, BlockingCall, MRef};
+use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::rt;
 use crate::sched::who::task::Task;
@@ -230,15 +233,21 @@ fn take_another(m: MRef, old: PRef) -> bool {
 }
 
 /// Takes a P that becomes free within a few microseconds. Clients run that long between two calls, so a P is free
-/// sooner than this M could sleep and be woken. Gives up at once where a goroutine computes on the old P.
+/// sooner than this M could sleep and be woken. Gives up at once where goroutines compute: the kernel would give the CPU
+/// to the thread of one of them, for a ms or more.
 #[cold]
 #[inline(never)]
 fn try_again(m: MRef) -> bool {
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
-    let computes = |p: PRef| p.stands_since() != i64::MAX;
+    let rt = rt();
+    let one_computes = || {
+        let now = time::now();
+        old.stands_since() != i64::MAX
+            || rt.ps_after(old, PS_CHECKED).any(|p| events::computes_for_long(p, now))
+    };
     (0..YIELDS).any(|_| {
-        if computes(old) || world::is_stopping() {
+        if one_computes() || world::is_stopping() {
             return false;
         }
         thread::yield_now();
@@ -248,6 +257,25 @@ fn try_again(m: MRef) -> bool {
         }
         is_back || take_another(m, old)
     })
+}
+
+/// Takes a P from a goroutine that computes. The caller's goroutine goes on at once: if it waited in a queue instead, two
+/// threads would have to be woken for it. It gets a time slice of its own. A goroutine of low priority takes no
+/// P, and no P with other work is taken.
+#[cold]
+#[inline(never)]
+fn take_from_computing(m: MRef, g: GRef) -> bool {
+    // SAFETY: set by `mark`; P's stay mapped.
+    let old = unsafe { PRef::from_ptr(m.old_p.get()) };
+    let has_rank = matches!(g.priority.get(), priority::NORMAL | priority::HIGH);
+    if !has_rank || old.has_work() || steal::work_in_node(old) {
+        return false;
+    }
+    let Some(p) = events::take_p_for_return(rt(), old) else { return false };
+    owner::acquire_p(m, p);
+    order::next_tick(p);
+    m.in_syscall.store(false, Ordering::Relaxed);
+    true
 }
 
 /// The block is over. `-EPERM` if none had begun. Go's `exitsyscall`.
@@ -263,7 +291,7 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if take_p_again(m, g) || try_again(m) {
+    if take_p_again(m, g) || try_again(m) || take_from_computing(m, g) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -408,7 +436,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if take_p_again(m, g) || try_again(m) {
+    if take_p_again(m, g) || try_again(m) || take_from_computing(m, g) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {

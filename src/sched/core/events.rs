@@ -66,6 +66,13 @@ pub fn may_lose_p(p: PRef) -> bool {
     p.runner().is_none_or(preempt::may_be_interrupted)
 }
 
+/// Whether the goroutine on the P is known to have computed for [`WAKE_UP`], or has got the P again after it was
+/// preempted. (The P then counts its time from a moment that is yet to come: `handler::computes_from_now`.)
+pub fn computes_for_long(p: PRef, now: i64) -> bool {
+    let since = p.stands_since();
+    since != i64::MAX && !(now - WAKE_UP..=now).contains(&since)
+}
+
 /// Which M gets a P that is taken for an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Heir {
@@ -81,6 +88,20 @@ pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
     let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= WAKE_UP;
     let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
     iter::once(p).chain(others).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
+}
+
+/// For an M that is back from a call and is awake: takes its old P, or another P of the node, from a goroutine that is
+/// known to have computed for [`BACK`](preempt::BACK). No thread has to be woken for that.
+#[must_use]
+pub fn take_p_for_return(rt: &Runtime, old: PRef) -> Option<PRef> {
+    if world::is_stopping() {
+        return None;
+    }
+    let now = time::now();
+    let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= preempt::BACK;
+    let others = rt.ps_after(old, OTHERS_LOOKED_AT).filter(|q| q.node == old.node);
+    let all = iter::once(old).chain(others);
+    all.filter(stands).find(|&q| take_to_serve(rt, q, q, now, Heir::Taker))
 }
 
 /// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them

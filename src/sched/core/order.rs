@@ -191,8 +191,8 @@ fn turn_is_over(p: PRef, tick: u32) -> bool {
     if pace.others_wait_since.get() == 0 {
         pace.others_wait_since.set(now);
     }
-    let is_over = now - pace.turn_seen_at.get() >= TURN
-        || now - pace.others_wait_since.get() >= OTHERS_WAIT;
+    let is_over =
+        now - pace.turn_seen_at.get() >= TURN || now - pace.others_wait_since.get() >= OTHERS_WAIT;
     pace.turn_is_over.set(is_over);
     is_over
 }

@@ -43,6 +43,8 @@ enum Look {
     Slices,
     /// Takes the P of a goroutine that is in the user's code for events of another P, and lets idle M's do so, too.
     Events,
+    /// Notes that the goroutine has computed for long, so that a goroutine that is back from a call may take the P.
+    Stands,
     /// Interrupts those that have lost their P.
     Strays,
 }
@@ -94,6 +96,7 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             let home = rt.ps_after(p, 1).next().unwrap_or(p);
             let _ = events::take_to_serve(rt, p, home, now, events::Heir::IdleM);
         }
+        Look::Stands => p.seen_at(os::time::now() - 2 * events::WAKE_UP),
         Look::Strays => preempt::interrupt_strays(rt, 0, 8),
     }
 }
@@ -704,6 +707,43 @@ fn events_take_the_only_p_from_goroutines_in_the_users_code() {
 #[test]
 fn events_take_ps_from_goroutines_in_the_users_code() {
     check(2000, || events_take_ps(2));
+}
+
+/// Goroutines that are back from calls take P's from goroutines that compute or block without a word. Third parties take
+/// the same P's, for calls, for events and because they are blocked, and a thread stops the world.
+fn back_from_calls(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for i in 1..=procs as i64 {
+            go_twice(&owners, &ends, move |_| call(i * 7_000));
+            go_twice(&owners, &ends, |_| (0..3).for_each(|_| user_code()));
+        }
+        go_twice(&owners, &ends, |_| block(20_000));
+        let stops = owners.clone();
+        let others = [
+            play_sysmon(20, &[Look::Stands, Look::Calls, Look::Strays]),
+            play_sysmon(20, &[Look::Stands, Look::Events, Look::Blocks]),
+            Plain::start(move || {
+                os::time::sleep(10_000);
+                let world = world::stop();
+                stops.visit_all();
+                world::start(world);
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 2 * procs as u64 + 1);
+}
+
+#[test]
+fn one_that_is_back_from_a_call_takes_the_only_p_from_one_that_computes() {
+    check(2000, || back_from_calls(1));
+}
+
+#[test]
+fn those_that_are_back_from_calls_take_ps_from_those_that_compute() {
+    check(2000, || back_from_calls(2));
 }
 
 /// Members of a group compute, call and fork, and no signal may stop them. Third parties take their P's, also as if the
