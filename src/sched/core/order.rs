@@ -366,13 +366,17 @@ pub fn fetch(first: usize, second: usize) {
     }
 }
 
+/// Moves the inbox to the shared queue. What events have made ready there still need not wait for the end of a turn.
 #[cold]
 #[inline(never)]
 fn drain_inbox(p: PRef) {
     let mut batch = p.inbox.pop_batch(|len| len);
+    let mut moved = 0;
     while let Some(task) = batch.pop() {
         ready::push_shared(p, task);
+        moved += 1;
     }
+    p.pace.set_events(p.pace.events.get() + moved);
 }
 
 /// Whether nothing but the running goroutine could run here now. For `yield`, and for [`may_spin`].

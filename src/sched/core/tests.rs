@@ -467,6 +467,22 @@ fn what_an_event_made_ready_need_not_wait_until_others_end_a_turn_that_is_over()
 }
 
 #[test]
+fn what_came_by_the_inbox_runs_before_a_turn_that_began_meanwhile_is_over() {
+    Stage::set(1, "flat", |s| {
+        let (before, woken, local) = (s.task(), s.task(), s.task());
+        let p = s.p(0);
+        assert!(p.shared.push(before.to_word()));
+        p.inbox.push(woken);
+        p.unusual_at.store(10, Ordering::Relaxed);
+        assert_eq!(s.find(), Some(0));
+        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        p.tick.store(0, Ordering::Relaxed);
+        read_clock_next(p);
+        assert_eq!((s.find(), s.find()), (Some(1), Some(2)));
+    });
+}
+
+#[test]
 fn what_a_timer_has_put_into_runnext_runs_before_what_it_displaced() {
     Stage::set(1, "flat", |s| {
         let (woken, displaced) = (s.task(), s.task());

@@ -202,7 +202,8 @@ pub struct Pace {
     was_due: Cell<bool>,
     /// A timer was due at each of the last two readings.
     is_behind: Cell<bool>,
-    /// How many goroutines timers and files have made ready here, less the decisions made for these since.
+    /// How many goroutines timers and files have made ready here, or came by the inbox, less the decisions made for
+    /// these since.
     pub events: Cell<usize>,
     /// A timer has put a goroutine into `runnext`. It runs next, outside the turn of the goroutines that hand over to
     /// each other there.
