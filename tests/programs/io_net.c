@@ -43,7 +43,9 @@ GO_TEST(a_connection_is_never_one_to_itself)
     for (i = first; i <= last; i++) {
         fd = gs_tcp_connect("127.0.0.1", port, GS_FOREVER);
         if (fd < 0) {
-            CHECK_EQ(fd, -ECONNREFUSED);
+            /* A reset: another process listened there, and has closed its listener. */
+            if (fd != -ECONNRESET)
+                CHECK_EQ(fd, -ECONNREFUSED);
             continue;
         }
         /* Another process listens there now. */
