@@ -260,15 +260,15 @@ fn try_again(m: MRef) -> bool {
 }
 
 /// Takes a P from a goroutine that computes. The caller's goroutine goes on at once: if it waited in a queue instead, two
-/// threads would have to be woken for it. It gets a time slice of its own. A goroutine of low priority takes no
-/// P, and no P with other work is taken.
+/// threads would have to be woken for it. It gets a time slice of its own. A goroutine of low priority takes no P, nor
+/// does any goroutine while others wait in the node's queues.
 #[cold]
 #[inline(never)]
 fn take_from_computing(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     let has_rank = matches!(g.priority.get(), priority::NORMAL | priority::HIGH);
-    if !has_rank || old.has_work() || steal::work_in_node(old) {
+    if !has_rank || steal::work_in_node(old) {
         return false;
     }
     let Some(p) = events::take_p_for_return(rt(), old) else { return false };

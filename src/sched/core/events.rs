@@ -91,17 +91,19 @@ pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
 }
 
 /// For an M that is back from a call and is awake: takes its old P, or another P of the node, from a goroutine that is
-/// known to have computed for [`BACK`](preempt::BACK). No thread has to be woken for that.
+/// known to have computed for [`BACK`](preempt::BACK). No thread has to be woken for that. Not a P with other work: that
+/// work would wait for the caller's goroutine, too.
 #[must_use]
 pub fn take_p_for_return(rt: &Runtime, old: PRef) -> Option<PRef> {
     if world::is_stopping() {
         return None;
     }
     let now = time::now();
-    let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= preempt::BACK;
+    let is_free_to_take =
+        |q: &PRef| now.saturating_sub(q.stands_since()) >= preempt::BACK && !q.has_work();
     let others = rt.ps_after(old, OTHERS_LOOKED_AT).filter(|q| q.node == old.node);
-    let all = iter::once(old).chain(others);
-    all.filter(stands).find(|&q| take_to_serve(rt, q, q, now, Heir::Taker))
+    let mut all = iter::once(old).chain(others).filter(is_free_to_take);
+    all.find(|&q| take_to_serve(rt, q, q, now, Heir::Taker))
 }
 
 /// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
