@@ -174,19 +174,19 @@ fn turn_is_over(p: PRef, tick: u32) -> bool {
     let (turn, pace) = (p.turn(), &p.pace);
     let is_new = pace.turn.replace(turn) != turn;
     let is_known = pace.turn_is_over.get() || pace.others_wait_since.get() != 0;
-    if !is_new && is_known && (tick.wrapping_sub(pace.look_at.get()) as i32) < 0 {
+    if !is_new && is_known && (tick.wrapping_sub(pace.look_tick.get()) as i32) < 0 {
         return pace.turn_is_over.get();
     }
     let now = time::now();
     if is_new {
         pace.turn_seen_at.set(now);
-        pace.look_at.set(tick);
+        pace.look_tick.set(tick);
     } else {
-        let decisions = i64::from(tick.wrapping_sub(pace.looked.get()));
+        let decisions = i64::from(tick.wrapping_sub(pace.looked_tick.get()));
         let until = decisions * LOOK_GAP / (now - pace.looked_at.get()).max(1);
-        pace.look_at.set(tick.wrapping_add(until.min(LOOK_DECISIONS) as u32));
+        pace.look_tick.set(tick.wrapping_add(until.min(LOOK_DECISIONS) as u32));
     }
-    pace.looked.set(tick);
+    pace.looked_tick.set(tick);
     pace.looked_at.set(now);
     if pace.others_wait_since.get() == 0 {
         pace.others_wait_since.set(now);

@@ -211,12 +211,12 @@ pub struct Pace {
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
-    /// Whether the turn was over when the owner last read the clock for that. The tick then, the time in ns, and the tick
-    /// from which on the owner reads the clock again.
+    /// Whether the turn was over when the owner last read the clock to find that out; the tick and the time (ns) of that
+    /// reading; the tick from which on the owner reads the clock again.
     pub turn_is_over: Cell<bool>,
-    pub looked: Cell<u32>,
+    pub looked_tick: Cell<u32>,
     pub looked_at: Cell<i64>,
-    pub look_at: Cell<u32>,
+    pub look_tick: Cell<u32>,
     /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
     pub others_wait_since: Cell<i64>,
     /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0:
