@@ -242,9 +242,8 @@ fn try_again(m: MRef) -> bool {
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     let rt = rt();
     let one_computes = || {
-        let now = time::now();
         old.stands_since() != i64::MAX
-            || rt.ps_after(old, PS_CHECKED).any(|p| events::computes_for_long(p, now))
+            || rt.ps_after(old, PS_CHECKED).any(events::computes_for_long)
     };
     (0..YIELDS).any(|_| {
         if one_computes() || world::is_stopping() {

@@ -67,10 +67,14 @@ pub fn may_lose_p(p: PRef) -> bool {
 }
 
 /// Whether the goroutine on the P is known to have computed for [`WAKE_UP`], or has got the P again after it was
-/// preempted. (The P then counts its time from a moment that is yet to come: `handler::computes_from_now`.)
-pub fn computes_for_long(p: PRef, now: i64) -> bool {
+/// preempted. (The P then counts its time from a moment that is yet to come: `handler::computes_from_now`.) Reads the
+/// clock only where the goroutine is known to run without a switch or a call.
+pub fn computes_for_long(p: PRef) -> bool {
     let since = p.stands_since();
-    since != i64::MAX && !(now - WAKE_UP..=now).contains(&since)
+    since != i64::MAX && {
+        let now = time::now();
+        !(now - WAKE_UP..=now).contains(&since)
+    }
 }
 
 /// Which M gets a P that is taken for an event.
@@ -86,8 +90,13 @@ pub enum Heir {
 #[must_use]
 pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
     let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= WAKE_UP;
-    let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(|q| q.node == p.node);
-    iter::once(p).chain(others).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
+    p_and_others(rt, p).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
+}
+
+/// `p`, and the other P's of its node that are looked at for it.
+fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
+    let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(move |q| q.node == p.node);
+    iter::once(p).chain(others)
 }
 
 /// For an M that is back from a call and is awake: takes its old P, or another P of the node, from a goroutine that is
@@ -101,8 +110,7 @@ pub fn take_p_for_return(rt: &Runtime, old: PRef) -> Option<PRef> {
     let now = time::now();
     let is_free_to_take =
         |q: &PRef| now.saturating_sub(q.stands_since()) >= preempt::BACK && !q.has_work();
-    let others = rt.ps_after(old, OTHERS_LOOKED_AT).filter(|q| q.node == old.node);
-    let mut all = iter::once(old).chain(others).filter(is_free_to_take);
+    let mut all = p_and_others(rt, old).filter(is_free_to_take);
     all.find(|&q| take_to_serve(rt, q, q, now, Heir::Taker))
 }
 
