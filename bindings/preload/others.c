@@ -3,8 +3,7 @@
 
 /* Sleeping */
 
-/* Copies what a program points to, as the kernel would. False, and no fault, if the memory can't be read. */
-static bool copy_in(void *to, const void *from, size_t n)
+bool copy_in(void *to, const void *from, size_t n)
 {
     struct iovec local = {to, n}, remote = {(void *)from, n};
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)n)
@@ -140,7 +139,7 @@ EXPORT void thrd_yield(void)
  */
 static enum how wait_for_child(pid_t pid, struct counts *c)
 {
-    int fd = pid > 0 && can_park() ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    int fd = pid > 0 && can_park() ? (int)raw_syscall(SYS_pidfd_open, pid, 0) : -1;
     if (fd < 0)
         return HOW_KERNEL;
     struct file f = {.fd = fd};

@@ -9,6 +9,7 @@
  *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
  *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
+ *   futex.c      syscall: the futexes of code that has locks of its own
  *   keys.c       pthread_key_create and its kin
  *   exits.c      pthread_exit, thrd_exit, pthread_cleanup_push
  */
@@ -124,10 +125,13 @@ EACH_CALL int *errno_here(void);
 #undef errno
 #define errno (*errno_here())
 
+/* A system call, as libc's syscall makes it. futex.c takes over the name `syscall`. */
+long raw_syscall(long number, ...);
+
 /* While another thread has a lock of ours, for a moment: sched_yield would be our own. */
 static inline void spin(void)
 {
-    syscall(SYS_sched_yield);
+    raw_syscall(SYS_sched_yield);
 }
 
 /* The caller holds the lock for a few instructions, and is not preempted meanwhile. */
@@ -171,8 +175,10 @@ static inline bool is_within(const void *address, const struct range *r)
 }
 
 /* For a call that seems to come from libgosched: whether it is the last call of a goroutine's function, which
- * returns to where that function would. */
+ * returns to where that function would. Must not be called where libgosched may hold a lock. */
 bool is_last_call(const void *caller);
+/* As is_last_call, without the look at the stack that only its first call takes: false before that. */
+bool is_known_last_call(const void *caller);
 
 /* Whether libgosched is the caller. */
 static inline bool is_librarys(const void *caller)
@@ -308,17 +314,20 @@ static inline int64_t ns_of(const struct timespec *t)
 gs_deadline after(int64_t ns);
 /* The deadline of an absolute time on a clock; of CLOCK_REALTIME by what that shows now. */
 gs_deadline deadline_on(clockid_t clock, const struct timespec *t);
+/* Copies what a program points to, as the kernel would. False, and no fault, if the memory can't be read. */
+bool copy_in(void *to, const void *from, size_t n);
 /* How much of the time up to the deadline is left. */
 struct timespec time_left(gs_deadline deadline);
 
 /* waiters.c */
 
-enum what { MUTEX, MUTEX_DELEGATE, COND, READER, WRITER, SEMAPHORE };
+enum what { MUTEX, MUTEX_DELEGATE, COND, READER, WRITER, SEMAPHORE, FUTEX };
 
 struct waiter {
     struct waiter *next, *prev;
     const void *addr;
     enum what what;
+    uint32_t bits;     /* of a FUTEX: which wake-ups it waits for */
     gs_g *g;           /* NULL: it blocks its thread on `woken` */
     atomic_uint woken; /* 1: a waker has taken it off the table */
     bool at_rest;

@@ -50,11 +50,11 @@ static struct {
 #define raw_pthread_key_create raw.pthread_key_create
 #define raw_pthread_getspecific raw.pthread_getspecific
 #define raw_pthread_setspecific raw.pthread_setspecific
-#define raw_read(fd, buf, n) syscall(SYS_read, fd, buf, n)
-#define raw_write(fd, buf, n) syscall(SYS_write, fd, buf, n)
-#define raw_pread64(fd, buf, n, at) syscall(SYS_pread64, fd, buf, n, at)
-#define raw_pthread_sigmask(how, set, before) (int)syscall(SYS_rt_sigprocmask, how, set, before, 8)
-#define raw_close(fd) (int)syscall(SYS_close, fd)
+#define raw_read(fd, buf, n) raw_syscall(SYS_read, fd, buf, n)
+#define raw_write(fd, buf, n) raw_syscall(SYS_write, fd, buf, n)
+#define raw_pread64(fd, buf, n, at) raw_syscall(SYS_pread64, fd, buf, n, at)
+#define raw_pthread_sigmask(how, set, before) (int)raw_syscall(SYS_rt_sigprocmask, how, set, before, 8)
+#define raw_close(fd) (int)raw_syscall(SYS_close, fd)
 
 #define F(result, name, params, args) \
     static result early_##name params \
@@ -92,7 +92,7 @@ static int early_open64(const char *path, int flags, ...)
 {
     LAST_ARGUMENT(mode, flags);
     find_all();
-    return real.open64 == early_open64 ? (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode)
+    return real.open64 == early_open64 ? (int)raw_syscall(SYS_openat, AT_FDCWD, path, flags, mode)
                                        : real.open64(path, flags, mode);
 }
 
@@ -100,7 +100,7 @@ static int early_openat64(int dir, const char *path, int flags, ...)
 {
     LAST_ARGUMENT(mode, flags);
     find_all();
-    return real.openat64 == early_openat64 ? (int)syscall(SYS_openat, dir, path, flags, mode)
+    return real.openat64 == early_openat64 ? (int)raw_syscall(SYS_openat, dir, path, flags, mode)
                                            : real.openat64(dir, path, flags, mode);
 }
 
@@ -108,7 +108,7 @@ static int early_fcntl64(int fd, int cmd, ...)
 {
     LAST_ARGUMENT(arg, cmd);
     find_all();
-    return real.fcntl64 == early_fcntl64 ? (int)syscall(SYS_fcntl, fd, cmd, arg) : real.fcntl64(fd, cmd, arg);
+    return real.fcntl64 == early_fcntl64 ? (int)raw_syscall(SYS_fcntl, fd, cmd, arg) : real.fcntl64(fd, cmd, arg);
 }
 
 /* The hash of a name in a GNU hash table. */
@@ -201,7 +201,7 @@ void find_all(void)
         return;
     if (atomic_compare_exchange_strong(&state, &none, 1)) {
         int error = errno;
-        atomic_store(&by, (pid_t)syscall(SYS_gettid));
+        atomic_store(&by, (pid_t)raw_syscall(SYS_gettid));
         dl_iterate_phdr(find_raw, NULL);
 #define F(result, name, params, args) find(#name, (void **)&real.name);
 #define R F
@@ -212,7 +212,7 @@ void find_all(void)
 #undef V
         atomic_store(&state, 2);
         errno = error;
-    } else if (atomic_load(&by) != (pid_t)syscall(SYS_gettid)) {
+    } else if (atomic_load(&by) != (pid_t)raw_syscall(SYS_gettid)) {
         while (atomic_load(&state) != 2)
             spin();
     }
@@ -221,9 +221,9 @@ void find_all(void)
 static _Noreturn void die(const char *name)
 {
     static const char before[] = "gosched-preload: libc has no ", after[] = ", or it was called while it was looked for\n";
-    (void)!syscall(SYS_write, 2, before, sizeof before - 1);
-    (void)!syscall(SYS_write, 2, name, strlen(name));
-    (void)!syscall(SYS_write, 2, after, sizeof after - 1);
+    (void)!raw_syscall(SYS_write, 2, before, sizeof before - 1);
+    (void)!raw_syscall(SYS_write, 2, name, strlen(name));
+    (void)!raw_syscall(SYS_write, 2, after, sizeof after - 1);
     abort();
 }
 
@@ -291,22 +291,28 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *out
     return _URC_NO_REASON;
 }
 
+static _Atomic uintptr_t last_calls_return_to; /* 0: not known yet */
+
 bool is_last_call(const void *caller)
 {
-    static _Atomic uintptr_t place; /* 0: not known yet */
-    uintptr_t found = atomic_load_explicit(&place, memory_order_relaxed);
+    uintptr_t found = atomic_load_explicit(&last_calls_return_to, memory_order_relaxed);
     if (found == 0 && _Unwind_Backtrace && gs_self()) {
         _Unwind_Backtrace(note_frame, &found);
         if (!is_within((const void *)found, &library))
             return false; /* on the thread's own stack */
-        atomic_store_explicit(&place, found, memory_order_relaxed);
+        atomic_store_explicit(&last_calls_return_to, found, memory_order_relaxed);
     }
     return (uintptr_t)caller == found;
 }
 
+bool is_known_last_call(const void *caller)
+{
+    return (uintptr_t)caller == atomic_load_explicit(&last_calls_return_to, memory_order_relaxed);
+}
+
 bool on_alternate_stack(stack_t *stack)
 {
-    return syscall(SYS_sigaltstack, NULL, stack) == 0 && (stack->ss_flags & SS_ONSTACK);
+    return raw_syscall(SYS_sigaltstack, NULL, stack) == 0 && (stack->ss_flags & SS_ONSTACK);
 }
 
 bool can_park(void)
@@ -396,7 +402,7 @@ static void say(const char *format, ...)
     va_end(list);
     n = n > (int)sizeof line - 2 ? (int)sizeof line - 2 : n;
     line[n] = '\n';
-    (void)!syscall(SYS_write, 2, line, n + 1);
+    (void)!raw_syscall(SYS_write, 2, line, n + 1);
     errno = error;
 }
 

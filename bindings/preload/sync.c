@@ -119,7 +119,7 @@ static void *wait_in_kernel(void *arg)
     while (__atomic_exchange_n(word, 2, __ATOMIC_SEQ_CST) != 0) {
         if (w->deadline != GS_FOREVER && gs_now() >= w->deadline)
             return NULL;
-        syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, 2, w->deadline == GS_FOREVER ? NULL : &until, NULL,
+        raw_syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, 2, w->deadline == GS_FOREVER ? NULL : &until, NULL,
                 FUTEX_BITSET_MATCH_ANY);
     }
     w->got = true;
@@ -249,7 +249,7 @@ static int unlock(pthread_mutex_t *m, bool for_cond)
         in(m)->__nusers--;
     /* From here on another may lock the mutex, unlock it and free its memory. */
     if (__atomic_exchange_n(&in(m)->__lock, 0, __ATOMIC_SEQ_CST) > 1)
-        syscall(SYS_futex, &in(m)->__lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        raw_syscall(SYS_futex, &in(m)->__lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     if (has_waiters(m))
         wake(m, 1);
     return 0;
@@ -596,7 +596,7 @@ static void *serve_posts(void *unused)
             for (; bits != 0; bits &= bits - 1)
                 wake_for_posts(bucket_of(NULL) + (i * 32 + (unsigned)__builtin_ctz(bits)));
         }
-        syscall(SYS_futex, &posts, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        raw_syscall(SYS_futex, &posts, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     }
     return NULL;
 }
@@ -637,7 +637,7 @@ static bool signals_are_blocked(void)
     /* The signals that could have a handler: not KILL, STOP, the two of glibc's own, nor the faults. */
     const uint64_t some = (UINT64_C(1) << (SIGINT - 1)) | (UINT64_C(1) << (SIGTERM - 1)) | (UINT64_C(1) << (SIGALRM - 1))
                           | (UINT64_C(1) << (SIGCHLD - 1)) | (UINT64_C(1) << (SIGUSR1 - 1)) | (UINT64_C(1) << (SIGUSR2 - 1));
-    return syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked) == 0 && (blocked & some) == some;
+    return raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked) == 0 && (blocked & some) == some;
 }
 
 /* sem_trywait; errno stays. */
@@ -734,7 +734,7 @@ EXPORT int sem_post(sem_t *s)
         unsigned n = (unsigned)(bucket_of(s) - bucket_of(NULL));
         atomic_fetch_or(&asked[n / 32], 1u << n % 32);
         atomic_fetch_add(&posts, 1);
-        syscall(SYS_futex, &posts, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        raw_syscall(SYS_futex, &posts, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
     errno = error;
     return result;
@@ -764,7 +764,7 @@ struct once_call {
 static void end_once_call(struct once_call *c)
 {
     __atomic_store_n(c->word, c->returned ? ONCE_DONE : 0, __ATOMIC_RELEASE);
-    syscall(SYS_futex, c->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    raw_syscall(SYS_futex, c->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 /*

@@ -72,7 +72,7 @@ void dequeue(struct bucket *b, struct waiter *w)
 static void futex_wait(atomic_uint *word, unsigned value, gs_deadline deadline)
 {
     struct timespec until = {.tv_sec = deadline / NS_PER_S, .tv_nsec = deadline % NS_PER_S};
-    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline == GS_FOREVER ? NULL : &until, NULL,
+    raw_syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline == GS_FOREVER ? NULL : &until, NULL,
             FUTEX_BITSET_MATCH_ANY);
 }
 
@@ -134,7 +134,7 @@ void wake_waiter(struct bucket *b, struct waiter *w)
     if (g != NULL)
         gs_ready(g);
     else
-        syscall(SYS_futex, &w->woken, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        raw_syscall(SYS_futex, &w->woken, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 unsigned wake(const void *addr, unsigned n)

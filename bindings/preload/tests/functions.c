@@ -10,6 +10,7 @@
 #include <aio.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <limits.h>
 #include <mqueue.h>
 #include <netdb.h>
@@ -32,6 +33,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -2472,6 +2474,135 @@ static void semaphores(void)
     semaphores_of(true); /* shared between processes */
 }
 
+/* Code that has locks of its own waits by syscall. */
+static unsigned word, second_word;
+static atomic_int ended;
+
+struct futex_wait {
+    int op;
+    unsigned bits;
+};
+
+static void wait_for_change(void *arg)
+{
+    struct futex_wait *w = arg;
+    struct timespec long_after = from_now(CLOCK_MONOTONIC, 60000);
+    while (atomic_load((atomic_uint *)&word) == 0)
+        if (syscall(SYS_futex, &word, w->op, 0, w->bits ? &long_after : NULL, NULL, w->bits) == 0 && w->bits)
+            break;
+    atomic_fetch_add(&ended, 1);
+}
+
+static void change_soon(void *op)
+{
+    soon();
+    atomic_store((atomic_uint *)&word, 1);
+    syscall(SYS_futex, &word, *(int *)op, INT_MAX); /* a jump: it returns to the library's code */
+}
+
+/* Wakes until so many have been woken: they may not have begun to wait. */
+static long wake_in_all(int op, unsigned n, unsigned bits)
+{
+    long woken = 0;
+    for (int i = 0; woken < n && i < 4000; i++) {
+        woken += syscall(SYS_futex, &word, op, n - woken, NULL, NULL, bits);
+        usleep(woken < n ? 5000 : 0);
+    }
+    return woken;
+}
+
+static void futexes_of(int flag)
+{
+    const int wait = FUTEX_WAIT | flag, wake = FUTEX_WAKE | flag;
+    const int wait_bits = FUTEX_WAIT_BITSET | flag, wake_bits = FUTEX_WAKE_BITSET | flag;
+    struct timespec none = {0, 0}, some = {0, 20000000}, wrong = {0, 1000000000}, at;
+    struct futex_wait plain = {wait, 0}, first = {wait_bits, 1}, second = {wait_bits, 6};
+    task t[3];
+    word = 0;
+    SAY(syscall(SYS_futex, &word, wait, 1, NULL));
+    SAY(syscall(SYS_futex, &word, wait, 0, &none));
+    SAY(syscall(SYS_futex, &word, wait, 0, &some));
+    SAY(syscall(SYS_futex, &word, wait, 0, &wrong));
+    SAY(syscall(SYS_futex, &word, wait, 0, nowhere));
+    SAY(syscall(SYS_futex, (char *)&word + 1, wait, 0, NULL));
+    SAY(syscall(SYS_futex, nowhere, wait, 0, NULL));
+    SAY(syscall(SYS_futex, &word, wait | FUTEX_CLOCK_REALTIME, 0, &some));
+    SAY(syscall(SYS_futex, &word, wait_bits, 0, &some, NULL, 0));
+    at = from_now(CLOCK_MONOTONIC, 20);
+    SAY(syscall(SYS_futex, &word, wait_bits, 0, &at, NULL, 1));
+    at = from_now(CLOCK_REALTIME, 20);
+    SAY(syscall(SYS_futex, &word, wait_bits | FUTEX_CLOCK_REALTIME, 0, &at, NULL, 1));
+    SAY(syscall(SYS_futex, &word, wake, 1));
+    SAY(syscall(SYS_futex, &word, wake_bits, 1, NULL, NULL, 0));
+    SAY(syscall(SYS_futex, (char *)&word + 1, wake, 1));
+
+    for (int i = 0; i < 3; i++)
+        begin(&t[i], wait_for_change, &plain);
+    change_soon((void *)&wake);
+    for (int i = 0; i < 3; i++)
+        end(&t[i]);
+    word = 0, ended = 0;
+    begin(&t[0], change_soon, (void *)&wake);
+    wait_for_change(&plain);
+    end(&t[0]);
+
+    word = 0, ended = 0;
+    begin(&t[0], wait_for_change, &first);
+    begin(&t[1], wait_for_change, &second);
+    SAY(wake_in_all(wake_bits, 1, 4));
+    end(&t[1]);
+    SAY(ended);
+    SAY(syscall(SYS_futex, &word, wake_bits, INT_MAX, NULL, NULL, 2));
+    SAY(wake_in_all(wake, 1, 0));
+    end(&t[0]);
+
+    /* Those that begin to wait for the second word, and those that are woken. */
+    word = 0, second_word = 0, ended = 0;
+    for (int i = 0; i < 3; i++)
+        begin(&t[i], wait_for_change, &plain);
+    soon();
+    SAY(syscall(SYS_futex, &word, FUTEX_CMP_REQUEUE | flag, 0, INT_MAX, &second_word, 1));
+    atomic_store((atomic_uint *)&word, 1);
+    HOLDS(syscall(SYS_futex, &word, FUTEX_REQUEUE | flag, 1, INT_MAX, &second_word) >= 0);
+    HOLDS(syscall(SYS_futex, &second_word, wake, INT_MAX) >= 0);
+    for (int i = 0; i < 3; i++)
+        end(&t[i]);
+    SAY(ended);
+    word = 0, second_word = 5, ended = 0;
+    begin(&t[0], wait_for_change, &plain);
+    soon();
+    HOLDS(syscall(SYS_futex, &second_word, FUTEX_WAKE_OP | flag, 1, 1, &word, FUTEX_OP(FUTEX_OP_SET, 1, FUTEX_OP_CMP_EQ, 0)) >= 0);
+    end(&t[0]);
+    SAY(word);
+}
+
+static void *lock_pi_soon(void *unused)
+{
+    (void)unused;
+    HOLDS(syscall(SYS_futex, &word, FUTEX_LOCK_PI_PRIVATE, 0, NULL) == 0);
+    atomic_fetch_add(&ended, 1);
+    soon();
+    HOLDS(syscall(SYS_futex, &word, FUTEX_UNLOCK_PI_PRIVATE) == 0);
+    return NULL;
+}
+
+static void futexes(void)
+{
+    futexes_of(FUTEX_PRIVATE_FLAG);
+    futexes_of(0); /* shared between processes */
+    pthread_t thread;
+    word = 0, ended = 0;
+    HOLDS(pthread_create(&thread, NULL, lock_pi_soon, NULL) == 0);
+    while (ended == 0)
+        usleep(1000);
+    SAY(syscall(SYS_futex, &word, FUTEX_LOCK_PI_PRIVATE, 0, NULL));
+    SAY(syscall(SYS_futex, &word, FUTEX_UNLOCK_PI_PRIVATE));
+    HOLDS(pthread_join(thread, NULL) == 0);
+    SAY(syscall(SYS_getppid) == getppid());
+    SAY(syscall(SYS_close, -1));
+    SAY(syscall(-1));
+}
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static once_flag flag = ONCE_FLAG_INIT;
 static int times;
@@ -3006,7 +3137,7 @@ static const struct {
 } tests[] = {
     TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
     TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
-    TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(onces), TEST(threads), TEST(exits), TEST(c11),
+    TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(futexes), TEST(onces), TEST(threads), TEST(exits), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
 

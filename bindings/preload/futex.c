@@ -1,0 +1,198 @@
+/*
+ * syscall, for the futexes of code that brings locks of its own: GLib's GMutex and GCond, C++'s std::atomic::wait and
+ * what is built on it, Rust's Mutex. README.md has the protocol. All other system calls are made as they are.
+ */
+#include "preload.h"
+
+#include <linux/futex.h>
+
+/* The number of the system call comes first. Its sixth argument is on the stack. */
+__asm__(".text\n"
+        ".globl syscall\n"
+        ".type syscall, @function\n"
+        ".hidden raw_syscall\n"
+        ".globl raw_syscall\n"
+        ".type raw_syscall, @function\n"
+        "syscall:\n"
+        "    .cfi_startproc\n"
+        "    endbr64\n"
+        "    cmp $202, %rdi\n" /* SYS_futex */
+        "    je take_futex\n"
+        "    .cfi_endproc\n"
+        "raw_syscall:\n"
+        "    .cfi_startproc\n"
+        "    mov %rdi, %rax\n"
+        "    mov %rsi, %rdi\n"
+        "    mov %rdx, %rsi\n"
+        "    mov %rcx, %rdx\n"
+        "    mov %r8, %r10\n"
+        "    mov %r9, %r8\n"
+        "    mov 8(%rsp), %r9\n"
+        "    syscall\n"
+        "    cmp $-4095, %rax\n"
+        "    jae 1f\n"
+        "    ret\n"
+        "1:  mov %eax, %edi\n"
+        "    jmp fail_syscall\n"
+        "    .cfi_endproc\n"
+        ".size raw_syscall, . - raw_syscall\n"
+        ".size syscall, . - syscall\n");
+_Static_assert(SYS_futex == 202, "the number in the code above");
+
+__attribute__((used)) static long fail_syscall(int result)
+{
+    return failed(-result);
+}
+
+/* Waits in the table of waiters. */
+static long wait_in_table(const uint32_t *word, uint32_t value, gs_deadline deadline, uint32_t bits, struct counts *c)
+{
+    struct bucket *b = bucket_of(word);
+    struct waiter w = {.addr = word, .what = FUTEX, .bits = bits};
+    int before = errno;
+    bucket_lock(b);
+    enqueue(b, &w, false);
+    if (__atomic_load_n(word, __ATOMIC_RELAXED) != value) {
+        dequeue(b, &w);
+        bucket_unlock(b);
+        return failed(EAGAIN);
+    }
+    if (debug)
+        count_parked(c);
+    if (!park(b, &w, deadline))
+        return failed(ETIMEDOUT);
+    errno = before;
+    return 0;
+}
+
+/* As the kernel checks the arguments, in its order. */
+static long wait_for_word(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits,
+                          struct counts *c)
+{
+    struct timespec time;
+    gs_deadline deadline = GS_FOREVER;
+    uint32_t there;
+    bool absolute = (op & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
+    if (t != NULL) {
+        if (!copy_in(&time, t, sizeof time))
+            return failed(EFAULT);
+        if (!is_time(&time))
+            return failed(EINVAL);
+        if (!absolute)
+            deadline = after(ns_of(&time));
+        else if (op & FUTEX_CLOCK_REALTIME)
+            deadline = deadline_on(CLOCK_REALTIME, &time);
+        else
+            deadline = ns_of(&time) > 0 ? ns_of(&time) : 1;
+    }
+    if (bits == 0 || (uintptr_t)word % sizeof *word != 0)
+        return failed(EINVAL);
+    if (!copy_in(&there, word, sizeof there))
+        return failed(EFAULT);
+    if (there != value)
+        return failed(EAGAIN);
+    return wait_in_table(word, value, deadline, bits, c);
+}
+
+/* For a word that other processes may share. */
+static long wait_in_kernel(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits)
+{
+    return raw_syscall(SYS_futex, word, op, value, t, NULL, bits);
+}
+
+/* Wakes up to n goroutines that wait for the word and one of the bits; gives how many. */
+static uint32_t wake_in_table(const uint32_t *word, uint32_t n, uint32_t bits)
+{
+    struct bucket *b = bucket_of(word);
+    uint32_t woken = 0;
+    bucket_lock(b);
+    for (struct waiter *w = b->first.next, *next; w != &b->first && woken < n; w = next) {
+        next = w->next;
+        if (w->addr == word && w->what == FUTEX && (w->bits & bits)) {
+            wake_waiter(b, w);
+            woken++;
+        }
+    }
+    bucket_unlock(b);
+    return woken;
+}
+
+/* FUTEX_WAKE and its kin take a negative number of waiters, and 0, for 1. */
+static uint32_t at_least_one(uint32_t n)
+{
+    return (int32_t)n > 0 ? n : 1;
+}
+
+/*
+ * Whether goroutines may wait in the table for the word. The full barrier is the waker's part of the protocol: the
+ * caller may have changed the word by a plain store.
+ */
+static bool may_be_awaited(const uint32_t *word, int op)
+{
+    if (!(op & FUTEX_PRIVATE_FLAG))
+        return false;
+    atomic_thread_fence(memory_order_seq_cst);
+    return has_waiters(word);
+}
+
+/* syscall(SYS_futex, word, op, value, fourth, other, third): futex(2) has the meaning of each. */
+__attribute__((used)) static long take_futex(long number, uint32_t *word, int op, uint32_t value, void *fourth,
+                                             uint32_t *other, uint32_t third)
+{
+    COUNTED(futex);
+    const void *caller = __builtin_return_address(0);
+    uint32_t woken = 0, n = at_least_one(value);
+    /* libgosched's own calls come with its locks held, and no goroutine waits in the table for its words. */
+    if (is_within(caller, &library) && !is_known_last_call(caller))
+        return raw_syscall(number, word, op, value, fourth, other, third);
+    switch (op & ~FUTEX_PRIVATE_FLAG) {
+    case FUTEX_WAIT:
+        third = FUTEX_BITSET_MATCH_ANY;
+        /* fall through */
+    case FUTEX_WAIT_BITSET:
+    case FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME:
+        if (!on_goroutine(caller))
+            break;
+        is_last_call(caller); /* finds the place, so that the wake-up may be a goroutine's last call */
+        if ((op & FUTEX_PRIVATE_FLAG) && can_park())
+            return wait_for_word(word, op, value, fourth, third, &counts);
+        return ELSEWHERE(wait_in_kernel, (word, op, value, fourth, third));
+    case FUTEX_WAKE:
+        third = FUTEX_BITSET_MATCH_ANY;
+        /* fall through */
+    case FUTEX_WAKE_BITSET:
+        if (may_be_awaited(word, op) && third != 0)
+            woken = wake_in_table(word, n, third);
+        if (woken == n)
+            return woken;
+        value = n - woken;
+        break;
+    case FUTEX_WAKE_OP: {
+        /* The kernel changes the other word first. A wait may end for no reason, so both are woken. */
+        long r = raw_syscall(number, word, op, value, fourth, other, third);
+        if (r >= 0 && may_be_awaited(word, op))
+            r += wake_in_table(word, n, FUTEX_BITSET_MATCH_ANY);
+        if (r >= 0 && may_be_awaited(other, op))
+            r += wake_in_table(other, at_least_one((uint32_t)(uintptr_t)fourth), FUTEX_BITSET_MATCH_ANY);
+        return r;
+    }
+    case FUTEX_REQUEUE:
+    case FUTEX_CMP_REQUEUE: {
+        /* The goroutines that would wait for the other word from now on are woken: a wait may end for no reason. */
+        long r = raw_syscall(number, word, op, value, fourth, other, third);
+        if (r >= 0 && may_be_awaited(word, op))
+            r += wake_in_table(word, UINT32_MAX, FUTEX_BITSET_MATCH_ANY);
+        return r;
+    }
+    case FUTEX_LOCK_PI:
+    case FUTEX_LOCK_PI2:
+    case FUTEX_WAIT_REQUEUE_PI:
+    case FUTEX_WAIT_REQUEUE_PI | FUTEX_CLOCK_REALTIME:
+    case FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME:
+        /* The thread owns the lock. */
+        return on_goroutine(caller) ? KERNEL(raw_syscall(number, word, op, value, fourth, other, third))
+                                    : raw_syscall(number, word, op, value, fourth, other, third);
+    }
+    long r = raw_syscall(number, word, op, value, fourth, other, third);
+    return r >= 0 || woken == 0 ? r + woken : woken;
+}
