@@ -7,7 +7,6 @@
 #include "preload.h"
 
 #include <linux/major.h>
-#include <stdarg.h>
 #include <sys/sysmacros.h>
 
 /* /dev/kmsg, which waits for messages, among the devices of MEM_MAJOR. */
@@ -272,6 +271,7 @@ struct waiting {
     int in_vain;
     bool begun;
     bool skips;     /* the first try: see expects_wait */
+    bool opens;     /* a wait has been for the connection that the call itself opens */
     bool by_kernel; /* the call was made as it is, and may have waited */
 };
 
@@ -324,11 +324,13 @@ static bool is_shut(int fd)
 }
 
 /*
- * A try has given EAGAIN, as errno says: waits. HOW_PARK: the caller tries again. HOW_KERNEL: the caller makes the
+ * A try would have had to wait, as errno says: waits. HOW_PARK: the caller tries again. HOW_KERNEL: the caller makes the
  * call as it is. HOW_NOT: the call is over and has given `got`.
  */
 static enum how wait_again(struct waiting *w, int events, int timeout_option)
 {
+    const int wanted = errno; /* what the call gives if the time is over */
+    w->opens |= wanted == EINPROGRESS;
     if (!w->begun) {
         enum how how = may_wait(w->file.fd, timeout_option, &w->kind, &w->deadline);
         if (w->skips && (how != HOW_PARK || w->kind != SOCKET)) {
@@ -365,8 +367,15 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
         w->by_kernel = true;
         return HOW_KERNEL; /* poll can't wait for it */
     }
-    errno = error == ETIMEDOUT ? EAGAIN : error;
+    errno = error == ETIMEDOUT ? wanted : error;
     return HOW_NOT;
+}
+
+/* Whether a call could not be finished without waiting, as errno says. A connection that is opened by its first bytes
+ * (TCP_FASTOPEN_CONNECT, MSG_FASTOPEN) says EINPROGRESS, and the bytes were not taken. */
+static inline bool would_wait(int events)
+{
+    return errno == EAGAIN || ((events & POLLOUT) && errno == EINPROGRESS);
 }
 
 /* Makes `call`, which doesn't wait, until it succeeds or fails for good, and gives its value. `plain` is the call
@@ -377,7 +386,7 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
         int errno_ = errno; \
         for (;;) { \
             done_ = (w)->skips ? failed(EAGAIN) : (call); \
-            if (LIKELY(done_ >= 0) || errno != EAGAIN) \
+            if (LIKELY(done_ >= 0) || !would_wait(events)) \
                 break; \
             enum how how_ = wait_again(w, events, option); \
             if (how_ == HOW_PARK) \
@@ -638,7 +647,7 @@ static ssize_t send_rest(struct waiting *w, struct iovec *of, int parts, int fla
     struct msghdr msg = {.msg_iov = of, .msg_iovlen = (size_t)parts};
     if (poll(&one, 1, 0) > 0 && (one.revents & POLLHUP))
         return failed(EPIPE);
-    return real.sendmsg(w->file.fd, &msg, flags | MSG_NOSIGNAL);
+    return real.sendmsg(w->file.fd, &msg, (flags & ~MSG_FASTOPEN) | MSG_NOSIGNAL);
 }
 #define SEND_THE_REST(w, iov, n, done, flags) \
     WRITE_THE_REST(w, iov, n, done, send_rest(w, of, parts, (flags) | MSG_DONTWAIT), send_rest(w, of, parts, flags))
@@ -994,6 +1003,39 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct 
     return ELSEWHERE(real.recvmmsg, (fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
 }
 
+/*
+ * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
+ * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
+ * first has ended.
+ */
+static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
+{
+    int yes = 1, no = 0;
+    if (ioctl(fd, FIONBIO, &yes) != 0)
+        return real.connect(fd, to, len);
+    int r = real.connect(fd, to, len), error = errno;
+    ioctl(fd, FIONBIO, &no);
+    errno = error;
+    return r;
+}
+
+/* Whether a wait has been for the connection that a send opens. */
+static bool has_opened(const struct waiting *w, int flags)
+{
+    return w->opens && (flags & MSG_FASTOPEN);
+}
+
+/* A second connect tells how that wait has ended. */
+static bool is_connected(const struct waiting *w, const struct sockaddr *to, socklen_t len)
+{
+    return connect_at_once(w->file.fd, to, len) == 0 || errno == EISCONN;
+}
+
+static int of_try(const struct waiting *w, int flags)
+{
+    return (has_opened(w, flags) ? flags & ~MSG_FASTOPEN : flags) | MSG_DONTWAIT;
+}
+
 static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
                          struct counts *c)
 {
@@ -1002,7 +1044,8 @@ static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const str
     const struct iovec iov = {(void *)buf, n};
     w.kind = SOCKET;
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
-                           real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
+                           has_opened(&w, flags) && !is_connected(&w, to, len)
+                               ? -1 : real.sendto(w.file.fd, buf, n, of_try(&w, flags), to, len),
                            real.sendto(w.file.fd, buf, n, flags, to, len));
     if (rest_waits(&w, &iov, 1, r))
         SEND_THE_REST(&w, &iov, 1, r, flags);
@@ -1034,7 +1077,9 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     struct waiting w = WAITING(fd);
     if (!TAKEN || (flags & MSG_DONTWAIT))
         return real.sendmsg(fd, msg, flags);
-    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
+                           has_opened(&w, flags) && !is_connected(&w, msg->msg_name, msg->msg_namelen)
+                               ? -1 : real.sendmsg(w.file.fd, msg, of_try(&w, flags)),
                            real.sendmsg(w.file.fd, msg, flags));
     if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* what was sent with it has gone with the first bytes */
         SEND_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r, flags);
@@ -1055,22 +1100,6 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
         msgs[sent].msg_len = (unsigned)r;
     }
     return (int)sent;
-}
-
-/*
- * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
- * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
- * first has ended.
- */
-static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
-{
-    int yes = 1, no = 0;
-    if (ioctl(fd, FIONBIO, &yes) != 0)
-        return real.connect(fd, to, len);
-    int r = real.connect(fd, to, len), error = errno;
-    ioctl(fd, FIONBIO, &no);
-    errno = error;
-    return r;
 }
 
 EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)

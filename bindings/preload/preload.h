@@ -4,6 +4,7 @@
  *   functions.h  every function that is taken over
  *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
  *   files.c      read, write and their kin, sockets, close, locks of files
+ *   streams.c    fopen, fgets, fread and their kin
  *   several.c    poll, select, epoll_wait, sigsuspend
  *   others.c     sleeping, waiting for children, names, signals, messages
  *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
@@ -33,6 +34,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,6 +63,8 @@
 
 #define GS_NO_INLINE
 #include <gosched.h>
+
+#undef fread_unlocked /* the header's macro */
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define EXPORT __attribute__((visibility("default")))

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unwind.h>
 

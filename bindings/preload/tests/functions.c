@@ -15,6 +15,7 @@
 #include <mqueue.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pty.h>
 #include <semaphore.h>
@@ -388,6 +389,118 @@ static void fifos(void)
     SAY(open(nowhere, O_RDONLY));
     SAY((fd = creat(in_directory("made"), 0600)) >= 0);
     close(fd);
+}
+
+/* ---- Streams ---- */
+
+/* In pieces, so that a line comes by two of them. */
+static void write_pieces(void *arg)
+{
+    const char *const pieces[] = {"first li", "ne\nsecond\nthi", "rd\n12 ", "34\nab", "cdefghij", "k\nl", "ast"};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        soon();
+        HOLDS(write(*(int *)arg, pieces[i], strlen(pieces[i])) == (ssize_t)strlen(pieces[i]));
+    }
+    soon();
+    close(*(int *)arg);
+}
+
+static void open_and_write(void *path)
+{
+    soon();
+    FILE *f = fopen(path, "w");
+    HOLDS(f != NULL);
+    fputs("7 8\nx\n", f);
+    soon();
+    fclose(f);
+}
+
+static void read_line(void *f)
+{
+    char line[100];
+    HOLDS(fgets(line, sizeof line, f) != NULL && strlen(line) > 1);
+}
+
+static void streams(void)
+{
+    char line[100], *made = NULL;
+    size_t room = 0;
+    int ends[2], a = 0, b = 0;
+    task t[2];
+    HOLDS(pipe(ends) == 0);
+    FILE *f = fdopen(ends[0], "r");
+    begin(&t[0], write_pieces, &ends[1]);
+    SAY(fgets(line, sizeof line, f) == line && strcmp(line, "first line\n") == 0);
+    SAY(getline(&made, &room, f));
+    SAY(getline(&made, &room, f));
+    SAY(fscanf(f, "%d %d", &a, &b));
+    SAY(a * 100 + b);
+    SAY(fgetc(f));
+    SAY(fread(line, 2, 4, f));
+    SAY(memcmp(line, "abcdefgh", 8));
+    SAY(getdelim(&made, &room, 'j', f));
+    SAY(getc(f));
+    SAY(getc_unlocked(f));
+    SAY(fgets_unlocked(line, 2, f) == line);
+    SAY(fread_unlocked(line, 1, 100, f));
+    SAY(feof(f) != 0);
+    SAY(fgetc(f));
+    SAY(fgets(line, sizeof line, f) == NULL);
+    end(&t[0]);
+    fclose(f);
+
+    /* Goroutines that wait for one stream, also while another has its lock. */
+    HOLDS(pipe(ends) == 0);
+    f = fdopen(ends[0], "r");
+    begin(&t[0], read_line, f);
+    begin(&t[1], read_line, f);
+    soon();
+    HOLDS(write(ends[1], "aaaa\nbb", 7) == 7);
+    soon();
+    HOLDS(write(ends[1], "bb\nc", 4) == 4);
+    end(&t[0]), end(&t[1]);
+    flockfile(f);
+    SAY(fgetc(f));
+    funlockfile(f);
+    close(ends[1]), fclose(f);
+
+    f = popen("echo begun; sleep 0.05; printf 'more and more'", "r");
+    SAY(fgets(line, sizeof line, f) == line && strcmp(line, "begun\n") == 0);
+    SAY(fgets(line, sizeof line, f) == line && strcmp(line, "more and more") == 0);
+    SAY(pclose(f));
+
+    const char *path = in_directory("streamed");
+    HOLDS(mkfifo(path, 0600) == 0);
+    begin(&t[0], open_and_write, (void *)path);
+    SAY((f = fopen(path, "r")) != NULL);
+    SAY(fscanf(f, "%d%d", &a, &b));
+    SAY(fgetc(f));
+    end(&t[0]);
+    begin(&t[0], open_and_write, (void *)path);
+    SAY(freopen(path, "r", f) == f);
+    SAY(fread(line, 1, 6, f));
+    end(&t[0]);
+    fclose(f);
+    begin(&t[0], open_and_write, (void *)path);
+    SAY(freopen(path, "r", stdin) == stdin);
+    SAY(scanf("%d", &a));
+    SAY(getchar());
+    SAY(getchar_unlocked());
+    end(&t[0]);
+    SAY(freopen("/dev/null", "r", stdin) == stdin);
+    SAY(getchar());
+    SAY(fopen("/nowhere/at/all", "r") == NULL);
+    f = fopen(in_directory("streamed on a disk"), "w+");
+    SAY(fputs("some\nlines", f) >= 0);
+    rewind(f);
+    SAY(getline(&made, &room, f));
+    SAY(fread(line, 1, 100, f));
+    fclose(f);
+    strcpy(line, "abcd");
+    f = fmemopen(line, 5, "r");
+    SAY(fgets(line + 10, 50, f) != NULL);
+    fclose(f);
+    free(made);
 }
 
 static void disks(void)
@@ -1405,6 +1518,60 @@ static void connecting(void)
     }
     end(&t);
     close(accepting[0]);
+}
+
+static void accept_and_answer(void *arg)
+{
+    char b[10];
+    soon();
+    int fd = accept(*(int *)arg, NULL, NULL);
+    HOLDS(fd >= 0 && recv(fd, b, 5, MSG_WAITALL) == 5 && memcmp(b, "hello", 5) == 0);
+    HOLDS(send(fd, b, 5, 0) == 5);
+    close(fd);
+}
+
+/* A connection that is made by its first bytes. */
+static void opened_fast(void)
+{
+    int listener = listen_on_loopback(), yes = 1;
+    struct iovec iov = {"hello", 5};
+    struct msghdr msg = {.msg_name = &loopback, .msg_namelen = sizeof loopback, .msg_iov = &iov, .msg_iovlen = 1};
+    struct timeval limit = {0, 30000};
+    char b[10];
+    task t;
+    for (int i = 0; i < 6; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        begin(&t, accept_and_answer, &listener);
+        if (i > 1) {
+            SAY(setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &yes, sizeof yes));
+            SAY(connect(fd, (struct sockaddr *)&loopback, sizeof loopback));
+        }
+        switch (i) {
+        case 0: SAY(sendto(fd, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback)); break;
+        case 1: SAY(sendmsg(fd, &msg, MSG_FASTOPEN)); break;
+        case 2: SAY(write(fd, "hello", 5)); break;
+        case 3: SAY(send(fd, "hello", 5, 0)); break;
+        case 4: SAY(writev(fd, &iov, 1)); break;
+        case 5: SAY(sendmsg(fd, &(struct msghdr){.msg_iov = &iov, .msg_iovlen = 1}, 0)); break;
+        }
+        SAY(recv(fd, b, sizeof b, 0));
+        end(&t);
+        SAY(sendto(fd, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback));
+        close(fd);
+    }
+    close(listener);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    SAY(sendto(fd, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback)); /* nobody listens */
+    close(fd);
+    /* A listener whose queue is full. */
+    listener = listen_on_loopback();
+    HOLDS(listen(listener, 0) == 0 && connect(fd = socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&loopback, sizeof loopback) == 0);
+    int late = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(late, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    SAY(sendto(late, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback));
+    close(late), late = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    SAY(sendto(late, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback));
+    close(late), close(fd), close(listener);
 }
 
 /* ---- Several files ---- */
@@ -3135,8 +3302,8 @@ static const struct {
     const char *name;
     void (*f)(void);
 } tests[] = {
-    TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
-    TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
+    TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(streams), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
+    TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(opened_fast), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(futexes), TEST(onces), TEST(threads), TEST(exits), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
