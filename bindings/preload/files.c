@@ -271,7 +271,6 @@ struct waiting {
     int in_vain;
     bool begun;
     bool skips;     /* the first try: see expects_wait */
-    bool opens;     /* a wait has been for the connection that the call itself opens */
     bool by_kernel; /* the call was made as it is, and may have waited */
 };
 
@@ -330,7 +329,6 @@ static bool is_shut(int fd)
 static enum how wait_again(struct waiting *w, int events, int timeout_option)
 {
     const int wanted = errno; /* what the call gives if the time is over */
-    w->opens |= wanted == EINPROGRESS;
     if (!w->begun) {
         enum how how = may_wait(w->file.fd, timeout_option, &w->kind, &w->deadline);
         if (w->skips && (how != HOW_PARK || w->kind != SOCKET)) {
@@ -372,7 +370,7 @@ static enum how wait_again(struct waiting *w, int events, int timeout_option)
 }
 
 /* Whether a call could not be finished without waiting, as errno says. A connection that is opened by its first bytes
- * (TCP_FASTOPEN_CONNECT, MSG_FASTOPEN) says EINPROGRESS, and the bytes were not taken. */
+ * (TCP_FASTOPEN_CONNECT) says EINPROGRESS, and the bytes were not taken. */
 static inline bool would_wait(int events)
 {
     return errno == EAGAIN || ((events & POLLOUT) && errno == EINPROGRESS);
@@ -647,7 +645,7 @@ static ssize_t send_rest(struct waiting *w, struct iovec *of, int parts, int fla
     struct msghdr msg = {.msg_iov = of, .msg_iovlen = (size_t)parts};
     if (poll(&one, 1, 0) > 0 && (one.revents & POLLHUP))
         return failed(EPIPE);
-    return real.sendmsg(w->file.fd, &msg, (flags & ~MSG_FASTOPEN) | MSG_NOSIGNAL);
+    return real.sendmsg(w->file.fd, &msg, flags | MSG_NOSIGNAL);
 }
 #define SEND_THE_REST(w, iov, n, done, flags) \
     WRITE_THE_REST(w, iov, n, done, send_rest(w, of, parts, (flags) | MSG_DONTWAIT), send_rest(w, of, parts, flags))
@@ -1003,39 +1001,6 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct 
     return ELSEWHERE(real.recvmmsg, (fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
 }
 
-/*
- * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
- * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
- * first has ended.
- */
-static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
-{
-    int yes = 1, no = 0;
-    if (ioctl(fd, FIONBIO, &yes) != 0)
-        return real.connect(fd, to, len);
-    int r = real.connect(fd, to, len), error = errno;
-    ioctl(fd, FIONBIO, &no);
-    errno = error;
-    return r;
-}
-
-/* Whether a wait has been for the connection that a send opens. */
-static bool has_opened(const struct waiting *w, int flags)
-{
-    return w->opens && (flags & MSG_FASTOPEN);
-}
-
-/* A second connect tells how that wait has ended. */
-static bool is_connected(const struct waiting *w, const struct sockaddr *to, socklen_t len)
-{
-    return connect_at_once(w->file.fd, to, len) == 0 || errno == EISCONN;
-}
-
-static int of_try(const struct waiting *w, int flags)
-{
-    return (has_opened(w, flags) ? flags & ~MSG_FASTOPEN : flags) | MSG_DONTWAIT;
-}
-
 static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
                          struct counts *c)
 {
@@ -1043,9 +1008,10 @@ static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const str
     struct waiting w = WAITING(fd);
     const struct iovec iov = {(void *)buf, n};
     w.kind = SOCKET;
+    if (flags & MSG_FASTOPEN) /* waits for the connection, and then for room */
+        return ELSEWHERE(real.sendto, (fd, buf, n, flags, to, len));
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
-                           has_opened(&w, flags) && !is_connected(&w, to, len)
-                               ? -1 : real.sendto(w.file.fd, buf, n, of_try(&w, flags), to, len),
+                           real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
                            real.sendto(w.file.fd, buf, n, flags, to, len));
     if (rest_waits(&w, &iov, 1, r))
         SEND_THE_REST(&w, &iov, 1, r, flags);
@@ -1077,9 +1043,9 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     struct waiting w = WAITING(fd);
     if (!TAKEN || (flags & MSG_DONTWAIT))
         return real.sendmsg(fd, msg, flags);
-    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
-                           has_opened(&w, flags) && !is_connected(&w, msg->msg_name, msg->msg_namelen)
-                               ? -1 : real.sendmsg(w.file.fd, msg, of_try(&w, flags)),
+    if (flags & MSG_FASTOPEN)
+        return ELSEWHERE(real.sendmsg, (fd, msg, flags));
+    ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
                            real.sendmsg(w.file.fd, msg, flags));
     if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* what was sent with it has gone with the first bytes */
         SEND_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r, flags);
@@ -1100,6 +1066,22 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
         msgs[sent].msg_len = (unsigned)r;
     }
     return (int)sent;
+}
+
+/*
+ * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
+ * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
+ * first has ended.
+ */
+static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
+{
+    int yes = 1, no = 0;
+    if (ioctl(fd, FIONBIO, &yes) != 0)
+        return real.connect(fd, to, len);
+    int r = real.connect(fd, to, len), error = errno;
+    ioctl(fd, FIONBIO, &no);
+    errno = error;
+    return r;
 }
 
 EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
@@ -1345,6 +1327,31 @@ EXPORT int creat64(const char *path, mode_t mode)
     return TAKEN ? do_openat(AT_FDCWD, path, flags, (long)mode, &counts) : real.open64(path, flags, (long)mode);
 }
 ALIAS(creat, creat64);
+
+/* libc opens the file of a stream within itself. */
+
+static bool opens_fifo(const char *path)
+{
+    struct stat st;
+    int error = errno;
+    bool yes = path != NULL && stat(path, &st) == 0 && S_ISFIFO(st.st_mode);
+    errno = error;
+    return yes;
+}
+
+EXPORT FILE *fopen64(const char *path, const char *mode)
+{
+    COUNTED(fopen);
+    return TAKEN && opens_fifo(path) ? ELSEWHERE(real.fopen64, (path, mode)) : real.fopen64(path, mode);
+}
+ALIAS(fopen, fopen64);
+
+EXPORT FILE *freopen64(const char *path, const char *mode, FILE *f)
+{
+    COUNTED(freopen);
+    return TAKEN && opens_fifo(path) ? ELSEWHERE(real.freopen64, (path, mode, f)) : real.freopen64(path, mode, f);
+}
+ALIAS(freopen, freopen64);
 
 EXPORT int fcntl64(int fd, int cmd, ...)
 {

@@ -4,6 +4,7 @@
  */
 #include "preload.h"
 
+#include <dlfcn.h>
 #include <linux/futex.h>
 
 /* The number of the system call comes first. Its sixth argument is on the stack. */
@@ -18,7 +19,9 @@ __asm__(".text\n"
         "    endbr64\n"
         "    cmp $202, %rdi\n" /* SYS_futex */
         "    je take_futex\n"
+        "    jmp *next_syscall(%rip)\n"
         "    .cfi_endproc\n"
+        ".size syscall, . - syscall\n"
         "raw_syscall:\n"
         "    .cfi_startproc\n"
         "    mov %rdi, %rax\n"
@@ -35,9 +38,18 @@ __asm__(".text\n"
         "1:  mov %eax, %edi\n"
         "    jmp fail_syscall\n"
         "    .cfi_endproc\n"
-        ".size raw_syscall, . - raw_syscall\n"
-        ".size syscall, . - syscall\n");
+        ".size raw_syscall, . - raw_syscall\n");
 _Static_assert(SYS_futex == 202, "the number in the code above");
+
+/* libc's, or that of a library that is preloaded after this one. */
+__attribute__((used)) static long (*next_syscall)(long number, ...) = raw_syscall;
+
+void futex_start(void)
+{
+    void *f = dlsym(RTLD_NEXT, "syscall");
+    if (f != NULL)
+        memcpy(&next_syscall, &f, sizeof f);
+}
 
 __attribute__((used)) static long fail_syscall(int result)
 {
@@ -144,7 +156,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     uint32_t woken = 0, n = at_least_one(value);
     /* libgosched's own calls come with its locks held, and no goroutine waits in the table for its words. */
     if (is_within(caller, &library) && !is_known_last_call(caller))
-        return raw_syscall(number, word, op, value, fourth, other, third);
+        return next_syscall(number, word, op, value, fourth, other, third);
     switch (op & ~FUTEX_PRIVATE_FLAG) {
     case FUTEX_WAIT:
         third = FUTEX_BITSET_MATCH_ANY;
@@ -153,9 +165,10 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     case FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME:
         if (!on_goroutine(caller))
             break;
-        is_last_call(caller); /* finds the place, so that the wake-up may be a goroutine's last call */
-        if ((op & FUTEX_PRIVATE_FLAG) && can_park())
+        if ((op & FUTEX_PRIVATE_FLAG) && can_park()) {
+            find_last_call(); /* the wake-up may be a goroutine's last call */
             return wait_for_word(word, op, value, fourth, third, &counts);
+        }
         return ELSEWHERE(wait_in_kernel, (word, op, value, fourth, third));
     case FUTEX_WAKE:
         third = FUTEX_BITSET_MATCH_ANY;
@@ -169,7 +182,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
         break;
     case FUTEX_WAKE_OP: {
         /* The kernel changes the other word first. A wait may end for no reason, so both are woken. */
-        long r = raw_syscall(number, word, op, value, fourth, other, third);
+        long r = next_syscall(number, word, op, value, fourth, other, third);
         if (r >= 0 && may_be_awaited(word, op))
             r += wake_in_table(word, n, FUTEX_BITSET_MATCH_ANY);
         if (r >= 0 && may_be_awaited(other, op))
@@ -179,7 +192,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     case FUTEX_REQUEUE:
     case FUTEX_CMP_REQUEUE: {
         /* The goroutines that would wait for the other word from now on are woken: a wait may end for no reason. */
-        long r = raw_syscall(number, word, op, value, fourth, other, third);
+        long r = next_syscall(number, word, op, value, fourth, other, third);
         if (r >= 0 && may_be_awaited(word, op))
             r += wake_in_table(word, UINT32_MAX, FUTEX_BITSET_MATCH_ANY);
         return r;
@@ -190,9 +203,9 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     case FUTEX_WAIT_REQUEUE_PI | FUTEX_CLOCK_REALTIME:
     case FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME:
         /* The thread owns the lock. */
-        return on_goroutine(caller) ? KERNEL(raw_syscall(number, word, op, value, fourth, other, third))
-                                    : raw_syscall(number, word, op, value, fourth, other, third);
+        return on_goroutine(caller) ? KERNEL(next_syscall(number, word, op, value, fourth, other, third))
+                                    : next_syscall(number, word, op, value, fourth, other, third);
     }
-    long r = raw_syscall(number, word, op, value, fourth, other, third);
+    long r = next_syscall(number, word, op, value, fourth, other, third);
     return r >= 0 || woken == 0 ? r + woken : woken;
 }

@@ -4,7 +4,6 @@
  *   functions.h  every function that is taken over
  *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
  *   files.c      read, write and their kin, sockets, close, locks of files
- *   streams.c    fopen, fgets, fread and their kin
  *   several.c    poll, select, epoll_wait, sigsuspend
  *   others.c     sleeping, waiting for children, names, signals, messages
  *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
@@ -63,8 +62,6 @@
 
 #define GS_NO_INLINE
 #include <gosched.h>
-
-#undef fread_unlocked /* the header's macro */
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define EXPORT __attribute__((visibility("default")))
@@ -183,6 +180,8 @@ static inline bool is_within(const void *address, const struct range *r)
 bool is_last_call(const void *caller);
 /* As is_last_call, without the look at the stack that only its first call takes: false before that. */
 bool is_known_last_call(const void *caller);
+/* For a goroutine that may park: from here on is_known_last_call knows. */
+void find_last_call(void);
 
 /* Whether libgosched is the caller. */
 static inline bool is_librarys(const void *caller)
@@ -403,6 +402,7 @@ void sync_in_child(void);
 void sync_start(void);
 void keys_start(void);
 void exits_start(void);
+void futex_start(void);
 
 /* A file in use. It stays the same file if its number is closed meanwhile, or becomes another file's. */
 struct file {

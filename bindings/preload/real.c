@@ -181,12 +181,12 @@ static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
     return 0;
 }
 
+/* Of a name that isn't there, dlsym allocates. A malloc of the program's may be at work just now, and wait for itself. */
 static void find(const char *name, void **at)
 {
     /* Without a version dlsym may give the condition variables of 2002, which are something else. */
-    void *f = strncmp(name, "pthread_cond_", 13) == 0 ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : NULL;
-    if (f == NULL)
-        f = dlsym(RTLD_NEXT, name);
+    bool is_old = strncmp(name, "pthread_cond_", 13) == 0 && strcmp(name, "pthread_cond_clockwait") != 0;
+    void *f = is_old ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : dlsym(RTLD_NEXT, name);
     if (f != NULL)
         __atomic_store_n(at, f, __ATOMIC_RELEASE);
 }
@@ -290,6 +290,7 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *out
     return _URC_NO_REASON;
 }
 
+static void *nothing(void *arg);
 static _Atomic uintptr_t last_calls_return_to; /* 0: not known yet */
 
 bool is_last_call(const void *caller)
@@ -302,6 +303,13 @@ bool is_last_call(const void *caller)
         atomic_store_explicit(&last_calls_return_to, found, memory_order_relaxed);
     }
     return (uintptr_t)caller == found;
+}
+
+void find_last_call(void)
+{
+    static struct counts counts = {.name = "syscall"};
+    if (atomic_load_explicit(&last_calls_return_to, memory_order_relaxed) == 0)
+        call_elsewhere(nothing, NULL, &counts); /* run_errand finds it */
 }
 
 bool is_known_last_call(const void *caller)
@@ -335,9 +343,16 @@ struct errand {
     void *arg;
 };
 
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
 static void run_errand(void *arg)
 {
     struct errand *e = arg;
+    /* Surely the place, also where the goroutines of the program have no unwind tables. */
+    atomic_store_explicit(&last_calls_return_to, (uintptr_t)__builtin_return_address(0), memory_order_relaxed);
     gs_lock_os_thread(); /* moves to a thread that no goroutine is pinned to */
     gs_blocking(e->f, e->arg);
     gs_unlock_os_thread();
@@ -455,6 +470,7 @@ static void in_child(void)
 __attribute__((constructor(101))) static void begin(void)
 {
     find_all();
+    futex_start();
     process = getpid();
     const char *wanted = getenv("GOSCHED_PRELOAD_DEBUG");
     debug = wanted ? atoi(wanted) : 0;

@@ -11,11 +11,13 @@
 
 static std::once_flag fails_first, another;
 static int thrown, others, called;
+static bool begun; // the goroutines share a thread
 
 static void fails()
 {
     try {
         std::call_once(fails_first, [] {
+            begun = true;
             usleep(50000);
             throw std::runtime_error("the first call fails");
         });
@@ -32,8 +34,14 @@ int main()
         pinned.pinned = true;
         pinned.workers = gs_workers_create(1, 0);
         auto first = gs::go(pinned, fails);
-        auto second = gs::go(pinned, [] { std::call_once(fails_first, [] { called++; }); });
+        auto second = gs::go(pinned, [] {
+            while (!begun)
+                usleep(1000);
+            std::call_once(fails_first, [] { called++; });
+        });
         auto third = gs::go(pinned, [] {
+            while (!begun)
+                usleep(1000);
             usleep(10000);
             std::call_once(another, [] { others++; });
         });
