@@ -112,11 +112,12 @@ static long wait_in_kernel(const uint32_t *word, int op, uint32_t value, const s
     return raw_syscall(SYS_futex, word, op, value, t, NULL, bits);
 }
 
-/* Wakes up to n goroutines that wait for the word and one of the bits; gives how many. */
+/* Wakes up to n goroutines that wait for the word and one of the bits; gives how many. errno stays. */
 static uint32_t wake_in_table(const uint32_t *word, uint32_t n, uint32_t bits)
 {
     struct bucket *b = bucket_of(word);
     uint32_t woken = 0;
+    int before = errno;
     bucket_lock(b);
     for (struct waiter *w = b->first.next, *next; w != &b->first && woken < n; w = next) {
         next = w->next;
@@ -126,6 +127,7 @@ static uint32_t wake_in_table(const uint32_t *word, uint32_t n, uint32_t bits)
         }
     }
     bucket_unlock(b);
+    errno = before;
     return woken;
 }
 
