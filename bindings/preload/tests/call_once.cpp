@@ -13,6 +13,12 @@ static std::once_flag fails_first, another;
 static int thrown, others, called;
 static bool begun; // the goroutines share a thread
 
+static void wait_for_first()
+{
+    while (!begun)
+        usleep(1000);
+}
+
 static void fails()
 {
     try {
@@ -35,13 +41,11 @@ int main()
         pinned.workers = gs_workers_create(1, 0);
         auto first = gs::go(pinned, fails);
         auto second = gs::go(pinned, [] {
-            while (!begun)
-                usleep(1000);
+            wait_for_first();
             std::call_once(fails_first, [] { called++; });
         });
         auto third = gs::go(pinned, [] {
-            while (!begun)
-                usleep(1000);
+            wait_for_first();
             usleep(10000);
             std::call_once(another, [] { others++; });
         });

@@ -1480,7 +1480,7 @@ static void opened_fast(void)
     }
     close(listener);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    SAY(sendto(fd, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback)); /* nobody listens */
+    SAY(sendto(fd, "hello", 5, MSG_FASTOPEN, (struct sockaddr *)&loopback, sizeof loopback)); /* no socket listens on this port */
     close(fd);
     /* A listener whose queue is full. */
     listener = listen_on_loopback();
@@ -2586,7 +2586,7 @@ static void change_soon(void *op)
     syscall(SYS_futex, &word, *(int *)op, INT_MAX); /* a jump: it returns to the library's code */
 }
 
-/* Wakes until so many have been woken: they may not have begun to wait. */
+/* Wakes again and again, until n waiters have been woken: a waiter may not have begun to wait yet. */
 static long wake_in_all(int op, unsigned n, unsigned bits)
 {
     long woken = 0;

@@ -188,25 +188,10 @@ static void be_one_of_many(void *arg)
     }
 }
 
-static void *be_a_thread(void *arg)
-{
-    be_one_of_many(arg);
-    return NULL;
-}
-
 static void all(void *unused)
 {
-    task goroutines[GOROUTINES];
-    pthread_t threads[THREADS];
     (void)unused;
-    for (uintptr_t i = 0; i < GOROUTINES; i++)
-        begin(&goroutines[i], be_one_of_many, (void *)i);
-    for (uintptr_t i = 0; i < THREADS; i++)
-        MUST(pthread_create(&threads[i], NULL, be_a_thread, (void *)(100 + i)) == 0, "no thread");
-    for (int i = 0; i < GOROUTINES; i++)
-        end(&goroutines[i]);
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    run_mixed(be_one_of_many, GOROUTINES, THREADS);
 }
 
 int main(int argc, char **argv)

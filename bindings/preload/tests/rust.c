@@ -13,26 +13,11 @@ static void work(void *id)
     rust_work((int64_t)(intptr_t)id, rounds);
 }
 
-static void *work_as_thread(void *id)
-{
-    work(id);
-    return NULL;
-}
-
 static void run_all(void *unused)
 {
-    task t[GOROUTINES];
-    pthread_t threads[THREADS];
     int64_t moved, written, times;
     (void)unused;
-    for (intptr_t i = 0; i < THREADS; i++)
-        MUST(pthread_create(&threads[i], NULL, work_as_thread, (void *)i) == 0, "no thread");
-    for (intptr_t i = 0; i < GOROUTINES; i++)
-        begin(&t[i], work, (void *)i);
-    for (int i = 0; i < GOROUTINES; i++)
-        end(&t[i]);
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    run_mixed(work, GOROUTINES, THREADS);
     rust_total(&moved, &written, &times);
     const int64_t each = GOROUTINES + THREADS;
     MUST(moved == each * rounds, "moved %lld", (long long)moved);

@@ -7,6 +7,7 @@
 #endif
 #include <errno.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,10 +53,10 @@ static inline void *as_thread(void *arg)
 }
 
 /* Starts f(arg); t stays until `end`. */
-static inline void begin(task *t, void (*f)(void *), void *arg)
+static inline void begin_as(task *t, int thread, void (*f)(void *), void *arg)
 {
     *t = (task){.f = f, .arg = arg};
-    if (as_threads) {
+    if (thread) {
         pthread_attr_t attr;
         pthread_attr_init(&attr);
         pthread_attr_setstacksize(&attr, 256 * 1024);
@@ -68,15 +69,32 @@ static inline void begin(task *t, void (*f)(void *), void *arg)
     }
 }
 
+static inline void begin(task *t, void (*f)(void *), void *arg)
+{
+    begin_as(t, as_threads, f, arg);
+}
+
 /* Waits for its end. */
 static inline void end(task *t)
 {
-    if (as_threads) {
+    if (t->g == NULL) {
         pthread_join(t->thread, NULL);
     } else {
         gs_join(t->g, GS_FOREVER);
         gs_release(t->g);
     }
+}
+
+/* Calls f(id) in goroutines, with ids from 0 on, and in threads beside them, with ids from 100 on, and waits for all. */
+static inline void run_mixed(void (*f)(void *), int goroutines, int threads)
+{
+    task all[goroutines + threads];
+    for (int i = 0; i < goroutines; i++)
+        begin_as(&all[i], 0, f, (void *)(intptr_t)i);
+    for (int i = 0; i < threads; i++)
+        begin_as(&all[goroutines + i], 1, f, (void *)(intptr_t)(100 + i));
+    for (int i = 0; i < goroutines + threads; i++)
+        end(&all[i]);
 }
 
 static void (*first_of_all)(void *);
