@@ -1330,26 +1330,18 @@ ALIAS(creat, creat64);
 
 /* libc opens the file of a stream within itself. */
 
-static bool opens_fifo(const char *path)
-{
-    struct stat st;
-    int error = errno;
-    bool yes = path != NULL && stat(path, &st) == 0 && S_ISFIFO(st.st_mode);
-    errno = error;
-    return yes;
-}
-
 EXPORT FILE *fopen64(const char *path, const char *mode)
 {
     COUNTED(fopen);
-    return TAKEN && opens_fifo(path) ? ELSEWHERE(real.fopen64, (path, mode)) : real.fopen64(path, mode);
+    return TAKEN && is_fifo(AT_FDCWD, path, 0) ? ELSEWHERE(real.fopen64, (path, mode)) : real.fopen64(path, mode);
 }
 ALIAS(fopen, fopen64);
 
 EXPORT FILE *freopen64(const char *path, const char *mode, FILE *f)
 {
     COUNTED(freopen);
-    return TAKEN && opens_fifo(path) ? ELSEWHERE(real.freopen64, (path, mode, f)) : real.freopen64(path, mode, f);
+    return TAKEN && is_fifo(AT_FDCWD, path, 0) ? ELSEWHERE(real.freopen64, (path, mode, f))
+                                               : real.freopen64(path, mode, f);
 }
 ALIAS(freopen, freopen64);
 

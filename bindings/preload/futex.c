@@ -78,8 +78,8 @@ static long wait_in_table(const uint32_t *word, uint32_t value, gs_deadline dead
 }
 
 /* As the kernel checks the arguments, in its order. */
-static long wait_for_word(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits,
-                          struct counts *c)
+static long wait_private(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits,
+                         struct counts *c)
 {
     struct timespec time;
     gs_deadline deadline = GS_FOREVER;
@@ -99,36 +99,15 @@ static long wait_for_word(const uint32_t *word, int op, uint32_t value, const st
     }
     if (bits == 0 || (uintptr_t)word % sizeof *word != 0)
         return failed(EINVAL);
-    if (!copy_in(&there, word, sizeof there))
+    if (!copy_in(&there, word, sizeof there)) /* not with the bucket locked: a fault would leave it so */
         return failed(EFAULT);
-    if (there != value)
-        return failed(EAGAIN);
     return wait_in_table(word, value, deadline, bits, c);
 }
 
 /* For a word that other processes may share. */
-static long wait_in_kernel(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits)
+static long wait_shared(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits)
 {
     return raw_syscall(SYS_futex, word, op, value, t, NULL, bits);
-}
-
-/* Wakes up to n goroutines that wait for the word and one of the bits; gives how many. errno stays. */
-static uint32_t wake_in_table(const uint32_t *word, uint32_t n, uint32_t bits)
-{
-    struct bucket *b = bucket_of(word);
-    uint32_t woken = 0;
-    int before = errno;
-    bucket_lock(b);
-    for (struct waiter *w = b->first.next, *next; w != &b->first && woken < n; w = next) {
-        next = w->next;
-        if (w->addr == word && w->what == FUTEX && (w->bits & bits)) {
-            wake_waiter(b, w);
-            woken++;
-        }
-    }
-    bucket_unlock(b);
-    errno = before;
-    return woken;
 }
 
 /* FUTEX_WAKE and its kin take a negative number of waiters, and 0, for 1. */
@@ -138,15 +117,20 @@ static uint32_t at_least_one(uint32_t n)
 }
 
 /*
- * Whether goroutines may wait in the table for the word. The full barrier is the waker's part of the protocol: the
- * caller may have changed the word by a plain store.
+ * Wakes up to n goroutines that wait in the table for the word and one of the bits; gives how many. errno stays. The full
+ * barrier is the waker's part of the protocol: the caller may have changed the word by a plain store.
  */
-static bool may_be_awaited(const uint32_t *word, int op)
+static uint32_t wake_in_table(const uint32_t *word, int op, uint32_t n, uint32_t bits)
 {
     if (!(op & FUTEX_PRIVATE_FLAG))
-        return false;
+        return 0;
     atomic_thread_fence(memory_order_seq_cst);
-    return has_waiters(word);
+    if (!has_waiters(word))
+        return 0;
+    int before = errno;
+    uint32_t woken = wake_some(word, n, bits);
+    errno = before;
+    return woken;
 }
 
 /* syscall(SYS_futex, word, op, value, fourth, other, third): futex(2) has the meaning of each. */
@@ -169,15 +153,14 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
             break;
         if ((op & FUTEX_PRIVATE_FLAG) && can_park()) {
             find_last_call(); /* the wake-up may be a goroutine's last call */
-            return wait_for_word(word, op, value, fourth, third, &counts);
+            return wait_private(word, op, value, fourth, third, &counts);
         }
-        return ELSEWHERE(wait_in_kernel, (word, op, value, fourth, third));
+        return ELSEWHERE(wait_shared, (word, op, value, fourth, third));
     case FUTEX_WAKE:
         third = FUTEX_BITSET_MATCH_ANY;
         /* fall through */
     case FUTEX_WAKE_BITSET:
-        if (may_be_awaited(word, op) && third != 0)
-            woken = wake_in_table(word, n, third);
+        woken = wake_in_table(word, op, n, third);
         if (woken == n)
             return woken;
         value = n - woken;
@@ -185,18 +168,18 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     case FUTEX_WAKE_OP: {
         /* The kernel changes the other word first. A wait may end for no reason, so both are woken. */
         long r = next_syscall(number, word, op, value, fourth, other, third);
-        if (r >= 0 && may_be_awaited(word, op))
-            r += wake_in_table(word, n, FUTEX_BITSET_MATCH_ANY);
-        if (r >= 0 && may_be_awaited(other, op))
-            r += wake_in_table(other, at_least_one((uint32_t)(uintptr_t)fourth), FUTEX_BITSET_MATCH_ANY);
+        if (r >= 0) {
+            r += wake_in_table(word, op, n, FUTEX_BITSET_MATCH_ANY);
+            r += wake_in_table(other, op, at_least_one((uint32_t)(uintptr_t)fourth), FUTEX_BITSET_MATCH_ANY);
+        }
         return r;
     }
     case FUTEX_REQUEUE:
     case FUTEX_CMP_REQUEUE: {
         /* The goroutines that would wait for the other word from now on are woken: a wait may end for no reason. */
         long r = next_syscall(number, word, op, value, fourth, other, third);
-        if (r >= 0 && may_be_awaited(word, op))
-            r += wake_in_table(word, UINT32_MAX, FUTEX_BITSET_MATCH_ANY);
+        if (r >= 0)
+            r += wake_in_table(word, op, UINT32_MAX, FUTEX_BITSET_MATCH_ANY);
         return r;
     }
     case FUTEX_LOCK_PI:
@@ -209,5 +192,5 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
                                     : next_syscall(number, word, op, value, fourth, other, third);
     }
     long r = next_syscall(number, word, op, value, fourth, other, third);
-    return r >= 0 || woken == 0 ? r + woken : woken;
+    return r < 0 && woken > 0 ? woken : r + woken;
 }

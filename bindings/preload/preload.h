@@ -359,12 +359,20 @@ void dequeue(struct bucket *b, struct waiter *w);
  * False: the deadline has passed first, and the waiter is not in the table any more.
  */
 bool park(struct bucket *b, struct waiter *w, gs_deadline deadline);
-/* Wakes the first that waits for the address, or up to n of them; gives how many. */
-unsigned wake(const void *addr, unsigned n);
+/* Wakes up to n waiters for the address, in their order; gives how many. Of a FUTEX: those that wait for one of the bits. */
+unsigned wake_some(const void *addr, unsigned n, uint32_t bits);
+static inline unsigned wake(const void *addr, unsigned n)
+{
+    return wake_some(addr, n, UINT32_MAX);
+}
 /* Wakes those who can share the lock: the readers that wait before the first writer, or the first writer. */
 void wake_lockers(const void *addr);
 /* With the bucket locked: takes it off the table and wakes it. */
 void wake_waiter(struct bucket *b, struct waiter *w);
+/* Waits in the kernel until the word has another value, the deadline passes, or for no reason; wakes up to n threads that
+ * do. The word is this process's alone. */
+void futex_wait(const void *word, unsigned value, gs_deadline deadline);
+void futex_wake(const void *word, int n);
 void waiters_in_child(void);
 
 /* files.c, masks.c, sync.c */

@@ -290,7 +290,6 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *out
     return _URC_NO_REASON;
 }
 
-static void *nothing(void *arg);
 static _Atomic uintptr_t last_calls_return_to; /* 0: not known yet */
 
 bool is_last_call(const void *caller)
@@ -303,13 +302,6 @@ bool is_last_call(const void *caller)
         atomic_store_explicit(&last_calls_return_to, found, memory_order_relaxed);
     }
     return (uintptr_t)caller == found;
-}
-
-void find_last_call(void)
-{
-    static struct counts counts = {.name = "syscall"};
-    if (atomic_load_explicit(&last_calls_return_to, memory_order_relaxed) == 0)
-        call_elsewhere(nothing, NULL, &counts); /* run_errand finds it */
 }
 
 bool is_known_last_call(const void *caller)
@@ -343,11 +335,6 @@ struct errand {
     void *arg;
 };
 
-static void *nothing(void *arg)
-{
-    return arg;
-}
-
 static void run_errand(void *arg)
 {
     struct errand *e = arg;
@@ -373,6 +360,18 @@ bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c)
     gs_cancel_enable();
     gs_release(g);
     return true;
+}
+
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
+void find_last_call(void)
+{
+    static struct counts counts = {.name = "syscall"};
+    if (atomic_load_explicit(&last_calls_return_to, memory_order_relaxed) == 0)
+        call_elsewhere(nothing, NULL, &counts); /* run_errand finds it */
 }
 
 struct kernel_call {

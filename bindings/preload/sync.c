@@ -5,7 +5,6 @@
 #include "preload.h"
 
 #include <dlfcn.h>
-#include <linux/futex.h>
 #include <signal.h>
 
 /* An owner: a number in the place of a thread's id. */
@@ -115,12 +114,10 @@ static void *wait_in_kernel(void *arg)
 {
     struct word_wait *w = arg;
     int *word = &in(w->m)->__lock;
-    struct timespec until = {.tv_sec = w->deadline / NS_PER_S, .tv_nsec = w->deadline % NS_PER_S};
     while (__atomic_exchange_n(word, 2, __ATOMIC_SEQ_CST) != 0) {
         if (w->deadline != GS_FOREVER && gs_now() >= w->deadline)
             return NULL;
-        raw_syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, 2, w->deadline == GS_FOREVER ? NULL : &until, NULL,
-                FUTEX_BITSET_MATCH_ANY);
+        futex_wait(word, 2, w->deadline);
     }
     w->got = true;
     return NULL;
@@ -249,7 +246,7 @@ static int unlock(pthread_mutex_t *m, bool for_cond)
         in(m)->__nusers--;
     /* From here on another may lock the mutex, unlock it and free its memory. */
     if (__atomic_exchange_n(&in(m)->__lock, 0, __ATOMIC_SEQ_CST) > 1)
-        raw_syscall(SYS_futex, &in(m)->__lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        futex_wake(&in(m)->__lock, 1);
     if (has_waiters(m))
         wake(m, 1);
     return 0;
@@ -596,7 +593,7 @@ static void *serve_posts(void *unused)
             for (; bits != 0; bits &= bits - 1)
                 wake_for_posts(bucket_of(NULL) + (i * 32 + (unsigned)__builtin_ctz(bits)));
         }
-        raw_syscall(SYS_futex, &posts, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        futex_wait(&posts, seen, GS_FOREVER);
     }
     return NULL;
 }
@@ -734,7 +731,7 @@ EXPORT int sem_post(sem_t *s)
         unsigned n = (unsigned)(bucket_of(s) - bucket_of(NULL));
         atomic_fetch_or(&asked[n / 32], 1u << n % 32);
         atomic_fetch_add(&posts, 1);
-        raw_syscall(SYS_futex, &posts, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        futex_wake(&posts, 1);
     }
     errno = error;
     return result;
@@ -764,7 +761,7 @@ struct once_call {
 static void end_once_call(struct once_call *c)
 {
     __atomic_store_n(c->word, c->returned ? ONCE_DONE : 0, __ATOMIC_RELEASE);
-    raw_syscall(SYS_futex, c->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    futex_wake(c->word, INT_MAX);
 }
 
 /*

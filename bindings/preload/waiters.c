@@ -69,11 +69,16 @@ void dequeue(struct bucket *b, struct waiter *w)
     atomic_fetch_sub_explicit(&b->waiting, 1, memory_order_relaxed);
 }
 
-static void futex_wait(atomic_uint *word, unsigned value, gs_deadline deadline)
+void futex_wait(const void *word, unsigned value, gs_deadline deadline)
 {
     struct timespec until = {.tv_sec = deadline / NS_PER_S, .tv_nsec = deadline % NS_PER_S};
     raw_syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline == GS_FOREVER ? NULL : &until, NULL,
-            FUTEX_BITSET_MATCH_ANY);
+                FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wake(const void *word, int n)
+{
+    raw_syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
 struct parking {
@@ -134,17 +139,18 @@ void wake_waiter(struct bucket *b, struct waiter *w)
     if (g != NULL)
         gs_ready(g);
     else
-        raw_syscall(SYS_futex, &w->woken, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        futex_wake(&w->woken, INT_MAX);
 }
 
-unsigned wake(const void *addr, unsigned n)
+unsigned wake_some(const void *addr, unsigned n, uint32_t bits)
 {
     struct bucket *b = bucket_of(addr);
     unsigned woken = 0;
     bucket_lock(b);
     for (struct waiter *w = b->first.next, *next; w != &b->first && woken < n; w = next) {
         next = w->next;
-        if (w->addr == addr && w->what != MUTEX_DELEGATE) {
+        bool wanted = w->what == FUTEX ? (w->bits & bits) != 0 : w->what != MUTEX_DELEGATE;
+        if (w->addr == addr && wanted) {
             wake_waiter(b, w);
             woken++;
         }
