@@ -5,6 +5,7 @@ use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
 use crate::sched::core::boundary::{Entered, Returning};
+use crate::sched::who::m;
 use core::ffi::{c_int, c_void};
 
 /// A channel. Any number of goroutines and plain threads may use it at once.
@@ -185,7 +186,7 @@ unsafe extern "C" fn wait_in_at(
     from: u8,
     to: usize,
 ) -> Returning {
-    let entered = Entered::again(from);
+    let entered = Entered::again(from, m::current());
     // SAFETY: as for `wait_in`: a try with this `elem` has come before and left the lock held.
     Returning::to(to, entered, || unsafe { chan.wait(op, elem.cast(), deadline) })
 }

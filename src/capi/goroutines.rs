@@ -3,9 +3,10 @@
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_deadline, gs_duration, gs_fn};
 use crate::arch::with_return_address;
+use crate::os::thread;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::group;
-use crate::sched::core::yielding;
+use crate::sched::core::yielding::{self, Found};
 use crate::sched::life::cancel;
 use crate::sched::life::goroutine;
 use crate::sched::life::keys;
@@ -13,7 +14,7 @@ use crate::sched::life::spawn::{self, Options};
 use crate::sched::who::g::{G, GRef, flags};
 use crate::sched::who::gang::Gang;
 use crate::sched::who::group::{Group, LARGEST};
-use crate::sched::who::m;
+use crate::sched::who::m::{self, MRef};
 use crate::sched::who::node::priority;
 use crate::sched::who::runtime::Visit;
 use crate::stack::SizeClass;
@@ -430,9 +431,36 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
 /// may run before the others. On a plain thread: sched_yield. Go's Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
+    let Some((entered, m)) = Entered::unasked() else { return look_and_yield() };
+    match yielding::quick_look(m) {
+        Found::Nothing => entered.back_on(Some(m)),
+        Found::Others => go_on_yielding(entered.continued(), m),
+        Found::Unclear => {
+            entered.back_on(Some(m));
+            look_and_yield();
+        }
+    }
+}
+
+/// In a function of its own, so that [`gs_yield`] saves no registers when nothing else can run.
+#[inline(never)]
+extern "C" fn go_on_yielding(from: u8, m: MRef) {
+    let entered = Entered::again(from, Some(m));
+    let m = yielding::yield_now(m);
+    entered.back_on(Some(m));
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn look_and_yield() {
     let entered = Entered::new();
-    let m = yielding::yield_now(entered.m());
-    entered.back_on(m);
+    match entered.m() {
+        Some(m) if m::is_on_goroutine(m) => match yielding::look(m) {
+            true => go_on_yielding(entered.continued(), m),
+            false => entered.back_on(Some(m)),
+        },
+        _ => thread::yield_now(),
+    }
 }
 
 /// Ends the running goroutine, however deep its calls are. The destructors of its goroutine-local

@@ -33,6 +33,19 @@ impl Entered {
         }
     }
 
+    /// As [`Entered::new`], with the M. `None` if the thread has no M, or if the M is asked for something: then the call
+    /// has not begun.
+    #[inline(always)]
+    pub fn unasked() -> Option<(Entered, MRef)> {
+        let m = m::current()?;
+        let from = go_inside(m);
+        if must_answer(m, from) {
+            m.outside.store(from, Ordering::Release);
+            return None;
+        }
+        Some((Entered { from, m: Some(m) }, m))
+    }
+
     /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine isn't stopped in the
     /// signal handler, and keeps its P if it has one. The goroutine doesn't give way, and goes on without a P if it has
     /// lost it, so the function must not need a P.
@@ -53,8 +66,8 @@ impl Entered {
 
     /// Begins the rest of a call that [`Entered::continued`] has left. There was no switch in between.
     #[inline(always)]
-    pub fn again(from: u8) -> Entered {
-        Entered { from, m: m::current() }
+    pub fn again(from: u8, m: Option<MRef>) -> Entered {
+        Entered { from, m }
     }
 
     /// The M on which the caller runs, until its next switch.
@@ -123,11 +136,14 @@ pub fn go_inside(m: MRef) -> u8 {
 #[inline(always)]
 pub fn come_in(m: MRef) -> (u8, MRef) {
     let from = go_inside(m);
+    if must_answer(m, from) { (from, answer(m)) } else { (from, m) }
+}
+
+/// Whether the M, which has just come inside from `from`, is asked for something.
+#[inline(always)]
+fn must_answer(m: MRef, from: u8) -> bool {
     // A call from the middle of another call (a commit function's) must not give way: it may not be on its own stack.
-    if from == OUTSIDE && (world::any_p_is_asked() | preempt::is_claimed(m)) {
-        return (from, answer(m));
-    }
-    (from, m)
+    from == OUTSIDE && (world::any_p_is_asked() | preempt::is_claimed(m))
 }
 
 /// From here on the user's code runs.

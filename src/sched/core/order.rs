@@ -121,14 +121,24 @@ pub fn is_unusual(p: PRef, tick: u32) -> bool {
 /// Sets the tick of the next unusual decision after this one. `at_once`: the very next decision is unusual.
 pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
     let until = |of: u32| of - tick % of;
-    // The first timer, and the first goroutine that waits for a file, make an earlier decision unusual
-    // (`read_clock_next`).
-    let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
     let ordinary = match at_once {
         true => 1,
-        false => clock.min(netpoll::ticks_between_polls(p)).min(until(GLOBAL)).min(until(OTHERS)),
+        false => ticks_until_look(p).min(until(GLOBAL)).min(until(OTHERS)),
     };
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
+}
+
+/// As [`plan_unusual`], for a P that has nothing else to run: no queue needs its turn.
+pub fn plan_look(p: PRef, tick: u32) {
+    p.unusual_at.store(tick.wrapping_add(ticks_until_look(p)), Ordering::Relaxed);
+}
+
+/// After how many decisions the P looks at its timers and files again. The first timer, and the first goroutine that
+/// waits for a file, make an earlier decision unusual (`read_clock_next`).
+#[inline(always)]
+fn ticks_until_look(p: PRef) -> u32 {
+    let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
+    clock.min(netpoll::ticks_between_polls(p))
 }
 
 #[cold]
@@ -382,21 +392,22 @@ fn drain_inbox(p: PRef) {
 /// Whether nothing but the running goroutine could run here now. For `yield`, and for [`may_spin`].
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
-    // First the queue that goroutines which yield go to.
-    if !p.shared.is_empty() {
+    // First the queues that goroutines which yield, or have just been made ready, are in.
+    if !p.shared.is_empty() || !p.private.is_empty() {
         return false;
     }
     let node = p.of_node();
-    p.runnext.load(Ordering::Relaxed) == 0
-        && p.private.is_empty()
-        && p.inbox.is_empty()
-        && m.pinned.is_empty()
-        && node.runq.is_empty()
-        && node.placed() == 0
-        && node.high.is_empty()
-        && node.low.is_empty()
-        && node.preempted.is_empty()
-        && p.attention.load(Ordering::Relaxed) == 0
+    // One branch for all others.
+    let others = p.runnext.load(Ordering::Relaxed)
+        | p.inbox.len()
+        | m.pinned.len()
+        | node.runq.len()
+        | node.placed()
+        | node.high.len()
+        | node.low.len()
+        | node.preempted.len()
+        | p.attention.load(Ordering::Relaxed) as usize;
+    others == 0
 }
 
 /// Whether it makes sense to wait for another goroutine without parking: another P runs a goroutine, and no goroutine

@@ -3,7 +3,7 @@
 use super::group;
 use super::netpoll;
 use super::order::{
-    fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_due, plan_unusual,
+    fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_due, plan_look,
 };
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
@@ -15,30 +15,57 @@ use crate::sched::who::p::PRef;
 use crate::sched::who::task::Task;
 use core::sync::atomic::Ordering;
 
-/// Gives the P to other goroutines for a while, if there are any. `m` is the M of this thread. Returns the M on which
-/// the caller resumes. Go's `Gosched`.
+/// What a goroutine that yields finds.
+pub enum Found {
+    Nothing,
+    Others,
+    /// Timers and files need a look first, or the caller is no goroutine.
+    Unclear,
+}
+
+/// A quick look at what else can run on the P, without a call.
 #[inline(always)]
-pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
-    let Some(m) = m.filter(|&m| is_on_goroutine(m)) else {
-        crate::os::thread::yield_now();
-        return m;
-    };
-    let p = m.p();
-    if nothing_else(m, p) {
-        let tick = next_tick(p);
-        if !is_unusual(p, tick) {
-            return Some(m);
-        }
-        plan_unusual(p, tick, false);
-        // A loop that only yields must not keep timers and remote work waiting.
-        if let Some(now) = own_timer_due(p) {
-            p.timers.run(now);
-        }
-        if nothing_else(m, p) && !netpoll::is_due(p) && !group::has_work(m) {
-            return Some(m);
-        }
+#[must_use]
+pub fn quick_look(m: MRef) -> Found {
+    if !is_on_goroutine(m) {
+        return Found::Unclear;
     }
-    let g = m.g();
+    let p = m.p();
+    if !nothing_else(m, p) {
+        return Found::Others;
+    }
+    let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
+    if is_unusual(p, tick) {
+        return Found::Unclear;
+    }
+    p.tick.store(tick, Ordering::Relaxed);
+    Found::Nothing
+}
+
+/// A loop that only yields must not keep timers and remote work waiting: looks at timers and files if that is due.
+/// Whether something else can run then. The M runs a goroutine.
+#[must_use]
+pub fn look(m: MRef) -> bool {
+    let p = m.p();
+    if !nothing_else(m, p) {
+        return true;
+    }
+    let tick = next_tick(p);
+    if !is_unusual(p, tick) {
+        return false;
+    }
+    plan_look(p, tick);
+    if let Some(now) = own_timer_due(p) {
+        p.timers.run(now);
+    }
+    !nothing_else(m, p) || netpoll::is_due(p) || group::has_work(m)
+}
+
+/// Gives the P of this M, which runs a goroutine, to other goroutines for a while. Returns the M on which the caller
+/// resumes. Go's `Gosched`.
+#[inline(always)]
+pub fn yield_now(m: MRef) -> MRef {
+    let (p, g) = (m.p(), m.g());
     g.set_status(Status::Runnable);
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
@@ -46,7 +73,7 @@ pub fn yield_now(m: Option<MRef>) -> Option<MRef> {
         Some(next) => (Some(next), Left::nothing(m)),
         None => (successor(m), Left { m, commit: Some(yield_commit), arg: g.address() }),
     };
-    Some(state.over_switch(left, next, &mut here))
+    state.over_switch(left, next, &mut here)
 }
 
 /// For a goroutine that yields on a P that is alone: queues it before it is left (see `switch::switch_away_alone`), and
