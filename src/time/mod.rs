@@ -32,6 +32,7 @@ pub fn sleep_until(deadline: i64) -> i32 {
 }
 
 /// Parks until the deadline, which the caller knows to be in the future or doesn't mind to be past.
+#[inline(always)]
 fn park_until(deadline: i64) -> i32 {
     match sleep_to(deadline, Why::Sleep) {
         Cause::Cancelled => -libc::ECANCELED,

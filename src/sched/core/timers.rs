@@ -22,6 +22,7 @@ use crate::sched::who::timer::{
 use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use crate::sched::words::forking;
 use core::cell::{Cell, UnsafeCell};
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -124,11 +125,8 @@ impl Timer {
     /// Lets the timer fire again at `when` (ns). Its entry goes into the heap of the caller's P or, if there is no
     /// memory, into the place that the last entry has left in `from`. The caller holds the lock.
     fn go_on(&self, when: i64, number: u64, from: &Timers) -> Added {
-        let mut entry = Some(self.entry(when, number));
-        let added = match add(|| entry.take().expect("called once")) {
-            Ok(added) => added,
-            Err(NoMemory) => from.put_back(entry.take().expect("not called")),
-        };
+        let entry = self.entry(when, number);
+        let added = add(|| entry).unwrap_or_else(|NoMemory| from.put_back(entry));
         self.home.set(added.home);
         added
     }
@@ -342,6 +340,9 @@ enum Due {
     Dead,
 }
 
+/// Of the entries that fire together, one in this number is measured.
+const MEASURED: usize = 16;
+
 /// A timer that found no memory for its goroutine fires again after this time, in ns.
 const RETRY: i64 = 1_000_000;
 
@@ -410,25 +411,26 @@ impl Timers {
         let Some(_firing) = Firing::begin() else { return 0 };
         let mut fired = 0;
         while self.next() <= now {
-            let mut batch = [const { None::<Entry> }; 16];
+            let mut batch = [const { MaybeUninit::<Entry>::uninit() }; 16];
             let taken = self.with(|heap| {
-                for slot in &mut batch {
-                    match heap.first() {
-                        Some(e) if e.when <= now => {
-                            e.target.fetch();
-                            *slot = Some(pop(heap));
-                        }
-                        _ => break,
-                    }
+                let mut taken = 0;
+                while taken < batch.len()
+                    && let Some(e) = heap.first()
+                    && e.when <= now
+                {
+                    e.target.fetch();
+                    batch[taken].write(pop(heap));
+                    taken += 1;
                 }
-                let taken = batch.iter().flatten().count();
                 self.kept.fetch_add(taken, Ordering::Relaxed);
                 taken
             });
-            for entry in batch.into_iter().flatten() {
-                // Some entries of a batch are measured. A timer that calls a function has no waiting goroutine to
-                // measure.
-                let measured = match fired % 8 {
+            for entry in &batch[..taken] {
+                // SAFETY: the loop above has written the first `taken` entries.
+                let entry = unsafe { entry.assume_init() };
+                // The first entry is measured, and some of many. A timer that calls a function has no waiting goroutine
+                // to measure.
+                let measured = match fired % MEASURED {
                     0 => m::with_p(),
                     _ => None,
                 };
@@ -463,15 +465,9 @@ impl Added {
 }
 
 /// Adds the entry that `make` gives to the heap of the caller's P, or of any P if the caller has none. Calls `make`
-/// with the heap's lock held, when there is room.
-fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
-    let rt = rt();
-    let mut when = 0;
-    let mut make = Some(|| {
-        let entry = make();
-        when = entry.when;
-        entry
-    });
+/// once, with the heap's lock held, when there is room.
+#[inline(always)]
+fn add(mut make: impl FnMut() -> Entry) -> Result<Added, NoMemory> {
     if let Some(m) = m::with_p() {
         let timers = &m.p().timers;
         if timers.next() == i64::MAX {
@@ -481,11 +477,23 @@ fn add(make: impl FnOnce() -> Entry) -> Result<Added, NoMemory> {
             return Ok(Added { home: timers.id, news: None });
         }
     }
+    add_to_any(make)
+}
+
+#[cold]
+#[inline(never)]
+fn add_to_any(mut make: impl FnMut() -> Entry) -> Result<Added, NoMemory> {
+    let rt = rt();
+    let mut when = 0;
+    let mut make = || {
+        let entry = make();
+        when = entry.when;
+        entry
+    };
     loop {
         let n = rt.procs();
         let p = rt.p(m::random() as usize % n);
         if p.timers.add(&mut make)? {
-            drop(make);
             p::read_clock_next(p);
             return Ok(Added { home: p.id, news: Some(when) });
         }

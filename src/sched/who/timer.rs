@@ -152,7 +152,7 @@ pub const LATEST: i64 = i64::MAX - 1;
 /// Children of a heap's node: four have better locality than two.
 pub const FANOUT: usize = 4;
 
-/// Heaps smaller than this aren't swept.
+/// A heap with at most half as many dead entries as this isn't swept.
 pub const SWEEP_FROM: usize = 64;
 
 impl Timers {
@@ -230,29 +230,44 @@ impl Timers {
         Added { home: self.id, news: Some(entry.when) }
     }
 
-    /// Adds the entry that `make` gives, which is called when there is room. False: the P is
-    /// gone.
-    pub fn add<F: FnOnce() -> Entry>(&self, make: &mut Option<F>) -> Result<bool, NoMemory> {
+    /// Adds the entry that `make` gives, which is called once, when there is room. False: the P is gone.
+    #[inline(always)]
+    pub fn add(&self, make: &mut impl FnMut() -> Entry) -> Result<bool, NoMemory> {
         self.with(|heap| {
             if self.closed.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
-            if heap.len() >= SWEEP_FROM && dead * 2 > heap.len() {
-                self.sweep(heap);
-            }
             let kept = self.kept.load(Ordering::Relaxed);
-            if !heap::reserve(heap, 1 + kept) {
-                self.sweep(heap);
-                if heap.capacity() - heap.len() <= kept {
-                    return Err(NoMemory);
-                }
+            if self.is_mostly_dead(heap) || heap.capacity() - heap.len() <= kept {
+                self.make_room(heap, 1 + kept)?;
             }
-            heap.extend(make.take().map(|make| make()));
+            heap.push(make());
             let last = heap.len() - 1;
             sift_up(heap, last);
             Ok(true)
         })
+    }
+
+    /// Whether a sweep takes out more than half of the entries, and enough to be worth the work.
+    #[inline(always)]
+    fn is_mostly_dead(&self, heap: &[Entry]) -> bool {
+        let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
+        dead * 2 > heap.len().max(SWEEP_FROM)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, heap: &mut Vec<Entry>, wanted: usize) -> Result<(), NoMemory> {
+        if self.is_mostly_dead(heap) {
+            self.sweep(heap);
+        }
+        if !heap::reserve(heap, wanted) {
+            self.sweep(heap);
+            if heap.capacity() - heap.len() < wanted {
+                return Err(NoMemory);
+            }
+        }
+        Ok(())
     }
 
     /// Drops the dead entries, and counts anew: a death that was counted in this heap by mistake, because its entry had
@@ -296,6 +311,7 @@ impl Timers {
     }
 }
 
+#[inline(always)]
 pub fn sift_up(heap: &mut [Entry], mut i: usize) {
     let entry = heap[i];
     while i > 0 {
@@ -309,6 +325,7 @@ pub fn sift_up(heap: &mut [Entry], mut i: usize) {
     heap[i] = entry;
 }
 
+#[inline(always)]
 pub fn sift_down(heap: &mut [Entry], mut i: usize) {
     let Some(&entry) = heap.get(i) else { return };
     while let Some(least) = least_child(heap, i) {
@@ -326,15 +343,18 @@ pub fn sift_down(heap: &mut [Entry], mut i: usize) {
 #[inline(always)]
 pub fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
     let first = i * FANOUT + 1;
-    let least = |a: usize, b: usize| if heap[b].when < heap[a].when { b } else { a };
-    match heap.get(first..)?.len() {
-        0 => None,
-        n if n < FANOUT => (first..first + n).reduce(least),
-        _ => Some(least(least(first, first + 1), least(first + 2, first + 3))),
+    let children = heap.get(first..)?;
+    match children.first_chunk::<FANOUT>() {
+        Some(all) => {
+            let least = |a: usize, b: usize| if all[b].when < all[a].when { b } else { a };
+            Some(first + least(least(0, 1), least(2, 3)))
+        }
+        None => (0..children.len()).min_by_key(|&i| children[i].when).map(|i| first + i),
     }
 }
 
 /// Takes the first entry; there is one.
+#[inline(always)]
 #[must_use]
 pub fn pop(heap: &mut Vec<Entry>) -> Entry {
     let first = heap.swap_remove(0);
