@@ -44,9 +44,9 @@ pub struct gs_stats {
     /// How long goroutines that were ready have waited for a P. Element 0 counts waits of less than
     /// 1 us, element i of less than 2^i us, the last all longer ones. Not every wait is measured:
     /// the sample has all goroutines that another thread made ready, an eighth or more of those
-    /// that a file or a timer made ready (for a timer the wait begins at the time for which it was
-    /// set), and about one in a thousand of those that another goroutine made ready. For a node:
-    /// goroutines that ran on its P's.
+    /// that a file made ready, a sixteenth or more of those that a timer made ready (there the wait
+    /// begins at the time for which the timer was set), and about one in a thousand of those that
+    /// another goroutine made ready. For a node: goroutines that ran on its P's.
     pub run_waits: [u64; GS_RUN_WAITS],
 }
 
