@@ -46,15 +46,13 @@ pub fn quick_look(m: MRef) -> Found {
 /// Whether something else can run then. The M runs a goroutine.
 #[must_use]
 pub fn look(m: MRef) -> bool {
+    match quick_look(m) {
+        Found::Nothing => return false,
+        Found::Others => return true,
+        Found::Unclear => {}
+    }
     let p = m.p();
-    if !nothing_else(m, p) {
-        return true;
-    }
-    let tick = next_tick(p);
-    if !is_unusual(p, tick) {
-        return false;
-    }
-    plan_look(p, tick);
+    plan_look(p, next_tick(p));
     if let Some(now) = own_timer_due(p) {
         p.timers.run(now);
     }
