@@ -37,6 +37,10 @@ pub const TURN: i64 = 2_000_000;
 /// not bound that wait: a turn starts over, before the clock ends it, whenever an event's goroutine runs in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
+/// After this number of turns the other queues have their turn too, even if no turn was long enough for the clock to end
+/// it. The P's newest goroutines may go on starting short turns while its oldest one waits.
+pub const TURNS: u32 = 8;
+
 /// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at the latest after
 /// `LOOK_DECISIONS` decisions, to see whether their turn is over.
 const LOOK_GAP: i64 = TURN / 32;
@@ -152,9 +156,11 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
-    let ends_turn = !hands_over || turn_is_over(p, tick);
+    let turns = p.turn().wrapping_sub(p.pace.others_turn.get());
+    let ends_turn = !hands_over || turns >= TURNS || turn_is_over(p, tick);
     let task = if (out_of_order || random_order) && ends_turn {
         p.pace.others_wait_since.set(0);
+        p.pace.others_turn.set(p.turn());
         let task = now_and_then(m, p, tick);
         if task.is_some() && !of_timer {
             end_turn(p);

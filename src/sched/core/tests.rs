@@ -5,7 +5,7 @@ use super::events::{Heir, WAKE_UP, take_p};
 use super::g0::find_runnable;
 use super::handler::computes_from_now;
 use super::netpoll::{self, EventClass, Found};
-use super::order::{self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, next_local, now_and_then};
+use super::order::{self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then};
 use super::owner::{acquire_p, release_p};
 use super::ready;
 use super::start;
@@ -94,9 +94,15 @@ impl Stage {
 
     fn find(&self) -> Option<usize> {
         // Not a turn of one of the queues that come now and then.
-        self.p(0).tick.store(0, Ordering::Relaxed);
+        at_tick(self.p(0), 0);
         self.name(find_runnable(self.m))
     }
+}
+
+/// The P has made `tick` decisions, and has just served its other queues.
+fn at_tick(p: PRef, tick: u32) {
+    p.tick.store(tick, Ordering::Relaxed);
+    p.pace.others_turn.set(p.turn());
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn w1_one_decision_in_61_begins_with_the_global_queue() {
         s.p(0).of_node().runq.push(global);
         // Number 53 is another queue's turn.
         for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
-            s.p(0).tick.store(tick - 1, Ordering::Relaxed);
+            at_tick(s.p(0), tick - 1);
             assert!(s.p(0).private.push(local.to_word()));
             let taken = s.name(next_local(s.m, s.p(0)));
             assert_eq!(taken, Some(if tick == GLOBAL { 0 } else { 1 }), "decision {tick}");
@@ -293,7 +299,7 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
         p.of_node().runq.push(global);
         let decide_after = |began: i64| {
             p.runnext.store(local.to_word(), Ordering::Relaxed);
-            p.tick.store(GLOBAL - 1, Ordering::Relaxed);
+            at_tick(p, GLOBAL - 1);
             p.pace.turn.set(GLOBAL.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
             p.pace.turn_seen_at.set(began);
             read_clock_next(p);
@@ -315,7 +321,7 @@ fn turns_that_begin_anew_keep_the_other_queues_waiting_for_a_while_only() {
         p.of_node().low.push(low);
         let decide = |n: u32| {
             p.runnext.store(local.to_word(), Ordering::Relaxed);
-            p.tick.store(n * GLOBAL - 1, Ordering::Relaxed);
+            at_tick(p, n * GLOBAL - 1);
             read_clock_next(p);
             s.name(next_local(s.m, p))
         };
@@ -476,7 +482,7 @@ fn what_came_by_the_inbox_runs_before_a_turn_that_began_meanwhile_is_over() {
         p.unusual_at.store(10, Ordering::Relaxed);
         assert_eq!(s.find(), Some(0));
         p.runnext.store(local.to_word(), Ordering::Relaxed);
-        p.tick.store(0, Ordering::Relaxed);
+        at_tick(p, 0);
         read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(1), Some(2)));
     });
@@ -503,11 +509,37 @@ fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
         let p = s.p(0);
         p.of_node().runq.push(global);
         p.runnext.store(local.to_word(), Ordering::Relaxed);
-        p.tick.store(SURELY - 1, Ordering::Relaxed);
+        at_tick(p, SURELY - 1);
         read_clock_next(p);
         assert_eq!(s.name(next_local(s.m, p)), Some(0));
         // Their turn goes on.
         assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (local.to_word(), 0));
+        assert_eq!(s.find(), Some(1));
+    });
+}
+
+#[test]
+fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
+    Stage::set(1, "flat", |s| {
+        let (oldest, newest) = (s.task(), s.task());
+        let p = s.p(0);
+        assert!(p.private.push(oldest.to_word()));
+        let turn = (1..).map(|n| n * OTHERS).find(|t| 1 + t / OTHERS % 6 == 2).expect("it comes");
+        // A new turn of `newest` has just begun, after `turns` turns without the other queues.
+        let decide_after = |turns: u32| {
+            at_tick(p, turn - 1);
+            // The decision counts as a turn.
+            p.pace.others_turn.set(p.turn().wrapping_add(1).wrapping_sub(turns));
+            p.pace.others_wait_since.set(0);
+            p.runnext.store(newest.to_word(), Ordering::Relaxed);
+            read_clock_next(p);
+            s.name(next_local(s.m, p))
+        };
+        assert_eq!(decide_after(TURNS - 1), Some(1));
+        assert_eq!(decide_after(TURNS), Some(0));
+        // Thieves find `newest`, and the next turns are counted from here.
+        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (0, 1));
+        assert_eq!(p.turn().wrapping_sub(p.pace.others_turn.get()), 0);
         assert_eq!(s.find(), Some(1));
     });
 }
@@ -616,7 +648,7 @@ fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<
             .collect();
         put(s, found);
         for _ in &gs {
-            s.p(0).tick.store(0, Ordering::Relaxed);
+            at_tick(s.p(0), 0);
             let task = find_runnable(s.m);
             order.extend(gs.iter().position(|&g| task == Some(Task::goroutine(g))));
         }

@@ -219,6 +219,8 @@ pub struct Pace {
     pub look_tick: Cell<u32>,
     /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
     pub others_wait_since: Cell<i64>,
+    /// The turn in which the other queues were last served.
+    pub others_turn: Cell<u32>,
     /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0:
     /// `others_until` was set since. Until `others_until` (ns) the other goroutines have the P.
     pub preempted_since: Cell<i64>,
