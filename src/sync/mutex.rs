@@ -50,9 +50,11 @@ fn haste(waiter: &Waiter) -> Haste {
     Haste::from_word(waiter.elem.get())
 }
 
-// The header's inline functions know these bits, and that they are in the first word.
+// The header's inline functions know these bits, and that they are in the first word. The word `opaque[1]` there is the
+// head of the queue.
 const _: () = assert!(LOCKED == 1 && QUEUED == 2 && STARVING == 8);
 const _: () = assert!(core::mem::offset_of!(Mutex, state) == 0);
+const _: () = assert!(core::mem::offset_of!(Mutex, queue) == 8);
 
 /// gs_mutex. Go's `sync.Mutex`.
 #[repr(C)]

@@ -12,7 +12,8 @@
  *
  * - gs_mutex, word 0: bit 0 is set while it is locked, bit 1 while others wait, bit 3 while it is
  *   handed over. Bits 0 and 3 clear: setting bit 0 (acquire) locks it. Bit 0 set and bit 1 clear:
- *   clearing bit 0 (release) unlocks it. All other bits stay as they are.
+ *   clearing bit 0 (release) unlocks it. All other bits stay as they are. opaque[1] says, as a hint,
+ *   whether others wait (not 0). Then that exchange would fail, so it is not tried.
  * - gs_rwmutex, word 0: bit 0 is set while a writer has it, bit 1 while others wait; the bits from
  *   bit 2 on count the readers that have it. Bits 0 and 1 clear: adding 4 (acquire) locks it for
  *   reading. Bit 1 clear and at least one reader: subtracting 4 (release) undoes that. The word 0:
@@ -77,8 +78,9 @@ static inline int gs_mutex_unlock_inline(gs_mutex *m)
     gs_word *word = (gs_word *)m, s;
     if (__builtin_expect(m != NULL, 1)) {
         s = 1; /* loading it first would take longer: the lock's exchange is mostly just over */
-        if (__builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(0), false,
-                                                         __ATOMIC_RELEASE, __ATOMIC_RELAXED), 1))
+        if (__builtin_expect(__atomic_load_n(&m->opaque[1], __ATOMIC_RELAXED) == 0, 1)
+            && __builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(0), false,
+                                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED), 1))
             return 0;
     }
     return gs_mutex_unlock(m);
@@ -127,7 +129,7 @@ static inline int gs_rwmutex_unlock_inline(gs_rwmutex *rw)
 {
     gs_word *word = (gs_word *)rw, s;
     if (__builtin_expect(rw != NULL, 1)) {
-        s = 1; /* as in gs_mutex_unlock_inline */
+        s = 1; /* not loaded, as in gs_mutex_unlock_inline */
         if (__builtin_expect(__atomic_compare_exchange_n(word, &s, UINT32_C(0), false,
                                                          __ATOMIC_RELEASE, __ATOMIC_RELAXED), 1))
             return 0;
