@@ -38,7 +38,7 @@ pub const TURN: i64 = 2_000_000;
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
 /// After this number of turns the other queues have their turn too, even if no turn was long enough for the clock to end
-/// it. The P's newest goroutines may go on starting short turns while its oldest one waits.
+/// it: the newest goroutines of the private queue may go on beginning short turns while its oldest waits.
 pub const TURNS: u32 = 8;
 
 /// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at the latest after
@@ -156,8 +156,7 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
     let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
-    let turns = p.turn().wrapping_sub(p.pace.others_turn.get());
-    let ends_turn = !hands_over || turns >= TURNS || turn_is_over(p, tick);
+    let ends_turn = !hands_over || oldest_waits(p) || turn_is_over(p, tick);
     let task = if (out_of_order || random_order) && ends_turn {
         p.pace.others_wait_since.set(0);
         p.pace.others_turn.set(p.turn());
@@ -181,6 +180,13 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         None
     };
     task.or_else(|| next_in_order(m, p))
+}
+
+/// Whether the oldest goroutine of the private queue has waited for `TURNS` turns. A newborn is left waiting: a program
+/// that spawns a tree of goroutines would have far more of them at once if it began with the oldest.
+fn oldest_waits(p: PRef) -> bool {
+    let turns = p.turn().wrapping_sub(p.pace.others_turn.get());
+    turns >= TURNS && !p.private.is_empty() && p.oldest_has_run(0)
 }
 
 /// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`, or the other queues have

@@ -99,6 +99,21 @@ impl Stage {
     }
 }
 
+/// A goroutine that has run before, in no queue. Its descriptor goes back by `put_descriptor`.
+fn has_run(s: &Stage) -> Task {
+    // SAFETY: the pool holds descriptors.
+    let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
+    g.context.store(1, Ordering::Relaxed);
+    Task::goroutine(g)
+}
+
+fn put_descriptor(s: &Stage, task: Task) {
+    match task.kind() {
+        TaskKind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
+        TaskKind::Newborn(_) => unreachable!("it is a goroutine"),
+    }
+}
+
 /// The P has made `tick` decisions, and has just served its other queues.
 fn at_tick(p: PRef, tick: u32) {
     p.tick.store(tick, Ordering::Relaxed);
@@ -210,13 +225,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
     // seed: S3
     Stage::set(2, "flat", |s| {
         let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
-        let one_that_has_run = |_| {
-            // SAFETY: the pool holds descriptors.
-            let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
-            g.context.store(1, Ordering::Relaxed);
-            Task::goroutine(g)
-        };
-        let gs: Vec<_> = (0..9).map(one_that_has_run).collect();
+        let gs: Vec<_> = (0..9).map(|_| has_run(s)).collect();
         let push =
             |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.to_word())));
         let steals = |last| {
@@ -267,10 +276,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(attention::STOP, Ordering::Relaxed);
         victim.become_idle();
         victim.become_stopped();
-        gs.iter().for_each(|g| match g.kind() {
-            TaskKind::Goroutine(g) => s.rt.nodes[0].gs.put(g.as_non_null()),
-            TaskKind::Newborn(_) => unreachable!("they are goroutines"),
-        });
+        gs.iter().for_each(|g| put_descriptor(s, *g));
     });
 }
 
@@ -521,9 +527,9 @@ fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
 #[test]
 fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
     Stage::set(1, "flat", |s| {
-        let (oldest, newest) = (s.task(), s.task());
+        let (newborn, newest) = (s.task(), s.task());
+        let oldest = has_run(s);
         let p = s.p(0);
-        assert!(p.private.push(oldest.to_word()));
         let turn = (1..).map(|n| n * OTHERS).find(|t| 1 + t / OTHERS % 6 == 2).expect("it comes");
         // A new turn of `newest` has just begun, after `turns` turns without the other queues.
         let decide_after = |turns: u32| {
@@ -533,14 +539,18 @@ fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
             p.pace.others_wait_since.set(0);
             p.runnext.store(newest.to_word(), Ordering::Relaxed);
             read_clock_next(p);
-            s.name(next_local(s.m, p))
+            next_local(s.m, p)
         };
-        assert_eq!(decide_after(TURNS - 1), Some(1));
-        assert_eq!(decide_after(TURNS), Some(0));
+        assert!(p.private.push(newborn.to_word()));
+        assert!(decide_after(TURNS) == Some(newest));
+        assert!(p.private.pop_front(true).is_some() && p.private.push(oldest.to_word()));
+        assert!(decide_after(TURNS - 1) == Some(newest));
+        assert!(decide_after(TURNS) == Some(oldest));
         // Thieves find `newest`, and the next turns are counted from here.
         assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (0, 1));
         assert_eq!(p.turn().wrapping_sub(p.pace.others_turn.get()), 0);
         assert_eq!(s.find(), Some(1));
+        put_descriptor(s, oldest);
     });
 }
 

@@ -370,12 +370,14 @@ impl P {
     /// Whether its private work is at most a few goroutines, all of which have run before.
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
-        let is_goroutine = |i| {
-            // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
-            let task = unsafe { Task::from_word(self.private.oldest(i)) };
-            task.is_some_and(Task::has_run)
-        };
-        n <= FEW && (0..n as u32).all(is_goroutine)
+        n <= FEW && (0..n as u32).all(|i| self.oldest_has_run(i))
+    }
+
+    /// Whether the `n`th oldest task of the private queue is a goroutine that has run before.
+    pub fn oldest_has_run(&self, n: u32) -> bool {
+        // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
+        let task = unsafe { Task::from_word(self.private.oldest(n)) };
+        task.is_some_and(Task::has_run)
     }
 
     /// Whether thieves leave the P its private work: a few goroutines, to which the P gets
