@@ -134,6 +134,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
         return false;
     }
     q.taken_at.store(now, Ordering::Relaxed);
+    q.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
     if q != home {
         q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use super::switch;
 use super::world;
 use crate::arch;
 use crate::os::spin::backoff;
-use crate::os::{KeepErrno, signal, time};
+use crate::os::{KeepErrno, cpu, signal, time};
 use crate::sched::who::attention::{self, STOP};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::hooks::STARTING;
@@ -80,6 +80,8 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
     p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
     p.taken_at.store(time::now(), Ordering::Relaxed);
+    note_cpu(m);
+    p.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
         queue(p, g);
         release_p(m);
@@ -123,6 +125,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
+    note_cpu(m);
     publish(g);
     // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
@@ -145,6 +148,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         return false;
     }
     computes_from_now(m.p());
+    note_cpu(m);
     m.bind_to(m.p().node as usize);
     switch::assign(m, m.p(), g);
     true
@@ -165,6 +169,30 @@ pub fn computes_from_now(p: PRef) {
     if event_waits {
         p.let_event_wait();
     }
+}
+
+/// Notes the CPU of the calling thread, which is the M's.
+fn note_cpu(m: MRef) {
+    m.cpu.store(cpu::current().unwrap_or(0) as u32, Ordering::Relaxed);
+}
+
+/// [`next_waiting`] looks at this number of goroutines.
+const NEAR: usize = 8;
+
+/// Takes a goroutine that waits in the handler out of the node's queue, for the P `p`. The oldest, if it has waited for
+/// a slice. Else the first of the oldest `NEAR` that was last on the CPU which the P's last goroutine leaves, else the
+/// oldest. PREEMPTION.md, "The CPU of a preempted goroutine", has the reason.
+#[must_use]
+pub fn next_waiting(node: &Node, p: PRef) -> Option<Task> {
+    let cpu = p.freed_cpu.load(Ordering::Relaxed);
+    let is_near = |task: &Task| match task.kind() {
+        TaskKind::Goroutine(g) => {
+            // SAFETY: a goroutine that waits in the handler is bound to an M, and M's stay mapped.
+            unsafe { MRef::from_ptr(g.bound_m.get()) }.cpu.load(Ordering::Relaxed) == cpu
+        }
+        TaskKind::Newborn(_) => false,
+    };
+    node.preempted.pop_if(has_waited).or_else(|| node.preempted.pop_among(NEAR, is_near))
 }
 
 /// Puts a goroutine that waits in the handler into the queue where M's look for such goroutines.

@@ -251,7 +251,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
         || node.placed() > 0
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();
-    if others { None } else { node.preempted.pop().map(with_its_m) }
+    if others { None } else { handler::next_waiting(node, p).map(with_its_m) }
 }
 
 /// While threads are in the hook `thread_start`: a goroutine that was preempted, taken out of its queue, and the M that

@@ -1,5 +1,6 @@
 //! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to them.
 
+use super::handler;
 use super::netpoll;
 use super::order::{is_asked, next_local, timer_is_due};
 use super::ready;
@@ -27,7 +28,7 @@ pub fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1))
         .or_else(|| node.take_placed())
-        .or_else(|| node.preempted.pop())
+        .or_else(|| handler::next_waiting(node, p))
 }
 
 /// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.

@@ -3,9 +3,11 @@
 
 use super::events::{Heir, WAKE_UP, take_p};
 use super::g0::find_runnable;
-use super::handler::computes_from_now;
+use super::handler::{self, computes_from_now};
 use super::netpoll::{self, EventClass, Found};
-use super::order::{self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then};
+use super::order::{
+    self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then,
+};
 use super::owner::{acquire_p, release_p};
 use super::ready;
 use super::start;
@@ -551,6 +553,38 @@ fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
         assert_eq!(p.turn().wrapping_sub(p.pace.others_turn.get()), 0);
         assert_eq!(s.find(), Some(1));
         put_descriptor(s, oldest);
+    });
+}
+
+#[test]
+fn a_preempted_goroutine_goes_on_where_a_cpu_is_about_to_be_free() {
+    Stage::set(1, "flat", |s| {
+        let p = s.p(0);
+        let node = p.of_node();
+        let tasks = [(); 4].map(|()| has_run(s));
+        let ms = [(); 4].map(|()| s.rt.add_m(node.id).expect("memory"));
+        let wait = |waits_since: [i64; 4], cpus: [u32; 4]| {
+            for (i, task) in tasks.into_iter().enumerate() {
+                let TaskKind::Goroutine(g) = task.kind() else { unreachable!("it is one") };
+                g.bound_m.set(ms[i].as_ptr());
+                g.left_at.set(waits_since[i]);
+                ms[i].cpu.store(cpus[i], Ordering::Relaxed);
+                node.preempted.push(task);
+            }
+        };
+        let next = || {
+            let task = handler::next_waiting(node, p);
+            tasks.iter().position(|&t| Some(t) == task)
+        };
+        let now = time::now();
+        p.freed_cpu.store(7, Ordering::Relaxed);
+        // Of those that were on CPU 7 the oldest, then the others in their order.
+        wait([now; 4], [3, 7, 3, 7]);
+        assert_eq!([(); 5].map(|()| next()), [Some(1), Some(3), Some(0), Some(2), None]);
+        // A goroutine that has waited for a slice comes first.
+        wait([now - s.rt.slice, now, now, now], [3, 7, 3, 3]);
+        assert_eq!([(); 5].map(|()| next()), [Some(0), Some(1), Some(2), Some(3), None]);
+        tasks.iter().for_each(|task| put_descriptor(s, *task));
     });
 }
 

@@ -114,6 +114,9 @@ pub struct M {
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
+    /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
+    /// may have moved the thread since.
+    pub cpu: AtomicU32,
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
@@ -201,6 +204,7 @@ impl M {
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
+            cpu: AtomicU32::new(0),
             ran: AtomicI64::new(0),
             context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),

@@ -170,6 +170,8 @@ pub struct P {
     /// that takes this P for such an event: see `events::take_to_serve`.
     pub serves: AtomicU32,
     seen_at: AtomicI64,
+    /// Where ([`M::cpu`](crate::sched::who::m::M::cpu)) the goroutine ran that lost the P last while it computed.
+    pub freed_cpu: AtomicU32,
     /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.
     pub taken_at: AtomicI64,
     /// The tick of the next decision, if until then a goroutine of an event waits behind a preempted goroutine: see
@@ -342,6 +344,7 @@ impl P {
             seen_syscall_tick: AtomicU32::new(0),
             serves: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
+            freed_cpu: AtomicU32::new(0),
             taken_at: AtomicI64::new(0),
             event_waits_at: AtomicU32::new(0),
             others_had: AtomicI64::new(0),

@@ -144,12 +144,25 @@ impl Batch {
         Some(task)
     }
 
+    /// Takes the task that has `at` older ones.
+    fn remove(&mut self, at: usize) -> Option<Task> {
+        let Some(before) = at.checked_sub(1) else { return self.pop() };
+        let mut tasks = self.tasks().skip(before);
+        let (older, task) = (tasks.next()?, tasks.next()?);
+        older.link().set(task.link().get());
+        if self.tail == Some(task) {
+            self.tail = Some(older);
+        }
+        self.len -= 1;
+        Some(task)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// These tasks, oldest first. They stay.
-    fn tasks(&self) -> impl Iterator<Item = Task> {
+    fn tasks(&self) -> impl Iterator<Item = Task> + use<> {
         // SAFETY: the links of a batch hold tasks, and 0 at its end.
         iter::successors(self.head, |task| unsafe { Task::from_word(task.link().get()) })
     }
@@ -262,12 +275,19 @@ impl Fifo {
         }
         self.with(|q| {
             let at = q.tasks().position(|task| is_it(&task))?;
-            let mut found = None;
-            for i in 0..q.len {
-                let task = q.pop()?;
-                if i == at { found = Some(task) } else { q.push(task) }
-            }
-            found
+            q.remove(at)
+        })
+    }
+
+    /// Takes the first of the oldest `most` tasks that `is_it` agrees to, else the oldest task.
+    #[must_use]
+    pub fn pop_among(&self, most: usize, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
+        if self.is_empty() {
+            return None;
+        }
+        self.with(|q| {
+            let at = q.tasks().take(most).position(|task| is_it(&task));
+            q.remove(at.unwrap_or(0))
         })
     }
 

@@ -99,12 +99,19 @@ pub fn symbol(_name: &core::ffi::CStr) -> *mut core::ffi::c_void {
 }
 
 pub mod cpu {
+    use shuttle::rand::Rng;
+
     pub fn affinity() -> Vec<usize> {
         vec![0, 1]
     }
 
     pub fn count() -> usize {
         2
+    }
+
+    /// The kernel moves threads as it likes.
+    pub fn current() -> Option<usize> {
+        Some(shuttle::rand::thread_rng().gen_range(0..2))
     }
 
     /// Threads are never bound here.
