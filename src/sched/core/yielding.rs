@@ -79,7 +79,7 @@ pub fn yield_now(m: MRef) -> MRef {
 #[inline(always)]
 #[must_use]
 fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
-    if !p.alone.get() || p.shared.is_empty() {
+    if !p.alone.get() {
         return None;
     }
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
