@@ -133,8 +133,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     if !(may_take_ps(rt) && take()) {
         return false;
     }
-    q.taken_at.store(now, Ordering::Relaxed);
-    q.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
+    q.is_lost_by(&m, now);
     if q != home {
         q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
     }

@@ -79,10 +79,8 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     let p = m.p();
     // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
     p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
-    p.taken_at.store(time::now(), Ordering::Relaxed);
-    note_cpu(m);
-    p.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
+        p.is_lost_by(&m, time::now());
         queue(p, g);
         release_p(m);
         match heir {
@@ -185,13 +183,7 @@ const NEAR: usize = 8;
 #[must_use]
 pub fn next_waiting(node: &Node, p: PRef) -> Option<Task> {
     let cpu = p.freed_cpu.load(Ordering::Relaxed);
-    let is_near = |task: &Task| match task.kind() {
-        TaskKind::Goroutine(g) => {
-            // SAFETY: a goroutine that waits in the handler is bound to an M, and M's stay mapped.
-            unsafe { MRef::from_ptr(g.bound_m.get()) }.cpu.load(Ordering::Relaxed) == cpu
-        }
-        TaskKind::Newborn(_) => false,
-    };
+    let is_near = |task: &Task| with_its_m(*task).0.cpu.load(Ordering::Relaxed) == cpu;
     node.preempted.pop_if(has_waited).or_else(|| node.preempted.pop_among(NEAR, is_near))
 }
 

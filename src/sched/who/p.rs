@@ -411,6 +411,12 @@ impl P {
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
+    /// The goroutine of this M, which computes, loses the P at this time (ns).
+    pub fn is_lost_by(&self, m: &M, now: i64) {
+        self.taken_at.store(now, Ordering::Relaxed);
+        self.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.
     pub fn stands_since(&self) -> i64 {
         let seen = self.seen_tick.load(Ordering::Acquire);
