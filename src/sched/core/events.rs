@@ -133,7 +133,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     if !(may_take_ps(rt) && take()) {
         return false;
     }
-    q.is_lost_by(&m, now);
+    q.is_lost_on(m.cpu.load(Ordering::Relaxed), now);
     if q != home {
         q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
     }

@@ -80,7 +80,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
     p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
-        p.is_lost_by(&m, time::now());
+        p.is_lost_on(m.cpu.load(Ordering::Relaxed), time::now());
         queue(p, g);
         release_p(m);
         match heir {

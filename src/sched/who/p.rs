@@ -411,10 +411,10 @@ impl P {
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// The goroutine of this M, which computes, loses the P at this time (ns).
-    pub fn is_lost_by(&self, m: &M, now: i64) {
+    /// A goroutine that computes on this CPU loses the P at this time (ns).
+    pub fn is_lost_on(&self, cpu: u32, now: i64) {
         self.taken_at.store(now, Ordering::Relaxed);
-        self.freed_cpu.store(m.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.freed_cpu.store(cpu, Ordering::Relaxed);
     }
 
     /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.
