@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 /// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
 const RECHECK: i64 = 100_000;
 
-/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. sysmon clears it.
+/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. The M's that answer clear it, and sysmon does.
 static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
 
 #[repr(align(128))]
@@ -71,25 +71,33 @@ pub fn any_p_is_asked() -> bool {
 
 /// A member of a worker group has lost its P, which it notices only at a call: `gs_preempt_check` has to be one.
 pub fn ask_member_without_p() {
-    // SeqCst: pairs with `forget_answered`, as in `ask`.
+    // SeqCst: pairs with `clear_answered`.
     fence(Ordering::SeqCst);
     show_wanted(true);
 }
 
-/// For sysmon: once all P's have answered, and all members of worker groups have P's again, no M needs to check any
-/// more.
-pub fn forget_answered(rt: &Runtime) {
+/// Once all P's have answered, no function of the library needs to check any more. True: some P has not answered yet.
+///
+/// Any number of threads may call this. Whichever of them clears the word last checks all P's after that, and so sees
+/// the bits of every `ask` that set the word before.
+fn forget_answered(rt: &Runtime) -> bool {
+    // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
+    WANTED.0.store(false, Ordering::SeqCst);
+    let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
+    if is_asked {
+        WANTED.0.store(true, Ordering::SeqCst);
+    }
+    is_asked
+}
+
+/// For sysmon: once all P's have answered, and all members of worker groups have P's again, `gs_preempt_check` needs no
+/// call any more either.
+pub fn clear_answered(rt: &Runtime) {
     if any_p_is_asked() || preempt_word().load(Ordering::Relaxed) != 0 {
-        // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
-        WANTED.0.store(false, Ordering::SeqCst);
         show_wanted(false);
         // SeqCst: pairs with `ask_member_without_p`.
         fence(Ordering::SeqCst);
-        let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
-        if is_asked {
-            WANTED.0.store(true, Ordering::SeqCst);
-        }
-        if is_asked || preempt::a_member_has_no_p(rt) {
+        if forget_answered(rt) || preempt::a_member_has_no_p(rt) {
             show_wanted(true);
         }
     }
@@ -188,6 +196,9 @@ fn sliceable(m: MRef, g: GRef) -> bool {
 pub fn give_way(m: MRef, p: PRef) -> bool {
     // Acquire: pairs with the stopper's SeqCst.
     let asked = p.attention.fetch_and(!(TO_G0 | SLICE), Ordering::Acquire);
+    if asked & STOP == 0 {
+        forget_answered(rt());
+    }
     match m.stash.take().map(Task::kind) {
         Some(TaskKind::Goroutine(g))
             if asked & (STOP | SLICE) != 0 && handler::is_interrupted(g) =>

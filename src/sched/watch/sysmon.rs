@@ -332,7 +332,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
     }
     // Both allocate, and hold the lock of the list of M's meanwhile.
     if !is_forking() {
-        world::forget_answered(rt);
+        world::clear_answered(rt);
     }
     if now - strays.0 >= STRAYS_EVERY && !is_forking() {
         *strays = (now, strays.1 + STRAYS_AT_ONCE);
