@@ -153,7 +153,7 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
             let group = all
                 .iter()
                 .filter(|g| !g.freed.load(Ordering::Relaxed))
-                .filter(|g| g.waits_for_runner(rt) || is_in_none(&m) && g.has_place_for_runner(rt))
+                .filter(|g| g.waits_for_runner(rt) || !m.is_member() && g.has_place_for_runner(rt))
                 .min_by_key(|g| (!g.waits_for_runner(rt), g.is_of_another(rt)))?;
             group.renew(rt);
             (is_in_run(&m) && group.join_as_runner(m)).then_some(ptr::from_ref(&**group))
@@ -165,15 +165,10 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
     }
 }
 
-/// Whether the M is in no group.
-fn is_in_none(m: &M) -> bool {
-    m.group.load(Ordering::Relaxed).is_null()
-}
-
 /// The thread leaves the runtime and its groups: goroutines that were to begin on it begin on another thread.
 pub fn leave(m: MRef) {
     // Another thread may be making a thread of `gs_run` a member just now.
-    if !m.is_runner() && is_in_none(&m) {
+    if !m.is_runner() && !m.is_member() {
         return;
     }
     ALL.with(|all| {
@@ -398,7 +393,7 @@ impl Group {
         let member = &self.members[place];
         let is_free = member.load(Ordering::Relaxed).is_null();
         if is_free {
-            if is_in_none(&m) {
+            if !m.is_member() {
                 m.group.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
             } else {
                 m.other_groups.fetch_add(1, Ordering::Relaxed);
@@ -423,7 +418,7 @@ impl Group {
     fn another(&self, rt: &Runtime, m: MRef) -> Option<MRef> {
         let is_free = |&place: &usize| self.members[place].load(Ordering::Relaxed).is_null();
         self.own_places().find(is_free)?;
-        let is_fit = |m: MRef| !m.is_runner() && is_in_none(&m);
+        let is_fit = |m: MRef| !m.is_runner() && !m.is_member();
         let node = m.p().node as usize;
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
         let new = idle.or_else(|| start::new_m(rt, node))?;
@@ -442,7 +437,7 @@ impl Group {
         let is_fit = !m.is_runner() && !m.is_locked();
         is_fit
             && ALL.with(|_| {
-                is_in_none(&m) && self.own_places().any(|place| self.take_place(place, m))
+                !m.is_member() && self.own_places().any(|place| self.take_place(place, m))
             })
     }
 
@@ -450,7 +445,7 @@ impl Group {
     /// threads. The lock is held.
     fn add_runners(&self, rt: &Runtime) {
         if self.has_place_for_runner(rt) {
-            for m in rt.ms_that(|m| is_in_run(m) && is_in_none(m)) {
+            for m in rt.ms_that(|m| is_in_run(m) && !m.is_member()) {
                 if !self.join_as_runner(m) {
                     break;
                 }

@@ -279,6 +279,9 @@ fn next_private(p: PRef, alone: bool) -> Option<Task> {
 /// `runnext` don't keep all others waiting.
 pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
+    if are_empty(m, p, || usize::from(m.is_member())) {
+        return None;
+    }
     let node = p.of_node();
     let alone = p.alone.get();
     let pick = |queue: u32| match queue % QUEUES {
@@ -404,13 +407,20 @@ fn drain_inbox(p: PRef) {
 /// Whether nothing but the running goroutine could run here now. For `yield`, and for [`may_spin`].
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
+    are_empty(m, p, || p.runnext.load(Ordering::Relaxed))
+}
+
+/// Whether the queues from which the P serves itself are empty but for `runnext`, the M is asked for nothing, and
+/// `besides` gives 0.
+#[inline(always)]
+fn are_empty(m: MRef, p: PRef, besides: impl FnOnce() -> usize) -> bool {
     // First the queues that goroutines which yield, or have just been made ready, are in.
     if !p.shared.is_empty() || !p.private.is_empty() {
         return false;
     }
     let node = p.of_node();
     // One branch for all others.
-    let others = p.runnext.load(Ordering::Relaxed)
+    let others = besides()
         | p.inbox.len()
         | m.pinned.len()
         | node.runq.len()

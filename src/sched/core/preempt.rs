@@ -117,7 +117,7 @@ fn take_locked(p: PRef, m: MRef, to: PStatus) -> bool {
     }
     // The P is this thread's: the M reads `claim` before it touches the P again.
     p.leave_m(to);
-    if is_member(&m) {
+    if m.is_member() {
         world::ask_member_without_p();
     }
     true
@@ -173,20 +173,16 @@ pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
     take(p, m, to)
 }
 
-fn is_member(m: &M) -> bool {
-    !m.group.load(Ordering::Relaxed).is_null()
-}
-
 /// Whether a member of a worker group has lost its P and not noticed yet.
 pub fn a_member_has_no_p(rt: &Runtime) -> bool {
-    let lost = |m: &M| is_member(m) && m.claim.load(Ordering::Relaxed) == claim::TAKEN;
+    let lost = |m: &M| m.is_member() && m.claim.load(Ordering::Relaxed) == claim::TAKEN;
     !rt.ms_that(lost).is_empty()
 }
 
 /// Takes the P from a member of a worker group whose goroutine computes and must not get the signal. The goroutine goes
 /// on without a P, so no more threads do that than groups have members.
 pub fn take_from_member(rt: &Runtime, p: PRef) -> bool {
-    let Some(m) = p.runner().filter(|m| is_member(m)) else {
+    let Some(m) = p.runner().filter(|m| m.is_member()) else {
         return false;
     };
     // SAFETY: null or a descriptor, which stays mapped.

@@ -267,6 +267,12 @@ impl M {
         self.by_g0.get() & !(HOOKED | ATTACHED) != 0
     }
 
+    /// Whether the M is in a worker group. Any thread may ask.
+    #[inline(always)]
+    pub fn is_member(&self) -> bool {
+        !self.group.load(Ordering::Relaxed).is_null()
+    }
+
     /// Whether the M's thread has called `gs_attach`. Any thread may ask.
     pub fn is_attached(&self) -> bool {
         !self.attachment.seen().is_null()
