@@ -279,7 +279,7 @@ fn next_private(p: PRef, alone: bool) -> Option<Task> {
 /// `runnext` don't keep all others waiting.
 pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
-    if are_empty(m, p, || usize::from(m.is_member())) {
+    if nothing_waits(m, p) {
         return None;
     }
     let node = p.of_node();
@@ -408,6 +408,13 @@ fn drain_inbox(p: PRef) {
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || p.runnext.load(Ordering::Relaxed))
+}
+
+/// Whether no task waits for its turn behind the goroutines that hand over to each other through `runnext`. Any thread
+/// may ask; the answer may be old when it is read.
+#[inline(always)]
+pub fn nothing_waits(m: MRef, p: PRef) -> bool {
+    are_empty(m, p, || usize::from(m.is_member()))
 }
 
 /// Whether the queues from which the P serves itself are empty but for `runnext`, the M is asked for nothing, and

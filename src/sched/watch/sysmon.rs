@@ -451,10 +451,16 @@ fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
     if look.turn != seen.turn || !runs {
         let begun = if look.known == i64::MAX { look.now } else { look.known };
         (seen.slice, seen.asked) = (begun, false);
-    } else if look.now - seen.slice >= slice && !seen.asked {
+    } else if look.now - seen.slice >= slice && !seen.asked && !hands_over_alone(p, seen, look) {
         seen.asked = true;
         world::ask(p, attention::SLICE);
     }
+}
+
+/// Whether the P's goroutines hand over to each other, and no other task waits for their turn to end. If their turn ended,
+/// an idle P would take one of them, and each hand-over would go from one CPU to another.
+fn hands_over_alone(p: PRef, seen: &WatchedP, look: &Look) -> bool {
+    look.has_switched(seen) && p.runner().is_some_and(|m| order::nothing_waits(m, p))
 }
 
 /// The P has switched goroutines since the last look, or its goroutine has begun a call. True: something was done.
