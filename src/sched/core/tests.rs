@@ -354,6 +354,7 @@ fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
             world::ask(p, attention::SLICE);
             assert!(!world::give_way(s.m, p));
             assert_eq!(p.attention.load(Ordering::Relaxed), 0);
+            assert!(!world::any_p_is_asked());
             turn
         };
         // A task that the M has taken already runs without another decision.
@@ -366,6 +367,62 @@ fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
         assert_ne!(turn, p.turn());
         assert_eq!(s.name(next_local(s.m, p)), Some(1));
         assert_ne!(turn, p.turn());
+    });
+}
+
+#[test]
+fn an_answer_leaves_the_request_to_another_p() {
+    Stage::set(2, "flat", |s| {
+        let (p, other) = (s.p(0), s.p(1));
+        // The stopper has asked the other P.
+        assert_eq!(other.attention.swap(0, Ordering::Relaxed), attention::STOP);
+        world::ask(p, attention::SLICE);
+        world::ask(other, attention::SLICE);
+        assert!(!world::give_way(s.m, p));
+        assert!(world::any_p_is_asked());
+        other.attention.store(0, Ordering::Relaxed);
+        world::ask(p, attention::SLICE);
+        assert!(!world::give_way(s.m, p));
+        assert!(!world::any_p_is_asked());
+        other.attention.store(attention::STOP, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_pair_that_hands_over_is_alone_only_while_all_queues_are_empty() {
+    Stage::set(1, "flat", |s| {
+        let (next, other) = (s.task(), s.task());
+        let (p, m) = (s.p(0), s.m);
+        let node = p.of_node();
+        p.runnext.store(next.to_word(), Ordering::Relaxed);
+        let is_alone = || {
+            assert!(!order::nothing_else(m, p));
+            let first = (1..).map(|n| n * OTHERS);
+            let found = first.take(6).find_map(|tick| now_and_then(m, p, tick));
+            assert!(found.is_none() || found.map(Task::to_word) == Some(other.to_word()));
+            found.is_none()
+        };
+        assert!(order::nothing_waits(m, p) && is_alone());
+        let queues: [&dyn Fn(); 8] = [
+            &|| assert!(p.shared.push(other.to_word())),
+            &|| assert!(p.private.push(other.to_word())),
+            &|| assert!(p.inbox.try_push(other)),
+            &|| m.pinned.push(other),
+            &|| node.runq.push(other),
+            &|| node.high.push(other),
+            &|| node.low.push(other),
+            &|| assert!(node.place(other)),
+        ];
+        for push in queues {
+            push();
+            assert!(!order::nothing_waits(m, p));
+            assert!(!is_alone());
+            assert!(order::nothing_waits(m, p) && is_alone());
+        }
+        p.attention.store(attention::SLICE, Ordering::Relaxed);
+        assert!(!order::nothing_waits(m, p));
+        p.attention.store(0, Ordering::Relaxed);
+        assert_eq!(s.name(next_local(m, p)), Some(0));
     });
 }
 
