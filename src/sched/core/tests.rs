@@ -395,14 +395,10 @@ fn a_pair_that_hands_over_is_alone_only_while_all_queues_are_empty() {
         let (p, m) = (s.p(0), s.m);
         let node = p.of_node();
         p.runnext.store(next.to_word(), Ordering::Relaxed);
-        let is_alone = || {
-            assert!(!order::nothing_else(m, p));
-            let first = (1..).map(|n| n * OTHERS);
-            let found = first.take(6).find_map(|tick| now_and_then(m, p, tick));
-            assert!(found.is_none() || found.map(Task::to_word) == Some(other.to_word()));
-            found.is_none()
-        };
-        assert!(order::nothing_waits(m, p) && is_alone());
+        // Six turns of the other queues: each of them comes first once.
+        let turns = || (1..=6).find_map(|n| now_and_then(m, p, n * OTHERS)).map(Task::to_word);
+        assert!(order::nothing_waits(m, p) && !order::nothing_else(m, p));
+        assert_eq!(turns(), None);
         let queues: [&dyn Fn(); 8] = [
             &|| assert!(p.shared.push(other.to_word())),
             &|| assert!(p.private.push(other.to_word())),
@@ -415,9 +411,10 @@ fn a_pair_that_hands_over_is_alone_only_while_all_queues_are_empty() {
         ];
         for push in queues {
             push();
-            assert!(!order::nothing_waits(m, p));
-            assert!(!is_alone());
-            assert!(order::nothing_waits(m, p) && is_alone());
+            assert!(!order::nothing_waits(m, p) && !order::nothing_else(m, p));
+            assert_eq!(turns(), Some(other.to_word()));
+            assert!(order::nothing_waits(m, p) && !order::nothing_else(m, p));
+            assert_eq!(turns(), None);
         }
         p.attention.store(attention::SLICE, Ordering::Relaxed);
         assert!(!order::nothing_waits(m, p));
