@@ -393,10 +393,10 @@ impl Group {
         let member = &self.members[place];
         let is_free = member.load(Ordering::Relaxed).is_null();
         if is_free {
-            if !m.is_member() {
-                m.group.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
-            } else {
+            if m.is_member() {
                 m.other_groups.fetch_add(1, Ordering::Relaxed);
+            } else {
+                m.group.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
             }
             // Release: pairs with the Acquire in `members`.
             member.store(m.as_ptr(), Ordering::Release);

@@ -31,7 +31,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 /// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
 const RECHECK: i64 = 100_000;
 
-/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. The M's that answer clear it, and sysmon does.
+/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. The M's that answer
+/// clear it, and sysmon.
 static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
 
 #[repr(align(128))]
