@@ -9,7 +9,7 @@ use super::bound;
 use super::boundary;
 use super::events;
 use super::hooks;
-use super::order;
+use super::loan;
 use super::owner;
 use super::preempt;
 use super::ready;
@@ -70,6 +70,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
         || must_leave_thread(m, g)
         || g.long_calls.get() == SURE
         || start::keeps_anything(m.p())
+        || m.p().loan.is_open()
     {
         return begin_with_care(m, g, at_once);
     }
@@ -122,6 +123,10 @@ fn leave_thread(m: MRef, g: GRef) -> MRef {
 /// A call begins. `at_once`: hands the P off now, and not only when another goroutine needs it.
 fn leave_p(m: MRef, g: GRef, at_once: bool) {
     start::share_what_is_kept(m.p());
+    if loan::give_back(m) {
+        g.left_at.set(time::now());
+        return;
+    }
     let at_once = at_once || will_be_missed(m, g);
     let p = mark(m);
     if at_once && p.take_from_call(PStatus::Idle) {
@@ -258,21 +263,19 @@ fn try_again(m: MRef) -> bool {
     })
 }
 
-/// Takes a P from a goroutine that computes. The caller's goroutine goes on at once: if it waited in a queue instead, two
-/// threads would have to be woken for it. It gets a time slice of its own. A goroutine of low priority takes no P, nor
-/// does any goroutine while others wait in the node's queues.
+/// Borrows a P from a goroutine that computes. The caller's goroutine goes on at once: if it waited in a queue instead,
+/// two threads would have to be woken for it. A goroutine of low priority borrows no P.
 #[cold]
 #[inline(never)]
-fn take_from_computing(m: MRef, g: GRef) -> bool {
+fn borrow_from_computing(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     let has_rank = matches!(g.priority.get(), priority::NORMAL | priority::HIGH);
-    if !has_rank || steal::work_in_node(old) {
+    if !has_rank {
         return false;
     }
-    let Some(p) = events::take_p_for_return(rt(), old) else { return false };
+    let Some(p) = loan::borrow(rt(), old) else { return false };
     owner::acquire_p(m, p);
-    order::next_tick(p);
     m.in_syscall.store(false, Ordering::Relaxed);
     true
 }
@@ -290,7 +293,7 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if take_p_again(m, g) || try_again(m) || take_from_computing(m, g) {
+    if take_p_again(m, g) || try_again(m) || borrow_from_computing(m, g) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -435,7 +438,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if take_p_again(m, g) || try_again(m) || take_from_computing(m, g) {
+    if take_p_again(m, g) || try_again(m) || borrow_from_computing(m, g) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {

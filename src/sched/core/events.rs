@@ -8,7 +8,7 @@ use super::preempt;
 use super::start;
 use super::steal;
 use super::world;
-use crate::os::{membarrier, thread, time};
+use crate::os::{membarrier, time};
 use crate::sched::who::attention;
 use crate::sched::who::m::{MRef, OUTSIDE};
 use crate::sched::who::p::{PRef, PStatus};
@@ -94,24 +94,9 @@ pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
 }
 
 /// `p`, and the other P's of its node that are looked at for it.
-fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
+pub fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
     let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(move |q| q.node == p.node);
     iter::once(p).chain(others)
-}
-
-/// For an M that is back from a call and is awake: takes its old P, or another P of the node, from a goroutine that is
-/// known to have computed for [`BACK`](preempt::BACK). No thread has to be woken for that. Not a P with other work: that
-/// work would wait for the caller's goroutine, too.
-#[must_use]
-pub fn take_p_for_return(rt: &Runtime, old: PRef) -> Option<PRef> {
-    if world::is_stopping() {
-        return None;
-    }
-    let now = time::now();
-    let is_free_to_take =
-        |q: &PRef| now.saturating_sub(q.stands_since()) >= preempt::BACK && !q.has_work();
-    let mut all = p_and_others(rt, old).filter(is_free_to_take);
-    all.find(|&q| take_to_serve(rt, q, q, now, Heir::Taker))
 }
 
 /// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
@@ -140,12 +125,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     if heir == Heir::IdleM {
         start::hand_off(q);
     }
-    if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
-        preempt::interrupt_stray(rt, m);
-    } else {
-        // Blocked, or displaced.
-        rt.inspector.stop_stray(rt, m);
-    }
+    preempt::stop_stray(rt, m);
     true
 }
 

@@ -11,6 +11,7 @@ pub mod gang;
 pub mod group;
 pub mod handler;
 pub mod hooks;
+pub mod loan;
 pub mod netpoll;
 pub mod order;
 pub mod owner;

@@ -24,7 +24,8 @@ pub const BACK: i64 = 100_000;
 /// Whether another thread asks for the M's P, or has taken it.
 #[inline(always)]
 pub fn is_claimed(m: MRef) -> bool {
-    m.claim.load(Ordering::Relaxed) != claim::NONE
+    // Acquire: pairs with the Release in `loan::give_back`.
+    m.claim.load(Ordering::Acquire) != claim::NONE
 }
 
 /// Makes sure that the M, which is inside now, has a P: it keeps its P or, if it has lost it, gets another. Returns the
@@ -60,6 +61,12 @@ pub fn keep_p(m: MRef) -> bool {
     // found the M inside could give up, and ask again.
     match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => true,
+        // The borrower may give the P back at this moment.
+        Err(now) if claim::is_lent(now) => {
+            let taken =
+                m.claim.compare_exchange(now, claim::TAKEN, Ordering::AcqRel, Ordering::Acquire);
+            taken.is_err() && keep_p(m)
+        }
         Err(now) => now != claim::TAKEN,
     }
 }
@@ -80,18 +87,28 @@ unsafe fn queue_for_p(g: usize) {
 /// Takes the P from the M that runs it, if that M is outside. `to`: the P's new status. False: the M is inside, or
 /// doesn't run the P, or its goroutine must not be preempted, or another thread takes a P just now.
 pub fn take(p: PRef, m: MRef, to: PStatus) -> bool {
+    take_as(p, m, to, claim::TAKEN)
+}
+
+/// [`take`] for an M that gives the P back soon (`core::loan`).
+pub fn take_on_loan(p: PRef, m: MRef) -> bool {
+    take_as(p, m, PStatus::Idle, claim::lent(p.id))
+}
+
+/// `taken`: what the M's claim becomes.
+fn take_as(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
     // `try_lock`: this thread may be in a signal handler of the host's that has interrupted the holder of the lock, so
     // waiting could never end.
     let taking = &rt().taking;
     taking.try_lock() && {
-        let taken = take_locked(p, m, to);
+        let taken = take_locked(p, m, to, taken);
         taking.unlock();
         taken
     }
 }
 
-/// [`take`] with the lock held.
-fn take_locked(p: PRef, m: MRef, to: PStatus) -> bool {
+/// [`take_as`] with the lock held.
+fn take_locked(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
     if m.claim
         .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
         .is_err()
@@ -103,11 +120,13 @@ fn take_locked(p: PRef, m: MRef, to: PStatus) -> bool {
     let is_certain = membarrier::all_threads();
     // Acquire: pairs with the Release where the M goes outside.
     // An M that is outside in an announced system call runs no P, whichever M has its old P: then the M has no P to lose.
+    // Nor does it run this P if a borrower is about to give it this P, but it has got another P meanwhile.
     let holds = is_certain
         && m.outside.load(Ordering::Acquire) == OUTSIDE
         && p.is_run_by(m)
+        && ptr::eq(m.p.seen(), p.as_ptr())
         && runs_preemptible(m);
-    let settles = if holds { claim::TAKEN } else { claim::NONE };
+    let settles = if holds { taken } else { claim::NONE };
     let settled = m
         .claim
         .compare_exchange(claim::ASKED, settles, Ordering::AcqRel, Ordering::Relaxed)
@@ -175,7 +194,7 @@ pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
 
 /// Whether a member of a worker group has lost its P and not noticed yet.
 pub fn a_member_has_no_p(rt: &Runtime) -> bool {
-    let lost = |m: &M| m.is_member() && m.claim.load(Ordering::Relaxed) == claim::TAKEN;
+    let lost = |m: &M| m.is_member() && claim::is_lost(m.claim.load(Ordering::Relaxed));
     !rt.ms_that(lost).is_empty()
 }
 
@@ -318,7 +337,7 @@ fn has_run(m: &MRef) -> bool {
 fn without_p(rt: &Runtime) -> Vec<MRef> {
     // Acquire: pairs with the Release where the M goes outside.
     rt.ms_that(|m| {
-        m.claim.load(Ordering::Acquire) == claim::TAKEN
+        claim::is_lost(m.claim.load(Ordering::Acquire))
             && m.outside.load(Ordering::Relaxed) == OUTSIDE
     })
 }
@@ -335,19 +354,23 @@ pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) {
     let first = from % lost.len().max(1);
     lost.rotate_left(first);
     lost.truncate(most);
-    for m in lost.into_iter().filter(has_run) {
-        if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
-            interrupt_stray(rt, m);
-        } else {
-            rt.inspector.stop_stray(rt, m);
-        }
+    lost.into_iter().filter(has_run).for_each(|m| stop_stray(rt, m));
+}
+
+/// Sends the signal to this M's thread if the thread runs the user's code without a P; through the inspector if the thread
+/// is on no CPU, and so may be blocked.
+pub fn stop_stray(rt: &Runtime, m: MRef) {
+    if thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+        interrupt_stray(rt, m);
+    } else {
+        rt.inspector.stop_stray(rt, m);
     }
 }
 
 /// Sends the signal to this M's thread, which is not blocked, if the thread runs the user's code without a P.
 pub fn interrupt_stray(rt: &Runtime, m: MRef) {
     // Acquire: pairs with the Release where the M goes outside.
-    let is_stray = m.claim.load(Ordering::Acquire) == claim::TAKEN
+    let is_stray = claim::is_lost(m.claim.load(Ordering::Acquire))
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
         && may_be_interrupted(m)
         && rt.template.is_ready(rt);

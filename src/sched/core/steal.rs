@@ -205,6 +205,12 @@ pub fn work_in_node(p: PRef) -> bool {
     !node.runq.is_empty() || !node.preempted.is_empty() || node.placed() > 0
 }
 
+/// Whether other tasks than preempted goroutines wait in those queues.
+pub fn work_but_preempted(p: PRef) -> bool {
+    let node = p.of_node();
+    !node.runq.is_empty() || !node.high.is_empty() || node.placed() > 0
+}
+
 /// Whether there is work that an idle P could take, now or soon.
 pub fn work_anywhere(rt: &Runtime) -> bool {
     work_that(rt, |_| true, |n| n.placed() > 0)

@@ -4,11 +4,13 @@
 use super::events::{Heir, WAKE_UP, take_p};
 use super::g0::find_runnable;
 use super::handler::{self, computes_from_now};
+use super::loan;
 use super::netpoll::{self, EventClass, Found};
 use super::order::{
     self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then,
 };
 use super::owner::{acquire_p, release_p};
+use super::preempt;
 use super::ready;
 use super::start;
 use super::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
@@ -21,7 +23,7 @@ use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, MRef, claim};
 use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, read_clock_next};
+use crate::sched::who::p::{PRef, PStatus, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Newborn, Task, TaskKind};
 use crate::sched::words::config::{Config, ConfigRequest};
@@ -458,6 +460,71 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         assert!(p.private.push(own.to_word()));
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
         assert_eq!(p.serves.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// A stage with one P, which the M `s.m` runs; its goroutine computes. Calls `f` with a second M, the borrower.
+fn with_lender(f: impl FnOnce(&Stage, MRef)) {
+    membarrier::set_up();
+    Stage::set(2, "flat", |s| {
+        let p = s.p(0);
+        // SAFETY: the descriptor is new.
+        let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
+        s.m.tid.store(thread::id(), Ordering::Relaxed);
+        s.m.curg.set(g.as_ptr());
+        s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
+        p.seen_at(time::now() - 2 * WAKE_UP);
+        let borrower = s.rt.add_m(p.of_node().id).expect("memory");
+        f(s, borrower);
+        s.m.outside.store(m::INSIDE, Ordering::Relaxed);
+        s.m.curg.set(ptr::null());
+    });
+}
+
+#[test]
+fn a_p_on_loan_goes_back_when_the_borrower_begins_a_call() {
+    with_lender(|s, borrower| {
+        let p = s.p(0);
+        for is_asked in [false, true] {
+            if is_asked {
+                world::ask(p, attention::SLICE);
+            }
+            assert!(loan::lend(p, time::now()));
+            assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::lent(p.id));
+            assert_eq!(p.attention.load(Ordering::Relaxed), 0, "the request is the lender's");
+            acquire_p(borrower, p);
+            assert_eq!(p.stands_since(), i64::MAX, "the lender's goroutine isn't on it");
+            assert!(loan::give_to_lender(borrower, p));
+            assert!(p.is_run_by(s.m) && borrower.p.get().is_null());
+            assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::NONE);
+            let asked = if is_asked { attention::SLICE } else { 0 };
+            assert_eq!(p.attention.load(Ordering::Relaxed), asked);
+            borrower.in_syscall.store(false, Ordering::Relaxed);
+        }
+        p.attention.store(0, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_lender_that_calls_the_library_has_lost_its_p() {
+    with_lender(|s, borrower| {
+        let p = s.p(0);
+        assert!(loan::lend(p, time::now()));
+        acquire_p(borrower, p);
+        assert!(!preempt::keep_p(s.m));
+        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert!(!loan::give_to_lender(borrower, p));
+        assert!(p.is_run_by(borrower) && !p.loan.is_open());
+        // While the borrower is about to give it back.
+        let other = s.p(1);
+        s.m.p.set(other.as_ptr());
+        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        p.pass_to(s.m);
+        assert!(!preempt::take(p, s.m, PStatus::Idle), "the M has another P");
+        p.pass_to(borrower);
+        borrower.p.set(ptr::null());
+        p.pass_to(s.m);
+        s.m.p.set(p.as_ptr());
     });
 }
 

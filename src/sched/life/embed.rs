@@ -270,7 +270,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
             None => (sp_at_rest(g, stack), ptr::null()),
         };
         // The goroutine blocks its thread, without having announced it.
-        let blocked = on.is_some_and(|m| m.claim.load(Ordering::Acquire) == claim::TAKEN);
+        let blocked = on.is_some_and(|m| claim::is_lost(m.claim.load(Ordering::Acquire)));
         let status = if blocked { Status::Syscall } else { g.status() };
         let since_is_old = blocked && g.status() != Status::Syscall;
         let seen = GSnapshot::with_status(g, status);

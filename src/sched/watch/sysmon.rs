@@ -9,6 +9,7 @@ use super::poller::PollerWatch;
 use crate::os::thread;
 use crate::os::time;
 use crate::sched::core::events::{self, Heir, WAKE_UP};
+use crate::sched::core::loan;
 use crate::sched::core::netpoll;
 use crate::sched::core::order;
 use crate::sched::core::owner;
@@ -412,6 +413,7 @@ impl Look {
 fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let look = Look::at(p, now);
     seen.next = i64::MAX;
+    loan::end_if_long(rt, p, now);
     share_if_slow(rt, p, seen, &look);
     ask_at_end_of_turn(rt, p, seen, &look);
     if look.has_moved(seen) {

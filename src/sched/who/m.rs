@@ -37,12 +37,13 @@ pub struct M {
     /// The goroutine that the M runs; null on g0. Threads that preempt the M or have stopped the world read it too:
     /// `preempt::runs_preemptible`, `embed::for_each`.
     pub curg: RelaxedCell<*const G>,
-    /// The P that the M holds; null in a system call and when idle.
-    pub p: Cell<*const P>,
+    /// The P that the M holds; null in a system call and when idle. The M writes it; another thread reads it in
+    /// `preempt::take_locked`.
+    pub p: RelaxedCell<*const P>,
     /// Whether the user's code runs, with a P or in a system call: see `boundary`.
     pub outside: AtomicU8,
     /// A [`claim`]: whether another thread takes the M's P away.
-    pub claim: AtomicU8,
+    pub claim: AtomicU32,
     /// g0's context at rest, while a goroutine runs.
     pub g0_context: Cell<usize>,
     /// g0's stack; known only when a sanitizer asks for it.
@@ -168,9 +169,9 @@ impl M {
     pub fn new(id: u32, node: usize) -> M {
         M {
             curg: RelaxedCell::new(ptr::null()),
-            p: Cell::new(ptr::null()),
+            p: RelaxedCell::new(ptr::null()),
             outside: AtomicU8::new(INSIDE),
-            claim: AtomicU8::new(claim::NONE),
+            claim: AtomicU32::new(claim::NONE),
             g0_context: Cell::new(0),
             stack_bounds: Cell::new((0, 0)),
             fiber: Fiber::new(),
@@ -320,7 +321,7 @@ impl M {
     /// goroutines that are bound to the M don't run. May be old when it is read.
     pub fn is_blocked(&self) -> bool {
         self.in_syscall.load(Ordering::Relaxed)
-            || self.claim.load(Ordering::Relaxed) == claim::TAKEN
+            || claim::is_lost(self.claim.load(Ordering::Relaxed))
     }
 
     /// A random number.
@@ -534,12 +535,31 @@ pub fn random_of_thread() -> u32 {
 /// Which thread has the P of an M that is outside: values of [`crate::sched::who::m::M::claim`].
 pub mod claim {
     /// The M has it.
-    pub const NONE: u8 = 0;
+    pub const NONE: u32 = 0;
     /// Another thread asks for the P. The first to change this has the P: the asker, to `TAKEN`, or the M, back to
     /// `NONE`.
-    pub const ASKED: u8 = 1;
+    pub const ASKED: u32 = 1;
     /// The asker has the P. The M finds out when it comes back.
-    pub const TAKEN: u8 = 2;
+    pub const TAKEN: u32 = 2;
+
+    /// The low bits of a claim that [`lent`] makes.
+    const LENT: u32 = 3;
+
+    /// Another M has the P with this number on loan. The first to change this has the P: the borrower, which gives it
+    /// back (`NONE`), or the M, which comes back and finds that it has no P (`TAKEN`). With the number a borrower of
+    /// another P can't take this loan for its own.
+    pub const fn lent(p: u16) -> u32 {
+        (p as u32) << 8 | LENT
+    }
+
+    pub const fn is_lent(claim: u32) -> bool {
+        claim & 0xff == LENT
+    }
+
+    /// Whether another thread has the P.
+    pub const fn is_lost(claim: u32) -> bool {
+        claim == TAKEN || is_lent(claim)
+    }
 }
 
 /// Values of [`crate::sched::who::m::M::outside`].

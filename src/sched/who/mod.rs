@@ -10,6 +10,7 @@ pub mod gang;
 pub mod group;
 pub mod hooks;
 pub mod inspector;
+pub mod loan;
 pub mod m;
 pub mod node;
 pub mod p;

@@ -2,6 +2,7 @@
 
 use super::g::G;
 use super::gang;
+use super::loan::Loan;
 use super::m::{M, MRef};
 use super::node::Node;
 use super::poll;
@@ -140,6 +141,7 @@ pub struct P {
     owner: AtomicOwner,
     /// Counts system calls; sysmon checks whether it moves.
     pub syscall_tick: AtomicU32,
+    pub loan: Loan,
     pub poll: poll::Poll,
     pub pace: Pace,
     /// Goroutines spawned and ended here. The second is changed by [`P::count_end`].
@@ -328,6 +330,7 @@ impl P {
             stack_kind: StackKind::new(stack_class, node.id as u16),
             owner: AtomicOwner(AtomicUsize::new(Owner::none(PStatus::Dead).0)),
             syscall_tick: AtomicU32::new(0),
+            loan: Loan::new(),
             poll: poll::Poll::new(),
             pace: Pace::default(),
             created: AtomicU64::new(0),
@@ -420,7 +423,9 @@ impl P {
     /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.
     pub fn stands_since(&self) -> i64 {
         let seen = self.seen_tick.load(Ordering::Acquire);
-        let stands = seen == self.tick.load(Ordering::Relaxed) && !self.has_made_calls();
+        let stands = seen == self.tick.load(Ordering::Relaxed)
+            && !self.has_made_calls()
+            && !self.loan.is_open();
         if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
     }
 
@@ -539,6 +544,11 @@ impl P {
     pub fn leave_m(&self, to: PStatus) {
         debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
         self.owner.pass_on(&[PStatus::Running], Owner::none(to));
+    }
+
+    /// Its owner passes it to another M, which runs it then.
+    pub fn pass_to(&self, m: MRef) {
+        self.owner.pass_on(&[PStatus::Running], Owner::m(PStatus::Running, m));
     }
 
     /// Takes a P that its M has left for a system call, as [`P::leave_m`] does; false: it isn't in one any more.

@@ -1,5 +1,7 @@
 //! G, M, P and Node: the real files, and stand-ins for the rest.
 
+#[path = "../../../../../src/sched/who/loan.rs"]
+pub mod loan;
 #[path = "../../../../../src/sched/who/node.rs"]
 pub mod node;
 #[path = "../../../../../src/sched/who/p.rs"]

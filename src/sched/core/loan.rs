@@ -1,0 +1,138 @@
+//! Loans: an M that is back from a system call takes a P from a goroutine that computes, and gives the P back when its
+//! goroutine begins the next call. SYSCALLS.md, "Loans", has the protocol.
+
+use super::events;
+use super::owner;
+use super::preempt;
+use super::steal;
+use super::world;
+use crate::atomic::spin_loop;
+use crate::os::time;
+use crate::sched::who::attention::{SLICE, STOP};
+use crate::sched::who::m::{MRef, OUTSIDE, claim};
+use crate::sched::who::p::PRef;
+use crate::sched::who::runtime::{Runtime, rt};
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// After this time, in ns, the lender gets the preemption signal: the borrower has begun no call.
+const LONG: i64 = 200_000;
+/// A borrower waits for this time at most, in ns, for another thread that takes a P. That thread interrupts all CPUs of
+/// the process (`membarrier`), which takes 20 us.
+const PATIENCE: i64 = 40_000;
+
+/// For an M that is back from a call and is awake: borrows its old P, or another P of the node, from a goroutine that is
+/// known to compute. No thread has to be woken for that. Not a P with other work: that work would wait for the caller's
+/// goroutine, too. The caller owns the P then.
+#[must_use]
+pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
+    if !events::may_take_ps(rt) {
+        return None;
+    }
+    let began = time::now();
+    let mut now = began;
+    loop {
+        if world::is_stopping() || steal::work_but_preempted(old) {
+            return None;
+        }
+        let is_lent = |p: &PRef| computes(*p, now) && !p.has_work() && lend(*p, now);
+        let p = events::p_and_others(rt, old).find(is_lent);
+        if p.is_some() {
+            return p;
+        }
+        loop {
+            if rt.taking.is_free() || now - began >= PATIENCE {
+                return None;
+            }
+            spin_loop();
+            now = time::now();
+            if rt.taking.is_free() {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether the goroutine on the P is known to have computed for [`BACK`](preempt::BACK), or has got the P again after it
+/// was preempted: see [`events::computes_for_long`].
+fn computes(p: PRef, now: i64) -> bool {
+    let since = p.stands_since();
+    since != i64::MAX && !(now - preempt::BACK..=now).contains(&since)
+}
+
+/// Takes the P from the M that runs it, if the user's code runs there. The goroutine goes on without a P.
+pub fn lend(p: PRef, now: i64) -> bool {
+    let lends =
+        |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE && preempt::may_be_interrupted(*m);
+    let Some(m) = p.runner().filter(lends) else { return false };
+    let is_wanted = p.attention.load(Ordering::Relaxed) & !SLICE != 0;
+    if is_wanted || !preempt::take_on_loan(p, m) {
+        return false;
+    }
+    // The turn is the lender's, and so is the request to end it.
+    let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
+    p.loan.begin(m, now, asked);
+    true
+}
+
+/// The goroutine of the M begins a call: gives the P back if the P is on loan and nothing else waits for it. True: the M
+/// has no P, as if another thread had taken the P from the call.
+#[must_use]
+pub fn give_back(m: MRef) -> bool {
+    m.p().loan.is_open() && !is_needed(m.p()) && give_to_lender(m, m.p())
+}
+
+/// False: the loan is over, or the lender has found out that it has no P.
+pub fn give_to_lender(m: MRef, p: PRef) -> bool {
+    let is_asked = p.loan.is_asked();
+    let Some(lender) = p.loan.end() else { return false };
+    let lent = claim::lent(p.id);
+    if lender.claim.load(Ordering::Relaxed) != lent {
+        return false;
+    }
+    if is_asked {
+        world::ask(p, SLICE);
+    }
+    let last = p.last_m.load(Ordering::Relaxed);
+    p.last_m.store(lender.as_ptr(), Ordering::Relaxed);
+    p.pass_to(lender);
+    // Release: pairs with the Acquire in `is_claimed`: the lender sees what was done with the P.
+    let is_back =
+        lender.claim.compare_exchange(lent, claim::NONE, Ordering::AcqRel, Ordering::Relaxed);
+    if is_back.is_err() {
+        p.pass_to(m);
+        p.last_m.store(last, Ordering::Relaxed);
+        return false;
+    }
+    m.old_p.set(p.as_ptr());
+    m.p.set(ptr::null());
+    m.in_syscall.store(true, Ordering::Relaxed);
+    // Pairs with the fences in `root_ended` and `world::stop`: either the thread that asks sees that the lender runs the
+    // P, or this thread sees that the thread has asked.
+    fence(Ordering::SeqCst);
+    owner::go_to_g0_if_wanted_back(lender, p);
+    if p.attention.load(Ordering::Relaxed) & STOP != 0 {
+        preempt::interrupt(rt(), p);
+    }
+    true
+}
+
+/// Whether another task than the lender's goroutine waits for the P, or a thread asks for the P.
+fn is_needed(p: PRef) -> bool {
+    world::is_stopping()
+        || p.attention.load(Ordering::Relaxed) != 0
+        || p.serves.load(Ordering::Relaxed) != 0
+        || p.has_work()
+        || steal::work_but_preempted(p)
+        || p.next_event() <= time::now()
+}
+
+/// For sysmon: ends a loan that lasts long. Its lender has lost the P, and must not compute on without a P.
+pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) {
+    if p.loan.began_before(now - LONG)
+        && let Some(lender) = p.loan.end()
+    {
+        p.is_lost_on(lender.cpu.load(Ordering::Relaxed), now);
+        preempt::stop_stray(rt, lender);
+    }
+}
