@@ -746,6 +746,56 @@ fn those_that_are_back_from_calls_take_ps_from_those_that_compute() {
     check(2000, || back_from_calls(2));
 }
 
+/// Goroutines borrow P's from goroutines that compute, and give them back when they begin their next call, while the lenders
+/// call the library. Third parties take the same P's, and a thread stops the world.
+fn loans(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for _ in 0..procs {
+            let (o, e) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..4 {
+                    call(4_000);
+                    inside(|| o.visit());
+                }
+                e.add(1);
+            });
+            let (o, e) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..4 {
+                    (0..3).for_each(|_| user_code());
+                    inside(|| o.visit());
+                }
+                e.add(1);
+            });
+        }
+        let stops = owners.clone();
+        let others = [
+            play_sysmon(30, &[Look::Stands]),
+            play_sysmon(8, &[Look::Stands, Look::Stands, Look::Blocks, Look::Strays]),
+            Plain::start(move || {
+                os::time::sleep(15_000);
+                let world = world::stop();
+                stops.visit_all();
+                world::start(world);
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 2 * procs as u64);
+}
+
+#[test]
+fn the_only_p_is_lent_and_given_back() {
+    check(2000, || loans(1));
+}
+
+#[test]
+fn ps_are_lent_and_given_back() {
+    check(2000, || loans(2));
+}
+
 /// Members of a group compute, call and fork, and no signal may stop them. Third parties take their P's, also as if the
 /// members were blocked, fork, and stop the world. A native goroutine beside the members still gets a P.
 fn members_compute(procs: usize, members: usize) {
