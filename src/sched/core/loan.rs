@@ -8,10 +8,10 @@ use super::steal;
 use super::world;
 use crate::atomic::spin_loop;
 use crate::os::time;
-use crate::sched::who::attention::{SLICE, STOP};
+use crate::sched::who::attention::SLICE;
 use crate::sched::who::m::{MRef, OUTSIDE, claim};
 use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::who::runtime::Runtime;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
@@ -40,15 +40,13 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
         if p.is_some() {
             return p;
         }
-        loop {
-            if rt.taking.is_free() || now - began >= PATIENCE {
-                return None;
-            }
+        // The P may be about to be borrowed, and given back, by the thread that has the lock.
+        if rt.taking.is_free() || now - began >= PATIENCE {
+            return None;
+        }
+        while !rt.taking.is_free() && now - began < PATIENCE {
             spin_loop();
             now = time::now();
-            if rt.taking.is_free() {
-                break;
-            }
         }
     }
 }
@@ -107,13 +105,10 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     m.old_p.set(p.as_ptr());
     m.p.set(ptr::null());
     m.in_syscall.store(true, Ordering::Relaxed);
-    // Pairs with the fences in `root_ended` and `world::stop`: either the thread that asks sees that the lender runs the
-    // P, or this thread sees that the thread has asked.
+    // Pairs with the fence in `root_ended`: either that thread sees that the lender runs the P, or this thread sees that the
+    // lender is wanted back.
     fence(Ordering::SeqCst);
     owner::go_to_g0_if_wanted_back(lender, p);
-    if p.attention.load(Ordering::Relaxed) & STOP != 0 {
-        preempt::interrupt(rt(), p);
-    }
     true
 }
 

@@ -515,8 +515,12 @@ fn a_lender_that_calls_the_library_has_lost_its_p() {
         assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
         assert!(!loan::give_to_lender(borrower, p));
         assert!(p.is_run_by(borrower) && !p.loan.is_open());
-        // While the borrower is about to give it back.
+        // The lender gets another P, lends that, and gets it back: each time while the borrower of the first P is late.
         let other = s.p(1);
+        s.m.claim.store(claim::lent(other.id), Ordering::Relaxed);
+        p.loan.begin(s.m, time::now(), false);
+        assert!(!loan::give_to_lender(borrower, p), "the other P's borrower has that claim");
+        assert!(p.is_run_by(borrower));
         s.m.p.set(other.as_ptr());
         s.m.claim.store(claim::NONE, Ordering::Relaxed);
         p.pass_to(s.m);

@@ -755,16 +755,16 @@ fn loans(procs: usize) {
         for _ in 0..procs {
             let (o, e) = (owners.clone(), ends.clone());
             go(move || {
-                for _ in 0..4 {
-                    call(4_000);
+                for _ in 0..6 {
+                    call(2_000);
                     inside(|| o.visit());
                 }
                 e.add(1);
             });
             let (o, e) = (owners.clone(), ends.clone());
             go(move || {
-                for _ in 0..4 {
-                    (0..3).for_each(|_| user_code());
+                for _ in 0..8 {
+                    user_code();
                     inside(|| o.visit());
                 }
                 e.add(1);
@@ -788,7 +788,7 @@ fn loans(procs: usize) {
 
 #[test]
 fn the_only_p_is_lent_and_given_back() {
-    check(2000, || loans(1));
+    check(6000, || loans(1));
 }
 
 #[test]
