@@ -26,24 +26,24 @@ use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Task, TaskKind};
 use crate::sched::words::limits::PROCS as MAX;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
 const RECHECK: i64 = 100_000;
 
 /// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. The M's that answer
 /// clear it, and sysmon.
-static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicBool::new(false));
+static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicU32::new(0));
 
 #[repr(align(128))]
-struct OnItsOwnLine(AtomicBool);
+struct OnItsOwnLine(AtomicU32);
 
 /// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or when the M is next on
 /// g0.
 pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.
-    WANTED.0.store(true, Ordering::SeqCst);
+    WANTED.0.store(1, Ordering::SeqCst);
     show_wanted(true);
 }
 
@@ -67,7 +67,8 @@ fn show_wanted(yes: bool) {
 /// Whether some P may be asked for something.
 #[inline(always)]
 pub fn any_p_is_asked() -> bool {
-    WANTED.0.load(Ordering::Relaxed)
+    // As wide as `M::claim`, so that one instruction ORs the two (`boundary::must_answer`).
+    WANTED.0.load(Ordering::Relaxed) != 0
 }
 
 /// A member of a worker group has lost its P, which it notices only at a call: `gs_preempt_check` has to be one.
@@ -83,10 +84,10 @@ pub fn ask_member_without_p() {
 /// the bits of every `ask` that set the word before.
 fn forget_answered(rt: &Runtime) -> bool {
     // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
-    WANTED.0.store(false, Ordering::SeqCst);
+    WANTED.0.store(0, Ordering::SeqCst);
     let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
     if is_asked {
-        WANTED.0.store(true, Ordering::SeqCst);
+        WANTED.0.store(1, Ordering::SeqCst);
     }
     is_asked
 }
