@@ -160,14 +160,20 @@ fn learn(g: GRef, kept: bool) {
     g.long_calls.set(long);
 }
 
+/// The M counts as in a system call from here on, and remembers its P.
+#[inline(always)]
+pub fn go_without_p(m: MRef, p: PRef) {
+    m.old_p.set(p.as_ptr());
+    m.p.set(ptr::null());
+    m.in_syscall.store(true, Ordering::Relaxed);
+}
+
 /// From now on any thread that needs the P may take it, unless this M's goroutine has stopped the world: no other
 /// goroutine may run then, and the P must be there when the call is over.
 fn mark(m: MRef) -> PRef {
     let p = m.p();
     p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    m.old_p.set(p.as_ptr());
-    m.p.set(ptr::null());
-    m.in_syscall.store(true, Ordering::Relaxed);
+    go_without_p(m, p);
     if !m.stops_world.get() {
         p.leave_to_call(m);
     }

@@ -70,10 +70,15 @@ pub fn may_lose_p(p: PRef) -> bool {
 /// preempted. (The P then counts its time from a moment that is yet to come: `handler::computes_from_now`.) Reads the
 /// clock only where the goroutine is known to run without a switch or a call.
 pub fn computes_for_long(p: PRef) -> bool {
+    computes_for(p, WAKE_UP)
+}
+
+/// [`computes_for_long`] with another time, in ns, than [`WAKE_UP`].
+pub fn computes_for(p: PRef, least: i64) -> bool {
     let since = p.stands_since();
     since != i64::MAX && {
         let now = time::now();
-        !(now - WAKE_UP..=now).contains(&since)
+        !(now - least..=now).contains(&since)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Loans: an M that is back from a system call takes a P from a goroutine that computes, and gives the P back when its
 //! goroutine begins the next call. SYSCALLS.md, "Loans", has the protocol.
 
+use super::blocking;
 use super::events;
 use super::owner;
 use super::preempt;
@@ -12,7 +13,6 @@ use crate::sched::who::attention::SLICE;
 use crate::sched::who::m::{MRef, OUTSIDE, claim};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::Runtime;
-use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
 /// After this time, in ns, the lender gets the preemption signal: the borrower has begun no call.
@@ -35,7 +35,8 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
         if world::is_stopping() || steal::work_but_preempted(old) {
             return None;
         }
-        let is_lent = |p: &PRef| computes(*p, now) && !p.has_work() && lend(*p, now);
+        let is_lent =
+            |p: &PRef| events::computes_for(*p, preempt::BACK) && !p.has_work() && lend(*p, now);
         let p = events::p_and_others(rt, old).find(is_lent);
         if p.is_some() {
             return p;
@@ -49,13 +50,6 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
             now = time::now();
         }
     }
-}
-
-/// Whether the goroutine on the P is known to have computed for [`BACK`](preempt::BACK), or has got the P again after it
-/// was preempted: see [`events::computes_for_long`].
-fn computes(p: PRef, now: i64) -> bool {
-    let since = p.stands_since();
-    since != i64::MAX && !(now - preempt::BACK..=now).contains(&since)
 }
 
 /// Takes the P from the M that runs it, if the user's code runs there. The goroutine goes on without a P.
@@ -102,9 +96,7 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
         p.last_m.store(last, Ordering::Relaxed);
         return false;
     }
-    m.old_p.set(p.as_ptr());
-    m.p.set(ptr::null());
-    m.in_syscall.store(true, Ordering::Relaxed);
+    blocking::go_without_p(m, p);
     // Pairs with the fence in `root_ended`: either that thread sees that the lender runs the P, or this thread sees that the
     // lender is wanted back.
     fence(Ordering::SeqCst);

@@ -246,9 +246,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let others = p.attention.load(Ordering::Relaxed) != 0
         || p.serves.load(Ordering::Relaxed) != 0
         || p.has_work()
-        || !node.high.is_empty()
-        || !node.runq.is_empty()
-        || node.placed() > 0
+        || steal::work_but_preempted(p)
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();
     if others { None } else { handler::next_waiting(node, p).map(with_its_m) }

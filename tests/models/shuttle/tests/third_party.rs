@@ -150,6 +150,17 @@ fn lender(n: usize, f: impl Fn() -> Box<dyn FnOnce() + Send> + Send + 'static) -
     })
 }
 
+/// Stops the world once, after this many ns.
+fn stopper(after: i64, owners: &Arc<Owners>) -> Plain {
+    let owners = owners.clone();
+    Plain::start(move || {
+        os::time::sleep(after);
+        let world = world::stop();
+        owners.visit_all();
+        world::start(world);
+    })
+}
+
 /// Begins a goroutine that does this twice and needs its P after each time.
 fn go_twice(owners: &Arc<Owners>, ends: &Arc<Count>, f: impl Fn(&Owners) + Send + 'static) {
     let (owners, ends) = (owners.clone(), ends.clone());
@@ -720,16 +731,10 @@ fn back_from_calls(procs: usize) {
             go_twice(&owners, &ends, |_| (0..3).for_each(|_| user_code()));
         }
         go_twice(&owners, &ends, |_| block(20_000));
-        let stops = owners.clone();
         let others = [
             play_sysmon(20, &[Look::Stands, Look::Calls, Look::Strays]),
             play_sysmon(20, &[Look::Stands, Look::Events, Look::Blocks]),
-            Plain::start(move || {
-                os::time::sleep(10_000);
-                let world = world::stop();
-                stops.visit_all();
-                world::start(world);
-            }),
+            stopper(10_000, &owners),
         ];
         others.into_iter().for_each(Plain::join);
     });
@@ -770,16 +775,10 @@ fn loans(procs: usize) {
                 e.add(1);
             });
         }
-        let stops = owners.clone();
         let others = [
             play_sysmon(30, &[Look::Stands]),
             play_sysmon(8, &[Look::Stands, Look::Stands, Look::Blocks, Look::Strays]),
-            Plain::start(move || {
-                os::time::sleep(15_000);
-                let world = world::stop();
-                stops.visit_all();
-                world::start(world);
-            }),
+            stopper(15_000, &owners),
         ];
         others.into_iter().for_each(Plain::join);
     });
