@@ -24,7 +24,7 @@ pub const BACK: i64 = 100_000;
 /// Whether another thread asks for the M's P, or has taken it.
 #[inline(always)]
 pub fn is_claimed(m: MRef) -> bool {
-    // Acquire: pairs with the Release in `loan::give_back`.
+    // Acquire: pairs with the Release in `loan::give_to_lender`.
     m.claim.load(Ordering::Acquire) != claim::NONE
 }
 
