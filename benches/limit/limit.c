@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -303,10 +305,128 @@ static void preempt(int64_t n, int procs)
     CHECK(count > 0);
 }
 
-/* latency: a thread wakes another one by a futex every 2 ms, beside an endless loop for each P. What is left to the
- * loops is a percentage of what they do without the wakes. */
+/* latency: how late a thread runs after its event, beside nothing or beside an endless loop for each P: the cells of
+ * benches/c/latency.c with threads in place of goroutines. What is left to the loops is a percentage of what they do
+ * without events. */
 
 enum { LATENCY_PERIOD_NS = 2000000 };
+
+static struct {
+    int64_t count;
+    _Atomic int64_t *at; /* when each event happened */
+    _Atomic uint32_t happened;
+    int socket[2];
+    sem_t sem;
+} events;
+
+static void nap(void)
+{
+    sleep_ns(LATENCY_PERIOD_NS);
+}
+
+static void *ring_all(void *arg)
+{
+    for (int64_t i = 0; i < events.count; i++) {
+        nap();
+        atomic_store(&events.at[i], now());
+        atomic_fetch_add(&events.happened, 1);
+        futex(&events.happened, FUTEX_WAKE_PRIVATE, 1);
+    }
+    return arg;
+}
+
+static void *write_all(void *arg)
+{
+    for (int64_t i = 0; i < events.count; i++) {
+        nap();
+        atomic_store(&events.at[i], now());
+        CHECK(write(events.socket[1], "", 1) == 1);
+    }
+    return arg;
+}
+
+static void *post_all(void *arg)
+{
+    for (int64_t i = 0; i < events.count; i++) {
+        nap();
+        atomic_store(&events.at[i], now());
+        CHECK(sem_post(&events.sem) == 0);
+    }
+    return arg;
+}
+
+static void wait_for_ring(int64_t i)
+{
+    while (atomic_load(&events.happened) == (uint32_t)i)
+        futex(&events.happened, FUTEX_WAIT_PRIVATE, (uint32_t)i);
+}
+
+static void read_byte(int64_t i)
+{
+    char byte;
+    (void)i;
+    CHECK(read(events.socket[0], &byte, 1) == 1);
+}
+
+static void wait_for_post(int64_t i)
+{
+    (void)i;
+    CHECK(sem_wait(&events.sem) == 0);
+}
+
+static const struct kind {
+    const char *name;
+    void *(*happen)(void *); /* on another thread; NULL: a timer */
+    void (*wait)(int64_t i);
+} kinds[] = {
+    {"timer", NULL, NULL},
+    {"channel", ring_all, wait_for_ring},
+    {"socket", write_all, read_byte},
+    {"semaphore", post_all, wait_for_post},
+};
+
+/* For the thread that waits for events: the kernel is to run it as soon as it wakes, as it is to run the library's
+ * threads. Kernels before Linux 6.12 ignore the short turns. */
+static void ask_for_speed(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes = {0};
+
+    CHECK(prctl(PR_SET_TIMERSLACK, 1) == 0);
+    CHECK(syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0);
+    attributes.size = sizeof attributes;
+    attributes.flags = 1; /* SCHED_FLAG_RESET_ON_FORK: the loops and sources are not to inherit it. */
+    attributes.runtime = 100000;
+    CHECK(syscall(SYS_sched_setattr, 0, &attributes, 0) == 0);
+}
+
+static void wait_for_events(const struct kind *kind, int64_t *late, int64_t n)
+{
+    events.count = n;
+    atomic_store(&events.happened, 0);
+    CHECK((events.at = calloc((size_t)n, sizeof *events.at)) != NULL);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, events.socket) == 0 && sem_init(&events.sem, 0, 0) == 0);
+    pthread_t source = kind->happen != NULL ? start_thread(kind->happen, NULL) : pthread_self();
+    for (int64_t i = 0; i < n; i++) {
+        if (kind->happen == NULL) {
+            atomic_store(&events.at[i], now() + LATENCY_PERIOD_NS);
+            nap();
+        } else {
+            kind->wait(i);
+        }
+        late[i] = now() - atomic_load(&events.at[i]);
+        CHECK(late[i] >= 0);
+    }
+    if (kind->happen != NULL)
+        wait_for_thread(source);
+    CHECK(close(events.socket[0]) == 0 && close(events.socket[1]) == 0 && sem_destroy(&events.sem) == 0);
+    free(events.at);
+}
 
 static void *loop_anywhere(void *arg)
 {
@@ -326,38 +446,62 @@ static double rounds_of(atomic_uint_fast64_t *counts, int loops)
     return rounds;
 }
 
-/* Rounds of all loops in a second, beside n wakes or as long without them. */
-static double rounds_a_second(atomic_uint_fast64_t *counts, int loops, int64_t n, bool wakes)
+/* Rounds of all loops in a second, beside n events of a kind (NULL: as long without any). */
+static double rounds_a_second(atomic_uint_fast64_t *counts, int loops, const struct kind *kind, int64_t *late, int64_t n)
 {
     int64_t began = now();
     double rounds = rounds_of(counts, loops);
 
-    if (wakes)
-        wake_by_futex(n, LATENCY_PERIOD_NS, false, "latency.loops_channel_p50", "latency.loops_channel_p99");
+    if (kind != NULL)
+        wait_for_events(kind, late, n);
     else
         sleep_ns(n * LATENCY_PERIOD_NS);
     return (rounds_of(counts, loops) - rounds) * 1e9 / (double)(now() - began);
 }
 
-static void latency(int64_t n, int procs)
+static void measure_latency(const char *background, int loops, const struct kind *kind, int64_t n)
 {
     /* A cache line for each. */
-    atomic_uint_fast64_t *counts = calloc(8 * (size_t)procs, sizeof *counts);
-    pthread_t *loops = calloc((size_t)procs, sizeof *loops);
+    atomic_uint_fast64_t *counts = calloc(8 * (size_t)loops + 1, sizeof *counts);
+    pthread_t *threads = calloc((size_t)loops + 1, sizeof *threads);
+    int64_t *late = calloc((size_t)n, sizeof *late);
+    double alone = 0, beside;
+    char p50[64], p99[64], other[64];
 
-    CHECK(counts != NULL && loops != NULL);
+    CHECK(counts != NULL && threads != NULL && late != NULL);
     atomic_store(&stop, false);
-    for (int i = 0; i < procs; i++)
-        loops[i] = start_thread(loop_anywhere, &counts[8 * i]);
-    double before = rounds_a_second(counts, procs, n / 2 + 1, false);
-    double beside = rounds_a_second(counts, procs, n, true);
-    double after = rounds_a_second(counts, procs, n / 2 + 1, false);
+    for (int i = 0; i < loops; i++)
+        threads[i] = start_thread(loop_anywhere, &counts[8 * i]);
+    if (loops > 0)
+        alone = rounds_a_second(counts, loops, NULL, NULL, n / 2 + 1);
+    beside = rounds_a_second(counts, loops, kind, late, n);
+    if (loops > 0)
+        alone = (alone + rounds_a_second(counts, loops, NULL, NULL, n / 2 + 1)) / 2;
     atomic_store(&stop, true);
-    for (int i = 0; i < procs; i++)
-        wait_for_thread(loops[i]);
-    report("latency.loops_channel_share", 100 * beside / ((before + after) / 2), "%");
+    for (int i = 0; i < loops; i++)
+        wait_for_thread(threads[i]);
+
+    snprintf(p50, sizeof p50, "latency.%s_%s_p50", background, kind->name);
+    snprintf(p99, sizeof p99, "latency.%s_%s_p99", background, kind->name);
+    report_late(late, n, p50, p99, 1e3, "us");
+    snprintf(other, sizeof other, "latency.%s_%s_max", background, kind->name);
+    report(other, (double)late[n - 1] / 1e3, "us");
+    if (loops > 0) {
+        snprintf(other, sizeof other, "latency.%s_%s_share", background, kind->name);
+        report(other, 100 * beside / alone, "%");
+    }
     free(counts);
-    free(loops);
+    free(threads);
+    free(late);
+}
+
+static void latency(int64_t n, int procs)
+{
+    ask_for_speed();
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        measure_latency("nothing", 0, &kinds[i], n);
+        measure_latency("loops", procs, &kinds[i], n);
+    }
 }
 
 /* echo: a thread and an epoll instance for each P; the first one also accepts and deals the connections out. */
@@ -459,7 +603,7 @@ static const struct workload {
     {"timer", timer, 1000, "sleeps"},
     {"preempt", preempt, 200, "sleeps"},
     {"wake", wake, 2000, "wakes"},
-    {"latency", latency, 200, "wakes"},
+    {"latency", latency, 200, "events of each kind"},
 };
 enum { WORKLOADS = sizeof workloads / sizeof workloads[0] };
 

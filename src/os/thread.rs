@@ -186,13 +186,19 @@ fn set_slack(ns: c_ulong) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
-/// The turn of the CPU that [`ask_for_short_turns`] asks for, in ns: the shortest that the kernel gives.
-const SHORT_TURN: u64 = 100_000;
+/// How long a thread's turns of the CPU are.
+#[derive(Clone, Copy)]
+pub enum Turns {
+    /// The shortest that the kernel gives, 100 us. The kernel (EEVDF) runs such a thread as soon as it wakes, before
+    /// threads with longer turns.
+    Short,
+    /// As long as those of any other thread.
+    Usual,
+}
 
-/// Asks the kernel to run the calling thread soon whenever it wakes, in exchange for short turns: EEVDF gives the
-/// thread a deadline of [`SHORT_TURN`]. Kernels before 6.12 ignore this, and then the thread may wait for 4 ms behind a
-/// thread that computes.
-pub fn ask_for_short_turns() {
+/// Asks the kernel for such turns for a thread that the library has started. `id`: as of [`id`]; 0: the calling thread.
+/// Kernels before 6.12 ignore this, and then a thread that wakes may wait for 4 ms behind a thread that computes.
+pub fn ask_for_turns(id: i32, turns: Turns) {
     let _errno = super::KeepErrno::new();
     let size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: all bytes zero are valid; it has only numbers.
@@ -200,7 +206,7 @@ pub fn ask_for_short_turns() {
     attributes.size = size;
     // SAFETY: the kernel fills in and reads `size` bytes.
     unsafe {
-        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0
+        if libc::syscall(libc::SYS_sched_getattr, id, &raw mut attributes, size, 0) == 0
             && attributes.sched_policy == libc::SCHED_OTHER as u32
             && attributes.sched_nice >= 0
         {
@@ -208,8 +214,11 @@ pub fn ask_for_short_turns() {
             // Threads that this thread starts don't inherit the setting. (The flag would also reset a negative nice
             // value in them, so a thread with a negative value doesn't ask.)
             attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-            attributes.sched_runtime = SHORT_TURN;
-            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+            attributes.sched_runtime = match turns {
+                Turns::Short => 100_000,
+                Turns::Usual => 0,
+            };
+            libc::syscall(libc::SYS_sched_setattr, id, &raw const attributes, 0);
         }
     }
 }

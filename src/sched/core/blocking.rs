@@ -327,7 +327,7 @@ pub unsafe fn queue_for_p(g: usize) {
     m.in_syscall.store(false, Ordering::Release);
     if !preempt::make_room(rt(), old) {
         // sysmon decides whether the goroutine on the old P has computed for long enough.
-        rt().sysmon.wake_by(time::now() + preempt::BACK);
+        rt().sysmon.wake_by(time::now() + events::WAKE_UP);
     }
 }
 

@@ -1,6 +1,8 @@
 //! P's for events. An event is what a timer, a file or another thread makes ready. Where no P is idle, an event gets the
 //! P of a system call or of a goroutine that computes. `PREEMPTION.md`, "Events", has the protocol.
 
+use super::handler;
+use super::loan;
 use super::netpoll;
 use super::order;
 use super::owner::take_left_p;
@@ -17,9 +19,10 @@ use crate::sched::who::task::Task;
 use core::iter;
 use core::sync::atomic::Ordering;
 
-/// A goroutine runs for this time, in ns, before an event preempts it. A preempted goroutine runs longer by the time for
-/// which it was kept from the P, so a flood of events gets at most half of the P.
-pub const WAKE_UP: i64 = 500_000;
+/// A goroutine runs for this time, in ns, before it lends its P to an event, or to an M that is back from a call. A
+/// preempted goroutine runs longer by the time for which it was kept from the P, so a flood of events gets at most half
+/// of the P.
+pub const WAKE_UP: i64 = 100_000;
 
 /// For an event, the thread that makes its goroutine ready checks this number of P's besides the event's home, for a P
 /// that a system call has left or that can be preempted.
@@ -51,7 +54,7 @@ pub fn find_p(rt: &Runtime, p: PRef) {
             world::ask(p, attention::SLICE);
             rt.sysmon.wake();
         }
-        _ => {}
+        since => rt.sysmon.wake_by(since + WAKE_UP),
     }
 }
 
@@ -70,15 +73,10 @@ pub fn may_lose_p(p: PRef) -> bool {
 /// preempted. (The P then counts its time from a moment that is yet to come: `handler::computes_from_now`.) Reads the
 /// clock only where the goroutine is known to run without a switch or a call.
 pub fn computes_for_long(p: PRef) -> bool {
-    computes_for(p, WAKE_UP)
-}
-
-/// [`computes_for_long`] with another time, in ns, than [`WAKE_UP`].
-pub fn computes_for(p: PRef, least: i64) -> bool {
     let since = p.stands_since();
     since != i64::MAX && {
         let now = time::now();
-        !(now - least..=now).contains(&since)
+        !(now - WAKE_UP..=now).contains(&since)
     }
 }
 
@@ -105,8 +103,9 @@ pub fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
 }
 
 /// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
-/// ready before anything else. The goroutine goes on without a P, as a stray. It gets the signal if it is on a CPU, else
-/// from the inspector.
+/// ready before anything else. The goroutine goes on without a P, which it lends (`core::loan`). If a thread asks the P
+/// for something the goroutine loses the P for good: it is a stray, and gets the signal if it is on a CPU, else from the
+/// inspector.
 ///
 /// A signal to the M that has the P would serve the event as well, but only when the kernel runs that M's thread. To find
 /// out whether it does, a thread reads that thread's CPU clock, and Linux then ends the thread's turn if the turn is over.
@@ -116,21 +115,27 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     let Some(m) = q.runner().filter(|m| is_outside(m) && preempt::may_be_interrupted(*m)) else {
         return false;
     };
-    let take = || match heir {
-        Heir::IdleM => preempt::take_outside(rt, q, m, PStatus::Idle),
-        Heir::Taker => preempt::take(q, m, PStatus::Idle),
+    let may_take = may_take_ps(rt) && (heir == Heir::Taker || handler::keep_a_spare(rt, q));
+    let on_loan = loan::may_be_lent(q);
+    let take = || match on_loan {
+        true => loan::lend(q, now),
+        false => preempt::take(q, m, PStatus::Idle),
     };
-    if !(may_take_ps(rt) && take()) {
+    if !(may_take && take()) {
         return false;
     }
-    q.is_lost_on(m.cpu.load(Ordering::Relaxed), now);
     if q != home {
         q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
+    }
+    if !on_loan {
+        q.is_lost_on(m.cpu.load(Ordering::Relaxed), now);
     }
     if heir == Heir::IdleM {
         start::hand_off(q);
     }
-    preempt::stop_stray(rt, m);
+    if !on_loan {
+        preempt::stop_stray(rt, m);
+    }
     true
 }
 

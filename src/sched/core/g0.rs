@@ -8,6 +8,7 @@ use super::exceptions;
 use super::gang;
 use super::group;
 use super::hooks;
+use super::loan;
 use super::netpoll;
 use super::order::{OTHERS, is_asked, next_local, next_tick, own_timer_due, preempted_in_turn};
 use super::owner::{make_idle, release_p};
@@ -159,7 +160,9 @@ fn next_task(m: MRef) -> Option<Task> {
     if task.is_none() {
         stop_spinning(m);
         hooks::idle(m);
-        start::hand_off(release_p(m));
+        if !loan::end(m) {
+            start::hand_off(release_p(m));
+        }
     }
     task
 }
@@ -292,6 +295,10 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
         next_tick(p);
         return Some(task);
     }
+    // The events are served for which this P was borrowed.
+    if p.loan.is_open() && ends_loan(m) {
+        return None;
+    }
     // A goroutine that was preempted long ago.
     if let Some(task) = preempted_in_turn(p) {
         return Some(task);
@@ -338,6 +345,18 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     None
 }
 
+/// The M has its P on loan: if it has nothing else to do, it gives the P back and sleeps. False: the M keeps the P.
+#[cold]
+#[inline(never)]
+fn ends_loan(m: MRef) -> bool {
+    if !m.pinned.is_empty() || loan::is_needed(m.p()) {
+        return false;
+    }
+    hooks::idle(m);
+    stop_spinning(m);
+    stop::end_loan(m)
+}
+
 /// A goroutine is about to run whose stack belongs to another node. If that has happened [`REMOTE_RUNS`] times in a row,
 /// the stack's memory moves to this node. On g0. seed: N9
 #[cold]
@@ -377,6 +396,7 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: the M is bound to this thread.
     unsafe { m::set_current(Some(m)) };
     m.bind_to(m.node.get());
+    m.ask_for_short_turns();
     preempt::allow();
     if m.is_spare.replace(false) {
         rt().nodes[m.node.get()].add_idle_m(m, false);

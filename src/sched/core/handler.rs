@@ -2,6 +2,7 @@
 //! `PREEMPTION.md`, "Preemption", has the protocol.
 
 use super::boundary;
+use super::events;
 use super::gang;
 use super::order;
 use super::owner::{acquire_p, release_p};
@@ -124,6 +125,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     note_cpu(m);
+    m.ask_for_usual_turns();
     publish(g);
     // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
@@ -163,7 +165,11 @@ pub fn computes_from_now(p: PRef) {
     if taken_at != 0 {
         p.others_had.store((now - taken_at).clamp(0, rt().slice), Ordering::Relaxed);
     }
-    p.seen_at(now + p.others_had.load(Ordering::Relaxed));
+    let since = now + p.others_had.load(Ordering::Relaxed);
+    p.seen_at(since);
+    if p.next_event() <= now {
+        rt().sysmon.wake_by(since + events::WAKE_UP);
+    }
     if event_waits {
         p.let_event_wait();
     }

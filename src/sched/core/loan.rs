@@ -1,5 +1,5 @@
-//! Loans: an M that is back from a system call takes a P from a goroutine that computes, and gives the P back when its
-//! goroutine begins the next call. SYSCALLS.md, "Loans", has the protocol.
+//! Loans: an M that is back from a system call, or serves an event, takes a P from a goroutine that computes. It gives
+//! the P back when its goroutine begins the next call, or when it has nothing else to run. LOANS.md has the protocol.
 
 use super::blocking;
 use super::events;
@@ -13,9 +13,10 @@ use crate::sched::who::attention::SLICE;
 use crate::sched::who::m::{MRef, OUTSIDE, claim};
 use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::Runtime;
+use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// After this time, in ns, the lender gets the preemption signal: the borrower has begun no call.
+/// After this time, in ns, the lender gets the preemption signal: the borrower still has the P.
 const LONG: i64 = 200_000;
 /// A borrower waits for this time at most, in ns, for another thread that takes a P. That thread interrupts all CPUs of
 /// the process (`membarrier`), which takes 20 us.
@@ -35,8 +36,7 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
         if world::is_stopping() || steal::work_but_preempted(old) {
             return None;
         }
-        let is_lent =
-            |p: &PRef| events::computes_for(*p, preempt::BACK) && !p.has_work() && lend(*p, now);
+        let is_lent = |p: &PRef| events::computes_for_long(*p) && !p.has_work() && lend(*p, now);
         let p = events::p_and_others(rt, old).find(is_lent);
         if p.is_some() {
             return p;
@@ -52,18 +52,25 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
     }
 }
 
+/// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn.
+pub fn may_be_lent(p: PRef) -> bool {
+    p.attention.load(Ordering::Relaxed) & !SLICE == 0
+}
+
 /// Takes the P from the M that runs it, if the user's code runs there. The goroutine goes on without a P.
 pub fn lend(p: PRef, now: i64) -> bool {
     let lends =
         |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE && preempt::may_be_interrupted(*m);
     let Some(m) = p.runner().filter(lends) else { return false };
-    let is_wanted = p.attention.load(Ordering::Relaxed) & !SLICE != 0;
-    if is_wanted || !preempt::take_on_loan(p, m) {
+    let stands_since = p.stands_since();
+    if !may_be_lent(p) || !preempt::take_on_loan(p, m) {
         return false;
     }
     // The turn is the lender's, and so is the request to end it.
     let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
-    p.loan.begin(m, now, asked);
+    p.loan.begin(m, now, asked, stands_since);
+    // So that the borrower's thread gets a CPU before the lender's.
+    m.ask_for_usual_turns();
     true
 }
 
@@ -71,12 +78,29 @@ pub fn lend(p: PRef, now: i64) -> bool {
 /// has no P, as if another thread had taken the P from the call.
 #[must_use]
 pub fn give_back(m: MRef) -> bool {
-    m.p().loan.is_open() && !is_needed(m.p()) && give_to_lender(m, m.p())
+    let p = m.p();
+    let is_back = p.loan.is_open() && !is_needed(p) && give_to_lender(m, p);
+    if is_back {
+        blocking::go_without_p(m, p);
+    }
+    is_back
 }
 
-/// False: the loan is over, or the lender has found out that it has no P.
+/// The M has nothing to run: gives the P back if the P is on loan and nothing else waits for it. True: the M has no P.
+#[must_use]
+pub fn end(m: MRef) -> bool {
+    let p = m.p();
+    let is_back = p.loan.is_open() && !is_needed(p) && give_to_lender(m, p);
+    if is_back {
+        m.p.set(ptr::null());
+    }
+    is_back
+}
+
+/// The caller still has to note that the M has no P. False: the loan is over, or the lender has found out that it has no
+/// P, and the M keeps the P.
 pub fn give_to_lender(m: MRef, p: PRef) -> bool {
-    let is_asked = p.loan.is_asked();
+    let (is_asked, stands_since) = (p.loan.is_asked(), p.loan.stands_since());
     let Some(lender) = p.loan.end() else { return false };
     let lent = claim::lent(p.id);
     if lender.claim.load(Ordering::Relaxed) != lent {
@@ -84,6 +108,10 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     }
     if is_asked {
         world::ask(p, SLICE);
+    }
+    // The borrower's decisions were no turns of the lender.
+    if stands_since != i64::MAX {
+        p.seen_at(stands_since);
     }
     let last = p.last_m.load(Ordering::Relaxed);
     p.last_m.store(lender.as_ptr(), Ordering::Relaxed);
@@ -96,7 +124,6 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
         p.last_m.store(last, Ordering::Relaxed);
         return false;
     }
-    blocking::go_without_p(m, p);
     // Pairs with the fence in `root_ended`: either that thread sees that the lender runs the P, or this thread sees that the
     // lender is wanted back.
     fence(Ordering::SeqCst);
@@ -105,7 +132,7 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
 }
 
 /// Whether another task than the lender's goroutine waits for the P, or a thread asks for the P.
-fn is_needed(p: PRef) -> bool {
+pub fn is_needed(p: PRef) -> bool {
     world::is_stopping()
         || p.attention.load(Ordering::Relaxed) != 0
         || p.serves.load(Ordering::Relaxed) != 0

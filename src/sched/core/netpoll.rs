@@ -249,6 +249,11 @@ pub fn is_deserted(p: PRef) -> bool {
     matches!(p.status(), PStatus::Idle | PStatus::Dead) && !p.poll.is_attended()
 }
 
+/// Whether no M polls the P's files, except an M that sleeps in the P's instance: the P is idle, or its goroutine computes.
+pub fn nobody_polls(p: PRef) -> bool {
+    p.status() == PStatus::Idle || p.stands_since() != i64::MAX
+}
+
 /// Undoes [`wait_begins`]: the goroutine runs again.
 pub fn wait_ends(home: PRef) {
     home.poll.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -268,8 +273,8 @@ pub fn runner_left(p: PRef) {
     }
 }
 
-/// The M that runs the P is about to make it idle and to sleep in its instance; `Post::leave` takes that back. False:
-/// no goroutine waits there, or another M sleeps there already.
+/// The M that runs the P is about to make it idle, or to give it back to a goroutine that computes, and to sleep in its
+/// instance; `Post::leave` takes that back. False: no goroutine waits there, or another M sleeps there already.
 pub fn attend(p: PRef) -> bool {
     p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
 }

@@ -291,7 +291,9 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
         3 => m.pinned.pop().or_else(|| group::steal_now_and_then(m)),
         4 => node.high.pop(),
-        // A goroutine that was preempted just now must not run before the goroutines for which it was preempted.
+        // A goroutine that was preempted just now must not run before the goroutines for which it was preempted. Nor
+        // does a preempted goroutine get a P that goes back soon to a goroutine that computes.
+        5 if p.loan.is_open() => None,
         5 => node.preempted.pop_if(handler::has_waited),
         _ => node.low.pop(),
     };
@@ -304,12 +306,12 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
 }
 
 /// Takes a goroutine that was preempted and has waited for a slice since, once the other goroutines have had the P for
-/// as long as the last preempted goroutine had it. [`now_and_then`] serves preempted goroutines only once in some
-/// hundred decisions. That is too late if each of the other goroutines blocks its thread until sysmon takes the P: all
-/// of them may block on a lock that the preempted goroutine holds.
+/// as long as the last preempted goroutine had it. Not while the P is on loan. [`now_and_then`] serves preempted
+/// goroutines only once in some hundred decisions. That is too late if each of the other goroutines blocks its thread
+/// until sysmon takes the P: all of them may block on a lock that the preempted goroutine holds.
 pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     let waiting = &p.of_node().preempted;
-    if waiting.is_empty() {
+    if waiting.is_empty() || p.loan.is_open() {
         return None;
     }
     let (now, pace) = (time::now(), &p.pace);

@@ -1,10 +1,13 @@
 //! Where an M without a P sleeps, and what it finds when it wakes: on its note, in the epoll instance of a P that it
 //! attends to, or, as the node's watcher, in the instance of a node. `POLLER.md` says why no event is lost.
 
+use super::events::{self, Heir};
 use super::netpoll::{BELL, Found, arm, is_deserted, poll_into_inbox, stop_attending, take_events};
 use super::start;
+use super::world;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, Event};
+use crate::os::time;
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, PStatus};
@@ -156,6 +159,17 @@ impl Woken {
         taken
     }
 
+    /// If the P that the M attends to has events, and its goroutine computes: that P, or another P of the node.
+    #[must_use]
+    pub fn take_computing_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
+        match post {
+            Post::P(p) if self.found.len() > 0 && !world::is_stopping() => {
+                events::take_p(rt, *p, time::now(), Heir::Taker)
+            }
+            _ => None,
+        }
+    }
+
     /// The M has something else to do: arms the P's that had events for the next watcher.
     pub fn leave_ps(&self, rt: &Runtime) {
         for p in self.ps(rt) {
@@ -164,15 +178,23 @@ impl Woken {
         }
     }
 
+    /// Queues the goroutines that events have made ready in the inbox of the P that the M has attended to.
+    pub fn deliver_to_inbox(self, post: &Post) {
+        if let Post::P(p) = post
+            && self.found.len() > 0
+        {
+            self.found.into_inbox(*p);
+        }
+    }
+
     /// Queues the goroutines that events have made ready: on the M's P if the M has attended to that P, else in the
     /// inbox of the P that it has attended to.
     pub fn deliver(self, m: MRef, post: &Post) {
         match post {
-            Post::P(p) if self.found.len() > 0 => match m.p.get() == p.as_ptr() {
-                true => self.found.into_queues(*p),
-                false => self.found.into_inbox(*p),
-            },
-            _ => {}
+            Post::P(p) if self.found.len() > 0 && m.p.get() == p.as_ptr() => {
+                self.found.into_queues(*p)
+            }
+            _ => self.deliver_to_inbox(post),
         }
     }
 }

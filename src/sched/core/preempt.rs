@@ -4,6 +4,7 @@
 //! Only the P moves. The goroutine stays on its thread, which resumes only when the goroutine has a P again.
 
 use super::blocking;
+use super::events;
 use super::handler;
 use super::order;
 use super::ready;
@@ -17,9 +18,6 @@ use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::Ordering;
-
-/// A goroutine runs for this time, in ns, before it makes room for a goroutine that has returned from a system call.
-pub const BACK: i64 = 100_000;
 
 /// Whether another thread asks for the M's P, or has taken it.
 #[inline(always)]
@@ -273,10 +271,10 @@ pub enum Sent {
 }
 
 /// A goroutine has returned from a call and finds its P taken. Preempts the goroutine that runs on the P, if that is
-/// known to have computed for [`BACK`]. False: sysmon must do it.
+/// known to have computed for [`events::WAKE_UP`]. False: sysmon must do it.
 pub fn make_room(rt: &Runtime, p: PRef) -> bool {
     let now = time::now();
-    let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= BACK;
+    let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= events::WAKE_UP;
     if !known || !computes(p) {
         return false;
     }

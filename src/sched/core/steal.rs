@@ -23,12 +23,13 @@ const STEAL_ROUNDS: u32 = 4;
 pub const STEAL_TIME: i64 = 5_000;
 
 /// Takes a fair share of the global queue of the P's node: returns one task, and puts the rest into the P's shared
-/// queue. If that queue is empty: a task that was spawned for the node, else a goroutine that was preempted.
+/// queue. If that queue is empty: a task that was spawned for the node, else a goroutine that was preempted, unless the
+/// P is on loan.
 pub fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1))
         .or_else(|| node.take_placed())
-        .or_else(|| handler::next_waiting(node, p))
+        .or_else(|| if p.loan.is_open() { None } else { handler::next_waiting(node, p) })
 }
 
 /// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.

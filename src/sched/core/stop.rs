@@ -2,6 +2,7 @@
 
 use super::bound::{give_own_away, is_wanted};
 use super::events::{self, Heir};
+use super::loan;
 use super::netpoll;
 use super::owner::{acquire_p, make_idle, release_p, take_idle_p};
 use super::post::{Post, Woken};
@@ -11,7 +12,7 @@ use super::timers;
 use super::world;
 use crate::os::time;
 use crate::sched::who::m::MRef;
-use crate::sched::who::p::{PRef, PStatus};
+use crate::sched::who::p::PRef;
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -42,6 +43,20 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     stop(m, attended);
 }
 
+/// The M has nothing to do, and its P is on loan: it gives the P back and sleeps. It attends to the P, because the
+/// goroutine that gets the P computes and polls no files. False: the M keeps the P.
+pub fn end_loan(m: MRef) -> bool {
+    let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
+    m.set_between(true);
+    if !loan::end(m) {
+        attended.into_iter().for_each(netpoll::stop_attending);
+        m.set_between(false);
+        return false;
+    }
+    stop(m, attended);
+    true
+}
+
 /// Takes the P and the task that came with a notification.
 pub fn take_gift(m: MRef) {
     let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
@@ -62,6 +77,7 @@ pub fn take_gift(m: MRef) {
 pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
+    m.ask_for_short_turns();
     loop {
         m.set_between(true);
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
@@ -97,7 +113,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             return answer_notification(rt, m, woken, &post);
         }
         // A file or a timer is ready. This M takes its P, if that is still idle, or a P whose goroutine computes.
-        if let Some(p) = woken.take_p(rt, &post).or_else(|| take_p_with_event(rt)) {
+        let computing = || woken.take_computing_p(rt, &post).or_else(|| take_p_with_event(rt));
+        if let Some(p) = woken.take_p(rt, &post).or_else(computing) {
             acquire_p(m, p);
             woken.deliver(m, &post);
             post.leave();
@@ -106,7 +123,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         }
         woken.deliver(m, &post);
         match post {
-            Post::P(p) if p.status() == PStatus::Idle => attended = Some(p),
+            Post::P(p) if netpoll::nobody_polls(p) => attended = Some(p),
             _ => post.leave(),
         }
     }
@@ -120,7 +137,8 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
     }
     take_gift(m);
     woken.leave_ps(rt);
-    woken.deliver(m, post);
+    // Not into the queues of its P: the task that has come with the P runs first, and may compute for long.
+    woken.deliver_to_inbox(post);
     post.leave();
     if !m.p.get().is_null() || m.must_leave() {
         post.pass_on(rt);

@@ -448,7 +448,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         assert!(take().is_none(), "its goroutine is not to be preempted");
         g.set_flag(flags::NOPREEMPT, false);
         assert!(take() == Some(p));
-        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::lent(p.id));
         assert!(take().is_none(), "no M runs it now");
 
         // The M that gets the P.
@@ -464,7 +464,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
 }
 
 /// A stage with one P, which the M `s.m` runs; its goroutine computes. Calls `f` with a second M, the borrower.
-fn with_lender(f: impl FnOnce(&Stage, MRef)) {
+fn with_lender(f: impl FnOnce(&mut Stage, MRef)) {
     membarrier::set_up();
     Stage::set(2, "flat", |s| {
         let p = s.p(0);
@@ -485,6 +485,7 @@ fn with_lender(f: impl FnOnce(&Stage, MRef)) {
 fn a_p_on_loan_goes_back_when_the_borrower_begins_a_call() {
     with_lender(|s, borrower| {
         let p = s.p(0);
+        let since = p.stands_since();
         for is_asked in [false, true] {
             if is_asked {
                 world::ask(p, attention::SLICE);
@@ -494,14 +495,51 @@ fn a_p_on_loan_goes_back_when_the_borrower_begins_a_call() {
             assert_eq!(p.attention.load(Ordering::Relaxed), 0, "the request is the lender's");
             acquire_p(borrower, p);
             assert_eq!(p.stands_since(), i64::MAX, "the lender's goroutine isn't on it");
+            order::next_tick(p);
             assert!(loan::give_to_lender(borrower, p));
-            assert!(p.is_run_by(s.m) && borrower.p.get().is_null());
+            assert!(p.is_run_by(s.m));
+            assert_eq!(p.stands_since(), since, "the turn is the lender's");
             assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::NONE);
             let asked = if is_asked { attention::SLICE } else { 0 };
             assert_eq!(p.attention.load(Ordering::Relaxed), asked);
-            borrower.in_syscall.store(false, Ordering::Relaxed);
+            borrower.p.set(ptr::null());
         }
         p.attention.store(0, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_p_that_a_thread_asks_for_something_is_taken_for_good() {
+    with_lender(|s, borrower| {
+        let p = s.p(0);
+        world::ask(p, attention::GANG);
+        assert!(take_p(s.rt, p, time::now(), Heir::Taker) == Some(p));
+        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert!(!p.loan.is_open());
+        p.attention.store(0, Ordering::Relaxed);
+        acquire_p(borrower, p);
+        // As the lender, which has noticed.
+        borrower.p.set(ptr::null());
+        p.pass_to(s.m);
+        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_preempted_goroutine_does_not_get_a_p_on_loan() {
+    with_lender(|s, borrower| {
+        let (p, task) = (s.p(0), has_run(s));
+        let TaskKind::Goroutine(preempted) = task.kind() else { unreachable!("it is one") };
+        preempted.left_at.set(time::now() - 2 * s.rt.slice);
+        p.of_node().preempted.push(task);
+        assert!(loan::lend(p, time::now()));
+        acquire_p(borrower, p);
+        assert!(order::preempted_in_turn(p).is_none());
+        assert!((0..2000).all(|tick| order::now_and_then(borrower, p, tick).is_none()));
+        assert!(loan::give_to_lender(borrower, p));
+        borrower.p.set(ptr::null());
+        assert!(order::preempted_in_turn(p).is_some());
+        put_descriptor(s, task);
     });
 }
 
@@ -518,7 +556,7 @@ fn a_lender_that_calls_the_library_has_lost_its_p() {
         // The lender gets another P, lends that, and gets it back: each time while the borrower of the first P is late.
         let other = s.p(1);
         s.m.claim.store(claim::lent(other.id), Ordering::Relaxed);
-        p.loan.begin(s.m, time::now(), false);
+        p.loan.begin(s.m, time::now(), false, i64::MAX);
         assert!(!loan::give_to_lender(borrower, p), "the other P's borrower has that claim");
         assert!(p.is_run_by(borrower));
         s.m.p.set(other.as_ptr());

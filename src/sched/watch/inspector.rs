@@ -2,7 +2,8 @@
 //! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it,
 //! and it stops strays that are not blocked. It is started when it is first needed.
 
-use crate::os::{file, futex, thread, time};
+use crate::os::thread::{self, Turns};
+use crate::os::{file, futex, time};
 use crate::sched::core::preempt;
 use crate::sched::who::inspector::{BLOCKED, Inspector, NOT_BLOCKED};
 use crate::sched::who::runtime::{Runtime, rt};
@@ -26,7 +27,7 @@ impl Inspector {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-look");
-    thread::ask_for_short_turns();
+    thread::ask_for_turns(0, Turns::Short);
     let has_own_table = file::use_own_table();
     let rt = rt();
     let this = &rt.inspector;

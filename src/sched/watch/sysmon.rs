@@ -6,7 +6,7 @@
 
 use super::deadlock;
 use super::poller::PollerWatch;
-use crate::os::thread;
+use crate::os::thread::{self, Turns};
 use crate::os::time;
 use crate::sched::core::events::{self, Heir, WAKE_UP};
 use crate::sched::core::loan;
@@ -14,7 +14,7 @@ use crate::sched::core::netpoll;
 use crate::sched::core::order;
 use crate::sched::core::owner;
 use crate::sched::core::park::FOREVER;
-use crate::sched::core::preempt::{self, BACK, Doing, Sent};
+use crate::sched::core::preempt::{self, Doing, Sent};
 use crate::sched::core::stacks;
 use crate::sched::core::start;
 use crate::sched::core::steal;
@@ -52,6 +52,9 @@ const FILES: i64 = 300_000;
 /// How often sysmon searches for threads that run without a P, in ns, and how many such threads it checks each time.
 const STRAYS_EVERY: i64 = 2_000_000;
 const STRAYS_AT_ONCE: usize = 8;
+/// Goroutines that hand over to one another or make short calls have the P for this time, in ns, before sysmon asks them
+/// to make room for an event. They answer without a signal.
+const EVENT_WAITS: i64 = 500_000;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
 /// How often sysmon counts the free stacks that were not needed lately, in ns. It gives the memory of `TRIM_AT_ONCE` such
@@ -146,7 +149,7 @@ pub fn start(rt: &Runtime) -> Result<(), i32> {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-sysmon");
-    thread::ask_for_short_turns();
+    thread::ask_for_turns(0, Turns::Short);
     let rt = rt();
     let mut sysmon = Sysmon::new();
     while sysmon.check_and_sleep(rt) {}
@@ -357,7 +360,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
 /// an idle P is due, needs no sysmon to wake. It needs help only if it doesn't wake, or if an M runs that P by then.
 fn next_timer(rt: &Runtime) -> i64 {
     let idle = timers::next_of_idle_ps();
-    let late = if rt.is_watched_until(idle) { BACK } else { 0 };
+    let late = if rt.is_watched_until(idle) { WAKE_UP } else { 0 };
     idle.saturating_add(late).min(timers::next_of_left_ps())
 }
 
@@ -451,7 +454,9 @@ fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
     };
     let runs = matches!(look.status, PStatus::Running | PStatus::Syscall);
     if look.turn != seen.turn || !runs {
-        let begun = if look.known == i64::MAX { look.now } else { look.known };
+        // During a loan the lender's turn goes on.
+        let known = if p.loan.is_open() { p.loan.stands_since() } else { look.known };
+        let begun = if known == i64::MAX { look.now } else { known };
         (seen.slice, seen.asked) = (begun, false);
     } else if look.now - seen.slice >= slice && !seen.asked && !hands_over_alone(p, seen, look) {
         seen.asked = true;
@@ -497,18 +502,21 @@ fn check_moving(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool
 /// that has returned from a call, only after it has run for a while.
 fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool {
     let now = look.now;
-    // The goroutine makes short calls or hands over, so it answers without a signal.
-    if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
+    if p.next_event() <= now && now - seen.slice >= EVENT_WAITS && !seen.asked {
         seen.asked = true;
         world::ask(p, attention::SLICE);
     }
-    let for_event = p.next_event().max(seen.slice + WAKE_UP);
-    let next = if goroutine_is_back(rt, p) { seen.slice + BACK } else { for_event };
-    if look.known != i64::MAX && next <= now {
+    let computes = look.known != i64::MAX;
+    let next = match goroutine_is_back(rt, p) {
+        true => seen.slice + WAKE_UP,
+        false if computes => p.next_event().max(seen.slice + WAKE_UP),
+        false => p.next_event().max(seen.slice + EVENT_WAITS),
+    };
+    if computes && next <= now {
         seen.check = now;
         return check_unmoved(rt, p, seen, now);
     }
-    seen.next = seen.next.min(next.max(now + BACK));
+    seen.next = seen.next.min(next.max(now + WAKE_UP));
     false
 }
 
@@ -528,15 +536,15 @@ fn check_call(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
 /// Polls the files of a P whose owner doesn't get to it, because its goroutine runs on and on, or because it has too much
 /// to do between two polls.
 fn poll_if_late(p: PRef, seen: &mut WatchedP, now: i64) {
-    if p.poll.is_waited_for() {
+    if p.poll.is_waited_for() && !p.poll.is_attended() {
         poll_if_due(p, now);
         seen.next = seen.next.min(p.poll.last_poll() + FILES).max(now);
     }
 }
 
-/// Polls the files of a P that no thread has polled for `FILES`.
+/// Polls the files of a P that no thread has polled for `FILES`, and to which no M attends.
 fn poll_if_due(p: PRef, now: i64) {
-    if p.poll.is_waited_for() && now - p.poll.last_poll() >= FILES {
+    if p.poll.is_waited_for() && !p.poll.is_attended() && now - p.poll.last_poll() >= FILES {
         netpoll::poll_into_inbox(p);
     }
 }
@@ -557,7 +565,7 @@ fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
         return false;
     }
     let slice_ends = seen.slice + rt.slice;
-    let yields = seen.slice + if is_back { BACK } else { WAKE_UP };
+    let yields = seen.slice + WAKE_UP;
     let at_event = event.max(yields);
     seen.next = if due && now < yields {
         yields.min(slice_ends)
@@ -614,7 +622,7 @@ fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
 fn interrupt(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let sent = preempt::interrupt(rt, p);
     // After a signal the goroutine answers soon, or must not be preempted.
-    seen.check = now + if sent == Sent::NotYet { BACK } else { AGAIN };
+    seen.check = now + if sent == Sent::NotYet { WAKE_UP } else { AGAIN };
     let slice_ends = seen.slice + rt.slice;
     let taken = sent == Sent::Never && now >= slice_ends && preempt::take_from_member(rt, p);
     if taken {

@@ -12,6 +12,8 @@ pub struct Loan {
     since: AtomicI64,
     /// The lender's goroutine was asked to end its turn.
     is_asked: AtomicBool,
+    /// `P::stands_since` of the lender's goroutine.
+    stands_since: AtomicI64,
 }
 
 impl Loan {
@@ -20,12 +22,15 @@ impl Loan {
             lender: AtomicPtr::new(ptr::null_mut()),
             since: AtomicI64::new(0),
             is_asked: AtomicBool::new(false),
+            stands_since: AtomicI64::new(i64::MAX),
         }
     }
 
-    /// The P's new owner has the P on loan from this M, from `now` (ns) on.
-    pub fn begin(&self, lender: MRef, now: i64, is_asked: bool) {
+    /// The P's new owner has the P on loan from this M, from `now` (ns) on. Since `stands_since` (ns; `i64::MAX`: unknown)
+    /// one goroutine is known to run there.
+    pub fn begin(&self, lender: MRef, now: i64, is_asked: bool, stands_since: i64) {
         self.since.store(now, Ordering::Relaxed);
+        self.stands_since.store(stands_since, Ordering::Relaxed);
         self.is_asked.store(is_asked, Ordering::Relaxed);
         // Release: pairs with the Acquire in `has_lasted`.
         self.lender.store(lender.as_ptr(), Ordering::Release);
@@ -45,6 +50,11 @@ impl Loan {
     /// Whether the lender's goroutine was asked to end its turn. Only the P's owner may call this.
     pub fn is_asked(&self) -> bool {
         self.is_asked.load(Ordering::Relaxed)
+    }
+
+    /// Since when the lender's goroutine was known to run when the last loan began, in ns; `i64::MAX`: unknown.
+    pub fn stands_since(&self) -> i64 {
+        self.stands_since.load(Ordering::Relaxed)
     }
 
     /// Ends the loan. Returns the lender to the first caller only.

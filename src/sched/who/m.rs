@@ -12,8 +12,9 @@ use crate::arch::FpControl;
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::{AtomicBell, Bell};
+use crate::os::thread::{Thread, Turns};
 use crate::os::time;
-use crate::os::{self, thread, thread::Thread};
+use crate::os::{self, thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -115,6 +116,8 @@ pub struct M {
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
+    /// Whether the thread has asked for [`Turns::Short`]. Changed by the M, and by a thread that borrows its P.
+    short_turns: AtomicBool,
     /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
     /// may have moved the thread since.
     pub cpu: AtomicU32,
@@ -205,6 +208,7 @@ impl M {
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
+            short_turns: AtomicBool::new(false),
             cpu: AtomicU32::new(0),
             ran: AtomicI64::new(0),
             context: RelaxedCell::new(ptr::null_mut()),
@@ -227,6 +231,7 @@ impl M {
     pub fn reuse(&self, node: usize) {
         self.node.set(node);
         self.bound_to.set(usize::MAX);
+        self.short_turns.store(false, Ordering::Relaxed);
         self.ended.store(false, Ordering::Relaxed);
     }
 
@@ -289,6 +294,24 @@ impl M {
     #[inline(always)]
     pub fn is_runner(&self) -> bool {
         self.runner.load(Ordering::Relaxed)
+    }
+
+    /// For the M's own thread, which is about to wait for work: from now on the kernel runs the thread as soon as it wakes,
+    /// ahead of goroutines that compute. A borrowed thread keeps the turns that its owner has given it.
+    pub fn ask_for_short_turns(&self) {
+        if !self.is_runner() && !self.is_attached() && !self.short_turns.load(Ordering::Relaxed) {
+            self.short_turns.store(true, Ordering::Relaxed);
+            thread::ask_for_turns(0, Turns::Short);
+        }
+    }
+
+    /// The M's goroutine computes: its thread gets the CPU like any other thread.
+    pub fn ask_for_usual_turns(&self) {
+        if self.short_turns.load(Ordering::Relaxed)
+            && self.short_turns.swap(false, Ordering::Relaxed)
+        {
+            thread::ask_for_turns(self.tid.load(Ordering::Relaxed), Turns::Usual);
+        }
     }
 
     /// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other

@@ -3,12 +3,15 @@
 //! compute, and threads fork, lend themselves and stop the world.
 
 use shuttle_models::chan::{Chan, Op};
+use shuttle_models::io::want::Want;
+use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
     Alone, Count, Owners, Plain, allocate, block, body, check, fork, fork_and_look, go,
     go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside, prepare_preemption,
     user_code, yield_now,
 };
 use shuttle_models::os;
+use shuttle_models::poll;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::events;
 use shuttle_models::sched::core::group;
@@ -793,6 +796,70 @@ fn the_only_p_is_lent_and_given_back() {
 #[test]
 fn ps_are_lent_and_given_back() {
     check(2000, || loans(2));
+}
+
+/// A byte from a file, as `gs_read` reads it.
+fn read(fd: i32) -> isize {
+    let file = table::get(fd).expect("open");
+    inside(|| wait::until_done(fd, file, Want::READ, park::FOREVER, || poll::read(fd)))
+}
+
+/// A plain thread writes to files while goroutines compute on all P's, and call the library. An M that has served a reader
+/// gives the P back, attends to it, and borrows it again for the next byte. Third parties preempt, take P's of
+/// goroutines that seem blocked, and stop the world. Each reader gets each byte.
+fn files_beside_goroutines_that_compute(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        let fds: Vec<i32> = (0..procs).map(|_| poll::make_file()).collect();
+        for &fd in &fds {
+            let (o, e) = (owners.clone(), ends.clone());
+            go(move || {
+                for _ in 0..3 {
+                    assert_eq!(read(fd), 1);
+                    inside(|| o.visit());
+                }
+                e.add(1);
+            });
+            let (o, e) = (owners.clone(), ends.clone());
+            go(move || {
+                for i in 0..4 {
+                    (0..3).for_each(|_| user_code());
+                    inside(|| {
+                        o.visit();
+                        if i % 2 == 0 {
+                            yield_now();
+                        }
+                    });
+                }
+                e.add(1);
+            });
+        }
+        let source = Plain::start(move || {
+            for _ in 0..3 {
+                fds.iter().for_each(|&fd| poll::write(fd, 1));
+                os::time::sleep(10_000);
+            }
+        });
+        let others = [
+            source,
+            play_sysmon(20, &[Look::Stands]),
+            play_sysmon(10, &[Look::Stands, Look::Slices, Look::Events, Look::Blocks]),
+            stopper(15_000, &owners),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 2 * procs as u64);
+}
+
+#[test]
+fn one_that_attends_to_the_only_p_borrows_it_for_its_files() {
+    check(3000, || files_beside_goroutines_that_compute(1));
+}
+
+#[test]
+fn those_that_attend_to_ps_borrow_them_for_their_files() {
+    check(2000, || files_beside_goroutines_that_compute(2));
 }
 
 /// Members of a group compute, call and fork, and no signal may stop them. Third parties take their P's, also as if the
