@@ -815,7 +815,7 @@ fn files_beside_goroutines_that_compute(procs: usize) {
         for &fd in &fds {
             let (o, e) = (owners.clone(), ends.clone());
             go(move || {
-                for _ in 0..3 {
+                for _ in 0..4 {
                     assert_eq!(read(fd), 1);
                     inside(|| o.visit());
                 }
@@ -823,8 +823,8 @@ fn files_beside_goroutines_that_compute(procs: usize) {
             });
             let (o, e) = (owners.clone(), ends.clone());
             go(move || {
-                for i in 0..4 {
-                    (0..3).for_each(|_| user_code());
+                for i in 0..3 {
+                    (0..20).for_each(|_| user_code());
                     inside(|| {
                         o.visit();
                         if i % 2 == 0 {
@@ -836,14 +836,14 @@ fn files_beside_goroutines_that_compute(procs: usize) {
             });
         }
         let source = Plain::start(move || {
-            for _ in 0..3 {
+            for _ in 0..4 {
                 fds.iter().for_each(|&fd| poll::write(fd, 1));
-                os::time::sleep(10_000);
+                os::time::sleep(2_000);
             }
         });
         let others = [
             source,
-            play_sysmon(20, &[Look::Stands]),
+            play_sysmon(40, &[Look::Stands]),
             play_sysmon(10, &[Look::Stands, Look::Slices, Look::Events, Look::Blocks]),
             stopper(15_000, &owners),
         ];
