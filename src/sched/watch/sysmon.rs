@@ -552,6 +552,11 @@ fn poll_if_due(p: PRef, now: i64) {
 /// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
 /// P's thread does, less and less often. True: something was done.
 fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+    if now - seen.since >= CHECK
+        && let Some(m) = p.runner()
+    {
+        m.ask_for_usual_turns();
+    }
     let event = p.next_event();
     let is_back = goroutine_is_back(rt, p);
     let due = event <= now || is_back;

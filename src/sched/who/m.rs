@@ -116,7 +116,8 @@ pub struct M {
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
-    /// Whether the thread has asked for [`Turns::Short`]. Changed by the M, and by a thread that borrows its P.
+    /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P, and by sysmon. A hint: if
+    /// the M and another thread change it at once, the thread may have usual turns until it computes again.
     short_turns: AtomicBool,
     /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
     /// may have moved the thread since.
