@@ -129,6 +129,74 @@ GO_TEST(loops_that_call_nothing_take_turns)
     stop_hogs();
 }
 
+static gs_sem flood;
+
+/* An event every 300 us: more often than the monitor thread looks at a P. */
+static void *release_flood(void *arg)
+{
+    const struct timespec pause = {.tv_nsec = 300000};
+    while (!GET(stop)) {
+        CHECK_EQ(nanosleep(&pause, NULL), 0);
+        CHECK_EQ(gs_sem_release(&flood, 1), 0);
+    }
+    return arg;
+}
+
+static void take_flood(void *arg)
+{
+    (void)arg;
+    while (!GET(stop))
+        CHECK_EQ(gs_sem_acquire(&flood, 1, GS_FOREVER), 0);
+}
+
+/* Holds a mutex for most of the time. A goroutine that waits for it blocks its thread. */
+static void hog_mutex(void *n)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    while (!GET(stop)) {
+        volatile int i;
+        CHECK_EQ(pthread_mutex_lock(&mutex), 0);
+        for (i = 0; i < 300000; i++)
+            ;
+        CHECK_EQ(pthread_mutex_unlock(&mutex), 0);
+        turns[(long)n]++;
+        for (i = 0; i < 30000; i++)
+            ;
+    }
+}
+
+/* Each event borrows a P from a loop and gives it back. The loops that wait for a P must not be forgotten meanwhile. */
+static void loops_take_turns_beside_events(gs_fn fn)
+{
+    int i, round, n = gs_gomaxprocs(0) + 1;
+    pthread_t t;
+
+    CHECK(n <= (int)LENGTH(turns));
+    CHECK_EQ(gs_sem_init(&flood, 0), 0);
+    start_hogs(fn, n);
+    go(take_flood, NULL);
+    t = start_thread(release_flood, NULL);
+    for (round = 0; round < 3; round++)
+        for (i = 0; i < n; i++) {
+            long before = GET(turns[i]);
+            WAIT_UNTIL(GET(turns[i]) != before);
+        }
+    SET(stop, 1);
+    go_join_thread(t);
+    CHECK_EQ(gs_sem_release(&flood, 1), 0);
+    stop_hogs();
+}
+
+GO_TEST(loops_take_turns_beside_a_flood_of_events)
+{
+    loops_take_turns_beside_events(hog);
+}
+
+GO_TEST(loops_that_block_on_a_mutex_take_turns_beside_a_flood_of_events)
+{
+    loops_take_turns_beside_events(hog_mutex);
+}
+
 GO_TEST(a_loop_in_malloc_keeps_no_goroutine_waiting)
 {
     int i;

@@ -103,8 +103,8 @@ pub fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
 }
 
 /// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
-/// ready before anything else. The goroutine goes on without a P, which it lends (`core::loan`). If a thread asks the P
-/// for something the goroutine loses the P for good: it is a stray, and gets the signal if it is on a CPU, else from the
+/// ready before anything else. The goroutine goes on without a P, which it lends (`core::loan`). If the P may not be lent
+/// the goroutine loses it for good: the goroutine is a stray, and gets the signal if it is on a CPU, else from the
 /// inspector.
 ///
 /// A signal to the M that has the P would serve the event as well, but only when the kernel runs that M's thread. To find
@@ -116,7 +116,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
         return false;
     };
     let may_take = may_take_ps(rt) && (heir == Heir::Taker || handler::keep_a_spare(rt, q));
-    let on_loan = loan::may_be_lent(q);
+    let on_loan = loan::may_be_lent(rt, q, now);
     let take = || match on_loan {
         true => loan::lend(q, now),
         false => preempt::take(q, m, PStatus::Idle),
@@ -144,14 +144,18 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
 #[cold]
 #[inline(never)]
 pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
-    let home = rt.p(p.serves.swap(0, Ordering::Relaxed).checked_sub(1)? as usize);
+    let home = rt.p(p.serves.load(Ordering::Relaxed).checked_sub(1)? as usize);
     if order::timer_is_due(home) {
         home.timers.run(time::now());
     }
     if netpoll::is_neglected(home) {
         netpoll::poll(m, home);
     }
-    let task = steal::take_share(&home.inbox, p, 2)?;
+    let task = steal::take_share(&home.inbox, p, 2);
+    if home.inbox.is_empty() || task.is_none() {
+        p.serves.store(0, Ordering::Relaxed);
+    }
+    let task = task?;
     // The new tick gives the task a time slice of its own: the goroutine before it had run for `WAKE_UP`.
     order::next_tick(p);
     Some(task)

@@ -137,10 +137,13 @@ fn leave_with_p(m: MRef) {
     hooks::leave_entered(m);
     hooks::idle(m);
     ready::put_back_stash(m, m.p());
-    let p = release_p(m);
     if m.spinning.replace(false) {
         rt().idle.spin_ended();
     }
+    if loan::end(m) {
+        return;
+    }
+    let p = release_p(m);
     if rt().exiting.load(Ordering::Acquire) {
         // No hand-off: an M that got this P would leave as well, and would start yet another M for the P.
         make_idle(rt(), p);
@@ -349,7 +352,11 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
 #[cold]
 #[inline(never)]
 fn ends_loan(m: MRef) -> bool {
-    if !m.pinned.is_empty() || loan::is_needed(m.p()) {
+    let p = m.p();
+    if bound::is_wanted(m)
+        || loan::is_needed(p)
+        || p.poll.is_waited_for() && netpoll::poll(m, p) > 0
+    {
         return false;
     }
     hooks::idle(m);

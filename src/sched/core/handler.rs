@@ -167,11 +167,11 @@ pub fn computes_from_now(p: PRef) {
     }
     let since = now + p.others_had.load(Ordering::Relaxed);
     p.seen_at(since);
-    if p.next_event() <= now {
-        rt().sysmon.wake_by(since + events::WAKE_UP);
-    }
     if event_waits {
         p.let_event_wait();
+    }
+    if p.next_event() <= now {
+        rt().sysmon.wake_by(since + events::WAKE_UP);
     }
 }
 

@@ -36,7 +36,12 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
         if world::is_stopping() || steal::work_but_preempted(old) {
             return None;
         }
-        let is_lent = |p: &PRef| events::computes_for_long(*p) && !p.has_work() && lend(*p, now);
+        let is_lent = |p: &PRef| {
+            events::computes_for_long(*p)
+                && !p.has_work()
+                && may_be_lent(rt, *p, now)
+                && lend(*p, now)
+        };
         let p = events::p_and_others(rt, old).find(is_lent);
         if p.is_some() {
             return p;
@@ -52,18 +57,21 @@ pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
     }
 }
 
-/// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn.
-pub fn may_be_lent(p: PRef) -> bool {
-    p.attention.load(Ordering::Relaxed) & !SLICE == 0
+/// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn, and the turn isn't over
+/// while another task waits. Otherwise a P that is lent again and again would never leave its goroutine.
+pub fn may_be_lent(rt: &Runtime, p: PRef, now: i64) -> bool {
+    let had_turn = now.saturating_sub(p.stands_since()) >= rt.slice;
+    p.attention.load(Ordering::Relaxed) & !SLICE == 0 && !(had_turn && steal::work_anywhere(rt))
 }
 
-/// Takes the P from the M that runs it, if the user's code runs there. The goroutine goes on without a P.
+/// Takes the P, which [`may_be_lent`], from the M that runs it, if the user's code runs there. The goroutine goes on
+/// without a P.
 pub fn lend(p: PRef, now: i64) -> bool {
     let lends =
         |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE && preempt::may_be_interrupted(*m);
     let Some(m) = p.runner().filter(lends) else { return false };
     let stands_since = p.stands_since();
-    if !may_be_lent(p) || !preempt::take_on_loan(p, m) {
+    if !preempt::take_on_loan(p, m) {
         return false;
     }
     // The turn is the lender's, and so is the request to end it.
@@ -141,12 +149,20 @@ pub fn is_needed(p: PRef) -> bool {
         || p.next_event() <= time::now()
 }
 
-/// For sysmon: ends a loan that lasts long. Its lender has lost the P, and must not compute on without a P.
-pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) {
+/// For sysmon: ends a loan that lasts long. Its lender has lost the P, and must not compute on without a P. True: the
+/// borrower's goroutine has the P from now on.
+pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     if p.loan.began_before(now - LONG)
         && let Some(lender) = p.loan.end()
     {
         p.is_lost_on(lender.cpu.load(Ordering::Relaxed), now);
         preempt::stop_stray(rt, lender);
+        return true;
     }
+    false
+}
+
+/// Whether the M has a P on loan to another M, which returns it soon or which [`end_if_long`] takes care of.
+pub fn is_lending(rt: &Runtime, m: MRef) -> bool {
+    claim::lent_p(m.claim.load(Ordering::Relaxed)).is_some_and(|p| rt.p(p).loan.is_open())
 }

@@ -249,11 +249,6 @@ pub fn is_deserted(p: PRef) -> bool {
     matches!(p.status(), PStatus::Idle | PStatus::Dead) && !p.poll.is_attended()
 }
 
-/// Whether no M polls the P's files, except an M that sleeps in the P's instance: the P is idle, or its goroutine computes.
-pub fn nobody_polls(p: PRef) -> bool {
-    p.status() == PStatus::Idle || p.stands_since() != i64::MAX
-}
-
 /// Undoes [`wait_begins`]: the goroutine runs again.
 pub fn wait_ends(home: PRef) {
     home.poll.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@
 use super::blocking;
 use super::events;
 use super::handler;
+use super::loan;
 use super::order;
 use super::ready;
 use super::switch;
@@ -341,14 +342,14 @@ fn without_p(rt: &Runtime) -> Vec<MRef> {
 }
 
 /// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
-/// have no claim to a CPU, and must not run while the world is stopped. Checks up to `most` threads without a P, beginning
+/// have no claim to a CPU, and must not run while the world is stopped. Not to lenders of P's. Checks up to `most` threads without a P, beginning
 /// with number `from`. A thread that is on no CPU gets the signal from the inspector.
 pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) {
     if rt.preempt_signal == 0 {
         return;
     }
     let mut lost = without_p(rt);
-    lost.retain(|&m| may_be_interrupted(m));
+    lost.retain(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m));
     let first = from % lost.len().max(1);
     lost.rotate_left(first);
     lost.truncate(most);

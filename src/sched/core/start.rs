@@ -246,6 +246,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let others = p.attention.load(Ordering::Relaxed) != 0
         || p.serves.load(Ordering::Relaxed) != 0
         || p.has_work()
+        || p.loan.is_open()
         || steal::work_but_preempted(p)
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();

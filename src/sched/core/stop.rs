@@ -12,7 +12,7 @@ use super::timers;
 use super::world;
 use crate::os::time;
 use crate::sched::who::m::MRef;
-use crate::sched::who::p::PRef;
+use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -123,7 +123,10 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         }
         woken.deliver(m, &post);
         match post {
-            Post::P(p) if netpoll::nobody_polls(p) => attended = Some(p),
+            // Its goroutine computes, so no other M polls its files.
+            Post::P(p) if p.status() == PStatus::Idle || events::computes_for_long(p) => {
+                attended = Some(p)
+            }
             _ => post.leave(),
         }
     }
@@ -137,7 +140,7 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
     }
     take_gift(m);
     woken.leave_ps(rt);
-    // Not into the queues of its P: the task that has come with the P runs first, and may compute for long.
+    // Not into the queues of its P: a goroutine that was preempted may get the P first, and compute for long.
     woken.deliver_to_inbox(post);
     post.leave();
     if !m.p.get().is_null() || m.must_leave() {

@@ -536,9 +536,15 @@ fn a_preempted_goroutine_does_not_get_a_p_on_loan() {
         acquire_p(borrower, p);
         assert!(order::preempted_in_turn(p).is_none());
         assert!((0..2000).all(|tick| order::now_and_then(borrower, p, tick).is_none()));
+        assert!(from_global(p).is_none());
         assert!(loan::give_to_lender(borrower, p));
         borrower.p.set(ptr::null());
+        let now = time::now();
+        assert!(loan::may_be_lent(s.rt, p, now));
+        p.seen_at(now - s.rt.slice);
+        assert!(!loan::may_be_lent(s.rt, p, now), "its goroutine has had its turn");
         assert!(order::preempted_in_turn(p).is_some());
+        assert!(loan::may_be_lent(s.rt, p, now), "no other goroutine waits");
         put_descriptor(s, task);
     });
 }

@@ -416,7 +416,9 @@ impl Look {
 fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
     let look = Look::at(p, now);
     seen.next = i64::MAX;
-    loan::end_if_long(rt, p, now);
+    if loan::end_if_long(rt, p, now) {
+        (seen.slice, seen.asked) = (now, false);
+    }
     share_if_slow(rt, p, seen, &look);
     ask_at_end_of_turn(rt, p, seen, &look);
     if look.has_moved(seen) {

@@ -32,7 +32,7 @@ impl Loan {
         self.since.store(now, Ordering::Relaxed);
         self.stands_since.store(stands_since, Ordering::Relaxed);
         self.is_asked.store(is_asked, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `has_lasted`.
+        // Release: pairs with the Acquire in `began_before`.
         self.lender.store(lender.as_ptr(), Ordering::Release);
     }
 

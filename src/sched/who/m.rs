@@ -117,7 +117,7 @@ pub struct M {
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
     /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P, and by sysmon. A hint: if
-    /// the M and another thread change it at once, the thread may have usual turns until it computes again.
+    /// the M and another thread change it at once, it may be wrong until the next change.
     short_turns: AtomicBool,
     /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
     /// may have moved the thread since.
@@ -574,6 +574,11 @@ pub mod claim {
     /// another P can't take this loan for its own.
     pub const fn lent(p: u16) -> u32 {
         (p as u32) << 8 | LENT
+    }
+
+    /// The number of the P of a claim that [`lent`] has made.
+    pub fn lent_p(claim: u32) -> Option<usize> {
+        is_lent(claim).then_some((claim >> 8) as usize)
     }
 
     pub const fn is_lent(claim: u32) -> bool {

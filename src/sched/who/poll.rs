@@ -14,7 +14,7 @@ pub struct Poll {
     pub bell: AtomicBell,
     /// Goroutines that wait for files of this instance.
     pub waiting: AtomicU32,
-    /// An M sleeps in the instance, or is about to: the M that ran the P last.
+    /// An M sleeps in the instance, or is about to: an M that ran the P.
     pub attended: AtomicBool,
     /// The next event ends the watcher's sleep, and then this is cleared.
     pub armed: AtomicBool,
