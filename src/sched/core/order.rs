@@ -328,6 +328,17 @@ pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     Some(task)
 }
 
+/// When a P has been taken for an event, preempted goroutines wait for this time, in ns: the M that gets the P may have to
+/// wait for a CPU.
+const EVENTS_FIRST: i64 = 1_000_000;
+
+/// The P was taken for an event: the event's goroutine runs before any that was preempted, which would keep the P for a
+/// slice. Only the P's owner may call this.
+pub fn events_come_first(p: PRef, now: i64) {
+    let until = &p.pace.others_until;
+    until.set(until.get().max(now + EVENTS_FIRST));
+}
+
 /// A task of the node, from its global queue or from the tasks that were spawned for it. The two queues come first
 /// alternately, because either may be refilled without end.
 fn next_global(p: PRef, turn: u32) -> Option<Task> {
