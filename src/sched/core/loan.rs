@@ -87,7 +87,7 @@ pub fn lend(p: PRef, now: i64) -> bool {
 #[must_use]
 pub fn give_back(m: MRef) -> bool {
     let p = m.p();
-    let is_back = p.loan.is_open() && !is_needed(p) && give_to_lender(m, p);
+    let is_back = end(m);
     if is_back {
         blocking::go_without_p(m, p);
     }
