@@ -512,7 +512,8 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> boo
     let next = match goroutine_is_back(rt, p) {
         true => seen.slice + WAKE_UP,
         false if computes => p.next_event().max(seen.slice + WAKE_UP),
-        false => p.next_event().max(seen.slice + EVENT_WAITS),
+        // The owner serves the event itself, at its next decision. On the P's CPU sysmon would be in its way.
+        false => p.next_event().saturating_add(WAKE_UP).max(seen.slice + EVENT_WAITS),
     };
     if computes && next <= now {
         seen.check = now;
