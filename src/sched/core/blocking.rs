@@ -41,6 +41,9 @@ const PS_CHECKED: usize = 8;
 /// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
 /// for a P.
 const YIELDS: u32 = 16;
+/// With more M's than this number none does that. A thread's turn would come only after those of all others that let others
+/// run.
+const MOST_YIELDING: usize = 256;
 
 /// The running goroutine may be about to block its thread. Does nothing on a plain thread. Go's `entersyscall`.
 pub fn enter() -> i32 {
@@ -213,6 +216,7 @@ fn take_back(m: MRef, old: PRef) -> bool {
 #[cold]
 #[inline(never)]
 fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
+    m.ask_for_usual_turns();
     learn(g, false);
     take_another(m, old)
 }
@@ -253,9 +257,12 @@ fn try_again(m: MRef) -> bool {
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     let rt = rt();
     let one_computes = || {
-        old.stands_since() != i64::MAX
+        events::computes_for_long(old)
             || rt.ps_after(old, PS_CHECKED).any(events::computes_for_long)
     };
+    if rt.m_count.load(Ordering::Relaxed) > MOST_YIELDING {
+        return false;
+    }
     (0..YIELDS).any(|_| {
         if one_computes() || world::is_stopping() {
             return false;

@@ -403,7 +403,6 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: the M is bound to this thread.
     unsafe { m::set_current(Some(m)) };
     m.bind_to(m.node.get());
-    m.ask_for_short_turns();
     preempt::allow();
     if m.is_spare.replace(false) {
         rt().nodes[m.node.get()].add_idle_m(m, false);

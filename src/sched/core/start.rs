@@ -165,8 +165,10 @@ pub fn another(rt: &Runtime, node: &Node) -> Option<MRef> {
 
 /// Ends the sleep of an M that the caller has taken out of its pool.
 pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
-    if p.is_none() {
-        m.set_between(true);
+    match p {
+        None => m.set_between(true),
+        Some(p) if p.loan.is_open() => m.ask_for_short_turns(),
+        Some(_) => {}
     }
     m.next_p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
     m.handed.set(task);

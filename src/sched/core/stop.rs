@@ -53,6 +53,7 @@ pub fn end_loan(m: MRef) -> bool {
         m.set_between(false);
         return false;
     }
+    m.ask_for_short_turns();
     stop(m, attended);
     true
 }
@@ -77,7 +78,6 @@ pub fn take_gift(m: MRef) {
 pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
-    m.ask_for_short_turns();
     loop {
         m.set_between(true);
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
@@ -124,8 +124,10 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         woken.deliver(m, &post);
         match post {
             // Its goroutine computes, so no other M polls its files.
-            Post::P(p) if p.status() == PStatus::Idle || events::computes_for_long(p) => {
-                attended = Some(p)
+            Post::P(p) if p.status() == PStatus::Idle => attended = Some(p),
+            Post::P(p) if events::computes_for_long(p) => {
+                m.ask_for_short_turns();
+                attended = Some(p);
             }
             _ => post.leave(),
         }

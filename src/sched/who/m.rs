@@ -297,16 +297,18 @@ impl M {
         self.runner.load(Ordering::Relaxed)
     }
 
-    /// For the M's own thread, which is about to wait for work: from now on the kernel runs the thread as soon as it wakes,
-    /// ahead of goroutines that compute. A borrowed thread keeps the turns that its owner has given it.
+    /// The M sleeps, or is about to, and then gets a P from a goroutine that computes: from now on the kernel runs the M's
+    /// thread as soon as it wakes, ahead of that goroutine's. A borrowed thread keeps the turns that its owner has given it.
     pub fn ask_for_short_turns(&self) {
-        if !self.is_runner() && !self.is_attached() && !self.short_turns.load(Ordering::Relaxed) {
+        let id = self.tid.load(Ordering::Relaxed);
+        let may = id != 0 && !self.is_runner() && !self.is_attached();
+        if may && !self.short_turns.load(Ordering::Relaxed) {
             self.short_turns.store(true, Ordering::Relaxed);
-            thread::ask_for_turns(0, Turns::Short);
+            thread::ask_for_turns(id, Turns::Short);
         }
     }
 
-    /// The M's goroutine computes: its thread gets the CPU like any other thread.
+    /// The M's goroutine computes, or has blocked its thread: the thread gets the CPU like any other thread.
     pub fn ask_for_usual_turns(&self) {
         if self.short_turns.load(Ordering::Relaxed)
             && self.short_turns.swap(false, Ordering::Relaxed)
