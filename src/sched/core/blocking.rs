@@ -29,6 +29,7 @@ use crate::sched::who::runtime::rt;
 use crate::sched::who::task::Task;
 use crate::sched::words::clock;
 use core::ffi::c_void;
+use core::iter;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -41,9 +42,10 @@ const PS_CHECKED: usize = 8;
 /// An M that has returned from a call lets other threads run this number of times at most, before its goroutine queues
 /// for a P.
 const YIELDS: u32 = 16;
-/// With more M's than this number none does that. A thread's turn would come only after those of all others that let others
-/// run.
-const MOST_YIELDING: usize = 256;
+/// With more M's than `MANY_MS` at most `MOST_YIELDING` M's do that at once: each would have its next turn only after all
+/// the others.
+const MANY_MS: usize = 256;
+const MOST_YIELDING: u32 = 8;
 
 /// The running goroutine may be about to block its thread. Does nothing on a plain thread. Go's `entersyscall`.
 pub fn enter() -> i32 {
@@ -256,24 +258,24 @@ fn try_again(m: MRef) -> bool {
     // SAFETY: set by `mark`; P's stay mapped.
     let old = unsafe { PRef::from_ptr(m.old_p.get()) };
     let rt = rt();
-    let one_computes = || {
-        events::computes_for_long(old)
-            || rt.ps_after(old, PS_CHECKED).any(events::computes_for_long)
-    };
-    if rt.m_count.load(Ordering::Relaxed) > MOST_YIELDING {
-        return false;
-    }
-    (0..YIELDS).any(|_| {
-        if one_computes() || world::is_stopping() {
-            return false;
-        }
-        thread::yield_now();
-        let is_back = old.take_back(m);
-        if is_back {
-            restore_p(m, old);
-        }
-        is_back || take_another(m, old)
-    })
+    let one_computes =
+        || iter::once(old).chain(rt.ps_after(old, PS_CHECKED)).any(events::computes_for_long);
+    let others = rt.yielding.fetch_add(1, Ordering::Relaxed);
+    let may_yield = others < MOST_YIELDING || rt.m_count.load(Ordering::Relaxed) <= MANY_MS;
+    let has_p = may_yield
+        && (0..YIELDS).any(|_| {
+            if one_computes() || world::is_stopping() {
+                return false;
+            }
+            thread::yield_now();
+            let is_back = old.take_back(m);
+            if is_back {
+                restore_p(m, old);
+            }
+            is_back || take_another(m, old)
+        });
+    rt.yielding.fetch_sub(1, Ordering::Relaxed);
+    has_p
 }
 
 /// Borrows a P from a goroutine that computes. The caller's goroutine goes on at once: if it waited in a queue instead,

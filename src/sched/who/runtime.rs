@@ -127,6 +127,8 @@ pub struct Runtime {
 
     /// A goroutine that has returned from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
+    /// The number of M's that are back from a call and let other threads run until a P is free.
+    pub yielding: AtomicU32,
     /// How many goroutines threads without a P have spawned.
     pub created_outside: AtomicU64,
     /// See [`Runtime::take_ids`].
