@@ -27,7 +27,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -171,6 +171,9 @@ bench: $(STAMP)/bench build ## compare with Go and others in the same run (ARGS:
 
 bench-servers: $(STAMP)/bench-servers build examples ## compare respd with redis-server, httpd with nginx and Go (ARGS: see benches/servers --help)
 	benches/servers $(ARGS)
+
+bench-clients: $(STAMP)/clients build ## compare goroutines with threads as blocking clients of redis-server (ARGS: see benches/clients --help)
+	benches/clients $(ARGS)
 
 counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
 	@benches/counts/check $(ARGS)
