@@ -3,6 +3,7 @@
  * them keeps a P from the others. seed: R2, B8
  */
 #include "check.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -195,6 +196,93 @@ GO_TEST(loops_take_turns_beside_a_flood_of_events)
 GO_TEST(loops_that_block_on_a_mutex_take_turns_beside_a_flood_of_events)
 {
     loops_take_turns_beside_events(hog_mutex);
+}
+
+#define SHORT_TURN 100000 /* ns */
+
+/* How long the kernel's turns of a thread are, in ns; 0: Linux before 6.12, which doesn't say. */
+static uint64_t turn_of(int tid)
+{
+    /* sched_attr(2), which glibc has from 2.41 on. */
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes = {.size = sizeof attributes};
+    return syscall(SYS_sched_getattr, tid, &attributes, sizeof attributes, 0) == 0 ? attributes.runtime : 0;
+}
+
+/* How many of the library's threads for goroutines have short turns; `all`: how many there are. */
+static int short_turns(int *all)
+{
+    int n = 0;
+    DIR *threads = opendir("/proc/self/task");
+    struct dirent *thread;
+    CHECK(threads != NULL);
+    *all = 0;
+    while ((thread = readdir(threads)) != NULL) {
+        char path[300], name[20] = "";
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", thread->d_name);
+        if ((f = fopen(path, "r")) == NULL)
+            continue;
+        if (fgets(name, sizeof name, f) && strcmp(name, "gosched\n") == 0) {
+            ++*all;
+            n += turn_of(atoi(thread->d_name)) == SHORT_TURN;
+        }
+        fclose(f);
+    }
+    closedir(threads);
+    return n;
+}
+
+/* The kernel runs such a thread at once, although loops compute on all CPUs. */
+GO_TEST(threads_that_serve_events_beside_loops_have_short_turns)
+{
+    int all;
+    pthread_t t;
+    if (turn_of(0) == 0)
+        SKIP("this kernel knows no turns of threads (Linux before 6.12)");
+    CHECK_EQ(gs_sem_init(&flood, 0), 0);
+    start_hogs(hog, gs_gomaxprocs(0) + 1);
+    go(take_flood, NULL);
+    t = start_thread(release_flood, NULL);
+    WAIT_UNTIL(short_turns(&all) > 0);
+    SET(stop, 1);
+    go_join_thread(t);
+    CHECK_EQ(gs_sem_release(&flood, 1), 0);
+    stop_hogs();
+}
+
+static void call_often(void *arg)
+{
+    (void)arg;
+    while (!GET(stop)) {
+        CHECK_EQ(gs_entersyscall(), 0);
+        nap(200 * US);
+        CHECK_EQ(gs_exitsyscall(), 0);
+    }
+}
+
+/* With short turns they would take the CPU from the program that they talk to as soon as it has answered one of them. */
+GO_TEST(threads_in_announced_calls_have_usual_turns)
+{
+    int i, all, n = 32;
+    if (turn_of(0) == 0)
+        SKIP("this kernel knows no turns of threads (Linux before 6.12)");
+    SET(stop, 0);
+    for (i = 0; i < n; i++)
+        go(call_often, NULL);
+    WAIT_UNTIL(((void)short_turns(&all), all >= n / 2));
+    for (i = 0; i < 20; i++) {
+        int found;
+        CHECK_EQ(gs_sleep(10 * MS), 0);
+        found = short_turns(&all);
+        CHECK_LE(found, all / 2);
+    }
+    stop_hogs();
 }
 
 GO_TEST(a_loop_in_malloc_keeps_no_goroutine_waiting)
