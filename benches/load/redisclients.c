@@ -29,13 +29,6 @@ static void fail(const char *what, const char *why)
     exit(1);
 }
 
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 static int class_of(int64_t ns)
 {
     int power = 63 - __builtin_clzll((uint64_t)ns | STEPS);
@@ -59,7 +52,7 @@ static void client(void *arg)
         fail("connect", c ? c->errstr : "no memory");
     atomic_fetch_add(&connected, 1);
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        int64_t began = now();
+        int64_t began = gs_now();
         if (announced)
             gs_entersyscall();
         redisReply *reply = redisCommand(c, "GET key");
@@ -71,7 +64,7 @@ static void client(void *arg)
             fail("GET", "the answer is no string");
         freeReplyObject(reply);
         if (atomic_load_explicit(&measuring, memory_order_relaxed))
-            atomic_fetch_add_explicit(&times[class_of(now() - began)], 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&times[class_of(gs_now() - began)], 1, memory_order_relaxed);
     }
     redisFree(c);
 }
@@ -103,11 +96,11 @@ static void *watch(void *arg)
     (void)arg;
     while (atomic_load(&connected) < clients)
         pause_for(1000000);
-    int64_t began = now();
+    int64_t began = gs_now();
     atomic_store(&measuring, true);
     pause_for(seconds * INT64_C(1000000000));
     atomic_store(&measuring, false);
-    int64_t took = now() - began;
+    int64_t took = gs_now() - began;
     atomic_store(&over, true);
     long calls = 0;
     for (int i = 0; i < CLASSES; i++)
