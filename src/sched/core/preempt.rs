@@ -328,7 +328,7 @@ pub fn is_interruptible(g: GRef) -> bool {
 
 /// Whether the thread of an M that has lost its P has run since it was last known to be blocked. Otherwise it is still
 /// blocked, or has been woken and has had no CPU yet.
-fn has_run(m: &MRef) -> bool {
+pub fn has_run(m: &MRef) -> bool {
     thread::cpu_time(m.tid.load(Ordering::Relaxed)) != Some(m.ran.load(Ordering::Relaxed))
 }
 
@@ -341,19 +341,15 @@ fn without_p(rt: &Runtime) -> Vec<MRef> {
     })
 }
 
-/// Sends the signal to strays: threads that have lost their P in a block, and run the user's code without a P. Strays
-/// have no claim to a CPU, and must not run while the world is stopped. Not to lenders of P's. Checks up to `most` threads without a P, beginning
-/// with number `from`. A thread that is on no CPU gets the signal from the inspector.
-pub fn interrupt_strays(rt: &Runtime, from: usize, most: usize) {
+/// The M's whose goroutines have lost their P and may be stopped by the signal: blocked threads, and strays. Not the M's
+/// that lend their P.
+pub fn strays(rt: &Runtime) -> Vec<MRef> {
     if rt.preempt_signal == 0 {
-        return;
+        return Vec::new();
     }
     let mut lost = without_p(rt);
     lost.retain(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m));
-    let first = from % lost.len().max(1);
-    lost.rotate_left(first);
-    lost.truncate(most);
-    lost.into_iter().filter(has_run).for_each(|m| stop_stray(rt, m));
+    lost
 }
 
 /// Sends the signal to this M's thread if the thread runs the user's code without a P; through the inspector if the thread

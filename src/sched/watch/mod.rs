@@ -3,5 +3,6 @@
 pub mod deadlock;
 pub mod inspector;
 pub mod poller;
+pub mod strays;
 pub mod sysmon;
 pub mod workers;

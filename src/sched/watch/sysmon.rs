@@ -6,6 +6,7 @@
 
 use super::deadlock;
 use super::poller::PollerWatch;
+use super::strays::Strays;
 use crate::os::thread::{self, Turns};
 use crate::os::time;
 use crate::sched::core::events::{self, Heir, WAKE_UP};
@@ -49,9 +50,6 @@ const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
 /// sysmon polls the files of a running P when no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
-/// How often sysmon searches for threads that run without a P, in ns, and how many such threads it checks each time.
-const STRAYS_EVERY: i64 = 2_000_000;
-const STRAYS_AT_ONCE: usize = 8;
 /// Goroutines that hand over to one another or make short calls have the P for this time, in ns, before sysmon asks them
 /// to make room for an event. They answer without a signal.
 const EVENT_WAITS: i64 = 500_000;
@@ -167,8 +165,7 @@ struct Sysmon {
     /// Since when all P's are idle, in ns.
     idle_since: Option<i64>,
     deadlock: deadlock::Watch,
-    /// When sysmon last searched for strays, in ns, and the number of the next thread to check.
-    strays: (i64, usize),
+    strays: Strays,
     poller: PollerWatch,
     trimmer: Trimmer,
 }
@@ -181,7 +178,7 @@ impl Sysmon {
             delay: SHORTEST,
             idle_since: None,
             deadlock: deadlock::Watch::new(),
-            strays: (0, 0),
+            strays: Strays::new(),
             poller: PollerWatch::new(),
             trimmer: Trimmer::new(),
         }
@@ -323,7 +320,7 @@ fn sleep_deep(
 }
 
 /// Checks everything once. True: sysmon had something to do, so the next check comes soon.
-fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now: i64) -> bool {
+fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut Strays, now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
@@ -338,12 +335,8 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut (i64, usize), now
     if !is_forking() {
         world::clear_answered(rt);
     }
-    if now - strays.0 >= STRAYS_EVERY && !is_forking() {
-        *strays = (now, strays.1 + STRAYS_AT_ONCE);
-        // While the world is stopped no stray may be missed.
-        let most = if world::is_stopping() { usize::MAX } else { STRAYS_AT_ONCE };
-        // A stray that was stopped needs no earlier check.
-        preempt::interrupt_strays(rt, strays.1, most);
+    if !is_forking() {
+        strays.check(rt, now);
     }
     if next_timer(rt).min(next_placed(rt)) <= now {
         if is_forking() {

@@ -100,7 +100,7 @@ fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
             let _ = events::take_to_serve(rt, p, home, now, events::Heir::IdleM);
         }
         Look::Stands => p.seen_at(os::time::now() - 2 * events::WAKE_UP),
-        Look::Strays => preempt::interrupt_strays(rt, 0, 8),
+        Look::Strays => preempt::strays(rt).into_iter().for_each(|m| preempt::stop_stray(rt, m)),
     }
 }
 
