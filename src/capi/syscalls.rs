@@ -18,25 +18,24 @@ use libc::{pid_t, siginfo_t, sigset_t};
 /// blocks, the thread blocks. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
-    let _entered = Entered::new();
-    blocking::enter()
+    Entered::for_call().map_or(0, |_entered| blocking::enter())
 }
 
 /// gs_entersyscall for a call that is sure to block for long: the goroutine gives its P up at once.
 /// gs_exitsyscall ends this too. 0. Go's entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
-    let _entered = Entered::new();
-    blocking::enter_block()
+    Entered::for_call().map_or(0, |_entered| blocking::enter_block())
 }
 
-/// Ends what gs_entersyscall began: the goroutine goes on when it has a P again. errno stays as it is.
-/// 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's
+/// Ends what gs_entersyscall began: the goroutine goes on when it has a P again. If all P's are busy, a
+/// goroutine that makes one short call after the other, and doesn't use the library in between, goes
+/// on without a P, as a thread does: so for moments more goroutines run than GOMAXPROCS. Not in
+/// cooperative mode, nor while the world is stopped. errno stays as it is. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's
 /// exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {
-    let _entered = Entered::new();
-    blocking::exit()
+    blocking::exit_from(&Entered::new())
 }
 
 /// Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
@@ -63,11 +62,12 @@ unsafe extern "C" fn system_call(
     e: usize,
     f: usize,
 ) -> c_long {
-    let _entered = Entered::new();
-    blocking::enter();
+    let entered = Entered::for_call().inspect(|_| {
+        blocking::enter();
+    });
     // SAFETY: the caller of `gs_syscall` answers for what the system call does.
     let result = unsafe { arch::system_call(nr as usize, [a, b, c, d, e, f]) };
-    blocking::exit();
+    blocking::exit_from(&entered.unwrap_or_else(Entered::new));
     result as c_long
 }
 

@@ -677,3 +677,89 @@ GO_TEST(a_crowd_of_callers_loses_no_p)
         close(crowd.ends[i][1]);
     CHECK_EQ(crowd.wrong, 0);
 }
+
+/* ---- Goroutines go from call to call without a P ---- */
+
+static void keep_the_p(void *arg)
+{
+    (void)arg;
+    gs_preempt_disable();
+    SET(flag, 1);
+    while (GET(flag) == 1)
+        ;
+    gs_preempt_enable();
+}
+
+/* The only P is busy until the goroutine that is back from its call has run. */
+GO_TEST(one_goes_from_call_to_call_beside_one_that_keeps_the_only_p)
+{
+    int before = use_one_p(), i;
+    gs_g *other = go_ref(keep_the_p, NULL);
+    gs_entersyscall();
+    block_until_flag();
+    for (i = 0; i < 100; i++) {
+        gs_exitsyscall();
+        /* In the user's code. */
+        gs_entersyscall();
+        CHECK_EQ(GET(flag), 1);
+    }
+    gs_exitsyscall();
+    SET(flag, 2);
+    join(other);
+    gs_gomaxprocs(before);
+}
+
+enum { GOERS = 32 };
+
+static struct {
+    long stretches;
+    char line[56];
+} goers[GOERS];
+
+static void go_from_call_to_call(void *arg)
+{
+    long *stretches = arg;
+    while (!GET(stop)) {
+        gs_entersyscall();
+        nap(20 * US);
+        gs_exitsyscall();
+        ADD(*stretches, 1);
+    }
+}
+
+static long all_stretches(void)
+{
+    long sum = 0;
+    int i;
+    for (i = 0; i < GOERS; i++)
+        sum += GET(goers[i].stretches);
+    return sum;
+}
+
+GO_TEST(those_that_go_from_call_to_call_stop_with_the_world)
+{
+    gs_g *gs[GOERS], *busy[2];
+    int i;
+    SET(stop, 0);
+    for (i = 0; i < 2; i++)
+        busy[i] = go_ref(keep_busy, NULL);
+    for (i = 0; i < GOERS; i++)
+        gs[i] = go_ref(go_from_call_to_call, &goers[i].stretches);
+    for (i = 0; i < 100; i++) {
+        long before;
+        gs_entersyscall();
+        nap(MS / 2);
+        gs_exitsyscall();
+        CHECK_EQ(gs_stop_the_world(), 0);
+        before = all_stretches();
+        nap(MS);
+        CHECK_EQ(all_stretches(), before);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+    CHECK(all_stretches() > 0);
+    SET(stop, 1);
+    for (i = 0; i < GOERS; i++)
+        join(gs[i]);
+    for (i = 0; i < 2; i++)
+        join(busy[i]);
+}

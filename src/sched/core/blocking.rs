@@ -6,7 +6,7 @@
 //! Between the two the thread counts as a plain thread: functions that block, block the thread.
 
 use super::bound;
-use super::boundary;
+use super::boundary::{self, Entered};
 use super::events;
 use super::hooks;
 use super::loan;
@@ -16,6 +16,7 @@ use super::ready;
 use super::start;
 use super::steal;
 use super::switch::{self, Away, Left, switch_away};
+use super::without_p;
 use super::world;
 use super::yielding::yield_commit;
 use crate::arch::{FpControl, Place};
@@ -295,8 +296,26 @@ fn borrow_from_computing(m: MRef, g: GRef) -> bool {
     true
 }
 
-/// The block is over. `-EPERM` if none had begun. Go's `exitsyscall`.
+/// Finds a P for an M that could take none at once. False: its goroutine has to be queued.
+#[cold]
+#[inline(never)]
+pub fn find_p(m: MRef, g: GRef) -> bool {
+    try_again(m) || borrow_from_computing(m, g)
+}
+
+/// The block is over, and the caller needs a P. `-EPERM` if none had begun. Go's `exitsyscall`.
 pub fn exit() -> i32 {
+    end(|_, _| false)
+}
+
+/// [`exit`] for a function that returns next. The user's code may go on without a P.
+#[inline(always)]
+pub fn exit_from(entered: &Entered) -> i32 {
+    if entered.is_from_user() { end(without_p::go_on) } else { exit() }
+}
+
+/// `go_on`: whether the goroutine goes on although there is no P for it.
+fn end(go_on: fn(MRef, GRef) -> bool) -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
     let g = m.g();
     let depth = g.syscall_depth.get();
@@ -308,7 +327,11 @@ pub fn exit() -> i32 {
     if depth > 1 {
         return 0;
     }
-    if take_p_again(m, g) || try_again(m) || borrow_from_computing(m, g) {
+    let has_p = take_p_again(m, g);
+    if !has_p && go_on(m, g) {
+        return 0;
+    }
+    if has_p || find_p(m, g) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
@@ -453,7 +476,7 @@ pub fn run_on_g0(m: MRef, g: GRef) {
     g.syscall_depth.set(0);
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
-    if take_p_again(m, g) || try_again(m) || borrow_from_computing(m, g) {
+    if take_p_again(m, g) || find_p(m, g) {
         // Straight back, as from a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {

@@ -7,6 +7,7 @@
 
 use super::order;
 use super::preempt;
+use super::without_p;
 use super::world;
 use super::yielding;
 use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE};
@@ -31,6 +32,16 @@ impl Entered {
             }
             None => Entered { from: INSIDE, m: None },
         }
+    }
+
+    /// [`Entered::new`] for a function that begins a call. `None`: the call has begun, because the goroutine has been
+    /// without a P since its last call, and needs none for this.
+    #[inline(always)]
+    pub fn for_call() -> Option<Entered> {
+        let Some(m) = m::current() else { return Some(Entered { from: INSIDE, m: None }) };
+        let from = go_inside(m);
+        let m = if must_answer(m, from) { answer_with_call(m)? } else { m };
+        Some(Entered { from, m: Some(m) })
     }
 
     /// As [`Entered::new`], with the M. `None` if the thread has no M, or if the M is asked for something: then the call
@@ -68,6 +79,12 @@ impl Entered {
     #[inline(always)]
     pub fn again(from: u8, m: Option<MRef>) -> Entered {
         Entered { from, m }
+    }
+
+    /// Whether the user's code has made the call, and not a function that the library has called with a P of its own.
+    #[inline(always)]
+    pub fn is_from_user(&self) -> bool {
+        self.from == OUTSIDE
     }
 
     /// The M on which the caller runs, until its next switch.
@@ -171,6 +188,17 @@ fn answer(m: MRef) -> MRef {
     give_way_if_asked(preempt::ensure_p(m));
     // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
+}
+
+/// [`answer`] for a function that begins a call. `None`: the call has begun, and the M is outside.
+#[cold]
+#[inline(never)]
+fn answer_with_call(m: MRef) -> Option<MRef> {
+    if without_p::begin_call(m) {
+        leave(m);
+        return None;
+    }
+    Some(answer(m))
 }
 
 /// Lets other goroutines go first if asked to; may come back on another M.

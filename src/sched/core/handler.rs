@@ -11,6 +11,7 @@ use super::registers;
 use super::start::{self, m_for};
 use super::stop;
 use super::switch;
+use super::without_p;
 use super::world;
 use crate::arch;
 use crate::os::spin::backoff;
@@ -101,6 +102,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
 
 /// For an M without a P: takes an idle P, or waits for one.
 fn ensure_p_here(m: MRef) {
+    let _ = without_p::needs_p(m);
     let has_p = replace_p(m)
         || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
@@ -285,6 +287,7 @@ pub fn ensure_p_on_thread(m: MRef) {
 /// stopped P's.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };
+    let _ = without_p::needs_p(m);
     let lost = m.p();
     let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
     m.p.set(ptr::null());

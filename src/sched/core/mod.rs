@@ -27,6 +27,7 @@ pub mod stop;
 pub mod switch;
 pub mod template;
 pub mod timers;
+pub mod without_p;
 pub mod world;
 pub mod yielding;
 

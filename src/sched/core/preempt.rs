@@ -10,6 +10,7 @@ use super::loan;
 use super::order;
 use super::ready;
 use super::switch;
+use super::without_p;
 use super::world;
 use crate::os::{membarrier, signal, thread, time};
 use crate::sched::who::attention;
@@ -33,7 +34,8 @@ pub fn ensure_p(m: MRef) -> MRef {
     if !is_claimed(m) || keep_p(m) {
         return m;
     }
-    if replace_p(m) {
+    let from_call = without_p::needs_p(m);
+    if replace_p(m) || (from_call && blocking::find_p(m, m.g())) {
         // Release: pairs with the Acquire of the deadlock watch.
         m.claim.store(claim::NONE, Ordering::Release);
         return m;
@@ -66,7 +68,7 @@ pub fn keep_p(m: MRef) -> bool {
                 m.claim.compare_exchange(now, claim::TAKEN, Ordering::AcqRel, Ordering::Acquire);
             taken.is_err() && keep_p(m)
         }
-        Err(now) => now != claim::TAKEN,
+        Err(now) => !claim::is_lost(now),
     }
 }
 
@@ -341,6 +343,12 @@ fn without_p(rt: &Runtime) -> Vec<MRef> {
     })
 }
 
+/// Whether the M is inside, and its goroutine is back from a call and goes on without a P, or has just gone on so.
+fn is_about_to_go_on(m: &M) -> bool {
+    m.claim.load(Ordering::Acquire) == claim::WITHOUT_P
+        && m.outside.load(Ordering::Relaxed) != OUTSIDE
+}
+
 /// The M's whose goroutines have lost their P and may be stopped by the signal: blocked threads, and strays. Not the M's
 /// that lend their P.
 pub fn strays(rt: &Runtime) -> Vec<MRef> {
@@ -377,7 +385,8 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) {
 /// For the stopper of the world: whether a thread that has lost its P runs the user's code. Such a thread gets the signal,
 /// unless its goroutine must not be stopped by a signal.
 pub fn stop_strays(rt: &Runtime) -> bool {
-    let mut any = false;
+    // A goroutine that is about to go on without a P hasn't seen that the world is being stopped: `without_p::go_on`.
+    let mut any = !rt.ms_that(is_about_to_go_on).is_empty();
     for m in without_p(rt).into_iter().filter(has_run) {
         let blocked = match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
             true => Some(false),

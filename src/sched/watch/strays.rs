@@ -29,17 +29,21 @@ struct Suspect {
     m: MRef,
     /// The thread's CPU time at the check, in ns.
     ran: i64,
+    /// [`M::calls_without_p`](crate::sched::who::m::M::calls_without_p) at the check.
+    calls: u32,
 }
 
 impl Suspect {
     fn new(m: MRef) -> Option<Suspect> {
         let ran = thread::cpu_time(m.tid.load(Ordering::Relaxed))?;
-        (ran != m.ran.load(Ordering::Relaxed)).then_some(Suspect { m, ran })
+        let calls = m.calls_without_p.load(Ordering::Relaxed);
+        (ran != m.ran.load(Ordering::Relaxed)).then_some(Suspect { m, ran, calls })
     }
 
-    /// Whether the thread has computed since the check.
+    /// Whether the thread has computed since the check, without a call in between.
     fn computes(&self) -> bool {
-        Suspect::new(self.m).is_some_and(|now| now.ran - self.ran >= COMPUTES)
+        Suspect::new(self.m)
+            .is_some_and(|now| now.calls == self.calls && now.ran - self.ran >= COMPUTES)
     }
 }
 

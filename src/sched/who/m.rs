@@ -106,8 +106,12 @@ pub struct M {
     /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
     /// Changed by the M, and by the thread that takes it out of its pool.
     is_between: Cell<bool>,
-    /// The M is in a system call or another announced block.
+    /// The M is in a system call or another announced block, or its goroutine goes on without a P after one.
     pub in_syscall: AtomicBool,
+    /// When its goroutine last went on without a P after a call, in ns.
+    pub went_on_at: Cell<i64>,
+    /// How many calls its goroutines have begun without a P. sysmon sees by it that a goroutine doesn't compute.
+    pub calls_without_p: AtomicU32,
     /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
     pub stops_world: Cell<bool>,
     /// The value of `outside` before the fork under way.
@@ -205,6 +209,8 @@ impl M {
             next_p: AtomicPtr::new(ptr::null_mut()),
             is_between: Cell::new(false),
             in_syscall: AtomicBool::new(false),
+            went_on_at: Cell::new(0),
+            calls_without_p: AtomicU32::new(0),
             stops_world: Cell::new(false),
             forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
@@ -568,6 +574,10 @@ pub mod claim {
     /// The asker has the P. The M finds out when it comes back.
     pub const TAKEN: u32 = 2;
 
+    /// The M's goroutine is back from an announced call and has found no P: it goes on without one
+    /// (`core::without_p`). Only the M changes this.
+    pub const WITHOUT_P: u32 = 4;
+
     /// The low bits of a claim that [`lent`] makes.
     const LENT: u32 = 3;
 
@@ -587,9 +597,9 @@ pub mod claim {
         claim & 0xff == LENT
     }
 
-    /// Whether another thread has the P.
+    /// Whether the M, which is in the user's code, has no P.
     pub const fn is_lost(claim: u32) -> bool {
-        claim == TAKEN || is_lent(claim)
+        matches!(claim, TAKEN | WITHOUT_P) || is_lent(claim)
     }
 }
 

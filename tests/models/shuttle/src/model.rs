@@ -4,6 +4,7 @@ use crate::bursts::Bursts;
 
 use crate::machine;
 use crate::os::{self, c_heap, thread::Thread};
+use crate::sched::core::blocking;
 use crate::sched::core::boundary;
 use crate::sched::core::yielding;
 use crate::sched::life::init;
@@ -233,6 +234,21 @@ pub fn inside<R>(f: impl FnOnce() -> R) -> R {
     let result = f();
     drop(entered);
     result
+}
+
+/// Announces a call, as the user's code does.
+pub fn begin_call() {
+    machine::keep_boundary();
+    if let Some(_entered) = boundary::Entered::for_call() {
+        blocking::enter();
+    }
+}
+
+/// Ends what [`begin_call`] has begun. The goroutine may go on without a P.
+pub fn end_call() {
+    machine::keep_boundary();
+    let entered = boundary::Entered::new();
+    assert_eq!(blocking::exit_from(&entered), 0);
 }
 
 /// A goroutine computes outside the library, where the preemption signal reaches it. Nowhere else

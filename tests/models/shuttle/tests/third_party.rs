@@ -6,9 +6,9 @@ use shuttle_models::chan::{Chan, Op};
 use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
-    Alone, Count, Owners, Plain, allocate, block, body, check, fork, fork_and_look, go,
-    go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside, prepare_preemption,
-    user_code, yield_now,
+    Alone, Count, Owners, Plain, allocate, begin_call, block, body, check, end_call, fork,
+    fork_and_look, go, go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside,
+    prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::poll;
@@ -128,9 +128,9 @@ fn the_inspector_is_there_before_goroutines_wait_in_the_handler() {
 
 /// Announces a call that lasts this long.
 fn call(ns: i64) {
-    inside(blocking::enter);
+    begin_call();
     block(ns);
-    assert_eq!(inside(blocking::exit), 0);
+    end_call();
 }
 
 /// A thread that forks `n` times.
@@ -320,6 +320,7 @@ fn a_stopper_makes_calls(procs: usize) {
             let t = turns.clone();
             go_twice(&owners, &ends, move |_| {
                 call(5_000);
+                assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
                 inside(|| assert_eq!(t.get() % 2, 0, "it runs while the world is stopped"));
             });
         }
@@ -336,6 +337,63 @@ fn a_stopper_of_the_world_makes_calls_on_one_p() {
 #[test]
 fn a_stopper_of_the_world_makes_calls_on_two_ps() {
     check(1000, || a_stopper_makes_calls(2));
+}
+
+/// Goroutines go from call to call beside another that computes, so they go on without P's. Meanwhile the world is stopped
+/// twice, a thread forks, and a third party preempts and takes P's. While the world is stopped none of them runs, and
+/// whichever needs a P has it for itself.
+fn calls_without_a_p(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    // How often the world was stopped and started.
+    let turns = Arc::new(Count::default());
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for i in 0..3 {
+            let (o, e, t) = (owners.clone(), ends.clone(), turns.clone());
+            go(move || {
+                for _ in 0..3 {
+                    call(5_000);
+                    assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                    user_code();
+                }
+                if i != 0 {
+                    inside(|| o.visit());
+                    call(5_000);
+                }
+                inside(|| o.visit());
+                e.add(1);
+            });
+        }
+        go(|| (0..20).for_each(|_| user_code()));
+        let (o, t) = (owners.clone(), turns.clone());
+        let others = [
+            play_sysmon(25, ALL),
+            forker(1),
+            Plain::start(move || {
+                for _ in 0..2 {
+                    os::time::sleep(10_000);
+                    assert_eq!(embed::stop(), 0);
+                    t.add(1);
+                    os::time::sleep(20_000);
+                    o.visit_all();
+                    t.add(1);
+                    assert_eq!(embed::start(), 0);
+                }
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn goroutines_go_from_call_to_call_without_the_only_p() {
+    check(1500, || calls_without_a_p(1));
+}
+
+#[test]
+fn goroutines_go_from_call_to_call_without_ps() {
+    check(1500, || calls_without_a_p(2));
 }
 
 /// Goroutines block, and so lose their P, and disable preemption when they come back: from there on each has a P for
@@ -388,9 +446,9 @@ fn registers_are_shown(procs: usize) {
         for _ in 0..2 {
             let ends = ends.clone();
             go(move || {
-                inside(blocking::enter);
+                begin_call();
                 (0..20).for_each(|_| user_code());
-                assert_eq!(inside(blocking::exit), 0);
+                end_call();
                 block(40_000);
                 ends.add(1);
             });
