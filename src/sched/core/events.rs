@@ -137,6 +137,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
         start::hand_off(q);
     }
     if !on_loan {
+        m.was_blocked.store(false, Ordering::Relaxed);
         preempt::stop_stray(rt, m);
     }
     true

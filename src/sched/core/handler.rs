@@ -144,6 +144,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     m.by_g0.set(m.by_g0.get() - 1);
     if m.p.get().is_null() {
         m.p.set(lost);
+        m.was_blocked.store(false, Ordering::Relaxed);
         g.set_status(Status::Running);
         // Release: pairs with the Acquire of the deadlock watch.
         m.claim.store(claim::TAKEN, Ordering::Release);

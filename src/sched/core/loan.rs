@@ -77,6 +77,7 @@ pub fn lend(p: PRef, now: i64) -> bool {
     // The turn is the lender's, and so is the request to end it.
     let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
     p.loan.begin(m, now, asked, stands_since);
+    m.was_blocked.store(false, Ordering::Relaxed);
     // So that the borrower's thread gets a CPU before the lender's.
     m.ask_for_usual_turns();
     true

@@ -31,6 +31,7 @@ pub fn go_on(m: MRef, g: GRef) -> bool {
     // As for any M that has lost its P in the user's code.
     m.p.set(m.old_p.get());
     m.went_on_at.set(time::now());
+    m.was_blocked.store(true, Ordering::Relaxed);
     m.claim.store(claim::WITHOUT_P, Ordering::Relaxed);
     // Pairs with the fence in `world::stop`: either the stopper sees the claim, and waits for this goroutine, or this
     // thread sees that the world is being stopped.

@@ -60,7 +60,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             if has_own_table && !thread::is_blocked(id) {
                 preempt::interrupt_stray(rt, m);
             } else {
-                m.ran.store(ran.unwrap_or(0), Ordering::Relaxed);
+                m.is_known_to_be_blocked(ran.unwrap_or(0));
             }
         }
         this.service.sleep(note, -1);

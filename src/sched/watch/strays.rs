@@ -24,7 +24,7 @@ pub struct Strays {
     suspects: Vec<Suspect>,
 }
 
-/// A thread without a P that has run since it was last known to be blocked.
+/// A thread without a P that was blocked, and has run since.
 struct Suspect {
     m: MRef,
     /// The thread's CPU time at the check, in ns.
@@ -36,8 +36,7 @@ struct Suspect {
 impl Suspect {
     fn new(m: MRef) -> Option<Suspect> {
         let ran = thread::cpu_time(m.tid.load(Ordering::Relaxed))?;
-        let calls = m.calls_without_p.load(Ordering::Relaxed);
-        (ran != m.ran.load(Ordering::Relaxed)).then_some(Suspect { m, ran, calls })
+        Some(Suspect { m, ran, calls: m.calls_without_p.load(Ordering::Relaxed) })
     }
 
     /// Whether the thread has computed since the check, without a call in between.
@@ -55,7 +54,7 @@ impl Strays {
     /// Sends the signal to threads that compute without a P: strays have no claim to a CPU, and must not run while the
     /// world is stopped. A thread that mostly blocks, as a client of a server does, uses little CPU time, and is left
     /// alone: in the handler it would only wait for a P, block again at once, and keep that P from others until sysmon
-    /// takes it.
+    /// takes it. Only once it has computed between two checks is it stopped.
     pub fn check(&mut self, rt: &Runtime, now: i64) {
         if now - self.checked < EVERY {
             return;
@@ -67,14 +66,19 @@ impl Strays {
                 .filter(preempt::has_run)
                 .for_each(|m| preempt::stop_stray(rt, m));
         }
-        self.suspects
-            .drain(..)
-            .filter(Suspect::computes)
-            .for_each(|s| preempt::stop_stray(rt, s.m));
+        for Suspect { m, .. } in self.suspects.drain(..).filter(Suspect::computes) {
+            m.was_blocked.store(false, Ordering::Relaxed);
+        }
         let mut strays = preempt::strays(rt);
         let first = self.next % strays.len().max(1);
         strays.rotate_left(first);
         self.next = first + AT_ONCE;
-        self.suspects.extend(strays.into_iter().take(AT_ONCE).filter_map(Suspect::new));
+        for m in strays.into_iter().take(AT_ONCE).filter(preempt::has_run) {
+            if m.was_blocked.load(Ordering::Relaxed) {
+                self.suspects.extend(Suspect::new(m));
+            } else {
+                preempt::stop_stray(rt, m);
+            }
+        }
     }
 }

@@ -97,7 +97,7 @@ impl Inspector {
         }
         let answer = self.ask(m.tid.load(Ordering::Relaxed));
         if answer == Some(BLOCKED) {
-            m.ran.store(self.ran.load(Ordering::Relaxed), Ordering::Relaxed);
+            m.is_known_to_be_blocked(self.ran.load(Ordering::Relaxed));
         }
         self.asking.unlock();
         answer.map(|answer| answer == BLOCKED)

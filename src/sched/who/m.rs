@@ -129,6 +129,9 @@ pub struct M {
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
+    /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a P.
+    /// A hint, for sysmon.
+    pub was_blocked: AtomicBool,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
     /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
     pub context: RelaxedCell<*mut c_void>,
@@ -218,6 +221,7 @@ impl M {
             short_turns: AtomicBool::new(false),
             cpu: AtomicU32::new(0),
             ran: AtomicI64::new(0),
+            was_blocked: AtomicBool::new(false),
             context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),
             waits_inside: AtomicBool::new(false),
@@ -347,6 +351,12 @@ impl M {
         // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `root_done`, or
         // `root_ended` sees that the M runs that P.
         self.is_runner() && self.root_done.load(Ordering::SeqCst)
+    }
+
+    /// The thread is blocked without a P, and had used this CPU time before, in ns.
+    pub fn is_known_to_be_blocked(&self, ran: i64) {
+        self.ran.store(ran, Ordering::Relaxed);
+        self.was_blocked.store(true, Ordering::Relaxed);
     }
 
     /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
