@@ -1708,10 +1708,10 @@ int gs_entersyscallblock(void);
 
 /**
  * Ends what gs_entersyscall began: the goroutine goes on when it has a P again. If all P's are busy, a
- * goroutine that makes one short call after the other, and doesn't use the library in between, goes
- * on without a P, as a thread does: so for moments more goroutines run than GOMAXPROCS. Not in
- * cooperative mode, nor while the world is stopped. errno stays as it is. 0, on a plain thread always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's
- * exitsyscall.
+ * goroutine that computes little between its calls, and doesn't use the library there, goes on without
+ * a P, as a thread does: so for some us more goroutines run than GOMAXPROCS. That doesn't happen in
+ * cooperative mode, nor while the world is stopped. errno stays as it is. 0, on a plain thread always;
+ * -EPERM: there was no gs_entersyscall (nothing has changed). Go's exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);

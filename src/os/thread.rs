@@ -246,6 +246,14 @@ pub fn cpu_time(id: i32) -> Option<i64> {
     read.then_some(t.tv_sec * 1_000_000_000 + t.tv_nsec)
 }
 
+/// The CPU time that the calling thread has used, in ns.
+pub fn own_cpu_time() -> i64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    t.tv_sec * 1_000_000_000 + t.tv_nsec
+}
+
 /// Whether the thread with this number is blocked in the kernel right now; false if that can't be told. Takes a
 /// descriptor for a moment, so only a thread with a table of its own calls this.
 pub fn is_blocked(id: i32) -> bool {

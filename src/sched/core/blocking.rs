@@ -220,7 +220,9 @@ fn take_back(m: MRef, old: PRef) -> bool {
 #[inline(never)]
 fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
     m.ask_for_usual_turns();
-    learn(g, false);
+    if !m.has_lost_p_before.replace(false) {
+        learn(g, false);
+    }
     take_another(m, old)
 }
 

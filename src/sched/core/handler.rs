@@ -1,6 +1,7 @@
 //! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they wait on.
 //! `PREEMPTION.md`, "Preemption", has the protocol.
 
+use super::blocking;
 use super::boundary;
 use super::events;
 use super::gang;
@@ -59,8 +60,8 @@ pub fn on_signal(context: *mut c_void) {
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
     if is_claimed(m) && is_interruptible(m.g()) && !keep_p(m) {
-        // The goroutine has lost its P in a block, and runs without a P.
-        ensure_p_here(m);
+        // The goroutine has lost its P in a block or a call, and runs without a P.
+        ensure_p_here(m, || false);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
@@ -100,10 +101,12 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     });
 }
 
-/// For an M without a P: takes an idle P, or waits for one.
-fn ensure_p_here(m: MRef) {
-    let _ = without_p::needs_p(m);
+/// For an M without a P: takes an idle P, or waits for one. `finds`: whether the M finds a P by other means; only called if
+/// its goroutine has gone on without a P after a call.
+fn ensure_p_here(m: MRef, finds: impl FnOnce() -> bool) {
+    let from_call = without_p::needs_p(m);
     let has_p = replace_p(m)
+        || (from_call && finds())
         || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
             rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
@@ -255,7 +258,7 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
 
 /// For a goroutine that is in the library: sleeps on its thread. Outside, so that a stopper of the world sees the
 /// registers, and others may take the P.
-fn sleep_outside(m: MRef, ns: i64) {
+pub fn sleep_outside(m: MRef, ns: i64) {
     boundary::leave(m);
     time::sleep(ns);
     boundary::go_inside(m);
@@ -266,7 +269,7 @@ fn sleep_outside(m: MRef, ns: i64) {
 const TRIES: u32 = 10_000;
 const PAUSE: i64 = 100_000;
 
-/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block, it waits for a
+/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block or a call, it waits for a
 /// P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
 /// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
 /// inside, and was outside before.
@@ -276,7 +279,7 @@ pub fn ensure_p_on_thread(m: MRef) {
             return;
         }
         let waited = wait_as_in_handler(m, || {
-            ensure_p_here(m);
+            ensure_p_here(m, || blocking::find_p(m, m.g()));
         });
         if !waited {
             sleep_outside(m, PAUSE);
@@ -284,7 +287,7 @@ pub fn ensure_p_on_thread(m: MRef) {
     }
 }
 
-/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block, it gets one of the
+/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block or a call, it gets one of the
 /// stopped P's.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };

@@ -41,9 +41,9 @@ pub fn ensure_p(m: MRef) -> MRef {
         return m;
     }
     m.g().set_status(Status::Runnable);
-    // SAFETY: `queue_for_p` takes a goroutine's address; and a goroutine runs this code.
+    // SAFETY: both take a goroutine's address; and a goroutine runs this code.
     unsafe {
-        switch::switch_to_g0(m, Some(queue_for_p));
+        switch::switch_to_g0(m, Some(if from_call { queue_after_call } else { queue_for_p }));
         m::must_current()
     }
 }
@@ -80,6 +80,18 @@ pub fn keep_p(m: MRef) -> bool {
 unsafe fn queue_for_p(g: usize) {
     // SAFETY: the address of a goroutine, as the caller says.
     ready::ready_global(unsafe { GRef::at(g) });
+    // Release: pairs with the Acquire of the deadlock watch.
+    // SAFETY: on g0, as the caller says.
+    unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
+}
+
+/// [`queue_for_p`] for a goroutine that has gone on without a P after a call.
+///
+/// # Safety
+/// As for `queue_for_p`.
+unsafe fn queue_after_call(g: usize) {
+    // SAFETY: as the caller says.
+    unsafe { blocking::queue_for_p(g) };
     // Release: pairs with the Acquire of the deadlock watch.
     // SAFETY: on g0, as the caller says.
     unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
@@ -343,12 +355,6 @@ fn without_p(rt: &Runtime) -> Vec<MRef> {
     })
 }
 
-/// Whether the M is inside, and its goroutine is back from a call and goes on without a P, or has just gone on so.
-fn is_about_to_go_on(m: &M) -> bool {
-    m.claim.load(Ordering::Acquire) == claim::WITHOUT_P
-        && m.outside.load(Ordering::Relaxed) != OUTSIDE
-}
-
 /// The M's whose goroutines have lost their P and may be stopped by the signal: blocked threads, and strays. Not the M's
 /// that lend their P.
 pub fn strays(rt: &Runtime) -> Vec<MRef> {
@@ -382,12 +388,22 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) {
     }
 }
 
-/// For the stopper of the world: whether a thread that has lost its P runs the user's code. Such a thread gets the signal,
-/// unless its goroutine must not be stopped by a signal.
+/// For the stopper of the world: whether a thread without a P runs the user's code, or may be about to. Such a thread gets
+/// the signal, unless its goroutine must not be stopped by a signal.
 pub fn stop_strays(rt: &Runtime) -> bool {
-    // A goroutine that is about to go on without a P hasn't seen that the world is being stopped: `without_p::go_on`.
-    let mut any = !rt.ms_that(is_about_to_go_on).is_empty();
-    for m in without_p(rt).into_iter().filter(has_run) {
+    let mut any = false;
+    // Acquire: pairs with the Release where the M goes outside.
+    for m in rt.ms_that(|m| claim::is_lost(m.claim.load(Ordering::Acquire))) {
+        // Looked at once, so an M that comes in or goes out meanwhile is not missed.
+        if m.outside.load(Ordering::Relaxed) != OUTSIDE {
+            // Unless the M's goroutine waits in the handler, it may go on without a P: a function of the library that needs
+            // none returns, or `without_p::go_on` hasn't seen that the world is being stopped.
+            any |= m.context.seen().is_null();
+            continue;
+        }
+        if !has_run(&m) {
+            continue;
+        }
         let blocked = match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
             true => Some(false),
             false => rt.inspector.is_blocked(rt, m),

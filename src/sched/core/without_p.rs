@@ -3,7 +3,7 @@
 
 use super::preempt;
 use super::world;
-use crate::os::time;
+use crate::os::thread;
 use crate::sched::who::g::{GRef, Status};
 use crate::sched::who::m::{MRef, claim};
 use crate::sched::who::node::priority;
@@ -12,25 +12,26 @@ use crate::sched::words::clock;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// A goroutine that goes from one call to the next in less than this, in ns, has made a short stretch.
-const SHORT: i64 = 100_000;
-/// After this number of long stretches in a row the goroutine needs a P when it is back from a call: the kernel may have
-/// taken the CPU from the thread in one of them, but hardly in two.
-const LONG: u8 = 2;
-/// Then the goroutine needs a P after this number of calls, before it goes on without one again.
-const CALLS_WITH_P: u8 = 16;
+/// The CPU time that a goroutine may use without a P for each call that it makes, in ns.
+const PER_CALL: i32 = 25_000;
+/// A goroutine that has used more than this without a P, in ns, less `PER_CALL` for each call, needs a P.
+const MOST: i32 = 200_000;
+/// This counts as used, in ns, if the goroutine needs a P before the next call. It then needs a P after the next 64 calls.
+const NEEDED_P: i32 = 64 * PER_CALL;
 
 /// The M's goroutine is back from a call, has found no P, and returns to the user's code next. True: the goroutine goes on
 /// without a P, as if its P had been taken from it there. False: it needs a P.
 #[cold]
 #[inline(never)]
 pub fn go_on(m: MRef, g: GRef) -> bool {
-    if !may_go_on(m, g) || makes_long_stretches(g) {
+    let used = g.used_without_p.get();
+    g.used_without_p.set((used - PER_CALL).max(0));
+    if used > MOST || !may_go_on(m, g) {
         return false;
     }
     // As for any M that has lost its P in the user's code.
     m.p.set(m.old_p.get());
-    m.went_on_at.set(time::now());
+    m.went_on_at.set(thread::own_cpu_time());
     m.was_blocked.store(true, Ordering::Relaxed);
     m.claim.store(claim::WITHOUT_P, Ordering::Relaxed);
     // Pairs with the fence in `world::stop`: either the stopper sees the claim, and waits for this goroutine, or this
@@ -58,24 +59,11 @@ fn may_go_on(m: MRef, g: GRef) -> bool {
         && preempt::is_interruptible(g)
 }
 
-/// Whether the goroutine's last stretches without a P were long. Counts the calls after which it needs a P.
-fn makes_long_stretches(g: GRef) -> bool {
-    let n = g.long_stretches.get();
-    let is_long = n >= LONG;
-    if is_long {
-        // After the last of these calls one long stretch is enough.
-        g.long_stretches.set(n - 1);
-    }
-    is_long
-}
-
-/// The goroutine has made a stretch without a P.
-fn note_stretch(g: GRef, is_long: bool) {
-    g.long_stretches.set(match g.long_stretches.get() + 1 {
-        _ if !is_long => 0,
-        LONG => LONG - 1 + CALLS_WITH_P,
-        n => n,
-    });
+/// The goroutine, which has gone on without a P, stops doing so.
+fn note_use(m: MRef, g: GRef) {
+    let used = thread::own_cpu_time() - m.went_on_at.get();
+    let used = i32::try_from(used).unwrap_or(i32::MAX);
+    g.used_without_p.set(g.used_without_p.get().saturating_add(used));
 }
 
 /// The M, which is inside, counts as in a call that its goroutine makes without a P.
@@ -100,7 +88,8 @@ pub fn begin_call(m: MRef) -> bool {
         return false;
     }
     let g = m.g();
-    note_stretch(g, time::now() - m.went_on_at.get() >= SHORT);
+    note_use(m, g);
+    m.has_lost_p_before.set(true);
     let calls = m.calls_without_p.load(Ordering::Relaxed);
     m.calls_without_p.store(calls.wrapping_add(1), Ordering::Relaxed);
     g.syscall_depth.set(1);
@@ -116,7 +105,10 @@ pub fn begin_call(m: MRef) -> bool {
 pub fn needs_p(m: MRef) -> bool {
     let was_without = is_without(m);
     if was_without {
-        note_stretch(m.g(), true);
+        let g = m.g();
+        note_use(m, g);
+        g.used_without_p.set(g.used_without_p.get().saturating_add(NEEDED_P));
+        m.has_lost_p_before.set(true);
         m.claim.store(claim::TAKEN, Ordering::Relaxed);
         // Release: pairs with the Acquire of the deadlock watch, which sees the claim.
         m.in_syscall.store(false, Ordering::Release);

@@ -103,7 +103,7 @@ pub fn stop() -> i32 {
         Err(e) => return e,
     }
     let _: world::Stopped = world::stop();
-    // Goroutines that have lost their P, in a block or as a member of a group that computes, may run without a P.
+    // Goroutines that have lost their P, in a block or a call, or as a member of a group that computes, may run without a P.
     while preempt::stop_strays(rt()) {
         time::sleep(STRAY_PAUSE);
     }
@@ -322,7 +322,7 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     }
 }
 
-/// `gs_preempt_disable`. A goroutine that has lost its P in a block gets a P first: beside a stopped world no signal
+/// `gs_preempt_disable`. A goroutine that has lost its P in a block or a call gets a P first: beside a stopped world no signal
 /// would stop it from here on.
 pub fn disable_preemption() {
     let Some(m) = m::current() else { return };

@@ -255,7 +255,7 @@ fn recycle(g: GRef) {
     g.f.set(None);
     g.preempt_off.store(0, Ordering::Relaxed);
     g.long_calls.set(0);
-    g.long_stretches.set(0);
+    g.used_without_p.set(0);
 }
 
 /// Resets the other fields of a descriptor to which others had pointers.

@@ -156,9 +156,9 @@ pub struct G {
     /// How many of its last system calls have lasted so long that its P was taken, at most
     /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
     pub long_calls: Cell<u8>,
-    /// How many of its last stretches between two calls, which it ran without a P, were long; or, from
-    /// [`without_p::LONG`](crate::sched::core::without_p::LONG) on, one more than the number of calls after which it needs a P.
-    pub long_stretches: Cell<u8>,
+    /// The CPU time that it has used without a P between two calls, in ns, less an allowance for each call
+    /// ([`without_p`](crate::sched::core::without_p)).
+    pub used_without_p: Cell<i32>,
     /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
     pub runtime: Cell<u32>,
     /// In ns: when the system call under way began, if `long_calls` is `SURE`; or when the goroutine was preempted.

@@ -108,8 +108,10 @@ pub struct M {
     is_between: Cell<bool>,
     /// The M is in a system call or another announced block, or its goroutine goes on without a P after one.
     pub in_syscall: AtomicBool,
-    /// When its goroutine last went on without a P after a call, in ns.
+    /// The thread's CPU time when its goroutine last went on without a P after a call, in ns.
     pub went_on_at: Cell<i64>,
+    /// The M has had no P since before its present call, or since before it last needed a P: the call didn't lose it.
+    pub has_lost_p_before: Cell<bool>,
     /// How many calls its goroutines have begun without a P. sysmon sees by it that a goroutine doesn't compute.
     pub calls_without_p: AtomicU32,
     /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
@@ -213,6 +215,7 @@ impl M {
             is_between: Cell::new(false),
             in_syscall: AtomicBool::new(false),
             went_on_at: Cell::new(0),
+            has_lost_p_before: Cell::new(false),
             calls_without_p: AtomicU32::new(0),
             stops_world: Cell::new(false),
             forks_from: Cell::new(INSIDE),

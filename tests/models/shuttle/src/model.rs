@@ -251,6 +251,12 @@ pub fn end_call() {
     assert_eq!(blocking::exit_from(&entered), 0);
 }
 
+/// Calls a function of the library that needs no P, such as `gs_chan_take`.
+pub fn call_without_need_of_p() {
+    machine::keep_boundary();
+    drop(boundary::Entered::without_giving_way());
+}
+
 /// A goroutine computes outside the library, where the preemption signal reaches it. Nowhere else
 /// is one delivered: the handler does nothing while its thread is in the library.
 pub fn user_code() {

@@ -588,6 +588,10 @@ pub mod thread {
         Some(super::time::now() + 1)
     }
 
+    pub fn own_cpu_time() -> i64 {
+        super::time::now()
+    }
+
     pub fn is_on_cpu(id: i32) -> bool {
         !machine::sleeps(id - 1)
     }

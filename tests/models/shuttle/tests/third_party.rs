@@ -6,9 +6,9 @@ use shuttle_models::chan::{Chan, Op};
 use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
-    Alone, Count, Owners, Plain, allocate, begin_call, block, body, check, end_call, fork,
-    fork_and_look, go, go_in_group, go_pinned, in_runtime, in_runtime_with_threads, inside,
-    prepare_preemption, user_code, yield_now,
+    Alone, Count, Owners, Plain, allocate, begin_call, block, body, call_without_need_of_p, check,
+    end_call, fork, fork_and_look, go, go_in_group, go_pinned, in_runtime, in_runtime_with_threads,
+    inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::poll;
@@ -340,7 +340,7 @@ fn a_stopper_of_the_world_makes_calls_on_two_ps() {
 }
 
 /// Goroutines go from call to call beside another that computes, so they go on without P's. Meanwhile the world is stopped
-/// twice, a thread forks, and a third party preempts and takes P's. While the world is stopped none of them runs, and
+/// twice, one of them and a thread fork, and a third party preempts and takes P's. While the world is stopped none of them runs, and
 /// whichever needs a P has it for itself.
 fn calls_without_a_p(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
@@ -355,10 +355,17 @@ fn calls_without_a_p(procs: usize) {
                     call(5_000);
                     assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
                     user_code();
+                    call_without_need_of_p();
+                    assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                    user_code();
                 }
-                if i != 0 {
-                    inside(|| o.visit());
-                    call(5_000);
+                match i {
+                    0 => {}
+                    1 => fork(),
+                    _ => {
+                        inside(|| o.visit());
+                        call(5_000);
+                    }
                 }
                 inside(|| o.visit());
                 e.add(1);
