@@ -5,6 +5,7 @@
 #include "check.h"
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 static int flag;
 
@@ -716,14 +717,42 @@ static struct {
     char line[56];
 } goers[GOERS];
 
+static gs_chan *unused;
+
+/* Sometimes calls a function that needs no P before its next call. */
 static void go_from_call_to_call(void *arg)
 {
     long *stretches = arg;
-    while (!GET(stop)) {
+    int calls, i;
+    for (calls = 0; !GET(stop); calls++) {
         gs_entersyscall();
         nap(20 * US);
         gs_exitsyscall();
         ADD(*stretches, 1);
+        for (i = 0; calls % 2 && i < 100; i++) {
+            char element;
+            CHECK_EQ(gs_chan_take(unused, &element), -EAGAIN);
+            ADD(*stretches, 1);
+        }
+    }
+}
+
+static void fork_from_call_to_call(void *arg)
+{
+    (void)arg;
+    while (!GET(stop)) {
+        pid_t child;
+        int status;
+        gs_entersyscall();
+        nap(20 * US);
+        gs_exitsyscall();
+        child = fork();
+        if (child == 0)
+            _exit(0);
+        CHECK(child > 0);
+        gs_entersyscall();
+        CHECK_EQ(waitpid(child, &status, 0), child);
+        gs_exitsyscall();
     }
 }
 
@@ -738,11 +767,14 @@ static long all_stretches(void)
 
 GO_TEST(those_that_go_from_call_to_call_stop_with_the_world)
 {
-    gs_g *gs[GOERS], *busy[2];
+    gs_g *gs[GOERS], *busy[2], *forks;
     int i;
     SET(stop, 0);
+    unused = gs_chan_make(1, 0);
+    CHECK(unused != NULL);
     for (i = 0; i < 2; i++)
         busy[i] = go_ref(keep_busy, NULL);
+    forks = go_ref(fork_from_call_to_call, NULL);
     for (i = 0; i < GOERS; i++)
         gs[i] = go_ref(go_from_call_to_call, &goers[i].stretches);
     for (i = 0; i < 100; i++) {
@@ -762,4 +794,6 @@ GO_TEST(those_that_go_from_call_to_call_stop_with_the_world)
         join(gs[i]);
     for (i = 0; i < 2; i++)
         join(busy[i]);
+    join(forks);
+    gs_chan_free(unused);
 }
