@@ -258,7 +258,7 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
 
 /// For a goroutine that is in the library: sleeps on its thread. Outside, so that a stopper of the world sees the
 /// registers, and others may take the P.
-pub fn sleep_outside(m: MRef, ns: i64) {
+fn sleep_outside(m: MRef, ns: i64) {
     boundary::leave(m);
     time::sleep(ns);
     boundary::go_inside(m);
@@ -269,8 +269,8 @@ pub fn sleep_outside(m: MRef, ns: i64) {
 const TRIES: u32 = 10_000;
 const PAUSE: i64 = 100_000;
 
-/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block or a call, it waits for a
-/// P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
+/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block or a call, it waits
+/// for a P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
 /// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
 /// inside, and was outside before.
 pub fn ensure_p_on_thread(m: MRef) {
@@ -287,8 +287,8 @@ pub fn ensure_p_on_thread(m: MRef) {
     }
 }
 
-/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block or a call, it gets one of the
-/// stopped P's.
+/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block or a call, it gets one of
+/// the stopped P's.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };
     let _ = without_p::needs_p(m);

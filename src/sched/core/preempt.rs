@@ -396,9 +396,9 @@ pub fn stop_strays(rt: &Runtime) -> bool {
     for m in rt.ms_that(|m| claim::is_lost(m.claim.load(Ordering::Acquire))) {
         // Looked at once, so an M that comes in or goes out meanwhile is not missed.
         if m.outside.load(Ordering::Relaxed) != OUTSIDE {
-            // Unless the M's goroutine waits in the handler, it may go on without a P: a function of the library that needs
-            // none returns, or `without_p::go_on` hasn't seen that the world is being stopped.
-            any |= m.context.seen().is_null();
+            // Unless the M's goroutine waits in the handler, or for the world to go on, it may go on without a P: a function
+            // of the library that needs none returns, or `without_p::go_on` hasn't seen that the world is being stopped.
+            any |= m.context.seen().is_null() && !m.waits_inside.load(Ordering::Relaxed);
             continue;
         }
         if !has_run(&m) {

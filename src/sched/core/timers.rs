@@ -380,8 +380,8 @@ impl Drop for Firing {
 }
 
 /// For a thread that is about to fork, and is inside. A handler of the host's may fork on a thread that fires timers;
-/// then another thread that forks must not wait for this one. If the caller has lost its P in a block or a call, the P is another
-/// M's, which may fire timers.
+/// then another thread that forks must not wait for this one. If the caller has lost its P in a block or a call, the P is
+/// another M's, which may fire timers.
 pub fn no_longer_keeps_from_forking() {
     if preempt::holds_p()
         && let Some(m) = m::with_p()

@@ -132,8 +132,8 @@ pub fn arrived() {
 }
 
 /// Stops every P but the caller's own. When this returns no other goroutine runs. A goroutine that calls this stays on
-/// its thread, and no other goroutine runs there meanwhile. It may have lost its P in a block without knowing, or gone on without one after a call, and has
-/// a P when this returns.
+/// its thread, and no other goroutine runs there meanwhile. It may have lost its P in a block without knowing, or gone on
+/// without one after a call, and has a P when this returns.
 pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {

@@ -322,8 +322,8 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     }
 }
 
-/// `gs_preempt_disable`. A goroutine that has lost its P in a block or a call gets a P first: beside a stopped world no signal
-/// would stop it from here on.
+/// `gs_preempt_disable`. A goroutine that has lost its P in a block or a call gets a P first: beside a stopped world no
+/// signal would stop it from here on.
 pub fn disable_preemption() {
     let Some(m) = m::current() else { return };
     let Some(g) = m::current_g() else { return };

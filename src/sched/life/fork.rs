@@ -14,7 +14,7 @@ use crate::sched::core::preempt;
 use crate::sched::core::timers;
 use crate::sched::watch::deadlock;
 use crate::sched::who::cxa;
-use crate::sched::who::m::{self, OUTSIDE};
+use crate::sched::who::m;
 use crate::sched::who::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
 use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
 use core::ptr;
@@ -83,11 +83,18 @@ pub fn lock_life_to_fork() -> bool {
         }
         // The stopper of the world may need `LIFE` before it starts the world again.
         LIFE.unlock();
-        // Outside, so that the stopper sees that a goroutine without a P, which calls this, doesn't run.
-        match m::current().filter(|m| m.forks_from.get() == OUTSIDE) {
-            Some(m) => handler::sleep_outside(m, FORK_RETRY),
-            None => time::sleep(FORK_RETRY),
-        }
+        wait_for_stopper();
+    }
+}
+
+/// The stopper of the world waits for goroutines that have no P and are in the library, but not for the caller.
+fn wait_for_stopper() {
+    let m = m::current();
+    // A handler of the host's may have interrupted a goroutine that waits in the library.
+    let waits = m.is_some_and(|m| m.waits_inside.swap(true, Ordering::Relaxed));
+    time::sleep(FORK_RETRY);
+    if let Some(m) = m {
+        m.waits_inside.store(waits, Ordering::Release);
     }
 }
 

@@ -131,8 +131,8 @@ pub struct M {
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
-    /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a P.
-    /// A hint, for sysmon.
+    /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a
+    /// P. A hint, for sysmon.
     pub was_blocked: AtomicBool,
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
     /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
@@ -140,7 +140,8 @@ pub struct M {
     /// A [`registers::state`](crate::sched::core::registers::state): whether a stopper of the world wants to see the
     /// registers of the M's goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
-    /// The M's goroutine has announced a call and waits in the library: see `park::WaitsInside`.
+    /// The M's goroutine has announced a call and waits in the library (`park::WaitsInside`), or waits for the world to go
+    /// on before it forks.
     pub waits_inside: AtomicBool,
     pub id: u32,
     /// The node to whose pool the M belongs. The M itself changes it. A thread that doesn't find the M in that pool
