@@ -307,17 +307,17 @@ pub fn find_p(m: MRef, g: GRef) -> bool {
 
 /// The block is over, and the caller needs a P. `-EPERM` if none had begun. Go's `exitsyscall`.
 pub fn exit() -> i32 {
-    end(|_, _| false)
+    end::<false>()
 }
 
 /// [`exit`] for a function that returns next. The user's code may go on without a P.
 #[inline(always)]
 pub fn exit_from(entered: &Entered) -> i32 {
-    if entered.is_from_user() { end(without_p::go_on) } else { exit() }
+    if entered.is_from_user() { end::<true>() } else { exit() }
 }
 
-/// `go_on`: whether the goroutine goes on although there is no P for it.
-fn end(go_on: fn(MRef, GRef) -> bool) -> i32 {
+/// `TO_USER`: the caller returns to the user's code.
+fn end<const TO_USER: bool>() -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
     let g = m.g();
     let depth = g.syscall_depth.get();
@@ -329,11 +329,22 @@ fn end(go_on: fn(MRef, GRef) -> bool) -> i32 {
     if depth > 1 {
         return 0;
     }
-    let has_p = take_p_again(m, g);
-    if !has_p && go_on(m, g) {
+    if !take_p_again(m, g) {
+        return end_without_p(m, g, TO_USER);
+    }
+    g.set_status(Status::Running);
+    boundary::give_way_if_asked(m);
+    0
+}
+
+/// [`end`] if there was no P for the goroutine at once.
+#[cold]
+#[inline(never)]
+fn end_without_p(m: MRef, g: GRef, to_user: bool) -> i32 {
+    if to_user && without_p::go_on(m, g) {
         return 0;
     }
-    if has_p || find_p(m, g) {
+    if find_p(m, g) {
         g.set_status(Status::Running);
         boundary::give_way_if_asked(m);
         return 0;
