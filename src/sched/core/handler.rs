@@ -51,10 +51,17 @@ pub fn on_signal(context: *mut c_void) {
     if let Some(_waits) = rt().template.may_wait() {
         m.context.set(context);
         stop_here(m);
-        m.context.set(ptr::null_mut());
+        leave_context(m);
     }
     compiler_fence(Ordering::SeqCst);
     boundary::leave(m);
+}
+
+/// The M's goroutine doesn't wait in the handler any more.
+fn leave_context(m: MRef) {
+    m.context.set(ptr::null_mut());
+    // Release: pairs with the Acquire in `preempt::stop_strays`, which then sees that there is no context.
+    m.is_let_go.store(false, Ordering::Release);
 }
 
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
@@ -252,7 +259,7 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
     unsafe { libc::getcontext(context.as_mut_ptr()) };
     m.context.set(context.as_mut_ptr().cast());
     wait();
-    m.context.set(ptr::null_mut());
+    leave_context(m);
     true
 }
 
@@ -376,6 +383,7 @@ pub fn any_in_handler(rt: &Runtime) -> Option<(MRef, Task)> {
 pub fn let_go(m: MRef, task: Task) {
     m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
     m.handed.set(Some(task));
+    m.is_let_go.store(true, Ordering::Relaxed);
     m.notify();
 }
 

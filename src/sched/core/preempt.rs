@@ -392,8 +392,15 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) {
 /// the signal, unless its goroutine must not be stopped by a signal.
 pub fn stop_strays(rt: &Runtime) -> bool {
     let mut any = false;
-    // Acquire: pairs with the Release where the M goes outside.
-    for m in rt.ms_that(|m| claim::is_lost(m.claim.load(Ordering::Acquire))) {
+    // Acquire: pairs with the Release where the M goes outside, and with that in `handler::leave_context`.
+    let is_let_go = |m: &M| m.is_let_go.load(Ordering::Acquire);
+    let claim_of = |m: &M| m.claim.load(Ordering::Acquire);
+    for m in rt.ms_that(|m| is_let_go(m) || claim::is_lost(claim_of(m))) {
+        if is_let_go(&m) {
+            // A thread that forks has let it go, perhaps before its thread has run.
+            any = true;
+            continue;
+        }
         // Looked at once, so an M that comes in or goes out meanwhile is not missed.
         if m.outside.load(Ordering::Relaxed) != OUTSIDE {
             // Unless the M's goroutine waits in the handler, or for the world to go on, it may go on without a P: a function
@@ -401,7 +408,9 @@ pub fn stop_strays(rt: &Runtime) -> bool {
             any |= m.context.seen().is_null() && !m.waits_inside.load(Ordering::Relaxed);
             continue;
         }
-        if !has_run(&m) {
+        // A thread that was woken and has had no CPU yet looks as if it were blocked. A goroutine that announces its calls is
+        // hardly ever blocked here.
+        if claim_of(&m) != claim::WITHOUT_P && !has_run(&m) {
             continue;
         }
         let blocked = match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {

@@ -140,6 +140,8 @@ pub struct M {
     /// A [`registers::state`](crate::sched::core::registers::state): whether a stopper of the world wants to see the
     /// registers of the M's goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
+    /// The M's goroutine has waited in the signal handler, and goes on without a P: `handler::let_go`.
+    pub is_let_go: AtomicBool,
     /// The M's goroutine has announced a call and waits in the library (`park::WaitsInside`), or waits for the world to go
     /// on before it forks.
     pub waits_inside: AtomicBool,
@@ -228,6 +230,7 @@ impl M {
             was_blocked: AtomicBool::new(false),
             context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),
+            is_let_go: AtomicBool::new(false),
             waits_inside: AtomicBool::new(false),
             id,
             node: RelaxedCell::new(node),
