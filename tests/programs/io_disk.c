@@ -156,6 +156,7 @@ GO_TEST(many_that_wait_for_the_disk_leave_the_p_to_others)
     CHECK_GE(pool, 1);
     CHECK_LE(pool, 64);
     CHECK_LE(count_threads() - pool, READERS / 2 + 2 * gs_gomaxprocs(0));
+    CHECK_LE(count_threads(), 64 + 4 * gs_gomaxprocs(0) + 16);
     CHECK_EQ(gs_close(file), 0);
     CHECK_EQ(gs_close(plain), 0);
 }
