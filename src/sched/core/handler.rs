@@ -68,7 +68,7 @@ fn leave_context(m: MRef) {
 fn stop_here(m: MRef) {
     if is_claimed(m) && is_interruptible(m.g()) && !keep_p(m) {
         // The goroutine has lost its P in a block or a call, and runs without a P.
-        ensure_p_here(m, || false);
+        ensure_p_here(m, false);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
@@ -108,12 +108,12 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     });
 }
 
-/// For an M without a P: takes an idle P, or waits for one. `finds`: whether the M finds a P by other means; only called if
-/// its goroutine has gone on without a P after a call.
-fn ensure_p_here(m: MRef, finds: impl FnOnce() -> bool) {
+/// For an M without a P: takes an idle P, or waits for one. `searches`: if the M's goroutine has gone on without a P after a
+/// call, the M first looks for a P as at the end of a call.
+fn ensure_p_here(m: MRef, searches: bool) {
     let from_call = without_p::needs_p(m);
     let has_p = replace_p(m)
-        || (from_call && finds())
+        || (from_call && searches && blocking::find_p(m, m.g()))
         || wait_here(m, m.old_p.get(), |g| {
             let rt = rt();
             rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
@@ -286,7 +286,7 @@ pub fn ensure_p_on_thread(m: MRef) {
             return;
         }
         let waited = wait_as_in_handler(m, || {
-            ensure_p_here(m, || blocking::find_p(m, m.g()));
+            ensure_p_here(m, true);
         });
         if !waited {
             sleep_outside(m, PAUSE);

@@ -346,24 +346,20 @@ pub fn has_run(m: &MRef) -> bool {
     thread::cpu_time(m.tid.load(Ordering::Relaxed)) != Some(m.ran.load(Ordering::Relaxed))
 }
 
-/// The M's that have lost their P and have not noticed yet: blocked threads, and strays.
-fn without_p(rt: &Runtime) -> Vec<MRef> {
-    // Acquire: pairs with the Release where the M goes outside.
-    rt.ms_that(|m| {
-        claim::is_lost(m.claim.load(Ordering::Acquire))
-            && m.outside.load(Ordering::Relaxed) == OUTSIDE
-    })
-}
-
 /// The M's whose goroutines have lost their P and may be stopped by the signal: blocked threads, and strays. Not the M's
 /// that lend their P.
 pub fn strays(rt: &Runtime) -> Vec<MRef> {
     if rt.preempt_signal == 0 {
         return Vec::new();
     }
-    let mut lost = without_p(rt);
-    lost.retain(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m));
-    lost
+    // Acquire: pairs with the Release where the M goes outside.
+    rt.ms_that(|m| {
+        claim::is_lost(m.claim.load(Ordering::Acquire))
+            && m.outside.load(Ordering::Relaxed) == OUTSIDE
+    })
+    .into_iter()
+    .filter(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m))
+    .collect()
 }
 
 /// Sends the signal to this M's thread if the thread runs the user's code without a P; through the inspector if the thread

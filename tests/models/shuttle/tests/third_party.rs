@@ -339,9 +339,9 @@ fn a_stopper_of_the_world_makes_calls_on_two_ps() {
     check(1000, || a_stopper_makes_calls(2));
 }
 
-/// Goroutines go from call to call beside another that computes, so they go on without P's. Meanwhile the world is stopped
-/// twice, one of them and a thread fork, and a third party preempts and takes P's. While the world is stopped none of them runs, and
-/// whichever needs a P has it for itself.
+/// Goroutines go from call to call beside another goroutine that computes, so they go on without P's. Meanwhile the world
+/// is stopped twice, a goroutine and a thread fork, and a third party preempts and takes P's. While the world is stopped no
+/// goroutine runs, and a goroutine that needs a P has the P for itself.
 fn calls_without_a_p(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     // How often the world was stopped and started.
