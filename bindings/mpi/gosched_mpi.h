@@ -530,19 +530,28 @@ static inline int gs_mpi_park_(gs_mpi_waiter_ *w, gs_deadline deadline)
     return w->result;
 }
 
+/* Whether the call that has just looked is to look again before it parks. `begun`: 0 at the first call. Where others
+ * wait too the progress goroutine polls for all of them. */
+static inline bool gs_mpi_polls_on_(gs_deadline deadline, int64_t *begun)
+{
+    int64_t now;
+    if (deadline == GS_NOWAIT || GS_MPI_GET_(gs_mpi_state_.running))
+        return false;
+    now = gs_now();
+    if (*begun == 0)
+        *begun = now;
+    return now - *begun < GS_MPI_SPIN_NS && (deadline == GS_FOREVER || now < deadline);
+}
+
 static inline int gs_mpi_wait_one_(MPI_Request *request, MPI_Status *status, gs_deadline deadline, bool must)
 {
+    int64_t begun = 0;
     int yes = 0, r;
-    for (int64_t now, begun = 0;; gs_yield()) {
+    for (;; gs_yield()) {
         r = GS_MPI_LOCKED_(MPI_Test(request, &yes, status));
         if (r != MPI_SUCCESS || yes)
             return r;
-        /* Where others wait too the progress goroutine polls for all of them. */
-        if (deadline == GS_NOWAIT || GS_MPI_GET_(gs_mpi_state_.running))
-            break;
-        now = gs_now();
-        begun = begun == 0 ? now : begun;
-        if (now - begun >= GS_MPI_SPIN_NS || (deadline != GS_FOREVER && now >= deadline))
+        if (!gs_mpi_polls_on_(deadline, &begun))
             break;
     }
     gs_mpi_entry_ entry;
@@ -567,6 +576,33 @@ static inline int gs_mpi_complete_(int r, MPI_Request *request, MPI_Status *stat
     while ((r = gs_mpi_wait_one_(request, status, GS_FOREVER, true)) < 0)
         gs_yield(); /* no memory, in the progress goroutine or for it: poll here */
     return r;
+}
+
+/* Waits for a message, and takes it. */
+static inline int gs_mpi_take_(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status,
+                               gs_deadline deadline)
+{
+    gs_mpi_waiter_ w;
+    int64_t begun = 0;
+    int yes = 0, r;
+    if (comm == MPI_COMM_NULL)
+        return MPI_ERR_COMM; /* Open MPI 4.1 ends the program, whatever the error handler */
+    for (;; gs_yield()) {
+        gs_mpi_lock_();
+        r = MPI_Improbe(source, tag, comm, &yes, message, status);
+        if (r == MPI_SUCCESS && !yes) /* Open MPI fetches what has come after it has looked */
+            r = MPI_Improbe(source, tag, comm, &yes, message, status);
+        gs_mpi_unlock_(0);
+        if (r != MPI_SUCCESS || yes)
+            return r;
+        if (!gs_mpi_polls_on_(deadline, &begun))
+            break;
+    }
+    memset(&w, 0, sizeof w);
+    w.kind = GS_MPI_MPROBE_;
+    w.statuses = status == MPI_STATUS_IGNORE ? NULL : status;
+    w.source = source, w.tag = tag, w.comm = comm, w.message = message;
+    return gs_mpi_park_(&w, deadline);
 }
 
 typedef struct gs_mpi_args_ {
@@ -773,32 +809,63 @@ static inline int gs_mpi_ssend(const void *buf, int count, MPI_Datatype type, in
     GS_MPI_CALL_(MPI_Issend(buf, count, type, dest, tag, comm, &request), MPI_STATUS_IGNORE);
 }
 
-/* MPI_Recv. When the deadline passes, or the goroutine is cancelled, the receive is taken back with MPI_Cancel. If a
- * message has begun to arrive by then it is received all the same, so none is lost.
+/* A receive that waits for ever: posted, so that MPI writes into buf at once, and all such receives cost one test. */
+static inline int gs_mpi_recv_posted_(void *buf, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                                      MPI_Status *status)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Status own;
+    int cancelled = 0, why, r;
+    if (status == MPI_STATUS_IGNORE)
+        status = &own;
+    r = GS_MPI_LOCKED_(MPI_Irecv(buf, count, type, source, tag, comm, &request));
+    if (r == MPI_SUCCESS)
+        r = gs_mpi_wait_one_(&request, status, GS_FOREVER, false);
+    if (r >= 0)
+        return r;
+    why = r;
+    GS_MPI_LOCKED_(MPI_Cancel(&request));
+    r = gs_mpi_complete_(MPI_SUCCESS, &request, status);
+    return r == MPI_SUCCESS && MPI_Test_cancelled(status, &cancelled) == MPI_SUCCESS && cancelled ? why : r;
+}
+
+/* A receive with a deadline takes a message that has come, and then receives it. It posts nothing, so there is nothing
+ * to take back. Open MPI 4.1 (pml ob1) loses a message that another thread matches with a posted receive while
+ * MPI_Cancel takes the receive back: the matching thread unlocks the queues before it marks the receive as matched. */
+static inline int gs_mpi_recv_taken_(void *buf, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                                     MPI_Status *status, gs_deadline deadline)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    /* Wrong arguments show before a message is taken. From MPI_PROC_NULL this is complete at once. */
+    int r = GS_MPI_LOCKED_(MPI_Irecv(buf, count, type, MPI_PROC_NULL, tag, comm, &request));
+    if (r == MPI_SUCCESS)
+        r = GS_MPI_LOCKED_(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    if (r == MPI_SUCCESS)
+        r = gs_mpi_take_(source, tag, comm, &message, MPI_STATUS_IGNORE, deadline);
+    if (r == MPI_SUCCESS)
+        r = gs_mpi_complete_(GS_MPI_LOCKED_(MPI_Imrecv(buf, count, type, &message, &request)), &request, status);
+    return r;
+}
+
+/* MPI_Recv. When the deadline passes, or the goroutine is cancelled, nothing is received and no message is lost: a
+ * message that has begun to arrive by then is received all the same.
+ *
+ * With GS_FOREVER the receive is posted, and gs_cancel takes it back with MPI_Cancel. Open MPI 4.1 then loses
+ * a message if the program's own MPI_Isend to this rank is matched with the receive on another thread in that moment.
+ * A program that does both gives a deadline, however far: such a receive is never posted.
  *
  * 0; an error code, such as MPI_ERR_TRUNCATE; -EAGAIN, -ETIMEDOUT, -ECANCELED, -ENOMEM, -ESHUTDOWN: nothing was
  * received, and buf is free. */
 static inline int gs_mpi_recv(void *buf, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                               MPI_Status *status, gs_deadline deadline)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Status own;
-    int r = gs_mpi_enter_(), cancelled = 0;
+    int r = gs_mpi_enter_();
     if (r != 0)
         return r;
-    if (status == MPI_STATUS_IGNORE)
-        status = &own;
-    r = GS_MPI_LOCKED_(MPI_Irecv(buf, count, type, source, tag, comm, &request));
-    if (r == MPI_SUCCESS)
-        r = gs_mpi_wait_one_(&request, status, deadline, false);
-    if (r < 0) {
-        int why = r;
-        GS_MPI_LOCKED_(MPI_Cancel(&request));
-        r = gs_mpi_complete_(MPI_SUCCESS, &request, status);
-        if (r == MPI_SUCCESS && MPI_Test_cancelled(status, &cancelled) == MPI_SUCCESS && cancelled)
-            r = why;
-    }
-    return gs_mpi_leave_(r);
+    if (deadline == GS_FOREVER)
+        return gs_mpi_leave_(gs_mpi_recv_posted_(buf, count, type, source, tag, comm, status));
+    return gs_mpi_leave_(gs_mpi_recv_taken_(buf, count, type, source, tag, comm, status, deadline));
 }
 
 /* MPI_Mrecv: receives the message that gs_mpi_mprobe has taken. No other call can get it, so this returns as soon as
@@ -853,20 +920,8 @@ static inline int gs_mpi_probe(int source, int tag, MPI_Comm comm, MPI_Status *s
 static inline int gs_mpi_mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status,
                                 gs_deadline deadline)
 {
-    gs_mpi_waiter_ w;
-    int yes = 0, r = gs_mpi_enter_();
-    if (r != 0)
-        return r;
-    if (comm == MPI_COMM_NULL)
-        return gs_mpi_leave_(MPI_ERR_COMM); /* Open MPI 4.1 ends the program, whatever the error handler */
-    r = GS_MPI_LOCKED_(MPI_Improbe(source, tag, comm, &yes, message, status));
-    if (r != MPI_SUCCESS || yes)
-        return gs_mpi_leave_(r);
-    memset(&w, 0, sizeof w);
-    w.kind = GS_MPI_MPROBE_;
-    w.statuses = status == MPI_STATUS_IGNORE ? NULL : status;
-    w.source = source, w.tag = tag, w.comm = comm, w.message = message;
-    return gs_mpi_leave_(gs_mpi_park_(&w, deadline));
+    int r = gs_mpi_enter_();
+    return r != 0 ? r : gs_mpi_leave_(gs_mpi_take_(source, tag, comm, message, status, deadline));
 }
 
 /* ---- Collectives ----
