@@ -55,9 +55,10 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 }
 
 /// Stops all goroutines but the caller: when it returns each goroutine is at rest until
-/// gs_start_the_world. A goroutine that computes is stopped by the signal. A goroutine whose
-/// thread is blocked in the kernel counts as at rest, and is stopped within a few ms when it comes back
-/// from there. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
+/// gs_start_the_world. A goroutine that computes is stopped by the signal. So is a goroutine that
+/// waits for a page of memory: it doesn't go on when the page is there. A goroutine whose thread is
+/// blocked in a system call that was not announced counts as at rest, and is stopped within a few ms
+/// when the call returns; after an announced call it waits in gs_exitsyscall. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
 /// caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and gs_shutdown give
 /// -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
 ///

@@ -254,27 +254,56 @@ pub fn own_cpu_time() -> i64 {
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
 
-/// Whether the thread with this number is blocked in the kernel right now; false if that can't be told. Takes a
-/// descriptor for a moment, so only a thread with a table of its own calls this.
-pub fn is_blocked(id: i32) -> bool {
-    let (mut path, mut stat) = ([0; 48], [0; 512]);
+/// What a thread does, as far as the kernel tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is on a CPU, or waits for one, or that can't be told.
+    Runs,
+    /// It is blocked in a system call, which a signal may end with `EINTR`.
+    InCall,
+    /// It is blocked in a page fault: in none of its calls, so a signal ends none. If the wait is uninterruptible the signal
+    /// comes as soon as the page is there, before the thread's next instruction.
+    InFault,
+}
+
+/// The state of the thread with this number right now. Takes a descriptor for a moment, so only a thread with a table of
+/// its own calls this. proc(5), `/proc/pid/syscall` and `/proc/pid/stat`.
+pub fn state(id: i32) -> State {
+    let mut text = [0; 512];
+    // "running", "-1 ..." for a thread that is blocked in no call, or the number of the call.
+    match read_of_thread(id, "syscall", &mut text) {
+        Some(b"running\n") => return State::Runs,
+        Some(&[b'-', ..]) => return State::InFault,
+        Some(&[b'0'..=b'9', ..]) => return State::InCall,
+        // The kernel has no such file, or a security module hides it.
+        _ => {}
+    }
+    let stat = read_of_thread(id, "stat", &mut text).unwrap_or_default();
+    // The state follows the name, which is in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|&c| c == b')');
+    match name_end.and_then(|end| stat.get(end + 2)) {
+        Some(b'S' | b'D') => State::InCall,
+        _ => State::Runs,
+    }
+}
+
+/// The beginning of a file of a thread's under /proc. `None`: it can't be read.
+fn read_of_thread<'a>(id: i32, name: &str, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = [0; 48];
     let mut rest = &mut path[..];
     // Large enough; the last byte stays 0.
-    let _ = write!(rest, "/proc/self/task/{id}/stat");
+    let _ = write!(rest, "/proc/self/task/{id}/{name}");
     // SAFETY: a C string, and a buffer of that size.
     let n = unsafe {
         let fd = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
-            return false;
+            return None;
         }
-        let n = libc::read(fd, stat.as_mut_ptr().cast(), stat.len());
+        let n = libc::read(fd, text.as_mut_ptr().cast(), text.len());
         libc::close(fd);
         n
     };
-    let stat = &stat[..usize::try_from(n).unwrap_or(0)];
-    // The state follows the name, which is in brackets and may contain anything.
-    let Some(name_end) = stat.iter().rposition(|&c| c == b')') else { return false };
-    matches!(stat.get(name_end + 2), Some(b'S' | b'D'))
+    text.get(..usize::try_from(n).ok()?)
 }
 
 /// Sends a signal to one thread of this process, if it is still there.

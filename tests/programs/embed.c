@@ -2,6 +2,11 @@
  * What embedders get: parking by hand, the stopped world.
  */
 #include "check.h"
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 static gs_mutex mutex;
@@ -408,6 +413,77 @@ TEST(a_plain_thread_stops_the_world)
     NAP_UNTIL(gs_num_goroutines() == 0);
     close(fds[0]);
     close(fds[1]);
+}
+
+/* A goroutine that waits for a page, as for one on a disk, is in the middle of its own code: when the page comes it must
+ * not go on while the world is stopped. */
+static long counted;
+static int flag;
+static char *page;
+
+static void touch_and_count(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(*(volatile char *)page, 0);
+    while (GET(flag) == 0)
+        ADD(counted, 1);
+}
+
+/* A file that tells of faults in the page, which has no memory yet; -1: the system refuses. */
+static int open_page_faults(void)
+{
+    const int user_mode_only = 1;
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_mode_only);
+    if (faults < 0)
+        return -1;
+    CHECK_EQ(ioctl(faults, UFFDIO_API, &api), 0);
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED);
+    range.range.start = (uintptr_t)page;
+    range.range.len = 4096;
+    CHECK_EQ(ioctl(faults, UFFDIO_REGISTER, &range), 0);
+    return faults;
+}
+
+/* Stops the world while a goroutine waits for a page: before or after its P was taken. */
+static void stop_in_a_page_fault(bool at_once)
+{
+    struct uffdio_zeropage zero = {.mode = 0};
+    struct uffd_msg message;
+    gs_g *g;
+    int faults = open_page_faults();
+    if (faults < 0)
+        SKIP("the system refuses userfaultfd");
+    SET(flag, 0);
+    SET(counted, 0);
+    g = go_ref(touch_and_count, NULL);
+    /* Its threads may be one: then only the loss of the P lets this goroutine run again. */
+    while (read(faults, &message, sizeof message) != sizeof message)
+        gs_yield();
+    CHECK_EQ(message.event, UFFD_EVENT_PAGEFAULT);
+    if (!at_once)
+        CHECK_EQ(gs_sleep(3 * MS), 0);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    zero.range.start = (uintptr_t)page;
+    zero.range.len = 4096;
+    CHECK_EQ(ioctl(faults, UFFDIO_ZEROPAGE, &zero), 0);
+    nap(10 * MS);
+    CHECK_EQ(GET(counted), 0);
+    CHECK_EQ(gs_start_the_world(), 0);
+    WAIT_UNTIL(GET(counted) > 0);
+    SET(flag, 1);
+    join(g);
+    close(faults);
+    CHECK_EQ(munmap(page, 4096), 0);
+}
+
+GO_TEST(one_in_a_page_fault_stops_with_the_world)
+{
+    int i;
+    for (i = 0; i < 20; i++)
+        stop_in_a_page_fault(i % 2);
 }
 
 GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)

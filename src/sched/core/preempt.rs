@@ -12,7 +12,8 @@ use super::ready;
 use super::switch;
 use super::without_p;
 use super::world;
-use crate::os::{membarrier, signal, thread, time};
+use crate::os::thread::{self, State};
+use crate::os::{membarrier, signal, time};
 use crate::sched::who::attention;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{self, M, MRef, OUTSIDE, claim};
@@ -178,9 +179,9 @@ pub fn doing(rt: &Runtime, p: PRef) -> Doing {
         return Doing::Computes;
     }
     // The thread is blocked, or waits for a CPU; its clock doesn't tell these apart.
-    match rt.inspector.is_blocked(rt, m) {
-        Some(true) => Doing::Blocked(m),
-        Some(false) => Doing::Computes,
+    match rt.inspector.state(rt, m) {
+        Some(State::InCall | State::InFault) => Doing::Blocked(m),
+        Some(State::Runs) => Doing::Computes,
         None => Doing::Unknown,
     }
 }
@@ -343,7 +344,8 @@ pub fn is_interruptible(g: GRef) -> bool {
 /// Whether the thread of an M that has lost its P has run since it was last known to be blocked. Otherwise it is still
 /// blocked, or has been woken and has had no CPU yet.
 pub fn has_run(m: &MRef) -> bool {
-    thread::cpu_time(m.tid.load(Ordering::Relaxed)) != Some(m.ran.load(Ordering::Relaxed))
+    // Acquire: pairs with the Release in `M::was_seen`.
+    thread::cpu_time(m.tid.load(Ordering::Relaxed)) != Some(m.ran.load(Ordering::Acquire))
 }
 
 /// The M's whose goroutines have lost their P and may be stopped by the signal: blocked threads, and strays. Not the M's
@@ -375,7 +377,8 @@ pub fn stop_stray(rt: &Runtime, m: MRef) {
 /// Sends the signal to this M's thread, which is not blocked, if the thread runs the user's code without a P.
 pub fn interrupt_stray(rt: &Runtime, m: MRef) {
     // Acquire: pairs with the Release where the M goes outside.
-    let is_stray = claim::is_lost(m.claim.load(Ordering::Acquire))
+    let is_stray = rt.preempt_signal != 0
+        && claim::is_lost(m.claim.load(Ordering::Acquire))
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
         && may_be_interrupted(m)
         && rt.template.is_ready(rt);
@@ -385,7 +388,7 @@ pub fn interrupt_stray(rt: &Runtime, m: MRef) {
 }
 
 /// For the stopper of the world: whether a thread without a P runs the user's code, or may be about to. Such a thread gets
-/// the signal, unless its goroutine must not be stopped by a signal.
+/// the signal, unless its goroutine must not be stopped by a signal; so does a thread in a page fault.
 pub fn stop_strays(rt: &Runtime) -> bool {
     let mut any = false;
     // Acquire: pairs with the Release where the M goes outside, and with that in `handler::leave_context`.
@@ -404,22 +407,39 @@ pub fn stop_strays(rt: &Runtime) -> bool {
             any |= m.context.seen().is_null() && !m.waits_inside.load(Ordering::Relaxed);
             continue;
         }
-        // A thread that was woken and has had no CPU yet looks as if it were blocked. A goroutine that announces its calls is
-        // hardly ever blocked here.
-        if claim_of(&m) != claim::WITHOUT_P && !has_run(&m) {
-            continue;
-        }
-        let blocked = match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
-            true => Some(false),
-            false => rt.inspector.is_blocked(rt, m),
-        };
-        any |= blocked != Some(true);
-        match blocked {
-            Some(false) if rt.preempt_signal != 0 => interrupt_stray(rt, m),
-            // The next question is the same, so an answer that comes late counts.
-            None => break,
-            _ => {}
+        match state_of_stray(rt, m, claim_of(&m)) {
+            Some(State::Runs) => {
+                interrupt_stray(rt, m);
+                any = true;
+            }
+            Some(State::InFault) => {
+                // The goroutine may be in the middle of what the stopper is about to move, so it must not go on when its
+                // page is there. If it has not run since it was seen in the fault, the signal comes before it runs.
+                interrupt_stray(rt, m);
+                let may_be_stopped = rt.preempt_signal != 0 && may_be_interrupted(m);
+                any |= may_be_stopped && (has_run(&m) || !rt.template.is_ready(rt));
+            }
+            Some(State::InCall) => {}
+            None => {
+                // The next question is the same, so an answer that comes late counts.
+                any = true;
+                break;
+            }
         }
     }
     any
+}
+
+/// What the thread of an M does that has lost its P and is outside. `None`: ask again soon.
+fn state_of_stray(rt: &Runtime, m: MRef, claim: u32) -> Option<State> {
+    // A thread that was woken and has had no CPU yet looks as if it were blocked. A goroutine that announces its calls is
+    // hardly ever blocked here.
+    if claim != claim::WITHOUT_P && !has_run(&m) {
+        let in_fault = m.in_fault.load(Ordering::Relaxed);
+        return Some(if in_fault { State::InFault } else { State::InCall });
+    }
+    match thread::is_on_cpu(m.tid.load(Ordering::Relaxed)) {
+        true => Some(State::Runs),
+        false => rt.inspector.state(rt, m),
+    }
 }

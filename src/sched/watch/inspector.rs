@@ -2,10 +2,10 @@
 //! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it,
 //! and it stops strays that are not blocked. It is started when it is first needed.
 
-use crate::os::thread::{self, Turns};
+use crate::os::thread::{self, State, Turns};
 use crate::os::{file, futex, time};
-use crate::sched::core::preempt;
-use crate::sched::who::inspector::{BLOCKED, Inspector, NOT_BLOCKED};
+use crate::sched::core::{preempt, world};
+use crate::sched::who::inspector::{Inspector, answer_of};
 use crate::sched::who::runtime::{Runtime, rt};
 use core::ffi::c_void;
 use core::ptr;
@@ -20,7 +20,7 @@ impl Inspector {
             return;
         }
         let Some(_alone) = rt.template.gate.begin_making() else { return };
-        // If the system refuses the thread, no thread is asked for again: `is_blocked` then can't tell.
+        // If the system refuses the thread, no thread is asked for again: `state` then can't tell.
         let _ = self.service.start(main);
     }
 }
@@ -29,6 +29,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-look");
     thread::ask_for_turns(0, Turns::Short);
     let has_own_table = file::use_own_table();
+    let state = |id| if has_own_table { thread::state(id) } else { State::Runs };
     let rt = rt();
     let this = &rt.inspector;
     loop {
@@ -44,8 +45,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             // Before the look at the thread: if the thread is blocked then, and runs later, its CPU time differs from
             // this.
             this.ran.store(thread::cpu_time(id).unwrap_or(0), Ordering::Relaxed);
-            let blocked = has_own_table && thread::is_blocked(id);
-            let answer = if blocked { BLOCKED } else { NOT_BLOCKED };
+            let answer = answer_of(state(id));
             this.answered_at.store(time::now(), Ordering::Relaxed);
             // SeqCst: pairs with `wait_for_answer`, which sees the answer or has noted before that it is late.
             this.answer.store(answer, Ordering::SeqCst);
@@ -56,12 +56,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         for m in this.take_strays() {
             let id = m.tid.load(Ordering::Relaxed);
-            let ran = thread::cpu_time(id);
-            if has_own_table && !thread::is_blocked(id) {
+            let ran = thread::cpu_time(id).unwrap_or(0);
+            let state = state(id);
+            if state == State::Runs || state == State::InFault && world::is_stopping() {
                 preempt::interrupt_stray(rt, m);
-            } else {
-                m.is_known_to_be_blocked(ran.unwrap_or(0));
             }
+            m.was_seen(state, ran);
         }
         this.service.sleep(note, -1);
     }

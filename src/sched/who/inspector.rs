@@ -2,17 +2,35 @@
 
 use super::m::{M, MRef};
 use super::runtime::Runtime;
-use crate::os::{futex, spin::SpinLock, thread, thread::Thread, time};
+use crate::os::thread::{self, State, Thread};
+use crate::os::{futex, spin::SpinLock, time};
 use crate::sched::words::service::{Service, ServiceState};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 /// A value of `Inspector::answer`: the inspector has not answered yet.
 pub const NONE_YET: u32 = 0;
-/// A value of `Inspector::answer`: the thread is blocked.
-pub const BLOCKED: u32 = 1;
-/// A value of `Inspector::answer`: the thread isn't blocked, or that can't be told.
-pub const NOT_BLOCKED: u32 = 2;
+/// Values of `Inspector::answer`: the thread's [`State`].
+const RUNS: u32 = 1;
+const IN_CALL: u32 = 2;
+const IN_FAULT: u32 = 3;
+
+/// The value of `Inspector::answer` that stands for this state.
+pub fn answer_of(state: State) -> u32 {
+    match state {
+        State::Runs => RUNS,
+        State::InCall => IN_CALL,
+        State::InFault => IN_FAULT,
+    }
+}
+
+fn state_of(answer: u32) -> State {
+    match answer {
+        IN_CALL => State::InCall,
+        IN_FAULT => State::InFault,
+        _ => State::Runs,
+    }
+}
 
 /// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
 const PATIENCE: i64 = 200_000;
@@ -81,12 +99,12 @@ impl Inspector {
         self.service.end()
     }
 
-    /// Whether the thread of this M is blocked in the kernel right now; false also if that can't be told at all. `None`:
-    /// ask again soon. Notes in `M::ran` that the thread is blocked.
-    pub fn is_blocked(&self, rt: &Runtime, m: MRef) -> Option<bool> {
+    /// What the thread of this M does right now; `Runs` also if that can't be told at all. `None`: ask again soon. Notes in
+    /// the M that the thread is blocked.
+    pub fn state(&self, rt: &Runtime, m: MRef) -> Option<State> {
         match self.service.state() {
             ServiceState::Runs => {}
-            ServiceState::Refused => return Some(false),
+            ServiceState::Refused => return Some(State::Runs),
             ServiceState::NotStarted => {
                 self.need(rt);
                 return None;
@@ -95,12 +113,12 @@ impl Inspector {
         if !self.asking.try_lock() {
             return None;
         }
-        let answer = self.ask(m.tid.load(Ordering::Relaxed));
-        if answer == Some(BLOCKED) {
-            m.is_known_to_be_blocked(self.ran.load(Ordering::Relaxed));
+        let state = self.ask(m.tid.load(Ordering::Relaxed));
+        if let Some(state) = state {
+            m.was_seen(state, self.ran.load(Ordering::Relaxed));
         }
         self.asking.unlock();
-        answer.map(|answer| answer == BLOCKED)
+        state
     }
 
     /// Lets sysmon start the thread, unless that was tried before.
@@ -136,7 +154,7 @@ impl Inspector {
 
     /// Waits for `PATIENCE` at most: the inspector may get no CPU for some ms, and sysmon has other P's to look after. A
     /// later call gets an answer that comes late, if the answer is new enough by then. Under `asking`.
-    fn ask(&self, id: i32) -> Option<u32> {
+    fn ask(&self, id: i32) -> Option<State> {
         let began = time::now();
         let deadline = began + PATIENCE;
         loop {
@@ -148,13 +166,13 @@ impl Inspector {
                 self.thread.store(id, Ordering::Release);
                 self.service.wake();
             }
-            let answer = self.wait_for_answer(deadline)?;
+            let state = state_of(self.wait_for_answer(deadline)?);
             self.asked.store(0, Ordering::Relaxed);
             let is_new = self.answered_at.load(Ordering::Relaxed) >= began - OLD
-                || answer == BLOCKED
+                || state != State::Runs
                     && thread::cpu_time(id) == Some(self.ran.load(Ordering::Relaxed));
             if asked == 0 || asked == id && is_new {
-                return Some(answer);
+                return Some(state);
             }
             // It was the answer to an earlier question.
         }

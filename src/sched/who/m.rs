@@ -12,7 +12,7 @@ use crate::arch::FpControl;
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::{AtomicBell, Bell};
-use crate::os::thread::{Thread, Turns};
+use crate::os::thread::{State, Thread, Turns};
 use crate::os::time;
 use crate::os::{self, thread};
 use core::cell::Cell;
@@ -131,6 +131,8 @@ pub struct M {
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
+    /// The thread was blocked in a page fault then, and not in a system call.
+    pub in_fault: AtomicBool,
     /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a
     /// P. A hint, for sysmon.
     pub was_blocked: AtomicBool,
@@ -227,6 +229,7 @@ impl M {
             short_turns: AtomicBool::new(false),
             cpu: AtomicU32::new(0),
             ran: AtomicI64::new(0),
+            in_fault: AtomicBool::new(false),
             was_blocked: AtomicBool::new(false),
             context: RelaxedCell::new(ptr::null_mut()),
             show: AtomicU32::new(0),
@@ -360,10 +363,15 @@ impl M {
         self.is_runner() && self.root_done.load(Ordering::SeqCst)
     }
 
-    /// The thread is blocked without a P, and had used this CPU time before, in ns.
-    pub fn is_known_to_be_blocked(&self, ran: i64) {
-        self.ran.store(ran, Ordering::Relaxed);
+    /// The thread is in this state, and had used this CPU time before, in ns. Notes that it is blocked, if it is.
+    pub fn was_seen(&self, state: State, ran: i64) {
+        if state == State::Runs {
+            return;
+        }
+        self.in_fault.store(state == State::InFault, Ordering::Relaxed);
         self.was_blocked.store(true, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `preempt::has_run`, after which `in_fault` is read.
+        self.ran.store(ran, Ordering::Release);
     }
 
     /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that

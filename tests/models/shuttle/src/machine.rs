@@ -35,14 +35,16 @@ struct Sleeper {
     number: u64,
     thread: Handle,
     task: usize,
-    /// The futex's address; [`JUST_SLEEPS`], [`ENDED_BY_SIGNALS`].
+    /// The futex's address; [`JUST_SLEEPS`], [`ENDED_BY_SIGNALS`], [`IN_FAULT`].
     address: usize,
     deadline: Option<i64>,
 }
 
-/// Values of [`Sleeper::address`] that aren't addresses. `ENDED_BY_SIGNALS` is a sleep in the user's code.
+/// Values of [`Sleeper::address`] that aren't addresses. `ENDED_BY_SIGNALS` is a sleep in the user's code, `IN_FAULT` a wait
+/// for a page.
 const JUST_SLEEPS: usize = 0;
 const ENDED_BY_SIGNALS: usize = 1;
+const IN_FAULT: usize = 2;
 
 /// A handler of the preemption signal, which is given the interrupted context.
 pub type Handler = fn(*mut c_void);
@@ -233,7 +235,17 @@ pub fn sleep(ns: i64) {
 
 /// Whether the thread with this number sleeps.
 pub fn sleeps(id: i32) -> bool {
-    with(|m| m.sleepers.iter().any(|s| s.task == id as usize))
+    sleep_of(id).is_some()
+}
+
+/// The number of the sleep of the thread with this number.
+pub fn sleep_of(id: i32) -> Option<u64> {
+    with(|m| m.sleepers.iter().find(|s| s.task == id as usize).map(|s| s.number))
+}
+
+/// Whether the thread with this number waits for a page.
+pub fn is_in_fault(id: i32) -> bool {
+    with(|m| m.sleepers.iter().any(|s| s.task == id as usize && s.address == IN_FAULT))
 }
 
 /// From here on the model's goroutines enter the library for each call of it. A P may be taken only from such a goroutine.
@@ -256,7 +268,7 @@ pub fn handle_signals(handler: Handler) {
 pub fn send_signal(id: i32) {
     order::point();
     order::finish_stores();
-    if chance(IN_THE_LIBRARY) {
+    if !is_in_fault(id) && chance(IN_THE_LIBRARY) {
         return;
     }
     let task = id as usize;
@@ -302,6 +314,15 @@ pub fn sleep_in_user_code(ns: i64) {
             return deliver();
         }
     }
+}
+
+/// The user's code waits for a page; signals come when it is there.
+pub fn fault_in_user_code(ns: i64) {
+    order::finish_stores();
+    deliver();
+    let until = with(|m| m.clock + ns.max(1));
+    sleep_at(IN_FAULT, Some(until));
+    deliver();
 }
 
 /// Starts a thread; `joined` lets those go on who wait for its end.

@@ -268,6 +268,11 @@ pub fn block(ns: i64) {
     machine::sleep_in_user_code(ns);
 }
 
+/// A goroutine waits for a page that it has touched, for this many ns. A signal comes when the page is there.
+pub fn fault(ns: i64) {
+    machine::fault_in_user_code(ns);
+}
+
 /// A goroutine calls malloc(3), in the middle of which it may be preempted.
 pub fn allocate() {
     while !c_heap::try_lock() {

@@ -579,13 +579,25 @@ pub mod thread {
         usize::from(shuttle::thread::current().id()) as i32 + 1
     }
 
-    pub fn is_blocked(id: i32) -> bool {
-        machine::sleeps(id - 1)
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum State {
+        Runs,
+        InCall,
+        InFault,
     }
 
-    pub fn cpu_time(_id: i32) -> Option<i64> {
-        // Each thread may have run since it was last seen.
-        Some(super::time::now() + 1)
+    pub fn state(id: i32) -> State {
+        match machine::sleeps(id - 1) {
+            true if machine::is_in_fault(id - 1) => State::InFault,
+            true => State::InCall,
+            false => State::Runs,
+        }
+    }
+
+    pub fn cpu_time(id: i32) -> Option<i64> {
+        // Another for each sleep. A thread that doesn't sleep has run since it was last seen.
+        let asleep = machine::sleep_of(id - 1).map(|number| -(number as i64));
+        Some(asleep.unwrap_or_else(|| super::time::now() + 1))
     }
 
     pub fn own_cpu_time() -> i64 {

@@ -7,8 +7,8 @@ use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
     Alone, Count, Owners, Plain, allocate, begin_call, block, body, call_without_need_of_p, check,
-    end_call, fork, fork_and_look, go, go_in_group, go_pinned, in_runtime, in_runtime_with_threads,
-    inside, prepare_preemption, user_code, yield_now,
+    end_call, fault, fork, fork_and_look, go, go_in_group, go_pinned, in_runtime,
+    in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::poll;
@@ -401,6 +401,54 @@ fn goroutines_go_from_call_to_call_without_the_only_p() {
 #[test]
 fn goroutines_go_from_call_to_call_without_ps() {
     check(1500, || calls_without_a_p(2));
+}
+
+/// Goroutines wait for pages, and lose their P's, while the world is stopped twice. They don't go on in between, not even
+/// when their pages are there.
+fn faults_beside_a_stopper(procs: usize) {
+    let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
+    // How often the world was stopped and started.
+    let turns = Arc::new(Count::default());
+    in_runtime(procs, 1, || {
+        prepare_preemption();
+        for _ in 0..2 {
+            let t = turns.clone();
+            go_twice(&owners, &ends, move |_| {
+                fault(20_000);
+                assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                user_code();
+            });
+        }
+        go_twice(&owners, &ends, |_| user_code());
+        let (stops, t) = (owners.clone(), turns.clone());
+        let others = [
+            play_sysmon(25, ALL),
+            forker(1),
+            Plain::start(move || {
+                for _ in 0..2 {
+                    os::time::sleep(5_000);
+                    assert_eq!(embed::stop(), 0);
+                    t.add(1);
+                    os::time::sleep(30_000);
+                    stops.visit_all();
+                    t.add(1);
+                    assert_eq!(embed::start(), 0);
+                }
+            }),
+        ];
+        others.into_iter().for_each(Plain::join);
+    });
+    assert_eq!(ends.get(), 3);
+}
+
+#[test]
+fn one_in_a_page_fault_stops_with_the_world_on_one_p() {
+    check(1500, || faults_beside_a_stopper(1));
+}
+
+#[test]
+fn those_in_page_faults_stop_with_the_world_on_two_ps() {
+    check(1500, || faults_beside_a_stopper(2));
 }
 
 /// Goroutines block, and so lose their P, and disable preemption when they come back: from there on each has a P for
