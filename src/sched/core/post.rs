@@ -7,13 +7,13 @@ use super::start;
 use super::world;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, Event};
-use crate::os::time;
+use crate::os::{oversleep, time};
 use crate::sched::who::m::MRef;
 use crate::sched::who::node::Node;
 use crate::sched::who::p::{PRef, PStatus};
 use crate::sched::who::runtime::Runtime;
-use core::ptr;
 use core::sync::atomic::{Ordering, fence};
+use core::{hint, ptr};
 
 /// How many P's with events a watcher takes out of its node's instance at once.
 const FIRED: usize = 16;
@@ -94,7 +94,28 @@ impl<'a> Post<'a> {
 
     /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
     /// or, unless it sleeps on its note, something has happened with a file.
-    pub fn sleep(&self, m: MRef, deadline: i64) -> Woken {
+    pub fn sleep(&self, rt: &Runtime, m: MRef, deadline: i64) -> Woken {
+        let until = rt.oversleep.ahead_of(deadline);
+        if until < 0 {
+            return self.sleep_until(m, until);
+        }
+        let began = time::now();
+        let mut woken = self.sleep_until(m, until);
+        let mut now = time::now();
+        if !woken.has_cause() {
+            rt.oversleep.learn(began, until, now);
+        }
+        // Not if something else has ended the sleep, long before the deadline.
+        while !woken.has_cause() && now < deadline && deadline - now <= oversleep::MOST {
+            hint::spin_loop();
+            woken.notified = m.take_note();
+            now = time::now();
+        }
+        woken
+    }
+
+    /// [`Post::sleep`], as late as the kernel wakes the thread.
+    fn sleep_until(&self, m: MRef, deadline: i64) -> Woken {
         let mut woken = Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 };
         let bell = match self {
             Post::Note => {
@@ -120,6 +141,11 @@ impl<'a> Post<'a> {
 }
 
 impl Woken {
+    /// Whether something other than the time has ended the sleep.
+    fn has_cause(&self) -> bool {
+        self.notified || self.found.len() > 0 || self.n > 0
+    }
+
     fn watch(&mut self, node: &Node, deadline: i64) {
         let Some(epoll) = node.poll.epoll() else { return };
         let mut events = [epoll::NONE; FIRED];

@@ -107,7 +107,7 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             leave_to_sysmon(rt, p);
         }
         let deadline = rt.watch(m);
-        let woken = post.sleep(m, deadline);
+        let woken = post.sleep(rt, m, deadline);
         rt.unwatch(m);
         if woken.notified || !node.leave_idle_ms(m) {
             return answer_notification(rt, m, woken, &post);

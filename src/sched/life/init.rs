@@ -8,6 +8,7 @@ use super::orphans;
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
+use crate::os::oversleep::Oversleep;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, file, futex, heap, log, mem, signal, thread, time};
@@ -336,6 +337,7 @@ impl Runtime {
             watch: SpinLock::new(),
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
+            oversleep: Oversleep::new(),
             copies,
             host_mask: SignalMask::current(),
             binds,

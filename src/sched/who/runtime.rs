@@ -17,6 +17,7 @@ use crate::arch::FpControl;
 use crate::numa::Topology;
 use crate::os::cpu::CpuSet;
 use crate::os::locked::Locked;
+use crate::os::oversleep::Oversleep;
 use crate::os::spin::{self, SpinLock};
 use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
@@ -153,6 +154,8 @@ pub struct Runtime {
     pub watcher: AtomicPtr<M>,
     /// When the timer watcher wakes, in ns; `i64::MAX`: there is no timer watcher.
     pub watching_until: AtomicI64,
+    /// How late the kernel wakes M's that sleep to a deadline.
+    pub oversleep: Oversleep,
     /// The copies of the C++ runtime.
     pub copies: cxa::Copies,
     /// The signal mask of the thread that made the runtime, for the child of a fork.
