@@ -226,7 +226,9 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
         ready::push_shared(p, task);
         return None;
     }
-    make_due_ready(m, p);
+    if make_due_ready(m, p) {
+        start::work_added(None, p.node as usize);
+    }
     // A locked M never serves the P's own queues. So once in `OTHERS` decisions it gives the P up if tasks wait.
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
         return None;
@@ -252,13 +254,14 @@ fn stop_spinning(m: MRef) {
 }
 
 /// Fires the timers of the M's own P that are due, and polls its files if a poll is due. Goroutines made ready here run
-/// before the turn of the goroutines in `runnext` is over.
+/// before the turn of the goroutines in `runnext` is over. True: other M's were not told of goroutines whose deadlines have
+/// passed.
 #[inline(always)]
-fn make_due_ready(m: MRef, p: PRef) {
+fn make_due_ready(m: MRef, p: PRef) -> bool {
     let runnext = || p.runnext.load(Ordering::Relaxed);
-    let (mut events, before) = (0, runnext());
+    let (mut events, before, mut owes) = (0, runnext(), false);
     if let Some(now) = own_timer_due(p) {
-        events += p.timers.run(now);
+        (events, owes) = p.tell_later(|| p.timers.run(now));
         p.pace.fired.set(runnext() != before);
     }
     if netpoll::is_due(p) {
@@ -268,15 +271,28 @@ fn make_due_ready(m: MRef, p: PRef) {
         p.pace.set_events(events - usize::from(p.pace.fired.get()));
         p::read_clock_next(p);
     }
+    owes
 }
 
 /// Looks for work, first in the P's own queues and then farther and farther away. `None`: look again from the start.
 /// Go's `findRunnable`. seed: B7, N4, S10
 #[must_use]
 pub fn find_runnable(m: MRef) -> Option<Task> {
-    let (rt, p) = (rt(), m.p());
+    let p = m.p();
     // Timers and files that are due, for the queues below.
-    make_due_ready(m, p);
+    let owes = make_due_ready(m, p);
+    let task = find_in_queues(m, p);
+    // A single goroutine is this M's own next work. To wake another M first would take longer than it waited otherwise.
+    if owes && p.queued() > 0 {
+        start::work_added(None, p.node as usize);
+    }
+    task
+}
+
+/// The part of [`find_runnable`] after what is due was made ready.
+#[inline(always)]
+fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
+    let rt = rt();
     // Events of another P: this P was taken from its M to serve them (`P::serves`).
     if p.serves.load(Ordering::Relaxed) != 0
         && let Some(task) = events::take_events_to_serve(rt, m, p)

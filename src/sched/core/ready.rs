@@ -201,7 +201,7 @@ pub fn push_global(task: Task, prio: i8) {
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
-    if !p.alone.get() && !p.keeps(task) {
+    if !p.alone.get() && !p.keeps(task) && !p.is_to_tell_later() {
         work_added(None, p.node as usize);
     }
 }

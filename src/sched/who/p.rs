@@ -127,6 +127,8 @@ pub struct P {
     quick_until: AtomicU32,
     /// GOMAXPROCS is 1: no thieves.
     pub alone: Cell<bool>,
+    /// Whether the owner tells other M's of private work later, and if so, whether there was any: see [`P::tell_later`].
+    tells_later: Cell<Option<bool>>,
     pub id: u16,
     pub node: u16,
     /// The node of the P: see [`PRef::of_node`].
@@ -322,6 +324,7 @@ impl P {
             inherited: AtomicU32::new(0),
             quick_until: AtomicU32::new(0),
             alone: Cell::new(false),
+            tells_later: Cell::new(None),
             id: id as u16,
             node: node.id as u16,
             of_node: node,
@@ -396,6 +399,23 @@ impl P {
     #[inline(always)]
     pub fn keeps(&self, task: Task) -> bool {
         self.is_quick() && task.has_run() && self.private.len() <= FEW
+    }
+
+    /// Owner, on g0: runs `f`, during which no M is woken for what is added to the private work. The second result:
+    /// whether an M would have been woken, so that the caller has to see to it.
+    pub fn tell_later<R>(&self, f: impl FnOnce() -> R) -> (R, bool) {
+        self.tells_later.set(Some(false));
+        let result = f();
+        (result, self.tells_later.take() == Some(true))
+    }
+
+    /// Owner: whether no M is woken now for a task that has just been added to the private work. Notes that there was one.
+    pub fn is_to_tell_later(&self) -> bool {
+        let is = self.tells_later.get().is_some();
+        if is {
+            self.tells_later.set(Some(true));
+        }
+        is
     }
 
     /// Counts turns. A goroutine from `runnext` runs in its predecessor's turn, so it doesn't change the count.
