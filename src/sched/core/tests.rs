@@ -1008,6 +1008,68 @@ fn a_node_that_loses_its_ps_loses_no_task() {
     });
 }
 
+/// Starts `timers` timers, which are due and make a task ready each, on the first of two P's, and lets the M there decide. Gives
+/// the tasks that the M finds, and whether its first decision gave the second P, which was idle, to an idle M.
+fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
+    use crate::sched::who::timer::{After, Timer};
+    static WORDS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    fn fire(_: &Timer, _: i64) -> After {
+        let word = WORDS.lock().expect("no test panics with the lock").pop();
+        // SAFETY: the word of a task of the stage's.
+        let task =
+            word.and_then(|word| unsafe { Task::from_word(word) }).expect("one for each timer");
+        ready::push_private(m::current().expect("the stage's").p(), task);
+        After::Nothing
+    }
+    let mut result = (Vec::new(), false);
+    Stage::set(2, "flat", |s| {
+        let (own, second) = (s.p(0), s.p(1));
+        let node = own.of_node();
+        let outside = m::current();
+        // SAFETY: the stage's M runs on no other thread.
+        unsafe { m::set_current(Some(s.m)) };
+        let idle = s.rt.add_m(node.id).expect("memory");
+        node.add_idle_m(idle, false);
+        second.become_idle();
+        s.rt.idle.p_idle();
+        node.add_idle_p(second);
+
+        let words: Vec<_> = (0..timers).map(|_| s.task().to_word()).collect();
+        *WORDS.lock().expect("no test panics with the lock") = words;
+        let timers: Vec<_> = (0..timers)
+            .map(|_| {
+                let timer = Timer::new(fire, [0; 2]).expect("memory");
+                // SAFETY: the timer was made above, and is freed below.
+                assert!(unsafe { &*timer }.start(1, 0).is_ok());
+                timer
+            })
+            .collect();
+        result.0.push(s.find());
+        let given = idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
+        result.1 = given == second.as_ptr();
+        result.0.extend((1..timers.len()).map(|_| s.find()));
+        result.0.sort();
+
+        // SAFETY: the timers are not used after this.
+        timers.into_iter().for_each(|t| unsafe { Timer::free(t) });
+        if result.1 {
+            s.rt.idle.spin_ended();
+        } else {
+            assert!(node.take_idle_m(idle) && s.rt.take_idle_p(second));
+        }
+        second.become_stopped();
+        // SAFETY: this is the M, or none, that the thread had before.
+        unsafe { m::set_current(outside) };
+    });
+    result
+}
+
+#[test]
+fn another_m_is_woken_for_sleepers_that_the_first_leaves() {
+    assert_eq!(decide_with_timers(1), (vec![Some(0)], false));
+    assert_eq!(decide_with_timers(2), (vec![Some(0), Some(1)], true));
+}
+
 /// How many entries of a P's timers are counted as dead, and how many are.
 fn dead(p: PRef) -> (i32, i32) {
     p.timers.census()
