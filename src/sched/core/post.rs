@@ -95,28 +95,38 @@ impl<'a> Post<'a> {
     /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
     /// or, unless it sleeps on its note, something has happened with a file.
     pub fn sleep(&self, rt: &Runtime, m: MRef, deadline: i64) -> Woken {
-        let until = rt.oversleep.ahead_of(deadline);
-        if until < 0 {
-            return self.sleep_until(m, until);
+        if deadline < 0 {
+            return self.sleep_until(m, deadline);
         }
         let began = time::now();
-        let mut woken = self.sleep_until(m, until);
+        let sleep = rt.oversleep.plan(began, deadline);
+        let mut woken = self.sleep_until(m, sleep.until);
         let mut now = time::now();
-        if !woken.has_cause() {
-            rt.oversleep.learn(began, until, now);
+        if !woken.has_cause() && began < sleep.until && sleep.until <= now {
+            rt.oversleep.learn(sleep, now);
         }
         // Not if something else has ended the sleep, long before the deadline.
         while !woken.has_cause() && now < deadline && deadline - now <= oversleep::MOST {
-            hint::spin_loop();
-            woken.notified = m.take_note();
+            woken = self.look(m);
             now = time::now();
         }
         woken
     }
 
+    /// [`Post::sleep`] without sleeping.
+    fn look(&self, m: MRef) -> Woken {
+        match self {
+            Post::Note => {
+                hint::spin_loop();
+                Woken { notified: m.take_note(), ..Woken::none() }
+            }
+            _ => self.sleep_until(m, 0),
+        }
+    }
+
     /// [`Post::sleep`], as late as the kernel wakes the thread.
     fn sleep_until(&self, m: MRef, deadline: i64) -> Woken {
-        let mut woken = Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 };
+        let mut woken = Woken::none();
         let bell = match self {
             Post::Note => {
                 woken.notified = m.sleep(deadline);
@@ -141,6 +151,10 @@ impl<'a> Post<'a> {
 }
 
 impl Woken {
+    fn none() -> Woken {
+        Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 }
+    }
+
     /// Whether something other than the time has ended the sleep.
     fn has_cause(&self) -> bool {
         self.notified || self.found.len() > 0 || self.n > 0

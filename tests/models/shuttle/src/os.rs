@@ -318,19 +318,21 @@ pub mod oversleep {
 
     pub struct Oversleep;
 
+    pub struct Sleep {
+        pub until: i64,
+    }
+
     impl Oversleep {
         pub const fn new() -> Oversleep {
             Oversleep
         }
 
-        pub fn ahead_of(&self, deadline: i64) -> i64 {
-            match deadline > EARLY && machine::chance(2) {
-                true => deadline - EARLY,
-                false => deadline,
-            }
+        pub fn plan(&self, _now: i64, deadline: i64) -> Sleep {
+            let early = deadline > EARLY && machine::chance(2);
+            Sleep { until: if early { deadline - EARLY } else { deadline } }
         }
 
-        pub fn learn(&self, _began: i64, _until: i64, _now: i64) {}
+        pub fn learn(&self, _sleep: Sleep, _now: i64) {}
     }
 }
 
