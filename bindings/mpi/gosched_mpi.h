@@ -578,11 +578,22 @@ static inline int gs_mpi_complete_(int r, MPI_Request *request, MPI_Status *stat
     return r;
 }
 
+/* Parks until there is a message. `message`: takes it; NULL: only looks. */
+static inline int gs_mpi_park_for_message_(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status,
+                                           gs_deadline deadline)
+{
+    gs_mpi_waiter_ w;
+    memset(&w, 0, sizeof w);
+    w.kind = message == NULL ? GS_MPI_PROBE_ : GS_MPI_MPROBE_;
+    w.statuses = status == MPI_STATUS_IGNORE ? NULL : status;
+    w.source = source, w.tag = tag, w.comm = comm, w.message = message;
+    return gs_mpi_park_(&w, deadline);
+}
+
 /* Waits for a message, and takes it. */
 static inline int gs_mpi_take_(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status,
                                gs_deadline deadline)
 {
-    gs_mpi_waiter_ w;
     int64_t begun = 0;
     int yes = 0, r;
     if (comm == MPI_COMM_NULL)
@@ -598,11 +609,7 @@ static inline int gs_mpi_take_(int source, int tag, MPI_Comm comm, MPI_Message *
         if (!gs_mpi_polls_on_(deadline, &begun))
             break;
     }
-    memset(&w, 0, sizeof w);
-    w.kind = GS_MPI_MPROBE_;
-    w.statuses = status == MPI_STATUS_IGNORE ? NULL : status;
-    w.source = source, w.tag = tag, w.comm = comm, w.message = message;
-    return gs_mpi_park_(&w, deadline);
+    return gs_mpi_park_for_message_(source, tag, comm, message, status, deadline);
 }
 
 typedef struct gs_mpi_args_ {
@@ -837,10 +844,8 @@ static inline int gs_mpi_recv_taken_(void *buf, int count, MPI_Datatype type, in
 {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Message message = MPI_MESSAGE_NULL;
-    /* Wrong arguments show before a message is taken. From MPI_PROC_NULL this is complete at once. */
-    int r = GS_MPI_LOCKED_(MPI_Irecv(buf, count, type, MPI_PROC_NULL, tag, comm, &request));
-    if (r == MPI_SUCCESS)
-        r = GS_MPI_LOCKED_(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    /* Wrong arguments show before a message is taken. From MPI_PROC_NULL this is complete at once, so it needs no lock. */
+    int r = MPI_Recv(buf, count, type, MPI_PROC_NULL, tag, comm, MPI_STATUS_IGNORE);
     if (r == MPI_SUCCESS)
         r = gs_mpi_take_(source, tag, comm, &message, MPI_STATUS_IGNORE, deadline);
     if (r == MPI_SUCCESS)
@@ -902,18 +907,13 @@ static inline int gs_mpi_sendrecv(const void *sendbuf, int sendcount, MPI_Dataty
  * code; -EAGAIN, -ETIMEDOUT, -ECANCELED, -ESHUTDOWN: there is none. */
 static inline int gs_mpi_probe(int source, int tag, MPI_Comm comm, MPI_Status *status, gs_deadline deadline)
 {
-    gs_mpi_waiter_ w;
     int yes = 0, r = gs_mpi_enter_();
     if (r != 0)
         return r;
     r = GS_MPI_LOCKED_(MPI_Iprobe(source, tag, comm, &yes, status));
     if (r != MPI_SUCCESS || yes)
         return gs_mpi_leave_(r);
-    memset(&w, 0, sizeof w);
-    w.kind = GS_MPI_PROBE_;
-    w.statuses = status == MPI_STATUS_IGNORE ? NULL : status;
-    w.source = source, w.tag = tag, w.comm = comm;
-    return gs_mpi_leave_(gs_mpi_park_(&w, deadline));
+    return gs_mpi_leave_(gs_mpi_park_for_message_(source, tag, comm, NULL, status, deadline));
 }
 
 /* MPI_Mprobe: takes the message, for gs_mpi_mrecv. As gs_mpi_probe. */

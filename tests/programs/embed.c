@@ -429,45 +429,47 @@ static void touch_and_count(void *arg)
         ADD(counted, 1);
 }
 
+enum { PAGE = 4096 };
+
+static struct uffdio_range of_page(void)
+{
+    struct uffdio_range range = {.start = (uintptr_t)page, .len = PAGE};
+    return range;
+}
+
 /* A file that tells of faults in the page, which has no memory yet; -1: the system refuses. */
 static int open_page_faults(void)
 {
     const int user_mode_only = 1;
     struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register range = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register missing = {.mode = UFFDIO_REGISTER_MODE_MISSING};
     int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | user_mode_only);
     if (faults < 0)
         return -1;
     CHECK_EQ(ioctl(faults, UFFDIO_API, &api), 0);
-    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
-    range.range.start = (uintptr_t)page;
-    range.range.len = 4096;
-    CHECK_EQ(ioctl(faults, UFFDIO_REGISTER, &range), 0);
+    missing.range = of_page();
+    CHECK_EQ(ioctl(faults, UFFDIO_REGISTER, &missing), 0);
     return faults;
 }
 
 /* Stops the world while a goroutine waits for a page: before or after its P was taken. */
-static void stop_in_a_page_fault(bool at_once)
+static void stop_in_a_page_fault(int faults, bool at_once)
 {
-    struct uffdio_zeropage zero = {.mode = 0};
+    struct uffdio_zeropage zero = {.range = of_page()};
     struct uffd_msg message;
     gs_g *g;
-    int faults = open_page_faults();
-    if (faults < 0)
-        SKIP("the system refuses userfaultfd");
     SET(flag, 0);
     SET(counted, 0);
     g = go_ref(touch_and_count, NULL);
-    /* Its threads may be one: then only the loss of the P lets this goroutine run again. */
+    /* With one P: this goroutine runs again once the other has lost the P. */
     while (read(faults, &message, sizeof message) != sizeof message)
         gs_yield();
     CHECK_EQ(message.event, UFFD_EVENT_PAGEFAULT);
     if (!at_once)
         CHECK_EQ(gs_sleep(3 * MS), 0);
     CHECK_EQ(gs_stop_the_world(), 0);
-    zero.range.start = (uintptr_t)page;
-    zero.range.len = 4096;
     CHECK_EQ(ioctl(faults, UFFDIO_ZEROPAGE, &zero), 0);
     nap(10 * MS);
     CHECK_EQ(GET(counted), 0);
@@ -476,14 +478,18 @@ static void stop_in_a_page_fault(bool at_once)
     SET(flag, 1);
     join(g);
     close(faults);
-    CHECK_EQ(munmap(page, 4096), 0);
+    CHECK_EQ(munmap(page, PAGE), 0);
 }
 
 GO_TEST(one_in_a_page_fault_stops_with_the_world)
 {
     int i;
-    for (i = 0; i < 20; i++)
-        stop_in_a_page_fault(i % 2);
+    for (i = 0; i < 20; i++) {
+        int faults = open_page_faults();
+        if (faults < 0)
+            SKIP("the system refuses userfaultfd");
+        stop_in_a_page_fault(faults, i % 2);
+    }
 }
 
 GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)

@@ -95,9 +95,6 @@ impl<'a> Post<'a> {
     /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
     /// or, unless it sleeps on its note, something has happened with a file.
     pub fn sleep(&self, rt: &Runtime, m: MRef, deadline: i64) -> Woken {
-        if deadline < 0 {
-            return self.sleep_until(m, deadline);
-        }
         let began = time::now();
         let sleep = rt.oversleep.plan(began, deadline);
         let mut woken = self.sleep_until(m, sleep.until);

@@ -393,8 +393,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
     let mut any = false;
     // Acquire: pairs with the Release where the M goes outside, and with that in `handler::leave_context`.
     let is_let_go = |m: &M| m.is_let_go.load(Ordering::Acquire);
-    let claim_of = |m: &M| m.claim.load(Ordering::Acquire);
-    for m in rt.ms_that(|m| is_let_go(m) || claim::is_lost(claim_of(m))) {
+    for m in rt.ms_that(|m| is_let_go(m) || claim::is_lost(m.claim.load(Ordering::Acquire))) {
         if is_let_go(&m) {
             // A thread that forks has let it go, perhaps before its thread has run.
             any = true;
@@ -407,7 +406,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
             any |= m.context.seen().is_null() && !m.waits_inside.load(Ordering::Relaxed);
             continue;
         }
-        match state_of_stray(rt, m, claim_of(&m)) {
+        match state_of_stray(rt, m) {
             Some(State::Runs) => {
                 interrupt_stray(rt, m);
                 any = true;
@@ -431,10 +430,10 @@ pub fn stop_strays(rt: &Runtime) -> bool {
 }
 
 /// What the thread of an M does that has lost its P and is outside. `None`: ask again soon.
-fn state_of_stray(rt: &Runtime, m: MRef, claim: u32) -> Option<State> {
+fn state_of_stray(rt: &Runtime, m: MRef) -> Option<State> {
     // A thread that was woken and has had no CPU yet looks as if it were blocked. A goroutine that announces its calls is
     // hardly ever blocked here.
-    if claim != claim::WITHOUT_P && !has_run(&m) {
+    if m.claim.load(Ordering::Acquire) != claim::WITHOUT_P && !has_run(&m) {
         let in_fault = m.in_fault.load(Ordering::Relaxed);
         return Some(if in_fault { State::InFault } else { State::InCall });
     }

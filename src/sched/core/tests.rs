@@ -26,6 +26,7 @@ use crate::sched::who::node::priority;
 use crate::sched::who::p::{PRef, PStatus, read_clock_next};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Newborn, Task, TaskKind};
+use crate::sched::who::timer::{After, Fire, Timer};
 use crate::sched::words::config::{Config, ConfigRequest};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -1008,10 +1009,29 @@ fn a_node_that_loses_its_ps_loses_no_task() {
     });
 }
 
+/// [`Stage::set`] with two P's. The stage's M is the calling thread's meanwhile.
+fn set_as_current(f: impl FnOnce(&mut Stage)) {
+    Stage::set(2, "flat", |s| {
+        let outside = m::current();
+        // SAFETY: the stage's M runs on no other thread.
+        unsafe { m::set_current(Some(s.m)) };
+        f(s);
+        // SAFETY: this is the M, or none, that the thread had before.
+        unsafe { m::set_current(outside) };
+    });
+}
+
+/// A timer that has been due for long, on the P of the calling thread's M.
+fn started(fire: Fire, period: i64) -> *const Timer {
+    let timer = Timer::new(fire, [0; 2]).expect("memory");
+    // SAFETY: the timer was just made.
+    assert!(unsafe { &*timer }.start(1, period).is_ok());
+    timer
+}
+
 /// Starts `timers` timers, which are due and make a task ready each, on the first of two P's, and lets the M there decide. Gives
 /// the tasks that the M finds, and whether its first decision gave the second P, which was idle, to an idle M.
 fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
-    use crate::sched::who::timer::{After, Timer};
     static WORDS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     fn fire(_: &Timer, _: i64) -> After {
         let word = WORDS.lock().expect("no test panics with the lock").pop();
@@ -1022,12 +1042,9 @@ fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
         After::Nothing
     }
     let mut result = (Vec::new(), false);
-    Stage::set(2, "flat", |s| {
+    set_as_current(|s| {
         let (own, second) = (s.p(0), s.p(1));
         let node = own.of_node();
-        let outside = m::current();
-        // SAFETY: the stage's M runs on no other thread.
-        unsafe { m::set_current(Some(s.m)) };
         let idle = s.rt.add_m(node.id).expect("memory");
         node.add_idle_m(idle, false);
         second.become_idle();
@@ -1036,14 +1053,7 @@ fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
 
         let words: Vec<_> = (0..timers).map(|_| s.task().to_word()).collect();
         *WORDS.lock().expect("no test panics with the lock") = words;
-        let timers: Vec<_> = (0..timers)
-            .map(|_| {
-                let timer = Timer::new(fire, [0; 2]).expect("memory");
-                // SAFETY: the timer was made above, and is freed below.
-                assert!(unsafe { &*timer }.start(1, 0).is_ok());
-                timer
-            })
-            .collect();
+        let timers: Vec<_> = (0..timers).map(|_| started(fire, 0)).collect();
         result.0.push(s.find());
         let given = idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
         result.1 = given == second.as_ptr();
@@ -1058,8 +1068,6 @@ fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
             assert!(node.take_idle_m(idle) && s.rt.take_idle_p(second));
         }
         second.become_stopped();
-        // SAFETY: this is the M, or none, that the thread had before.
-        unsafe { m::set_current(outside) };
     });
     result
 }
@@ -1077,27 +1085,18 @@ fn dead(p: PRef) -> (i32, i32) {
 
 #[test]
 fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
-    use crate::sched::who::timer::{After, Timer};
     use core::sync::atomic::AtomicU32;
     static FIRED: AtomicU32 = AtomicU32::new(0);
     fn fire(_: &Timer, _: i64) -> After {
         FIRED.fetch_add(1, Ordering::Relaxed);
         After::Nothing
     }
-    Stage::set(2, "flat", |s| {
+    set_as_current(|s| {
         let (own, victim) = (s.p(0), s.p(1));
-        let outside = m::current();
         // On the victim: a ticker and a timer that fires once.
         release_p(s.m);
         acquire_p(s.m, victim);
-        // SAFETY: the stage's M runs on no other thread.
-        unsafe { m::set_current(Some(s.m)) };
-        let timers = [3_600_000_000_000, 0].map(|period| {
-            let timer = Timer::new(fire, [0; 2]).expect("memory");
-            // SAFETY: the timer was made above, and is freed at the end of the test.
-            assert!(unsafe { &*timer }.start(1, period).is_ok());
-            timer
-        });
+        let timers = [3_600_000_000_000, 0].map(|period| started(fire, period));
         release_p(s.m).become_stopped();
         acquire_p(s.m, own);
         assert_eq!(victim.timers.run(2), 2);
@@ -1110,8 +1109,6 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         // A thief that finds the dead one doesn't count it any more.
         assert_eq!(own.timers.run(i64::MAX - 1), 0);
         assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
-        // SAFETY: this is the M, or none, that the thread had before.
-        unsafe { m::set_current(outside) };
     });
 }
 

@@ -29,7 +29,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-look");
     thread::ask_for_turns(0, Turns::Short);
     let has_own_table = file::use_own_table();
-    let state = |id| if has_own_table { thread::state(id) } else { State::Runs };
+    // The CPU time comes before the state: if the thread is blocked then, and runs later, its CPU time differs from this.
+    let look_at = |id| {
+        let ran = thread::cpu_time(id).unwrap_or(0);
+        (ran, if has_own_table { thread::state(id) } else { State::Runs })
+    };
     let rt = rt();
     let this = &rt.inspector;
     loop {
@@ -42,22 +46,18 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         // Acquire: pairs with the Release in `Inspector::ask`.
         let id = this.thread.swap(0, Ordering::Acquire);
         if id != 0 {
-            // Before the look at the thread: if the thread is blocked then, and runs later, its CPU time differs from
-            // this.
-            this.ran.store(thread::cpu_time(id).unwrap_or(0), Ordering::Relaxed);
-            let answer = answer_of(state(id));
+            let (ran, state) = look_at(id);
+            this.ran.store(ran, Ordering::Relaxed);
             this.answered_at.store(time::now(), Ordering::Relaxed);
             // SeqCst: pairs with `wait_for_answer`, which sees the answer or has noted before that it is late.
-            this.answer.store(answer, Ordering::SeqCst);
+            this.answer.store(answer_of(state), Ordering::SeqCst);
             futex::wake(&this.answer, 1);
             if this.is_late.swap(false, Ordering::SeqCst) {
                 rt.sysmon.wake();
             }
         }
         for m in this.take_strays() {
-            let id = m.tid.load(Ordering::Relaxed);
-            let ran = thread::cpu_time(id).unwrap_or(0);
-            let state = state(id);
+            let (ran, state) = look_at(m.tid.load(Ordering::Relaxed));
             if state == State::Runs || state == State::InFault && world::is_stopping() {
                 preempt::interrupt_stray(rt, m);
             }

@@ -233,6 +233,11 @@ pub fn sleep(ns: i64) {
     sleep_at(JUST_SLEEPS, Some(until));
 }
 
+/// What `f` gives for the sleep of the thread with this number, if that thread sleeps.
+fn of_sleeper<R>(id: i32, f: impl FnOnce(&Sleeper) -> R) -> Option<R> {
+    with(|m| m.sleepers.iter().find(|s| s.task == id as usize).map(f))
+}
+
 /// Whether the thread with this number sleeps.
 pub fn sleeps(id: i32) -> bool {
     sleep_of(id).is_some()
@@ -240,12 +245,12 @@ pub fn sleeps(id: i32) -> bool {
 
 /// The number of the sleep of the thread with this number.
 pub fn sleep_of(id: i32) -> Option<u64> {
-    with(|m| m.sleepers.iter().find(|s| s.task == id as usize).map(|s| s.number))
+    of_sleeper(id, |s| s.number)
 }
 
 /// Whether the thread with this number waits for a page.
 pub fn is_in_fault(id: i32) -> bool {
-    with(|m| m.sleepers.iter().any(|s| s.task == id as usize && s.address == IN_FAULT))
+    of_sleeper(id, |s| s.address == IN_FAULT) == Some(true)
 }
 
 /// From here on the model's goroutines enter the library for each call of it. A P may be taken only from such a goroutine.

@@ -313,8 +313,7 @@ pub mod socket {
 pub mod oversleep {
     use crate::machine;
 
-    pub const MOST: i64 = 100_000;
-    const EARLY: i64 = 300;
+    pub const MOST: i64 = 300;
 
     pub struct Oversleep;
 
@@ -328,8 +327,8 @@ pub mod oversleep {
         }
 
         pub fn plan(&self, _now: i64, deadline: i64) -> Sleep {
-            let early = deadline > EARLY && machine::chance(2);
-            Sleep { until: if early { deadline - EARLY } else { deadline } }
+            let early = deadline > MOST && machine::chance(2);
+            Sleep { until: if early { deadline - MOST } else { deadline } }
         }
 
         pub fn learn(&self, _sleep: Sleep, _now: i64) {}

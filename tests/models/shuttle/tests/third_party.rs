@@ -298,6 +298,27 @@ fn one_that_is_preempted_does_not_wait_beside_an_idle_p() {
     check(4000, preempted_beside_an_idle_p);
 }
 
+/// `turns`: how often the world was stopped and started.
+fn check_that_world_runs(turns: &Count) {
+    assert_eq!(turns.get() % 2, 0, "it runs while the world is stopped");
+}
+
+/// A thread stops the world twice, each time after a time and for a time, in ns.
+fn stops_twice(after: i64, ns: i64, owners: &Arc<Owners>, turns: &Arc<Count>) -> Plain {
+    let (owners, turns) = (owners.clone(), turns.clone());
+    Plain::start(move || {
+        for _ in 0..2 {
+            os::time::sleep(after);
+            assert_eq!(embed::stop(), 0);
+            turns.add(1);
+            os::time::sleep(ns);
+            owners.visit_all();
+            turns.add(1);
+            assert_eq!(embed::start(), 0);
+        }
+    })
+}
+
 /// A goroutine stops the world and makes calls meanwhile. Others come back from calls of their own: they don't get the
 /// stopper's P, which is there when the stopper's call is over.
 fn a_stopper_makes_calls(procs: usize) {
@@ -320,8 +341,8 @@ fn a_stopper_makes_calls(procs: usize) {
             let t = turns.clone();
             go_twice(&owners, &ends, move |_| {
                 call(5_000);
-                assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
-                inside(|| assert_eq!(t.get() % 2, 0, "it runs while the world is stopped"));
+                check_that_world_runs(&t);
+                inside(|| check_that_world_runs(&t));
             });
         }
         play_sysmon(25, ALL).join();
@@ -353,10 +374,10 @@ fn calls_without_a_p(procs: usize) {
             go(move || {
                 for _ in 0..3 {
                     call(5_000);
-                    assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                    check_that_world_runs(&t);
                     user_code();
                     call_without_need_of_p();
-                    assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                    check_that_world_runs(&t);
                     user_code();
                 }
                 match i {
@@ -372,22 +393,8 @@ fn calls_without_a_p(procs: usize) {
             });
         }
         go(|| (0..20).for_each(|_| user_code()));
-        let (o, t) = (owners.clone(), turns.clone());
-        let others = [
-            play_sysmon(25, ALL),
-            forker(1),
-            Plain::start(move || {
-                for _ in 0..2 {
-                    os::time::sleep(10_000);
-                    assert_eq!(embed::stop(), 0);
-                    t.add(1);
-                    os::time::sleep(20_000);
-                    o.visit_all();
-                    t.add(1);
-                    assert_eq!(embed::start(), 0);
-                }
-            }),
-        ];
+        let others =
+            [play_sysmon(25, ALL), forker(1), stops_twice(10_000, 20_000, &owners, &turns)];
         others.into_iter().for_each(Plain::join);
     });
     assert_eq!(ends.get(), 3);
@@ -415,27 +422,12 @@ fn faults_beside_a_stopper(procs: usize) {
             let t = turns.clone();
             go_twice(&owners, &ends, move |_| {
                 fault(20_000);
-                assert_eq!(t.get() % 2, 0, "it runs while the world is stopped");
+                check_that_world_runs(&t);
                 user_code();
             });
         }
         go_twice(&owners, &ends, |_| user_code());
-        let (stops, t) = (owners.clone(), turns.clone());
-        let others = [
-            play_sysmon(25, ALL),
-            forker(1),
-            Plain::start(move || {
-                for _ in 0..2 {
-                    os::time::sleep(5_000);
-                    assert_eq!(embed::stop(), 0);
-                    t.add(1);
-                    os::time::sleep(30_000);
-                    stops.visit_all();
-                    t.add(1);
-                    assert_eq!(embed::start(), 0);
-                }
-            }),
-        ];
+        let others = [play_sysmon(25, ALL), forker(1), stops_twice(5_000, 30_000, &owners, &turns)];
         others.into_iter().for_each(Plain::join);
     });
     assert_eq!(ends.get(), 3);
