@@ -423,9 +423,10 @@ impl Runtime {
         }
         let left = self.ms.with(|ms| core::mem::take(&mut ms.left));
         let ms = left.into_iter().filter_map(|m| m.thread.take());
+        let workers = self.workers.lock.with(|| self.workers.with_left(core::mem::take));
         // The inspector last, because sysmon and the M's ask it and wait for its answer.
         let inspector = self.inspector.end();
-        services.into_iter().flatten().chain(inspector).chain(ms).collect()
+        services.into_iter().flatten().chain(inspector).chain(ms).chain(workers).collect()
     }
 
     /// # Safety

@@ -1,6 +1,7 @@
 //! Threads for calls that keep a thread for a while and do nothing else: reads and writes of disks. The goroutine that
 //! wants such a call parks, so the call costs its P nothing, and no P changes hands. `WORKERS.md` states the protocol.
 
+use crate::os::spin::backoff;
 use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};
 use crate::sched::core::blocking;
@@ -76,7 +77,7 @@ impl Workers {
 
     /// Whether there is no thread, nor a thread that is being started. With the lock held.
     fn is_empty(&self) -> bool {
-        self.count() == 0 && self.starting.get() == 0
+        self.count() == 0
     }
 
     /// Gives back the jobs that no thread will do.
@@ -97,25 +98,21 @@ impl Workers {
     /// Starts one more thread, if the limits allow it.
     fn start_one(&self, rt: &Runtime) {
         let allowed = self.lock.with(|| {
-            let threads = self.count() + self.starting.get();
-            // SAFETY: the lock is held.
-            let list = unsafe { &mut *self.threads.get() };
+            let threads = self.count();
             let allowed = threads < LIMIT
                 && rt.has_room_for_worker(threads)
-                && heap::reserve(list, self.starting.get() + 1);
-            self.starting.set(self.starting.get() + usize::from(allowed));
+                // For each thread, this one, and the one that `reap` has in its hands.
+                && self.with_left(|left| heap::reserve(left, threads + 2));
+            self.count.fetch_add(usize::from(allowed), Ordering::SeqCst);
             allowed
         });
-        if allowed {
-            let started = Thread::start(main, ptr::from_ref(self).cast_mut().cast());
-            self.lock.with(|| {
-                self.starting.set(self.starting.get() - 1);
-                if let Ok(thread) = started {
-                    self.count.fetch_add(1, Ordering::SeqCst);
-                    // SAFETY: the lock is held.
-                    unsafe { (*self.threads.get()).push(thread) };
-                }
-            });
+        if !allowed {
+            return;
+        }
+        // The thread notes itself when it leaves, for the thread that joins it.
+        let this = ptr::from_ref(self).cast_mut().cast();
+        if Thread::start(main, this).is_err() {
+            self.lock.with(|| self.count.fetch_sub(1, Ordering::SeqCst));
             self.give_back();
         }
     }
@@ -161,32 +158,33 @@ impl Workers {
         }
     }
 
-    /// Ends the threads; there are no goroutines any more.
+    /// Makes the threads leave, and waits until none of them uses the pool; there are no goroutines any more.
     pub fn stop(&self) {
         self.lock.with(|| self.stopping.set(true));
         self.permit(LIMIT as u32);
-        loop {
-            // SAFETY: the lock is held.
-            let threads = self.lock.with(|| core::mem::take(unsafe { &mut *self.threads.get() }));
-            if threads.is_empty() {
-                return;
-            }
-            // A thread of the pool may be starting another right now.
-            threads.into_iter().for_each(Thread::join);
+        let mut round = 0;
+        // With the lock, which is the last thing that a thread uses when it leaves.
+        while !self.lock.with(|| self.is_empty()) {
+            backoff(round);
+            round += 1;
         }
     }
 
-    /// Waits for a job: null at the end. True: more jobs wait, and no other thread is there for them. With the lock
-    /// held, before and after.
+    /// Waits for a job. Null: the thread has left, and must not use the pool once it has released the lock. True: more
+    /// jobs wait, and no other thread is there for them. With the lock held, before and after.
     fn next(&self) -> (*const Job, bool) {
         loop {
             let job = self.pop();
-            let leaves = job.is_null() && self.surplus.get() > 0;
-            if leaves {
+            let is_surplus = job.is_null() && self.surplus.get() > 0;
+            if is_surplus {
                 self.surplus.set(self.surplus.get() - 1);
-                self.count.fetch_sub(1, Ordering::SeqCst);
             }
-            if !job.is_null() || leaves || self.stopping.get() {
+            let leaves = is_surplus || job.is_null() && self.stopping.get();
+            if leaves {
+                self.count.fetch_sub(1, Ordering::SeqCst);
+                self.with_left(|left| left.push(Thread::current()));
+            }
+            if !job.is_null() || leaves {
                 let more = !self.first.get().is_null();
                 return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
             }

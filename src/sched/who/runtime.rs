@@ -573,12 +573,13 @@ impl Runtime {
         // Each thread once: threads that still run go to the end of the list.
         for _ in 0..self.ms.with(|ms| ms.left.len()) {
             let first = |left: &mut Vec<MRef>| (!left.is_empty()).then(|| left.remove(0));
-            let Some(m) = self.ms.with(|ms| first(&mut ms.left)) else { return };
+            let Some(m) = self.ms.with(|ms| first(&mut ms.left)) else { break };
             let running = m.thread.take().and_then(|t| t.try_join().err());
             let has_ended = running.is_none();
             m.thread.set(running);
             self.ms.with(|ms| if has_ended { &mut ms.free } else { &mut ms.left }.push(m));
         }
+        self.workers.reap();
     }
 
     /// Whether an M is about to go to sleep, or has just woken.
@@ -589,7 +590,7 @@ impl Runtime {
 
     /// Whether threads have left that are not joined yet.
     pub fn has_left_threads(&self) -> bool {
-        self.ms.with(|ms| !ms.left.is_empty())
+        self.ms.with(|ms| !ms.left.is_empty()) || self.workers.has_left_threads()
     }
 
     /// How many threads run goroutines, or could.

@@ -14,7 +14,7 @@ pub struct Workers {
     pub lock: SpinLock,
     /// How many threads sleep for want of a job. Changes with the lock held.
     pub asleep: AtomicUsize,
-    /// How many threads have been started and not ended. Changes with the lock held.
+    /// How many threads are being started, or have been started and not left. Changes with the lock held.
     pub count: AtomicUsize,
     /// How many sleepers may wake.
     pub permits: AtomicU32,
@@ -25,11 +25,11 @@ pub struct Workers {
     pub last: Cell<*const Job>,
     /// How many jobs wait or are under way.
     pub jobs: Cell<usize>,
-    /// How many threads are being started, and how many of the sleeping threads must end.
-    pub starting: Cell<usize>,
+    /// How many of the sleeping threads must leave.
     pub surplus: Cell<usize>,
     pub stopping: Cell<bool>,
-    pub threads: UnsafeCell<Vec<Thread>>,
+    /// Threads that have left and must be joined. Has room for all threads that there are.
+    left: UnsafeCell<Vec<Thread>>,
 }
 
 // SAFETY: the cells are used only with `lock` held, or in `release` by the context to which the lock was handed.
@@ -53,14 +53,13 @@ impl Workers {
             first: Cell::new(ptr::null()),
             last: Cell::new(ptr::null()),
             jobs: Cell::new(0),
-            starting: Cell::new(0),
             surplus: Cell::new(0),
             stopping: Cell::new(false),
-            threads: UnsafeCell::new(Vec::new()),
+            left: UnsafeCell::new(Vec::new()),
         }
     }
 
-    /// How many threads there are.
+    /// How many threads there are, those included that are being started.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -87,6 +86,31 @@ impl Workers {
         });
         if wakes {
             self.permit(1);
+        }
+    }
+
+    /// With the lock held: runs `f` with the threads that have left.
+    pub fn with_left<R>(&self, f: impl FnOnce(&mut Vec<Thread>) -> R) -> R {
+        // SAFETY: the lock is held, so no other thread uses the list, and `f` doesn't ask for it again.
+        f(unsafe { &mut *self.left.get() })
+    }
+
+    /// Whether threads have left that are not joined yet.
+    pub fn has_left_threads(&self) -> bool {
+        self.lock.with(|| self.with_left(|left| !left.is_empty()))
+    }
+
+    /// Joins the threads that have left and ended. A thread that has left may take long to end: it runs destructors of
+    /// thread-specific values, such as those of a resolver's plugin.
+    pub fn reap(&self) {
+        // Each thread once: threads that still run go to the end of the list.
+        for _ in 0..self.lock.with(|| self.with_left(|left| left.len())) {
+            let first = |left: &mut Vec<Thread>| (!left.is_empty()).then(|| left.remove(0));
+            let Some(thread) = self.lock.with(|| self.with_left(first)) else { return };
+            // Not with the lock held: joining a thread may wait for locks of the C library.
+            if let Err(running) = thread.try_join() {
+                self.lock.with(|| self.with_left(|left| left.push(running)));
+            }
         }
     }
 
