@@ -74,6 +74,16 @@ fn flat() -> Vec<Setting> {
     PROCS.map(|procs| Setting { procs, topology: "flat", debug: None }).into()
 }
 
+/// One P; two nodes with the races widened; eight P's on four nodes.
+fn few() -> Vec<Setting> {
+    let setting = |procs, topology, debug| Setting { procs, topology, debug };
+    vec![
+        setting("1", "flat", None),
+        setting("2", "node:2 core:2 pu:1", Some(WIDENED)),
+        setting("8", "node:4 core:2 pu:1", None),
+    ]
+}
+
 /// For what is too large to run many times.
 fn once() -> Vec<Setting> {
     vec![Setting { procs: "2", topology: "flat", debug: None }]
@@ -146,6 +156,7 @@ const PROGRAMS: &[Program] = &[
     program("stress", "stress.c", widened),
     program("cxx", "cxx.cpp", widened),
     program("leaks", "leaks.c", matrix),
+    program("flat", "flat.c", few),
     program("fault", "fault.c", flat),
     program("io", "io.c", widened),
     program("io_net", "io_net.c", widened),

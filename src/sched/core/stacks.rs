@@ -10,6 +10,7 @@ use crate::sched::who::p::{PRef, count};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::Newborn;
 use crate::sched::words::limits::{FREE_GS, NEWBORNS};
+use crate::stack::Stack;
 use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -53,9 +54,8 @@ pub fn take_apart(p: PRef, g: GRef) {
     if stack.home() != p.node as usize {
         count(&p.stats.stacks_sent_home, 1);
     }
-    g.stack.set(None);
+    bare(rt, g);
     rt.nodes[stack.home()].stacks.put(stack);
-    rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
 }
 
 fn keep_one_in_node(node: &Node, g: GRef) {
@@ -73,10 +73,7 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let n = take_with_stack(node, surplus, |g| some.push(g));
     node.stacks.put_cold(some.into_iter().filter_map(|g| {
         // SAFETY: the pool holds descriptors.
-        let g = unsafe { GRef::from_non_null(g) };
-        let stack = g.stack.take();
-        rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
-        let stack = stack?;
+        let stack = bare(rt, unsafe { GRef::from_non_null(g) })?;
         if stack.home() != node.id {
             // The stack's memory was moved to this node: the stack goes back to its home node's pool, without memory.
             rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
@@ -94,6 +91,13 @@ fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usiz
     n
 }
 
+/// Takes the stack from a descriptor, which goes back to the pool of its node.
+fn bare(rt: &Runtime, g: GRef) -> Option<Stack> {
+    let stack = g.stack.take();
+    rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
+    stack
+}
+
 /// The P is about to end: everything that it keeps goes to its node.
 pub fn flush_caches(p: PRef, node: &Node) {
     while let Some(g) = p.free_gs.pop() {
@@ -103,20 +107,26 @@ pub fn flush_caches(p: PRef, node: &Node) {
     node.newborns.take_back(&p.newborns, usize::MAX);
 }
 
-/// A free descriptor with a stack of the default size: from the P, from the node, or new. `None`: no memory.
-pub fn descriptor(p: PRef) -> Option<GRef> {
+/// A free descriptor with a stack of the default size, from the P or else from the node. `None`: none is kept there.
+fn kept(p: PRef) -> Option<GRef> {
     // SAFETY: the cache holds descriptors.
     let cached = || p.free_gs.pop().map(|g| unsafe { GRef::from_non_null(g) });
-    if let Some(g) = cached() {
+    cached().or_else(|| {
+        let node = p.of_node();
+        if node.with_stack.len() == 0 {
+            return None;
+        }
+        take_with_stack(node, FREE_GS / 4, |g| p.free_gs.push(g));
+        cached()
+    })
+}
+
+/// A free descriptor with a stack of the default size: one that is kept, or a new one. `None`: no memory.
+pub fn descriptor(p: PRef) -> Option<GRef> {
+    if let Some(g) = kept(p) {
         return Some(g);
     }
     let node = p.of_node();
-    if node.with_stack.len() > 0 {
-        take_with_stack(node, FREE_GS / 4, |g| p.free_gs.push(g));
-        if let Some(g) = cached() {
-            return Some(g);
-        }
-    }
     // SAFETY: the pool holds descriptors.
     let g = unsafe { GRef::from_non_null(node.gs.get()?) };
     g.home.set(node.id as u16);
@@ -147,7 +157,11 @@ pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
 pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
     let p = m.p();
-    let stack = p.of_node().stacks.get(class)?;
+    // The end of a goroutine may keep its stack with its descriptor. So a stack that is kept comes first: otherwise each
+    // goroutine would take a new stack, and leave another one there.
+    let kept =
+        if class == rt().stack_class { kept(p).and_then(|kept| bare(rt(), kept)) } else { None };
+    let stack = kept.or_else(|| p.of_node().stacks.get(class))?;
     g.stack.set(Some(stack));
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
@@ -202,7 +216,35 @@ pub fn next_id(p: PRef) -> u64 {
 #[inline(always)]
 pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
     if p.newborns.is_empty() {
-        p.of_node().newborns.refill(&p.newborns, NEWBORNS / 2);
+        refill_newborns(p);
     }
     p.newborns.pop()
+}
+
+#[cold]
+#[inline(never)]
+fn refill_newborns(p: PRef) {
+    let to = |n| p.newborns.push(n);
+    if !take_newborns(rt(), p.node as usize, NEWBORNS / 2, to) {
+        p.of_node().newborns.refill(&p.newborns, NEWBORNS / 2);
+    }
+}
+
+/// A free newborn record for a plain thread, which spawns by the queue of this node. `None`: no memory.
+pub fn newborn_from_outside(rt: &Runtime, node: usize) -> Option<NonNull<Newborn>> {
+    let mut taken = None;
+    take_newborns(rt, node, 1, |n| taken = Some(n));
+    taken.or_else(|| rt.nodes[node].newborns.get())
+}
+
+/// Takes up to `most` free records from the node, or else from the nearest node that has some. A record is free on the
+/// node where its goroutine has begun: if nodes used only their own records, a node that spawns for others would need
+/// new memory for each goroutine. False: there are none.
+fn take_newborns(
+    rt: &Runtime,
+    node: usize,
+    most: usize,
+    mut to: impl FnMut(NonNull<Newborn>),
+) -> bool {
+    rt.nodes_from(node).any(|n| n.newborns.give_existing(most, &mut to) > 0)
 }

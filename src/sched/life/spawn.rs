@@ -115,7 +115,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         Err(e) => return e,
     };
     let rt = rt();
-    let Some(n) = rt.nodes[rt.any_node()].newborns.get() else { return -libc::ENOMEM };
+    let Some(n) = stacks::newborn_from_outside(rt, rt.any_node()) else { return -libc::ENOMEM };
     fill(n, f, arg, pc, id_of(m::current_g()));
     rt.created_outside.fetch_add(1, Ordering::Relaxed);
     ready::push_global(Task::newborn(n), priority::NORMAL);
