@@ -33,12 +33,12 @@ const OTHERS_LOOKED_AT: usize = 4;
 #[cold]
 #[inline(never)]
 pub fn find_p(rt: &Runtime, p: PRef) {
-    if rt.cooperative {
-        return;
-    }
     let home = Some(p).filter(|p| p.take_from_call(PStatus::Idle));
     if let Some(left) = home.or_else(|| take_left_p(rt, p, OTHERS_LOOKED_AT)) {
         return start::hand_off(left);
+    }
+    if rt.cooperative {
+        return;
     }
     let now = time::now();
     if !world::is_stopping() && take_p(rt, p, now, Heir::IdleM).is_some() {

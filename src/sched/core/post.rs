@@ -33,8 +33,10 @@ pub enum Post<'a> {
 pub struct Woken {
     /// The M has been notified.
     pub notified: bool,
-    /// The goroutines that events of the P that the M attends to have made ready.
+    /// Goroutines that events of one P's files have made ready, and that P: the P that the M attends to, or a P that
+    /// another M runs.
     found: Found,
+    of: Option<PRef>,
     /// P's that had events when no M attended to them. They are not armed any more.
     fired: [u16; FIRED],
     n: usize,
@@ -136,7 +138,7 @@ impl<'a> Post<'a> {
         woken.notified = m.take_note();
         if !woken.notified {
             match self {
-                Post::P(p) => woken.found = take_events(*p, deadline),
+                Post::P(p) => woken.found_at(*p, deadline),
                 Post::Node(node) => woken.watch(node, deadline),
                 Post::Note => {}
             }
@@ -149,12 +151,32 @@ impl<'a> Post<'a> {
 
 impl Woken {
     fn none() -> Woken {
-        Woken { notified: false, found: Found::default(), fired: [0; FIRED], n: 0 }
+        Woken { notified: false, found: Found::default(), of: None, fired: [0; FIRED], n: 0 }
+    }
+
+    /// A watcher's sleep that events of this P have ended.
+    #[cfg(test)]
+    pub fn for_events_of(p: PRef) -> Woken {
+        let mut woken = Woken::none();
+        (woken.fired[0], woken.n) = (p.id, 1);
+        woken
+    }
+
+    /// A sleep that has ended with these goroutines in hand, which events of the P's files have made ready.
+    #[cfg(test)]
+    pub fn with_found(of: PRef, found: Found) -> Woken {
+        Woken { found, of: Some(of), ..Woken::none() }
     }
 
     /// Whether something other than the time has ended the sleep.
     fn has_cause(&self) -> bool {
         self.notified || self.found.len() > 0 || self.n > 0
+    }
+
+    /// Waits for events of the P's files until the deadline (ns; 0: it doesn't wait), and takes them.
+    fn found_at(&mut self, p: PRef, deadline: i64) {
+        self.found = take_events(p, deadline);
+        self.of = Some(p).filter(|_| self.found.len() > 0);
     }
 
     fn watch(&mut self, node: &Node, deadline: i64) {
@@ -173,65 +195,73 @@ impl Woken {
         }
     }
 
-    fn ps<'a>(&'a self, rt: &'a Runtime) -> impl Iterator<Item = PRef> + 'a {
-        self.fired[..self.n].iter().map(|&id| rt.p(id as usize))
-    }
-
-    /// Takes one of the idle P's that have events, and arms the other idle P's for the next watcher.
+    /// Takes a P for the events: one of the P's that have events, if it is idle or in a system call, else any idle P of
+    /// the node. Takes the events of a P that another M runs, whose goroutine may compute or begin a call next. Arms the
+    /// other idle P's with events for the next watcher.
     #[must_use]
-    pub fn take_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
-        let take = |p: PRef| rt.take_idle_p(p);
-        let mut taken = match post {
-            Post::P(p) if self.found.len() > 0 && take(*p) => Some(*p),
-            _ => None,
-        };
-        for p in self.ps(rt) {
+    pub fn take_p(&mut self, rt: &Runtime) -> Option<PRef> {
+        let take = |p: PRef| rt.take_idle_p(p) || p.take_from_call(PStatus::Idle);
+        let mut taken = self.of.filter(|&p| take(p));
+        for id in self.fired_ps() {
+            let p = rt.p(id);
             disarm(p);
             if taken.is_none() && take(p) {
                 taken = Some(p);
-            } else {
-                settle(p);
+            } else if settle(p) == Settled::NotSeen {
+                self.take_events_of(p);
             }
         }
-        taken
+        taken.or_else(|| self.of.and_then(|p| rt.take_idle_p_of(p.of_node())))
     }
 
-    /// If the P that the M attends to has events, and its goroutine computes: that P, or another P of the node.
+    /// The numbers of the P's that had events. They are the caller's to disarm and settle.
+    fn fired_ps(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let n = core::mem::take(&mut self.n);
+        self.fired.into_iter().take(n).map(usize::from)
+    }
+
+    /// Takes the events of a P that another M runs. Leaves events that it has in hand already to their P.
+    fn take_events_of(&mut self, p: PRef) {
+        if let Some(before) = self.of.take() {
+            core::mem::take(&mut self.found).into_inbox(before);
+        }
+        self.found_at(p, 0);
+    }
+
+    /// If the M has events in hand, and the goroutine of their P computes: that P, or another P of the node.
     #[must_use]
-    pub fn take_computing_p(&self, rt: &Runtime, post: &Post) -> Option<PRef> {
-        match post {
-            Post::P(p) if self.found.len() > 0 && !world::is_stopping() => {
-                events::take_p(rt, *p, time::now(), Heir::Taker)
-            }
-            _ => None,
-        }
+    pub fn take_computing_p(&self, rt: &Runtime) -> Option<PRef> {
+        let home = self.of.filter(|_| !world::is_stopping())?;
+        events::take_p(rt, home, time::now(), Heir::Taker)
     }
 
-    /// The M has something else to do: arms the P's that had events for the next watcher.
-    pub fn leave_ps(&self, rt: &Runtime) {
-        for p in self.ps(rt) {
+    /// The M has something else to do: leaves the events to their P's.
+    pub fn leave_events(mut self, rt: &Runtime) {
+        for id in self.fired_ps() {
+            let p = rt.p(id);
             disarm(p);
-            settle(p);
-        }
-    }
-
-    /// Queues the goroutines that events have made ready in the inbox of the P that the M has attended to.
-    pub fn deliver_to_inbox(self, post: &Post) {
-        if let Post::P(p) = post
-            && self.found.len() > 0
-        {
-            self.found.into_inbox(*p);
-        }
-    }
-
-    /// Queues the goroutines that events have made ready: on the M's P if the M has attended to that P, else in the
-    /// inbox of the P that it has attended to.
-    pub fn deliver(self, m: MRef, post: &Post) {
-        match post {
-            Post::P(p) if self.found.len() > 0 && m.p.get() == p.as_ptr() => {
-                self.found.into_queues(*p)
+            if settle(p) == Settled::NotSeen {
+                poll_into_inbox(p);
             }
-            _ => self.deliver_to_inbox(post),
+        }
+        self.deliver_to_inbox();
+    }
+
+    /// Queues the goroutines that events have made ready in the inbox of their P.
+    pub fn deliver_to_inbox(self) {
+        if let Some(p) = self.of {
+            self.found.into_inbox(p);
+        }
+    }
+
+    /// Queues the goroutines that events have made ready on the P that the M has taken for them. If that P serves them as
+    /// those of a P whose goroutine computes (`P::serves`), they go into the inbox of their P.
+    pub fn deliver(self, m: MRef) {
+        let p = m.p();
+        if self.of.is_some() && p.serves.load(Ordering::Relaxed) == 0 {
+            self.found.into_queues(p);
+        } else {
+            self.deliver_to_inbox();
         }
     }
 }
@@ -243,9 +273,17 @@ fn disarm(p: PRef) {
     fence(Ordering::SeqCst);
 }
 
+/// Which thread sees the events of a P that is not armed any more.
+#[derive(PartialEq, Eq)]
+enum Settled {
+    /// The M that attends to the P, the next watcher, or this thread, which has taken them.
+    Seen,
+    /// An M runs the P. It polls if it makes decisions, but its goroutine may compute, or begin a call.
+    NotSeen,
+}
+
 /// A P has events and is not armed any more. If the P is idle the next watcher must see the events, so it is armed again.
-/// The owner of a running P, and an M that attends to the P, see the events anyway.
-fn settle(p: PRef) {
+fn settle(p: PRef) -> Settled {
     match p.status() {
         _ if p.poll.is_attended() => {}
         PStatus::Idle => arm(p),
@@ -253,8 +291,9 @@ fn settle(p: PRef) {
             poll_into_inbox(p);
             arm(p);
         }
-        _ => {}
+        _ => return Settled::NotSeen,
     }
+    Settled::Seen
 }
 
 /// Whether P's that no M attends to have files that are waited for.

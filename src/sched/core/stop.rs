@@ -107,21 +107,21 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             leave_to_sysmon(rt, p);
         }
         let deadline = rt.watch(m);
-        let woken = post.sleep(rt, m, deadline);
+        let mut woken = post.sleep(rt, m, deadline);
         rt.unwatch(m);
         if woken.notified || !node.leave_idle_ms(m) {
             return answer_notification(rt, m, woken, &post);
         }
         // A file or a timer is ready. This M takes its P, if that is still idle, or a P whose goroutine computes.
-        let computing = || woken.take_computing_p(rt, &post).or_else(|| take_p_with_event(rt));
-        if let Some(p) = woken.take_p(rt, &post).or_else(computing) {
+        let taken = woken.take_p(rt).or_else(|| woken.take_computing_p(rt));
+        if let Some(p) = taken.or_else(|| take_p_with_event(rt)) {
             acquire_p(m, p);
-            woken.deliver(m, &post);
+            woken.deliver(m);
             post.leave();
             post.pass_on(rt);
             return;
         }
-        woken.deliver(m, &post);
+        woken.deliver_to_inbox();
         match post {
             // Its goroutine computes, so no other M polls its files.
             Post::P(p) if p.status() == PStatus::Idle => attended = Some(p),
@@ -141,9 +141,8 @@ fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
         m.sleep(-1);
     }
     take_gift(m);
-    woken.leave_ps(rt);
     // Not into the queues of its P: a goroutine that was preempted may get the P first, and compute for long.
-    woken.deliver_to_inbox(post);
+    woken.leave_events(rt);
     post.leave();
     if !m.p.get().is_null() || m.must_leave() {
         post.pass_on(rt);

@@ -10,6 +10,7 @@ use super::order::{
     self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then,
 };
 use super::owner::{acquire_p, release_p};
+use super::post::Woken;
 use super::preempt;
 use super::ready;
 use super::start;
@@ -849,7 +850,7 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
 fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let mut order = Vec::new();
-    Stage::set(1, "flat", |s| {
+    Stage::set(2, "flat", |s| {
         let mut found = Found::default();
         let gs: Vec<GRef> = classes
             .iter()
@@ -874,6 +875,40 @@ fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<
         }
     });
     order
+}
+
+#[test]
+fn the_watcher_takes_a_p_with_events_from_a_call() {
+    Stage::set(2, "flat", |s| {
+        let (own, calling) = (s.p(0), s.p(1));
+        let caller = s.rt.add_m(calling.of_node().id).expect("memory");
+        acquire_p(caller, calling);
+        calling.leave_to_call(caller);
+        let mut woken = Woken::for_events_of(calling);
+        assert!(woken.take_p(s.rt) == Some(calling));
+        assert!(!calling.take_back(caller), "the call has lost its P");
+        // A P that another M runs is left to that M.
+        assert!(Woken::for_events_of(own).take_p(s.rt).is_none());
+        assert_eq!((own.status(), calling.status()), (PStatus::Running, PStatus::Idle));
+        calling.become_stopped();
+        caller.p.set(ptr::null());
+        s.rt.ms.with(|ms| ms.free.push(caller));
+    });
+}
+
+#[test]
+fn the_watcher_runs_on_an_idle_p_what_events_of_a_running_p_have_made_ready() {
+    let order = order_of(&[EventClass::Read], |s, found| {
+        let (idle, busy) = (s.p(1), s.p(0));
+        idle.become_idle();
+        s.rt.idle.p_idle();
+        idle.of_node().add_idle_p(idle);
+        let mut woken = Woken::with_found(busy, found);
+        assert!(woken.take_p(s.rt) == Some(idle));
+        woken.deliver_to_inbox();
+        idle.become_stopped();
+    });
+    assert_eq!(order, [0]);
 }
 
 #[test]
