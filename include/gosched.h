@@ -107,12 +107,24 @@ struct sockaddr;
 
 /**
  * gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
- * touches it. Without this flag, on a machine with several nodes, each thread that the library
- * starts is bound to the CPUs of one node; the program's own threads never are. A program that a
- * goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2)
- * doesn't. Environment: GOSCHED_BIND=0.
+ * touches it. Without this flag, on a machine with several nodes, each thread that runs goroutines
+ * is bound to the CPUs of one node: threads that the library has started, and threads that call
+ * gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
+ * CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other threads
+ * of the program never are. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
+ * bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
+ * that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
+ * starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
+ * the goroutine locks its thread, or use libgosched-preload.so. Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
+
+/**
+ * gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
+ * that must be able to use all CPUs. On such a thread goroutines may run on another node than their
+ * own. Concerns machines with several nodes.
+ */
+#define GS_CONFIG_KEEP_AFFINITY (UINT32_C(4))
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local variables of the
@@ -305,7 +317,7 @@ typedef struct gs_config {
      */
     uint64_t time_slice_ns;
     /**
-     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
+     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, several of them or 0.
      */
     uint32_t flags;
     /**

@@ -57,7 +57,7 @@ pub struct gs_config {
     /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
     /// ms.
     pub time_slice_ns: u64,
-    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, both or 0.
+    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, several of them or 0.
     pub flags: u32,
     /// The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
     /// process or thread sends the signal, the library calls the host's handler for it, if that was
@@ -91,11 +91,20 @@ impl sized::Given for gs_config {
 /// goroutine runs at a time. Environment: GOSCHED_COOPERATIVE=1.
 pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// gs_config.flags: threads are not bound to NUMA nodes, and memory comes from the node that first
-/// touches it. Without this flag, on a machine with several nodes, each thread that the library
-/// starts is bound to the CPUs of one node; the program's own threads never are. A program that a
-/// goroutine starts by posix_spawn(3), vfork(2) or exec(3) inherits the binding; a child of fork(2)
-/// doesn't. Environment: GOSCHED_BIND=0.
+/// touches it. Without this flag, on a machine with several nodes, each thread that runs goroutines
+/// is bound to the CPUs of one node: threads that the library has started, and threads that call
+/// gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
+/// CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other threads
+/// of the program never are. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
+/// bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
+/// that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
+/// starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
+/// the goroutine locks its thread, or use libgosched-preload.so. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
+/// gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
+/// that must be able to use all CPUs. On such a thread goroutines may run on another node than their
+/// own. Concerns machines with several nodes.
+pub const GS_CONFIG_KEEP_AFFINITY: u32 = 4;
 
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
 /// limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
@@ -174,7 +183,7 @@ fn require(header: c_int) -> Result<(), c_int> {
 /// # Safety
 /// The topology is null or a C string, which outlives the answer.
 unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
-    if c.flags & !(GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND) != 0 {
+    if c.flags & !(GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND | GS_CONFIG_KEEP_AFFINITY) != 0 {
         return Err(EINVAL);
     }
     let slice = i64::try_from(c.time_slice_ns).map_err(|_| EINVAL)?;
@@ -199,6 +208,7 @@ unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
         preempt_signal,
         cooperative: c.flags & GS_CONFIG_COOPERATIVE != 0,
         unbound: c.flags & GS_CONFIG_UNBOUND != 0,
+        keep_affinity: c.flags & GS_CONFIG_KEEP_AFFINITY != 0,
     })
 }
 

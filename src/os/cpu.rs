@@ -41,10 +41,43 @@ impl CpuSet {
     /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may be used any more, or
     /// a filter forbids it.
     pub fn bind(&self) -> bool {
+        Affinity::set(&self.0)
+    }
+}
+
+/// The CPUs that a thread may use, as its owner has set them. Holds up to 1024 CPUs, and needs no memory besides.
+pub struct Affinity([u64; Affinity::WORDS]);
+
+impl Affinity {
+    const WORDS: usize = 16;
+
+    /// The calling thread's. `None`: the machine may have more CPUs, or a filter forbids the call.
+    pub fn current() -> Option<Affinity> {
         let _errno = super::KeepErrno::new();
-        let (len, mask) = (self.0.len() * 8, self.0.as_ptr());
+        let mut mask = [0; Affinity::WORDS];
+        let len = size_of_val(&mask);
+        // SAFETY: the mask is writable for its length.
+        let r = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, len, mask.as_mut_ptr()) };
+        (r > 0).then_some(Affinity(mask))
+    }
+
+    /// Makes it the calling thread's.
+    pub fn restore(&self) {
+        Affinity::set(&self.0);
+    }
+
+    /// Binds the calling thread to those CPUs of the set that are in this mask. False: there are none.
+    pub fn bind_within(&self, cpus: &CpuSet) -> bool {
+        let both = |i: usize| self.0[i] & cpus.0.get(i).copied().unwrap_or(0);
+        let mask: [u64; Affinity::WORDS] = core::array::from_fn(both);
+        mask != [0; Affinity::WORDS] && Affinity::set(&mask)
+    }
+
+    fn set(mask: &[u64]) -> bool {
+        let _errno = super::KeepErrno::new();
+        let len = size_of_val(mask);
         // SAFETY: the mask is readable for its length.
-        unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask) == 0 }
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, len, mask.as_ptr()) == 0 }
     }
 }
 

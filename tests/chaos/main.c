@@ -491,7 +491,8 @@ static void random_config(struct actor *dice, gs_config *cfg)
     if (enabled("configs")) {
         cfg->stack_size = stacks[rnd(dice, LENGTH(stacks))];
         cfg->time_slice_ns = slices[rnd(dice, LENGTH(slices))];
-        cfg->flags = (one_in(dice, 8) ? GS_CONFIG_COOPERATIVE : 0) | (one_in(dice, 4) ? GS_CONFIG_UNBOUND : 0);
+        cfg->flags = (one_in(dice, 8) ? GS_CONFIG_COOPERATIVE : 0) | (one_in(dice, 4) ? GS_CONFIG_UNBOUND : 0)
+            | (one_in(dice, 4) ? GS_CONFIG_KEEP_AFFINITY : 0);
         cfg->preempt_signal = one_in(dice, 6) ? SIGUSR2 : 0;
     }
     cooperative = cfg->flags & GS_CONFIG_COOPERATIVE;

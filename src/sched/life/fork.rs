@@ -130,8 +130,8 @@ pub extern "C" fn in_child() {
         let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
         if !m.is_runner() {
             rt.host_mask.restore();
-            rt.unbind_thread();
         }
+        m.unbind();
         if !m.curg.get().is_null()
             && let Some(stack) = m.g().stack.get()
         {

@@ -341,6 +341,7 @@ impl Runtime {
             copies,
             host_mask: SignalMask::current(),
             binds,
+            binds_runners: binds && !config.keep_affinity,
             host_cpus: CpuSet::new(&cpu::affinity()),
         }
     }

@@ -128,6 +128,7 @@ pub fn lock() {
         g.set_flag(flags::BOUND, true);
         g.bound_m.set(m.as_ptr());
         add_lock(m);
+        m.unbind();
     }
 }
 
@@ -148,6 +149,9 @@ pub fn unlock() -> i32 {
             // SAFETY: there is a current goroutine, so this is an M's thread.
             let m = unsafe { m::must_current() };
             remove_lock(m);
+            if !m.is_locked() {
+                m.learn_own_affinity();
+            }
             if !m.p.get().is_null() {
                 m.bind_to(m.p().node as usize);
             }

@@ -3,6 +3,7 @@
 use super::embed;
 use super::spawn;
 use crate::os::KeepErrno;
+use crate::os::cpu::Affinity;
 use crate::os::signal::AltStack;
 use crate::os::thread::{ExactTimeouts, NoCancel};
 use crate::sched::core::g0;
@@ -61,6 +62,11 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     let alt = AltStack::set_up();
     let exact = ExactTimeouts::ask_for();
     m.bind_to_thread();
+    // The affinity of an attached thread is its owner's, because only the owner's code runs there.
+    let mut affinity =
+        if rt.binds_runners && !m.is_attached() { Affinity::current() } else { None };
+    // SAFETY: it stays until `give_affinity_back`, below.
+    unsafe { m.borrow_affinity(affinity.as_mut()) };
     // SAFETY: just bound to it.
     unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
@@ -77,6 +83,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     m.in_syscall.store(false, Ordering::Release);
     drop(inside);
     g0::run(m);
+    m.give_affinity_back();
     // SAFETY: it runs no goroutine any more.
     unsafe { m::set_current(None) };
     m.cxa.end();

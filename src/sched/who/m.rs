@@ -12,6 +12,7 @@ use crate::arch::FpControl;
 use crate::arch::{self, sanitizer, tsan::Fiber};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::{AtomicBell, Bell};
+use crate::os::cpu::Affinity;
 use crate::os::thread::{State, Thread, Turns};
 use crate::os::time;
 use crate::os::{self, thread};
@@ -153,6 +154,9 @@ pub struct M {
     pub node: RelaxedCell<usize>,
     /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
     bound_to: Cell<usize>,
+    /// The affinity with which a thread came to `gs_run`, which gets it back. Null: the thread is not borrowed, or is not
+    /// to be bound.
+    own_affinity: Cell<*mut Affinity>,
     /// The M of `gs_run`: the thread belongs to the caller and goes back when `root_done` is set.
     pub runner: AtomicBool,
     /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's.
@@ -238,6 +242,7 @@ impl M {
             id,
             node: RelaxedCell::new(node),
             bound_to: Cell::new(usize::MAX),
+            own_affinity: Cell::new(ptr::null_mut()),
             runner: AtomicBool::new(false),
             root: Cell::new(ptr::null()),
             root_done: AtomicBool::new(false),
@@ -267,8 +272,8 @@ impl M {
         }
     }
 
-    /// Binds the thread to the CPUs of a node, if threads are bound at all. Leaves a thread of the host's as it is, and
-    /// a thread that a goroutine has locked, because its affinity belongs to that goroutine. seed: N1
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. Not a thread that a goroutine has locked,
+    /// because its affinity belongs to that goroutine. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
         if rt().binds && self.bound_to.get() != node {
@@ -278,14 +283,57 @@ impl M {
 
     #[cold]
     fn bind_now(&self, node: usize) {
-        if !self.is_runner() && !self.is_locked() {
-            self.bound_to.set(node);
-            // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in
-            // the way of that node's threads, and CPUs of another node may be free.
-            if !rt().nodes[node].cpus.bind() {
-                rt().unbind_thread();
-            }
+        // SAFETY: null, or on the stack of `run_root` on this thread, which sets it to null first.
+        let own = unsafe { self.own_affinity.get().as_ref() };
+        if self.is_locked() || self.is_runner() && own.is_none() {
+            return;
         }
+        self.bound_to.set(node);
+        let cpus = &rt().nodes[node].cpus;
+        // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in the
+        // way of that node's threads, and CPUs of another node may be free.
+        match own {
+            Some(own) if !own.bind_within(cpus) => own.restore(),
+            None if !cpus.bind() => rt().unbind_thread(),
+            _ => {}
+        }
+    }
+
+    /// The thread, which calls this, may use the CPUs that its owner gave it, or, if the library has started it, those of
+    /// the process: a goroutine has locked it, or it goes back to its owner.
+    pub fn unbind(&self) {
+        if self.bound_to.replace(usize::MAX) == usize::MAX {
+            return;
+        }
+        // SAFETY: as in `bind_now`.
+        match unsafe { self.own_affinity.get().as_ref() } {
+            Some(own) => own.restore(),
+            None => rt().unbind_thread(),
+        }
+    }
+
+    /// A goroutine no longer locks the thread. What it has set as the affinity of a borrowed thread is the owner's from
+    /// now on.
+    pub fn learn_own_affinity(&self) {
+        // SAFETY: as in `bind_now`, and only this thread uses it.
+        let own = unsafe { self.own_affinity.get().as_mut() };
+        if let (Some(own), Some(now)) = (own, Affinity::current()) {
+            *own = now;
+        }
+    }
+
+    /// The thread is borrowed, and may be bound to nodes until [`M::give_affinity_back`].
+    ///
+    /// # Safety
+    /// `own` stays until then.
+    pub unsafe fn borrow_affinity(&self, own: Option<&mut Affinity>) {
+        self.own_affinity.set(own.map_or(ptr::null_mut(), ptr::from_mut));
+    }
+
+    /// The thread goes back to its owner.
+    pub fn give_affinity_back(&self) {
+        self.unbind();
+        self.own_affinity.set(ptr::null_mut());
     }
 
     /// Whether the M runs only goroutines that are bound to it: see `by_g0`.

@@ -162,6 +162,8 @@ pub struct Runtime {
     pub host_mask: SignalMask,
     /// Threads and memory are bound to nodes. seed: N1, N9
     pub binds: bool,
+    /// So are threads that call `gs_run`.
+    pub binds_runners: bool,
     /// The CPUs of the thread that made the runtime.
     pub host_cpus: CpuSet,
 }

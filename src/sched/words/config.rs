@@ -19,6 +19,7 @@ pub struct ConfigRequest<'a> {
     pub preempt_signal: Option<i32>,
     pub cooperative: bool,
     pub unbound: bool,
+    pub keep_affinity: bool,
 }
 
 /// The settings, with nothing left open.
@@ -32,6 +33,8 @@ pub struct Config {
     pub cooperative: bool,
     /// Threads and memory belong to nodes.
     pub bind: bool,
+    /// But threads that call `gs_run` keep their affinity.
+    pub keep_affinity: bool,
 }
 
 impl ConfigRequest<'_> {
@@ -89,6 +92,7 @@ impl ConfigRequest<'_> {
             preempt_signal,
             cooperative,
             bind,
+            keep_affinity: self.keep_affinity,
         })
     }
 }
